@@ -80,7 +80,7 @@ impl Backlog {
         let mut acked = client.subscribe(acks.clone()).await?;
         let (mut sent, mut open) = (0, 0);
         for frame in self.frames() {
-            let subject = wire::subject::chunks_stored(partition, &frame.thread);
+            let subject = wire::subject::chunks_in(partition, &frame.thread);
             let payload = wire::encode_frame(&frame);
             sent += 1;
             if sent % ACK_EVERY == 0 || sent == self.entries {

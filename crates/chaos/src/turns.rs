@@ -164,7 +164,7 @@ impl TurnLoad {
             let addressing = testkit::publisher::Addressing::Exact(self.partitions);
             let sender = Sender {
                 agent: agent(number),
-                subject: wire::subject::tasks_exact(self.partitions, &AgentId::parse(&agent(number))?),
+                subject: wire::subject::partition_tasks(self.partitions, &AgentId::parse(&agent(number))?),
                 publisher: Publisher::connect(&self.nats_url, addressing).await?,
                 promised: Arc::clone(&self.promised),
                 rng: StdRng::seed_from_u64(self.seed.wrapping_add(200 + number as u64)),

@@ -83,7 +83,7 @@ impl Stage {
     }
 
     fn task_subject(&self, agent: &Agent) -> String {
-        wire::subject::tasks_exact(self.count, &agent.id)
+        wire::subject::partition_tasks(self.count, &agent.id)
     }
 }
 

@@ -91,7 +91,7 @@ impl Fixture {
 
     pub(crate) fn task_subject(&self, agent: &str) -> String {
         let count = model::PartitionCount::new(crate::fixture::PARTITIONS.into()).unwrap();
-        wire::subject::tasks_exact(count, &AgentId::parse(agent).unwrap())
+        wire::subject::partition_tasks(count, &AgentId::parse(agent).unwrap())
     }
 
     pub(crate) async fn tasks_of(&self, agent: &str) -> Vec<StoredTask> {

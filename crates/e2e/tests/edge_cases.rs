@@ -111,7 +111,7 @@ async fn who_comes_after_a_failure_is_told_the_same() {
     let fixture = Fixture::with(alone).await;
     let follower = fixture.following("talk").await;
     let count = model::PartitionCount::new(PARTITIONS.into()).unwrap();
-    let subject = wire::subject::chunks_exact(count, &model::ThreadId::parse("talk").unwrap());
+    let subject = wire::subject::partition_chunks(count, &model::ThreadId::parse("talk").unwrap());
     let classes = [("permanent", false), ("transient", true), ("auth", true)];
     for (class, _) in classes {
         let chunk = json!({"session_id": "talk", "message_id": class, "chunk_id": 0, "chunk": "no",

@@ -107,7 +107,7 @@ impl Fixture {
             content: content.to_owned(),
             metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
         };
-        let subject = wire::subject::tasks_exact(partitions(), &task.agent);
+        let subject = wire::subject::partition_tasks(partitions(), &task.agent);
         self.publisher.publish_raw(&subject, None, wire::encode_task(&task)).await.unwrap();
     }
 
@@ -122,7 +122,7 @@ impl Fixture {
         let chunk = json!({
             "session_id": thread.as_str(), "message_id": message, "chunk_id": chunk, "chunk": text, "is_final": is_final,
         });
-        let subject = wire::subject::chunks_exact(partitions(), &thread);
+        let subject = wire::subject::partition_chunks(partitions(), &thread);
         self.publisher.publish_raw(&subject, None, chunk.to_string().into_bytes().into()).await.unwrap();
     }
 }
@@ -172,7 +172,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
     fixture.bare("secret", "gap", 0, &marked("gap"), false).await;
     fixture.bare("secret", "gap", 2, &marked("gap"), true).await;
     fixture.bare("secret", "open", 0, &marked("open"), false).await;
-    let subject = wire::subject::chunks_exact(partitions(), &ThreadId::parse("secret").unwrap());
+    let subject = wire::subject::partition_chunks(partitions(), &ThreadId::parse("secret").unwrap());
     fixture.publisher.publish_raw(&subject, None, marked("{not json").into_bytes().into()).await.unwrap();
     // A turn under way, which goes on being answered, an input that waits, and tasks of an agent of that name.
     let key = [("idempotency-key", "once")];

@@ -53,7 +53,7 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
 /// Publishes a message of one chunk, as a publisher without a retry does.
 async fn publish(fixture: &Fixture, number: usize) -> Result<(), String> {
     let count = PartitionCount::new(PARTITIONS.into()).unwrap();
-    let subject = subject::chunks_exact(count, &ThreadId::parse("full").unwrap());
+    let subject = subject::partition_chunks(count, &ThreadId::parse("full").unwrap());
     let chunk = json!({
         "session_id": "full", "message_id": format!("m{number}"), "chunk_id": 0, "is_final": true,
         "chunk": "x".repeat(CHUNK_BYTES),

@@ -224,9 +224,9 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
 
 /// Says of the turn, or of its agent, what is written with it: the one must not be there without the other.
 fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
-    let is_of_turn = audit.what == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
+    let is_of_turn = audit.action == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
     let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
-    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.what.as_str()))
+    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.action.as_str()))
 }
 
 fn answers(key: &MessageKey, turn: &TurnId) -> bool {

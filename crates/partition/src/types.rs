@@ -251,16 +251,16 @@ pub enum TaskChange {
 pub struct AuditWrite {
     /// The act's id; unique.
     pub id: CommandId,
-    /// Whom it concerned.
+    /// The agent or thread that it is about.
     pub subject: AgentId,
-    /// Who did it.
+    /// The operator or client.
     pub actor: String,
     /// [`model::ControlKind::name`], or `retry_turn`.
-    pub what: String,
+    pub action: String,
     /// The task or turn.
     pub target: Option<String>,
-    /// `None`: done. Else why not, for people.
-    pub refused: Option<String>,
+    /// `None`: done. Else why it was rejected, for people.
+    pub error: Option<String>,
 }
 
 /// An input that waits or runs for so long that it is saved, so that the checkpoint can pass it.

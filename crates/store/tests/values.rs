@@ -143,9 +143,9 @@ pub(crate) fn act(subject: &str, id: &str) -> AuditWrite {
         id: CommandId::parse(id).unwrap(),
         subject: agent(subject),
         actor: "anna".to_owned(),
-        what: "pause".to_owned(),
+        action: "pause".to_owned(),
         target: None,
-        refused: None,
+        error: None,
     }
 }
 

@@ -97,7 +97,7 @@ impl Publisher {
     /// The subject of a thread's chunks.
     pub fn subject(&self, thread: &ThreadId) -> String {
         match self.addressing {
-            Addressing::Exact(count) => wire::subject::chunks_exact(count, thread),
+            Addressing::Exact(count) => wire::subject::partition_chunks(count, thread),
             Addressing::Mapped => wire::subject::chunks(thread),
         }
     }

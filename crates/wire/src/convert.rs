@@ -10,8 +10,8 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde_json::{Map, Number, Value as Json};
 
-use crate::borrowed::ChunkRef;
 use crate::pb;
+use crate::zero_copy::ChunkRef;
 
 /// A field that breaks a rule; names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,12 +7,12 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::borrowed::{ChunkRef, Fields, Malformed};
 use crate::command::{self, InvalidCommand};
 use crate::convert::{self, InvalidField};
 use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
 use crate::pb;
 use crate::subject::{Stored, parse_stored};
+use crate::zero_copy::{ChunkRef, Fields, Malformed};
 
 /// Content type of a JSON payload.
 pub const CONTENT_TYPE_JSON: &str = "application/json";

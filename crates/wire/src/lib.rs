@@ -4,7 +4,6 @@
 //! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`status`] between owners and gateways,
 //! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.
 
-mod borrowed;
 mod command;
 mod convert;
 mod frame;
@@ -14,6 +13,7 @@ pub mod query;
 pub mod status;
 pub mod subject;
 pub mod work;
+mod zero_copy;
 
 /// The generated protobuf types of package `antiphon.v1`.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
@@ -21,12 +21,12 @@ pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/antiphon.v1.rs"));
 }
 
-pub use borrowed::Malformed;
 pub use command::{InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_opened, encode_task};
 pub use convert::InvalidField;
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };
+pub use zero_copy::Malformed;
 
 /// Bytes from a peer of our own fleet that are not what they should be.
 #[derive(Debug, thiserror::Error)]

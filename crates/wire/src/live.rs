@@ -9,7 +9,7 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::borrowed::{ChunkRef, Fields};
+use crate::zero_copy::{ChunkRef, Fields};
 use crate::{DecodeError, InvalidField, convert, pb};
 
 /// What became ready of one message.

@@ -10,13 +10,13 @@ pub fn chunks(thread: &ThreadId) -> String {
 }
 
 /// The exact subject under which the stream of partition `p` stores the chunks of a thread.
-pub fn chunks_stored(p: PartitionId, thread: &ThreadId) -> String {
+pub fn chunks_in(p: PartitionId, thread: &ThreadId) -> String {
     format!("chunks.{p}.{thread}")
 }
 
 /// The exact subject for a thread in a fleet of `count` partitions: for publishers without the account mapping.
-pub fn chunks_exact(count: PartitionCount, thread: &ThreadId) -> String {
-    chunks_stored(Bucket::of(thread).partition(count), thread)
+pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
+    chunks_in(Bucket::of(thread).partition(count), thread)
 }
 
 /// Where the owner sends ordered frames (core NATS only).
@@ -35,15 +35,15 @@ pub fn tasks(agent: &AgentId) -> String {
 }
 
 /// The exact subject for an agent in a fleet of `count` partitions.
-pub fn tasks_exact(count: PartitionCount, agent: &AgentId) -> String {
+pub fn partition_tasks(count: PartitionCount, agent: &AgentId) -> String {
     format!("tasks.{}.{agent}", Bucket::of_key(agent.as_str()).partition(count))
 }
 
 /// The exact subject for a control command in a fleet of `count` partitions: commands about turns go the way of chunks, others that of tasks.
 pub fn control_subject(count: PartitionCount, control: &Control) -> String {
     match is_about_turn(&control.kind) {
-        true => chunks_exact(count, &control.subject.thread()),
-        false => tasks_exact(count, &control.subject),
+        true => partition_chunks(count, &control.subject.thread()),
+        false => partition_tasks(count, &control.subject),
     }
 }
 

@@ -31,7 +31,7 @@ pub struct TurnRequest {
     pub deadline_ms: u64,
     /// The task; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskOfTurn>,
+    pub task: Option<TaskRef>,
     /// Complete turns of the thread, as many as fit, oldest first, then the input; valid for any provider of models as they
     /// stand: every call has its result right after it, and nothing is empty.
     pub context: Vec<ContextMessage>,
@@ -54,7 +54,7 @@ pub struct TurnRequest {
 
 /// The task that a turn is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskOfTurn {
+pub struct TaskRef {
     /// Its id.
     pub task_id: String,
     /// `task`, `work_request` or `memory`.

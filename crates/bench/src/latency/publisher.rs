@@ -79,7 +79,7 @@ impl Thread {
     fn new(stream: usize, load: Load) -> Result<Self> {
         let id = ThreadId::parse(&thread(stream))?;
         let count = PartitionCount::new(LATENCY_PARTITIONS.into())?;
-        let exact = wire::subject::chunks_exact(count, &id);
+        let exact = wire::subject::partition_chunks(count, &id);
         let first = 1 + stream * CHUNKS_PER_MESSAGE as usize / load.streams;
         Ok(Self {
             subjects: [exact.into(), format!("{}.{stream}", core::SUBJECT).into()],

@@ -146,7 +146,7 @@ impl Nats {
             let length = supply.message_chunks;
             let first = 1 + u32::try_from(number * length as usize / supply.threads).unwrap_or(length);
             Ok(Thread {
-                subject: wire::subject::chunks_exact(count, &id).into(),
+                subject: wire::subject::partition_chunks(count, &id).into(),
                 id,
                 messages: 0,
                 next: 0,

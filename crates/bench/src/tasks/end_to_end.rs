@@ -148,7 +148,7 @@ pub(super) async fn publish_all(publisher: &Publisher, load: Load) -> Result<()>
 
 async fn publish(publisher: &Publisher, (agent, seq): (u32, u32)) -> Result<()> {
     let task = antiphon_runs::task(agent, seq, TASK_BYTES)?;
-    let subject = wire::subject::tasks_exact(antiphon_runs::partitions()?, &task.agent);
+    let subject = wire::subject::partition_tasks(antiphon_runs::partitions()?, &task.agent);
     publisher.publish_raw(&subject, None, wire::encode_task(&task)).await.map(drop)
 }
 

@@ -56,7 +56,7 @@ async fn while_the_server_is_away_publishing_neither_blocks_nor_spins() -> Resul
         assert_eq!((&error, error.disposition()), (&BusError::Away, Disposition::Retry));
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    let subject = wire::subject::chunks_stored(P0, &thread()?);
+    let subject = wire::subject::chunks_in(P0, &thread()?);
     let stored = bus.publish_acked(&subject, Bytes::from_static(b"kept"), None, PATIENCE);
     let (stored, restarted) = tokio::join!(stored, async {
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -147,7 +147,7 @@ pub(crate) fn thread() -> Result<ThreadId> {
 
 /// Publishes `"<n>"` for each number.
 pub(crate) async fn publish(bus: &Bus, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<Seq>> {
-    let subject = wire::subject::chunks_stored(P0, &thread()?);
+    let subject = wire::subject::chunks_in(P0, &thread()?);
     let mut seqs = Vec::new();
     for number in numbers {
         let payload = Bytes::from(number.to_string());

@@ -18,7 +18,7 @@ const NO_CHUNKS: usize = 0;
 
 /// Stores an input.
 pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
-    let subject = subject::chunks_exact(context.count, &opened.thread);
+    let subject = subject::partition_chunks(context.count, &opened.thread);
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
     decoded(context, Bucket::of(&opened.thread), &subject, &payload)?;
@@ -27,7 +27,7 @@ pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Resu
 
 /// A task as its owner will read it.
 pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Problem> {
-    let subject = subject::tasks_exact(context.count, &task.agent);
+    let subject = subject::partition_tasks(context.count, &task.agent);
     match decoded(context, task.bucket(), &subject, &wire::encode_task(task))? {
         Decoded::Command(Command::Task(read)) => Ok(read),
         Decoded::Command(_) | Decoded::Frame(_) => Ok(task.clone()),
@@ -36,7 +36,7 @@ pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Probl
 
 /// Stores a task.
 pub(crate) async fn publish_task(context: &Backend, task: &Task) -> Result<(), Problem> {
-    let subject = subject::tasks_exact(context.count, &task.agent);
+    let subject = subject::partition_tasks(context.count, &task.agent);
     store(context, "task", &subject, wire::encode_task(task)).await
 }
 

@@ -277,9 +277,9 @@ fn audit_of_turn_or_agent_is_written_with_its_part() {
         id: CommandId::parse(id).unwrap(),
         subject: subject.clone(),
         actor: "x".to_owned(),
-        what: control.name().to_owned(),
+        action: control.name().to_owned(),
         target: control.target().map(str::to_owned),
-        refused: None,
+        error: None,
     };
     let other = AgentId::parse("a").unwrap();
     commit.audit = vec![

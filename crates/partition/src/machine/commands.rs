@@ -346,9 +346,7 @@ impl Partition {
                 let refused = self.control(&control, verdict, now);
                 let audited = audited(&control, refused);
                 let stopped = match &control.kind {
-                    ControlKind::StopTurn(turn) if audited.refused.is_none() => {
-                        self.table.turns.get_mut(turn)
-                    }
+                    ControlKind::StopTurn(turn) if audited.error.is_none() => self.table.turns.get_mut(turn),
                     _ => None,
                 };
                 match stopped {
@@ -430,9 +428,9 @@ impl Partition {
             id,
             subject: opened.thread.agent(),
             actor,
-            what: "retry_turn".to_owned(),
+            action: "retry_turn".to_owned(),
             target: Some(opened.turn.as_str().to_owned()),
-            refused: None,
+            error: None,
         });
     }
 
@@ -451,13 +449,13 @@ fn has_failed(turn: &Turn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }
 
-fn audited(control: &Control, refused: Option<String>) -> AuditWrite {
+fn audited(control: &Control, error: Option<String>) -> AuditWrite {
     AuditWrite {
         id: control.id.clone(),
         subject: control.subject.clone(),
         actor: control.actor.to_string(),
-        what: control.kind.name().to_owned(),
+        action: control.kind.name().to_owned(),
         target: control.kind.target().map(str::to_owned),
-        refused,
+        error,
     }
 }

@@ -77,7 +77,7 @@ impl Tables {
             let key = (control.subject.clone(), control.id.clone());
             if let std::collections::btree_map::Entry::Vacant(entry) = self.audit.entry(key) {
                 entry.insert(control.clone());
-                let is_done = control.refused.is_none();
+                let is_done = control.error.is_none();
                 let (subject, control) = (control.subject.clone(), control.id.clone());
                 applied.happened.push(TransitionKind::Acted { subject, control, is_done });
             }
@@ -414,7 +414,7 @@ impl Tables {
             id: control.id.clone(),
             subject: control.subject.clone(),
             actor: control.actor.clone(),
-            what: control.what.clone(),
+            what: control.action.clone(),
             target: control.target.clone(),
         })
     }

@@ -424,7 +424,7 @@ fn of_turns(commit: &Commit) -> String {
         })
         .collect();
     let audit: Vec<String> =
-        commit.audit.iter().map(|a| format!("{} {} {:?} {:?}", a.id, a.what, a.target, a.refused)).collect();
+        commit.audit.iter().map(|a| format!("{} {} {:?} {:?}", a.id, a.action, a.target, a.error)).collect();
     let changes = &commit.task_changes;
     let open: Vec<String> = commit.open_turns.iter().map(|open| open.opened.turn.to_string()).collect();
     let mut text = String::new();

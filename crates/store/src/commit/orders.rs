@@ -108,9 +108,9 @@ fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, act)| act.subject.as_str()))
         .bind(column(&rows, |(_, act)| act.id.as_str()))
         .bind(column(&rows, |(_, act)| storable(&act.actor)))
-        .bind(column(&rows, |(_, act)| storable(&act.what)))
+        .bind(column(&rows, |(_, act)| storable(&act.action)))
         .bind(column(&rows, |(_, act)| act.target.as_deref().map(storable)))
-        .bind(column(&rows, |(_, act)| act.refused.as_deref().map(storable)))
+        .bind(column(&rows, |(_, act)| act.error.as_deref().map(storable)))
 }
 
 fn folded_of<'a, T: 'a>(

@@ -105,7 +105,7 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
     match outgoing {
         Outgoing::Task(task) => Item {
             batch,
-            subject: wire::subject::tasks_exact(partitions, &task.agent),
+            subject: wire::subject::partition_tasks(partitions, &task.agent),
             payload: wire::encode_task(task),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             // Two agents of one partition may each have a task of this id.
@@ -113,14 +113,14 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
         },
         Outgoing::TurnOpened(opened) => Item {
             batch,
-            subject: wire::subject::chunks_exact(partitions, &opened.thread),
+            subject: wire::subject::partition_chunks(partitions, &opened.thread),
             payload: wire::encode_opened(opened),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: opened.turn.as_str().to_owned(),
         },
         Outgoing::Pause(pause) => Item {
             batch,
-            subject: wire::subject::tasks_exact(partitions, &pause.agent),
+            subject: wire::subject::partition_tasks(partitions, &pause.agent),
             payload: wire::encode_control(&pause.control()),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: pause.id.as_str().to_owned(),

@@ -11,7 +11,7 @@ use partition::{NotNow, Start, TurnRules};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
 use wire::subject;
-use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
+use wire::work::{ContextMessage, TaskRef, ToolCall, TurnRequest};
 
 /// A day: no deadline and no backoff is longer.
 const MOST_MS: i64 = 86_400_000;
@@ -157,7 +157,7 @@ pub(super) fn request(
     context: &batches::Context,
     partitions: PartitionCount,
 ) -> TurnRequest {
-    let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskOfTurn {
+    let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskRef {
         task_id: id.as_str().to_owned(),
         kind: kind.name().to_owned(),
     };
@@ -170,7 +170,7 @@ pub(super) fn request(
         thread_id: start.thread.as_str().to_owned(),
         message_id: start.turn.answer(start.run).as_str().to_owned(),
         turn_token: start.token.as_str().to_owned(),
-        subject: subject::chunks_exact(partitions, &start.thread),
+        subject: subject::partition_chunks(partitions, &start.thread),
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
         task: start.task.as_ref().map(task),

@@ -116,7 +116,7 @@ impl Bed {
             content: content.to_owned(),
             metadata: Metadata::EMPTY,
         };
-        let subject = wire::subject::tasks_exact(count(), &task.agent);
+        let subject = wire::subject::partition_tasks(count(), &task.agent);
         self.publish(&subject, wire::encode_task(&task)).await;
     }
 
@@ -138,7 +138,7 @@ impl Bed {
             },
             thread,
         };
-        let subject = wire::subject::chunks_exact(count(), &opened.thread);
+        let subject = wire::subject::partition_chunks(count(), &opened.thread);
         self.publish(&subject, wire::encode_opened(&opened)).await;
         turn
     }

@@ -4,7 +4,7 @@ use model::{AgentId, Role, TaskId, TurnId};
 use serde_json::json;
 use store::TaskStatus;
 use tokio::time::timeout;
-use wire::work::{ContextMessage, TaskOfTurn};
+use wire::work::{ContextMessage, TaskRef};
 
 use crate::bed::{Bed, PATIENCE, SOON, count, next, until};
 
@@ -23,9 +23,9 @@ async fn a_task_is_requested_answered_and_remembered() {
     assert_eq!((request.run, request.attempt, item.delivered), (0, 0, 1));
     assert_eq!((request.workflow.as_str(), request.deadline_ms), ("default", 5000));
     assert_eq!((request.agent_id.as_str(), request.thread_id.as_str()), ("a1", "a1"));
-    assert_eq!(request.task, Some(TaskOfTurn { task_id: "k1".to_owned(), kind: "task".to_owned() }));
+    assert_eq!(request.task, Some(TaskRef { task_id: "k1".to_owned(), kind: "task".to_owned() }));
     assert_eq!(request.message_id, turn.answer(0).as_str());
-    assert_eq!(request.subject, wire::subject::chunks_exact(count(), &agent.thread()));
+    assert_eq!(request.subject, wire::subject::partition_chunks(count(), &agent.thread()));
     assert_eq!(request.stop_subject, wire::subject::stop(&turn, 0));
     assert_eq!(request.settings.get("system"), Some(&json!("Be brief.")), "as they were put");
     assert_eq!(request.settings.get("max_attempts"), Some(&json!("many")));

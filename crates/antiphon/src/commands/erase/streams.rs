@@ -222,11 +222,11 @@ impl<'a> Streams<'a> {
         let name = subject::stream_name(partition);
         let mut found = Vec::new();
         for agent in &self.agents {
-            let subject = subject::tasks_exact(self.partitions, agent);
+            let subject = subject::partition_tasks(self.partitions, agent);
             if Bucket::of_key(agent.as_str()).partition(self.partitions) != partition {
                 continue;
             }
-            found.push(subject::chunks_stored(partition, &agent.thread()));
+            found.push(subject::chunks_in(partition, &agent.thread()));
             let mut from = Seq(1);
             while let Some(entry) =
                 bus.next_entry(&name, &subject, from).await?.filter(|entry| entry.seq < below)

@@ -199,7 +199,7 @@ async fn forget_streams(nats_url: &str) -> Result<()> {
 }
 
 async fn publish(open: &Open, order: &Command) -> Result<()> {
-    let subject = wire::subject::tasks_exact(open.config.partitions, &order.agent);
+    let subject = wire::subject::partition_tasks(open.config.partitions, &order.agent);
     open.bus.publish_acked(&subject, wire::encode_task(order), None, PATIENCE).await?;
     Ok(())
 }

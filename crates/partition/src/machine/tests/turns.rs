@@ -6,9 +6,9 @@ mod answers;
 mod corners;
 mod crashes;
 mod ends;
-mod explained;
 mod following;
 mod postponed;
+mod status;
 mod tasks;
 
 use std::sync::Arc;
@@ -419,13 +419,13 @@ fn stopped_turn_keeps_partial_answer_and_next_starts() {
     assert_eq!(script.history(), [r#"user "ask x", assistant "I am", tool "", assistant """#]);
     let messages = &script.last_commit().turns[0].messages;
     assert!(messages[2..].iter().all(|message| message.metadata.get("stopped") == Some(&json!(true))));
-    assert_eq!(script.last_commit().audit[0].what, "stop_turn");
+    assert_eq!(script.last_commit().audit[0].action, "stop_turn");
     assert_eq!(script.open("y"), ["start y run 0"]);
     assert!(script.say_as(&first, 0, 2, &["late!"]).is_empty());
     script.say(0, &["fine!"]);
     assert_eq!(script.history().len(), 2);
     script.command(control("s2", ControlKind::StopTurn(turn("x"))));
-    assert!(script.last_commit().audit[0].refused.is_some());
+    assert!(script.last_commit().audit[0].error.is_some());
 }
 
 #[test]

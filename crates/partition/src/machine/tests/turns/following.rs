@@ -95,7 +95,7 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     assert!(script.later(200_000).is_empty(), "paused, also after its backoff");
     let audited: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
     let [audit] = &audited[..] else { panic!("{audited:?}") };
-    assert_eq!((audit.what.as_str(), audit.actor.as_str()), ("pause", Pause::ACTOR));
+    assert_eq!((audit.action.as_str(), audit.actor.as_str()), ("pause", Pause::ACTOR));
     for hint in ["{}", r#"{"class": "permanent"}"#, r#"{"class": "transient"}"#] {
         let mut script = Script::new();
         script.open("x");

@@ -124,10 +124,10 @@ fn operators_pause_resume_and_clear() {
     assert!(script.command(control("p", ControlKind::Pause)).is_empty(), "the same act again does nothing");
     let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
     assert_eq!(
-        audit.iter().map(|a| a.what.as_str()).collect::<Vec<_>>(),
+        audit.iter().map(|a| a.action.as_str()).collect::<Vec<_>>(),
         ["pause", "resume", "clear_backoff"]
     );
-    assert!(audit.iter().all(|audit| audit.actor == "op" && audit.refused.is_none()));
+    assert!(audit.iter().all(|audit| audit.actor == "op" && audit.error.is_none()));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn operators_retry_drop_and_edit_tasks() {
     let commit = act_on(&mut script, "e", edit, false, positions[2]);
     assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
     let commit = act_on(&mut script, "d1", ControlKind::DropTask(task("t1")), false, positions[0]);
-    assert!(commit.audit[0].refused.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
+    assert!(commit.audit[0].error.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
     let commit = act_on(&mut script, "d2", ControlKind::DropTask(task("t2")), false, positions[1]);
     assert_eq!(
         (commit.failed_tasks[0].position, commit.failed_tasks[0].code.as_str()),
@@ -162,7 +162,7 @@ fn operators_retry_drop_and_edit_tasks() {
     let commit = act_on(&mut script, "r", ControlKind::RetryTask(task("t0")), true, Position::from_stored(5));
     assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
     let commit = act_on(&mut script, "r2", ControlKind::RetryTask(task("t3")), false, positions[2]);
-    assert!(commit.audit[0].refused.is_some());
+    assert!(commit.audit[0].error.is_some());
     script.auto = true;
     script.say(0, &["ok!"]);
     let start = script.last_start();

@@ -235,7 +235,7 @@ id! {
 }
 
 id! {
-    /// One act of an operator or a client on an agent, a task or a turn, so that it happens once.
+    /// One command of an operator or a client on an agent, a task or a turn, so that it happens once.
     CommandId
 }
 

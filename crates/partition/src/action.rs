@@ -148,7 +148,7 @@ pub enum Action {
     Snapshot(SnapshotReply),
     /// Answer a [`ChangedThreadsQuery`].
     ChangedThreads(ChangedThreads),
-    /// Ask the store what it knows of these orders; answer with [`Input::Checked`], in their order.
+    /// Ask the store what it knows of these commands; answer with [`Input::Checked`], in their order.
     Check(Vec<CommandKey>),
     /// Begin a turn.
     Start(Box<Start>),

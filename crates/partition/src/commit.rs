@@ -50,7 +50,7 @@ pub struct Commit {
     pub open_turns: Vec<OpenTurn>,
     /// Inputs that were saved and have ended.
     pub ended_turns: Vec<(ThreadId, TurnId)>,
-    /// Acts.
+    /// Control commands.
     pub audit: Vec<AuditWrite>,
     /// What is published after this commit.
     pub outbox: Option<OutboxBatch>,

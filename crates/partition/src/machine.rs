@@ -33,7 +33,7 @@ mod turns;
 use commands::CommandQueue;
 use finish::TurnInFlight;
 
-/// In [`Partition::holds`] an entry that becomes a dead letter, or with an order, has no message.
+/// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
 const NO_SLOT: Slot = Slot::MAX;
 
 /// An entry, and a chunk in its frame by its index; 0 in an entry that has none.
@@ -73,7 +73,7 @@ pub struct Partition {
     last_seq: Seq,
     /// The reader has seen everything at least once under this epoch.
     has_caught_up: bool,
-    /// The last entry that had been read by then: orders up to here are judged before anything begins.
+    /// The last entry that had been read by then: commands up to here are judged before anything begins.
     begins_after: Seq,
     /// The first that has to wait in the stream.
     deferring: Option<Place>,
@@ -297,7 +297,7 @@ impl Partition {
         }
     }
 
-    /// Open messages, orders and inputs, and their bytes: cheap, for budgets.
+    /// Open messages, commands and inputs, and their bytes: cheap, for budgets.
     pub fn load(&self) -> (usize, usize) {
         let count = self.messages.len() + self.commands.len() + self.table.turns.len();
         (count, self.messages.bytes + self.table.bytes + self.commands.remembered_bytes())
@@ -494,7 +494,7 @@ impl Partition {
     }
 
     /// Forgets the largest open messages that the stream still has whole; they are read again when there is room. Answers of
-    /// turns stay: an order that ends one meanwhile would not find it.
+    /// turns stay: a command that ends one meanwhile would not find it.
     fn shed(&mut self, bytes: usize) {
         let largest = |messages: &Messages| {
             let sheddable = messages.slots().filter(|slot| {

@@ -37,9 +37,9 @@ pub struct Counters {
     pub holes: u64,
     /// Chunks of turns without the turn's token.
     pub unauthorized: u64,
-    /// Orders that had been taken before.
+    /// Commands that had been taken before.
     pub duplicate_commands: u64,
-    /// Orders of threads that were erased: dropped.
+    /// Commands of threads that were erased: dropped.
     pub erased_commands: u64,
     /// Tasks that entered queues.
     pub tasks: u64,
@@ -63,7 +63,7 @@ pub struct Counters {
     pub continuations_rejected: u64,
     /// Calls of tools in finished messages that cannot be told by their ids: they have none, or that of another call.
     pub ambiguous_calls: u64,
-    /// Acts taken.
+    /// Control commands taken.
     pub control_commands: u64,
 }
 
@@ -96,6 +96,6 @@ pub struct Stats {
     pub queued_tasks: usize,
     /// Batches of the outbox that have not been published.
     pub unsent: usize,
-    /// Bytes of the keys of messages and orders that were done lately.
+    /// Bytes of the keys of messages and commands that were done lately.
     pub remembered_bytes: usize,
 }

@@ -64,7 +64,7 @@ pub(crate) struct Turn {
     pub(crate) is_adopted: bool,
     /// Its workflow is told once its end is stored: before that, an owner after this one may have to wait for the answer.
     pub(crate) is_abandoned: bool,
-    /// The act that has ended it, with its entry.
+    /// The command that has ended it, with its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
     /// Requested while the reader was behind: what it reads until it has caught up came before.
     pub(crate) is_unread: bool,

@@ -6,23 +6,23 @@ use model::{
     QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken,
 };
 
-/// What the store is asked about an order before anything comes of it.
+/// What the store is asked about a command before anything comes of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CommandKey {
     /// A run of a turn.
     Turn(ThreadId, TurnId, u32),
     /// A task, with the thread whose text it carries, if it carries one's: see [`model::origin`].
     Task(AgentId, TaskId, Option<ThreadId>),
-    /// An act, with the task that it is about, if it is about one.
+    /// A control command, with the task that it is about, if it is about one.
     Control(AgentId, CommandId, Option<TaskId>),
 }
 
-/// What the store knows of an order.
+/// What the store knows of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: it is new. Of an act: it has not been done, and the task that it is about is not known.
+    /// Nothing: it is new. Of a control command: it has not been done, and the task that it is about is not known.
     New,
-    /// It has been taken already: a turn that is committed or whose run failed or is saved as open, an act that was done,
+    /// It has been taken already: a turn that is committed or whose run failed or is saved as open, a control command that was done,
     /// a task with this payload.
     Known {
         /// [`Task::digest`] of a known task, 0 otherwise.
@@ -32,7 +32,7 @@ pub enum Verdict {
     Unknown,
     /// It belongs to a thread that was erased: nothing comes of it, and nothing of it is kept.
     Erased,
-    /// Of an act that has not been done, about a task that is known.
+    /// Of a control command that has not been done, about a task that is known.
     Task {
         /// Its place in the queue.
         position: Position,
@@ -246,10 +246,10 @@ pub enum TaskChange {
     },
 }
 
-/// An act in the audit.
+/// A control command in the audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditWrite {
-    /// The act's id; unique.
+    /// The command's id; unique.
     pub id: CommandId,
     /// The agent or thread that it is about.
     pub subject: AgentId,
@@ -402,7 +402,7 @@ pub struct StatusReply {
     pub status: QueueStatus,
 }
 
-/// An order that was refused becomes a dead letter with its raw payload.
+/// A command that was refused becomes a dead letter with its raw payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawPayload {
     /// The subject that it came on.

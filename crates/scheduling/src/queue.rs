@@ -237,7 +237,7 @@ impl AgentQueue {
         self.waits_until = Some(until);
     }
 
-    /// The backoff is over, by order.
+    /// The backoff is over, by command.
     pub fn clear_backoff(&mut self) {
         (self.failures, self.waits_until) = (0, None);
     }

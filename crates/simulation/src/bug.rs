@@ -80,7 +80,7 @@ pub enum PlantedBug {
     PromptLost,
     /// The store does not know which runs have failed.
     RetryRepeats,
-    /// Acts that stop a turn do something else.
+    /// Control commands that stop a turn do something else.
     StopIgnored,
     /// Backoffs that are stored do not count for a new owner.
     BackoffForgotten,
@@ -142,7 +142,7 @@ pub enum PlantedBug {
     ErasedUnfenced,
     /// Erasing a thread counts a commit that was not made, and takes no lease away.
     RenouncedByCount,
-    /// Orders and messages are taken whatever was erased.
+    /// Commands and messages are taken whatever was erased.
     ErasedUnasked,
     /// Turns begin whatever was erased.
     ErasedStarts,

@@ -25,7 +25,7 @@ pub fn check(evidence: &Evidence) -> Vec<Violation> {
     check_with(evidence, &BTreeSet::new(), &BTreeSet::new())
 }
 
-/// As [`check`], where orders may have become dead letters, and answers of turns may have failed.
+/// As [`check`], where commands may have become dead letters, and answers of turns may have failed.
 pub fn check_with(
     evidence: &Evidence,
     commands: &BTreeSet<(PartitionId, u64)>,

@@ -107,11 +107,11 @@ coverage! {
     client_cuts,
     /// Terminals that clients saw.
     terminals,
-    /// Orders that the store was asked about.
+    /// Commands that the store was asked about.
     checks,
     /// Parts of queues that were read on.
     loads,
-    /// Orders that had been taken before.
+    /// Commands that had been taken before.
     duplicate_commands,
     /// Tasks that entered queues.
     tasks,
@@ -153,7 +153,7 @@ coverage! {
     parts_without_rest,
     /// Retries of failed turns.
     retries,
-    /// Acts sent.
+    /// Control commands sent.
     control_commands,
     /// Questions answered why something waits.
     explained,
@@ -185,7 +185,7 @@ coverage! {
     renounced,
     /// Turns that did not begin because their threads were erased.
     erased_starts,
-    /// Orders that were dropped for that.
+    /// Commands that were dropped for that.
     erased_commands,
     /// Rounds of retention.
     retention_rounds,

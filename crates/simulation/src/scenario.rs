@@ -37,13 +37,13 @@ pub(crate) struct Scenario {
     pub(crate) faults: FaultRates,
 }
 
-/// Turns, tasks, acts, and the workflows that answer. Without inputs and tasks: a world as it was before there were turns.
+/// Turns, tasks, control commands, and the workflows that answer. Without inputs and tasks: a world as it was before there were turns.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnProfile {
     /// Inputs of persons.
     pub(crate) inputs: usize,
     pub(crate) tasks: usize,
-    /// Acts, retries and questions come about so often, ms; 0: never.
+    /// Control commands, retries and questions come about so often, ms; 0: never.
     pub(crate) people_ms: i64,
     pub(crate) rules: TurnRules,
     /// A delivery without a word is repeated after so long, ms.

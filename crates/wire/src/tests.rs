@@ -11,7 +11,7 @@ fn limits() -> DecodeLimits {
 fn decode(payload: impl Into<Bytes>) -> Result<Frame, RejectedEntry> {
     match decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())? {
         Decoded::Frame(frame) => Ok(frame),
-        Decoded::Command(command) => panic!("an order: {command:?}"),
+        Decoded::Command(command) => panic!("a command: {command:?}"),
     }
 }
 

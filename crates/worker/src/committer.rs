@@ -196,7 +196,7 @@ impl Committer {
             }
             Ok(other) => other,
             Err(detail) => {
-                // What is left was checked before it came here: raw bytes, numbers, checked chunks, checked orders.
+                // What is left was checked before it came here: raw bytes, numbers, checked chunks, checked commands.
                 tracing::error!(
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"

@@ -46,7 +46,7 @@ pub(crate) fn describe() {
         ),
         (
             "antiphon_worker_duplicate_commands_total",
-            "Inputs, tasks and acts dropped: they had been taken before",
+            "Inputs, tasks and control commands dropped: they had been taken before",
         ),
         ("antiphon_worker_erased_commands_total", "Inputs and tasks dropped: their threads were erased"),
         ("antiphon_worker_tasks_total", "Tasks that entered queues"),
@@ -65,7 +65,7 @@ pub(crate) fn describe() {
         (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
         (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
         (DELETED_ROWS, "Rows deleted that were kept for people: too old, or too many"),
-        ("antiphon_worker_control_commands_total", "Acts of operators and clients taken"),
+        ("antiphon_worker_control_commands_total", "Control commands of operators and clients taken"),
         (INCIDENTS, "Stores and streams found to have gone back in time, by kind"),
         (UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
         (DAMAGED_COMMITS, "Tries of commits that met something damaged in Postgres"),
@@ -90,7 +90,7 @@ pub(crate) fn describe() {
         ("antiphon_worker_buffered_bytes", "Bytes of open messages"),
         (
             "antiphon_worker_deduplication_bytes",
-            "Bytes of the keys of messages and orders done lately, so that repetitions are told",
+            "Bytes of the keys of messages and commands done lately, so that repetitions are told",
         ),
         ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
         ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),

@@ -178,7 +178,7 @@ impl Session<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Hands entries to the machine with as many new messages and orders as the worker has room for.
+    /// Hands entries to the machine with as many new messages and commands as the worker has room for.
     async fn read(&mut self, entries: Vec<Entry>, last: Option<Mark>) {
         self.read = self.read.filter(|read| last.is_none_or(|last| last.seq < read.seq)).or(last);
         let wanted = entries.iter().map(|entry| match &entry.body {

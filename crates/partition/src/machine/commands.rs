@@ -1,4 +1,4 @@
-//! Orders: taken in the order of the stream, each once, after the store has said what it knows of them.
+//! Commands: taken in the order of the stream, each once, after the store has said what it knows of them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,17 +14,17 @@ use crate::recent::Recent;
 use crate::turn_state::{Turn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, FailedTask, RawPayload, TaskChange, Verdict};
 
-/// Most orders that wait for the store's word; beyond it they wait in the stream.
+/// Most commands that wait for the store's word; beyond it they wait in the stream.
 const MOST_PENDING: usize = 2_048;
 
-/// Orders on their way.
+/// Commands on their way.
 #[derive(Debug)]
 pub(super) struct CommandQueue {
     pending: VecDeque<Pending>,
     to_check: Vec<CommandKey>,
-    /// The last entry with an order that was taken in: read again, it is not taken again.
+    /// The last entry with a command that was taken in: read again, it is not taken again.
     read: Seq,
-    /// Orders that were taken and that a check under way, or the next one, may not know of.
+    /// Commands that were taken and that a check under way, or the next one, may not know of.
     recent: Recent<CommandKey, TakenCommand>,
     /// The last checkpoint that is stored: whatever stands up to it is known to checks from then on.
     stored: Seq,
@@ -44,7 +44,7 @@ struct TakenCommand {
     digest: u64,
 }
 
-/// What acts write with the next commit.
+/// What control commands write with the next commit.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub(super) audit: Vec<AuditWrite>,
@@ -85,18 +85,18 @@ impl CommandQueue {
         }
     }
 
-    /// Orders that are in memory and not in the store yet.
+    /// Commands that are in memory and not in the store yet.
     pub(super) fn len(&self) -> usize {
         self.pending.len() + self.incoming.len()
     }
 
-    /// Bytes of the keys of orders that are remembered.
+    /// Bytes of the keys of commands that are remembered.
     pub(super) fn remembered_bytes(&self) -> usize {
         self.recent.bytes()
     }
 
     /// Everything up to this checkpoint is stored. What every check that still counts was asked after is forgotten: so as
-    /// many orders are remembered as the checkpoint is behind, and no more.
+    /// many commands are remembered as the checkpoint is behind, and no more.
     pub(super) fn stored(&mut self, checkpoint: Seq) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
@@ -129,7 +129,7 @@ impl CommandQueue {
         self.moved.contains(&(position, is_failed))
     }
 
-    /// Turns of which chunks have been read that wait behind an order.
+    /// Turns of which chunks have been read that wait behind a command.
     pub(super) fn blocked_turns(&self) -> BTreeSet<TurnId> {
         let frames = self.pending.iter().filter_map(|pending| match pending {
             Pending::Frame { frame, .. } => Some(frame),
@@ -139,7 +139,7 @@ impl CommandQueue {
         arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
     }
 
-    /// Chunks of this thread wait behind an order.
+    /// Chunks of this thread wait behind a command.
     pub(super) fn blocks_thread(&self, thread: &model::ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
@@ -281,7 +281,7 @@ impl Partition {
         verdict == Verdict::New && self.earlier_run(command).is_some_and(has_failed)
     }
 
-    /// The run that this order retries, if it is here.
+    /// The run that this command retries, if it is here.
     fn earlier_run(&self, command: &Command) -> Option<&Turn> {
         let Command::Turn(opened) = command else { return None };
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
@@ -326,7 +326,7 @@ impl Partition {
         }
         if self.earlier_run(&command).is_some() {
             // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
-            // for ever: what ends it may stand behind this order.
+            // for ever: what ends it may stand behind this command.
             let detail = "the run that it retries has not failed";
             return self.refuse(seq, raw, "turn_not_failed", detail.to_owned());
         }
@@ -434,7 +434,7 @@ impl Partition {
         });
     }
 
-    /// A new message or an order has to wait in the stream, and so do all that come after it.
+    /// A new message or a command has to wait in the stream, and so do all that come after it.
     pub(super) fn defer(&mut self, place: Place, actions: &mut Vec<Action>) {
         self.counters.deferred += 1;
         if self.deferring.is_none() {

@@ -8,7 +8,7 @@ use super::Partition;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, FailedTask, TaskChange, Verdict};
 
-/// Why an act was refused, for people; `None` when it is done.
+/// Why a control command was refused, for people; `None` when it is done.
 type Refused = Option<String>;
 
 impl Partition {

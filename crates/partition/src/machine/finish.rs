@@ -1,4 +1,4 @@
-//! Ended turns, new tasks and acts, turned into what a commit writes.
+//! Ended turns, new tasks and control commands, turned into what a commit writes.
 
 use model::{
     BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
@@ -358,7 +358,7 @@ impl Partition {
         }
     }
 
-    /// What acts changed.
+    /// What control commands changed.
     pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
         let writes = std::mem::take(&mut self.commands.writes);
         for seq in writes.seqs {

@@ -84,7 +84,7 @@ impl Partition {
     }
 
     /// Everything has been read that was there at the takeover, and the store has said what it knows of it; also after the
-    /// reader was set back to orders for which there had been no room: what answers them may stand behind them.
+    /// reader was set back to commands for which there had been no room: what answers them may stand behind them.
     pub(super) fn may_begin(&self) -> bool {
         self.has_caught_up
             && self.last_seq >= self.begins_after
@@ -436,7 +436,7 @@ impl Partition {
         self.ended.push_back(Ended::Turn(id.clone()));
     }
 
-    /// Runs without progress fail, but for those of which chunks have been read that wait behind an order.
+    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command.
     ///
     /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
     /// afterwards, and the stream's time moves with it.

@@ -1,4 +1,4 @@
-//! The invariants of turns, tasks and acts: what was asked for, what transactions did, what was published of it.
+//! The invariants of turns, tasks and control commands: what was asked for, what transactions did, what was published of it.
 //!
 //! Entry point: [`check`]. A history of transactions is replayed on a small model of queues and threads, written anew
 //! here: it shares nothing with what it judges but the nouns of `model`.

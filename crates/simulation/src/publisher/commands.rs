@@ -96,7 +96,7 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
     })
 }
 
-/// Whose the text of an order is, for who erases it: the store knows it of subjects, and of tasks by what they carry.
+/// Whose the text of a command is, for who erases it: the store knows it of subjects, and of tasks by what they carry.
 pub(crate) fn owner_of(command: &Command) -> String {
     match command {
         Command::Turn(opened) => opened.thread.to_string(),

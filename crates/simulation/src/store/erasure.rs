@@ -74,7 +74,7 @@ impl Store {
         self.erased.get(thread).copied()
     }
 
-    /// As the question for orders has it: acts are done.
+    /// As the question for commands has it: control commands are done.
     pub(crate) fn is_order_erased(&self, key: &CommandKey) -> bool {
         match key {
             _ if self.erased.is_empty() || self.bug == Some(PlantedBug::ErasedUnasked) => false,

@@ -24,7 +24,7 @@ pub(crate) struct Tables {
     pub(crate) audit: BTreeMap<(AgentId, CommandId), AuditWrite>,
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
-    /// Failed turns that went by order, with the run that had failed: that is not forgotten with them.
+    /// Failed turns that went by command, with the run that had failed: that is not forgotten with them.
     dropped: BTreeMap<(ThreadId, TurnId), u32>,
 }
 
@@ -200,7 +200,7 @@ impl Tables {
         }
     }
 
-    /// The task was given up with a run of its turn, stopped, or dropped by order.
+    /// The task was given up with a run of its turn, stopped, or dropped by command.
     fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut Applied) {
         let FailedTask { agent, position, code, .. } = mark;
         let (turn, thread) = (TurnId::of_task(agent, *position), agent.thread());
@@ -218,7 +218,7 @@ impl Tables {
         if has_ended {
             return self.failed_run(agent, *position, run, code, applied);
         }
-        // Dropped by order: an owner that has lost its lease may have begun it.
+        // Dropped by command: an owner that has lost its lease may have begun it.
         let runs = 0..=run;
         applied
             .failed
@@ -295,7 +295,7 @@ impl Tables {
         before - self.failed_tasks.len()
     }
 
-    /// What is known of an order. Unknown agents are the caller's matter.
+    /// What is known of a command. Unknown agents are the caller's matter.
     pub(crate) fn check(&self, key: &CommandKey, bug: Option<PlantedBug>) -> Verdict {
         let known = Verdict::Known { digest: 0 };
         match key {

@@ -81,7 +81,7 @@ impl GoingBack {
 }
 
 impl World {
-    /// What goes back in this history, and when. Streams only where there are no turns: an order that is gone on both sides has no rule
+    /// What goes back in this history, and when. Streams only where there are no turns: a command that is gone on both sides has no rule
     /// but to be named.
     pub(super) fn plan_going_back(&mut self) {
         let until = self.scenario.faults_until;

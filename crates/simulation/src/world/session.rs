@@ -36,7 +36,7 @@ pub(super) struct Session {
     in_flight: Option<(usize, Arc<Decided>)>,
     reclaiming: Option<usize>,
     reader: Reader,
-    /// Questions about orders on their way, when the last one is put, and when the last answer comes.
+    /// Questions about commands on their way, when the last one is put, and when the last answer comes.
     pub(super) questions: VecDeque<Vec<CommandKey>>,
     pub(super) checked_at: i64,
     pub(super) answered_at: i64,

@@ -1,4 +1,4 @@
-//! Of turns, tasks and acts.
+//! Of turns, tasks and control commands.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn control(name: &str, kind: ControlKind) -> Command {
 }
 
 impl Script {
-    /// Reads an order, and answers what is asked about it.
+    /// Reads a command, and answers what is asked about it.
     fn ordered(&mut self, entry: Entry, verdict: Verdict) -> Vec<Action> {
         let mut all = self.read(vec![entry], 9);
         let asked: Vec<CommandKey> = all
@@ -241,7 +241,7 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
     let opened = command(1, input("x", BusyPolicy::Enqueue));
     let pause = command(2, control("pause", ControlKind::Pause));
     script.read(vec![opened, pause, answer(3, &turn, chunk(0, true))], 9);
-    // The input is judged, the act before the chunk is not.
+    // The input is judged, the command before the chunk is not.
     script.take(Input::Checked(vec![(CommandKey::Turn(agent().thread(), turn.clone(), 0), Verdict::New)]));
     let mut again = answer(4, &turn, chunk(0, true));
     if let Body::Frame(frame) = &mut again.body {

@@ -1,4 +1,4 @@
-//! Publishing the outbox: tasks for agents and the ends of turns. What goes to the same subject goes in its order.
+//! Publishing the outbox: tasks for agents and the ends of turns. What goes to the same subject goes in its command.
 
 use std::time::Duration;
 

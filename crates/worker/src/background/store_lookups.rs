@@ -50,7 +50,7 @@ pub(super) async fn check_all(
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.limits.create_agents;
         let ask = || context.store.check(Some(owner), &keys, create);
-        let Some(verdicts) = until_answered(ask, "a check of orders", &answered).await else { return };
+        let Some(verdicts) = until_answered(ask, "a check of commands", &answered).await else { return };
         if answered.send(Input::Checked(verdicts)).await.is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Every order that was acknowledged ends, once, and as what it asked for.
+//! Every command that was acknowledged ends, once, and as what it asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ fn edited(turns: &Turns) -> BTreeSet<(&AgentId, &TaskId)> {
     edited.collect()
 }
 
-/// Each act is in the audit as it was sent, and nothing else is.
+/// Each control command is in the audit as it was sent, and nothing else is.
 fn check_acts(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
     let mut sent: BTreeMap<_, &Ordered> = BTreeMap::new();
     let mut retries: BTreeSet<String> = BTreeSet::new();

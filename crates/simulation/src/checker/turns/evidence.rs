@@ -12,7 +12,7 @@ use model::{
 pub struct Turns {
     /// What may be expected.
     pub rules: TurnRules,
-    /// Orders that the streams hold, in the order of the stream for each partition.
+    /// Commands that the streams hold, in the order of the stream for each partition.
     pub ledger: Vec<Ordered>,
     /// Where the messages of turns stand, in the order of their transactions.
     pub rows: Vec<TurnRow>,
@@ -168,18 +168,18 @@ pub enum TransitionKind {
         /// Its place.
         position: i64,
     },
-    /// A failed turn went by order.
+    /// A failed turn went by command.
     Dropped {
         /// Its thread.
         thread: ThreadId,
         /// Which.
         turn: TurnId,
     },
-    /// An act was audited.
+    /// A control command was audited.
     Acted {
         /// Whom it concerned.
         subject: AgentId,
-        /// The act.
+        /// The command.
         control: CommandId,
         /// It was done.
         is_done: bool,
@@ -215,7 +215,7 @@ pub enum RunEnd {
 /// A row of the audit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audited {
-    /// The act.
+    /// The command.
     pub id: CommandId,
     /// Whom it concerned.
     pub subject: AgentId,

@@ -27,7 +27,7 @@ struct Replay<'a> {
     places: BTreeMap<TurnId, (AgentId, i64)>,
     /// Turns under way by thread, with the epoch of their owner.
     active: BTreeMap<ThreadId, (TurnId, u32, u64)>,
-    /// When acts on an agent were stored, and when they were audited.
+    /// When control commands on an agent were stored, and when they were audited.
     controls: BTreeMap<&'a AgentId, Vec<(i64, Option<i64>)>>,
     /// The first entry of each task, in the order of the stream.
     command: BTreeMap<(&'a AgentId, &'a model::TaskId), u64>,
@@ -90,7 +90,7 @@ impl Replay<'_> {
         self.violations.push(Violation::new(invariant, subject, expected, seen));
     }
 
-    /// An act on the agent is in the stream, and its owner may have done it without having said so yet.
+    /// A control command on the agent is in the stream, and its owner may have done it without having said so yet.
     fn acts_are_under_way(&self, agent: &AgentId, at_ms: i64) -> bool {
         let controls = self.controls.get(agent).map_or(&[][..], Vec::as_slice);
         controls.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))

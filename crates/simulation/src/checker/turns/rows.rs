@@ -117,7 +117,7 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     inputs
 }
 
-/// Which batch a turn may go on with, if its order says one; an operator may have edited that away.
+/// Which batch a turn may go on with, if its command says one; an operator may have edited that away.
 fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     let mut continued: BTreeMap<TurnId, Vec<Option<Position>>> = BTreeMap::new();
     let mut payloads: BTreeMap<(&AgentId, &TaskId), Vec<Option<Position>>> = BTreeMap::new();

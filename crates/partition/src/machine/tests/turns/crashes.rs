@@ -84,7 +84,7 @@ fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
     assert!((1_000..=2_000).contains(&delay), "{delay}");
 }
 
-/// An input in a thread of its own, and its order.
+/// An input in a thread of its own, and its command.
 fn elsewhere(name: &str) -> (TurnId, ThreadId, Command) {
     let (turn, thread) = (TurnId::foreground(&thread("s"), name).unwrap(), thread("s"));
     let Command::Turn(opened) = opened(name, 0, BusyPolicy::Enqueue) else { panic!() };

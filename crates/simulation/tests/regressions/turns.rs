@@ -314,7 +314,7 @@ fn a_task_is_not_retried_twice() {
     script.ordered(retry(2, "two"), failed);
     let refused = |actions: &[Action]| -> Vec<bool> {
         let commits = actions.iter().filter_map(|action| match action {
-            Action::Commit(commit) => Some(commit.audit.iter().map(|audit| audit.refused.is_some())),
+            Action::Commit(commit) => Some(commit.audit.iter().map(|audit| audit.error.is_some())),
             _ => None,
         });
         commits.flatten().collect()

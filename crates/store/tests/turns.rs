@@ -293,7 +293,7 @@ async fn a_failed_turn_is_kept_until_a_retry_succeeds_or_somebody_drops_it() {
     commit.failed_turns = vec![failed_turn("u", &x, 1), failed_turn("u", &x, 2)];
     owner.commit(&commit).await.unwrap();
     let rows = database
-        .rows("SELECT turn_id AS t, run, text, policy, agent_id AS a FROM failed_turns ORDER BY 1")
+        .rows("SELECT turn_id AS t, run, text, options->>'busy_policy' AS policy, agent_id AS a FROM failed_turns ORDER BY 1")
         .await;
     let row = |turn: &TurnId, run| {
         format!(r#"{{"t":"{turn}","run":{run},"text":"run {run}","policy":"interrupt","a":"someone"}}"#)

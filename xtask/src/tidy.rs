@@ -11,6 +11,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod text;
+mod words;
 
 use std::{
     fmt, fs,
@@ -127,7 +128,16 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
 fn violations(files: &[SourceFile]) -> Vec<Violation> {
     let mut found: Vec<Violation> = files
         .iter()
-        .flat_map(|file| [layering::check(file), source::check(file), names::check(file), text::check(file)])
+        .flat_map(|file| {
+            [
+                layering::check(file),
+                source::check(file),
+                names::check(file),
+                text::check(file),
+                words::check(file),
+                words::test_names(file),
+            ]
+        })
         .flatten()
         .chain(catalogue::check(files))
         .chain(imports::check(files))

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_has_every_chunk_once_and_as_many_entries_as_it_says() {
+    fn backlog_has_every_chunk_once_in_the_stated_entries() {
         for frame in [1, 16] {
             let shape = Shape { name: "test", chunks: 5_000, lengths: 50..=500, frame };
             let backlog = Backlog::plan(&shape).unwrap();

@@ -41,7 +41,7 @@ const AGENTS: usize = 6;
 /// A request that is not acknowledged comes again after so long: a killed service is noticed soon.
 const ACK_WAIT: Duration = Duration::from_secs(3);
 /// How long one thing is said or sent again before the run is given up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// What is said and sent, by weight: words of the script.
 const WORDS: [(&str, u32); 6] = [
     ("hello", 50),
@@ -281,7 +281,7 @@ impl Person {
         let body = json!({"content": content, "busy_policy": policy});
         self.gateways.rotate_left(1);
         let key = format!("round-{round}");
-        Api::say_until_taken(&self.gateways, thread, &body, &key, PATIENCE).await
+        Api::say_until_taken(&self.gateways, thread, &body, &key, REQUEST_TIMEOUT).await
     }
 
     async fn retry(&self, at: usize, thread: &str) -> Result<()> {
@@ -338,8 +338,10 @@ impl Operator {
         for gateway in self.gateways.iter().cycle() {
             match gateway.act(agent, "resume").await {
                 Ok(answer) if answer["done"] == true => break,
-                Ok(answer) if began.elapsed() > PATIENCE => bail!("{agent} cannot be resumed: {answer}"),
-                Err(error) if began.elapsed() > PATIENCE => return Err(error),
+                Ok(answer) if began.elapsed() > REQUEST_TIMEOUT => {
+                    bail!("{agent} cannot be resumed: {answer}")
+                }
+                Err(error) if began.elapsed() > REQUEST_TIMEOUT => return Err(error),
                 Ok(_) | Err(_) => sleep(Duration::from_millis(200)).await,
             }
         }
@@ -380,7 +382,7 @@ impl Sender {
         while let Err(error) =
             self.publisher.publish_raw(&self.subject, None, task.clone().into_bytes().into()).await
         {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > REQUEST_TIMEOUT {
                 bail!("{}: {id} could not be sent: {error:#}", self.agent);
             }
             sleep(Duration::from_millis(100)).await;

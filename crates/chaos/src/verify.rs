@@ -127,7 +127,7 @@ fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence
     }
 }
 
-/// What was given up on is told to whoever comes later, with the reason for which it was.
+/// What was given up on is sent to each client that comes later, with the reason for which it was.
 fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
     for letter in evidence.dead_letters.iter().filter(|letter| letter.kind == "message") {
         let (Some(thread), Some(message)) = (&letter.thread_id, &letter.message_id) else { continue };

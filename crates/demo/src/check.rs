@@ -133,7 +133,7 @@ fn judge_dialog(dialog: &Dialog, stored: &[StoredTurn]) -> Vec<String> {
         }
         // A stop may come after the end: then there is nothing to stop.
         if stored.is_stopped && turn.end != End::Stopped {
-            wrong.push(format!("turn {id} is stored as stopped, and nobody stopped it"));
+            wrong.push(format!("turn {id} is stored as stopped, without a stop"));
         }
     }
     if dialog.has_all_kinds && !stored.iter().any(|turn| turn.is_stopped) {

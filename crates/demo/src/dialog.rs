@@ -1,4 +1,4 @@
-//! The first part of the demo: a thread that somebody talks in, with answers as they come.
+//! The first part of the demo: a thread that a person talks in, with answers as they come.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 use testkit::api;
 
 /// An answer that says nothing for so long will not come. Longer than a lease: an owner may die meanwhile.
-const PATIENCE: Duration = Duration::from_secs(150);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// So much of a tool's result is shown.
 const RESULT_CHARS: usize = 160;
 /// The stream is open by then.
@@ -167,7 +167,7 @@ impl Room<'_> {
         loop {
             tokio::select! {
                 biased;
-                seen = timeout(PATIENCE, self.viewer.next()) => {
+                seen = timeout(ANSWER_TIMEOUT, self.viewer.next()) => {
                     let Ok(seen) = seen else { bail!("{}", no_answer(&answer.accepted.id)) };
                     if answer.show(seen, screen) {
                         return Ok(());
@@ -324,7 +324,7 @@ fn unknown(name: &str) -> String {
 
 fn no_answer(turn: &str) -> String {
     format!(
-        "nothing came of turn {turn} for {PATIENCE:?}. Look into the logs of the workers and the workflow service: they \
+        "nothing came of turn {turn} for {ANSWER_TIMEOUT:?}. Look into the logs of the workers and the workflow service: they \
          say whether the turn was requested and taken"
     )
 }

@@ -50,7 +50,7 @@ impl Lines {
         Self { source: Source::Keyboard(keyboard()), put_back: None }
     }
 
-    /// Nobody sits at the keyboard.
+    /// No person is at the keyboard.
     pub(super) fn are_scripted(&self) -> bool {
         matches!(self.source, Source::Script(_))
     }

@@ -1,4 +1,4 @@
-//! Antiphon at work on a terminal: somebody talks with a model, ten agents work through their queues, a worker dies.
+//! Antiphon at work on a terminal: a person talks with a model, ten agents work through their queues, a worker dies.
 //!
 //! Entry: [`run`]. Everything shown is seen from outside, over NATS, HTTP and SQL, and the verdict is Postgres' own.
 #![allow(
@@ -47,7 +47,7 @@ pub struct DemoOptions {
     pub database_url: String,
     /// Number of partitions.
     pub partitions: u16,
-    /// Nobody types: the lines are said by a script, and the end is the verdict.
+    /// Without a person: the lines are said by a script, and the end is the verdict.
     pub is_once: bool,
 }
 

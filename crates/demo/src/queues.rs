@@ -14,7 +14,7 @@ use testkit::db_snapshot;
 
 /// Between two looks at Postgres.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Somebody looks at a paused agent for so long before it is resumed.
+/// A paused agent is shown for so long before it is resumed.
 const PAUSED_FOR: Duration = Duration::from_millis(1_500);
 /// The dead worker comes back so long after its partitions were taken over.
 const BACK_AFTER: Duration = Duration::from_millis(1_500);
@@ -147,7 +147,7 @@ impl Watch {
         board.lines(&stage.agents, dead, self.began.elapsed())
     }
 
-    /// Somebody puts the key right and lets the agent go on.
+    /// The key is corrected, and the agent is resumed.
     async fn resume(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) {
         let Some(paused) = board.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
             return;
@@ -215,7 +215,7 @@ impl Watch {
         let heirs: Vec<_> = stage.fleet.workers.iter().filter(|it| it.name() != killed.name).collect();
         screen.text(&format!(
             "{} took over after {:.1} s with a higher epoch ({epoch}), and reads on from the checkpoint.",
-            heirs.first().map_or("somebody", |worker| worker.name()),
+            heirs.first().map_or("another worker", |worker| worker.name()),
             killed.at.elapsed().as_secs_f64()
         ));
         Ok(())

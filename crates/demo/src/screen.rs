@@ -106,7 +106,7 @@ impl Screen {
         self.is_in_line = false;
     }
 
-    /// What was typed by nobody.
+    /// What a script typed.
     pub(super) fn typed(&mut self, text: &str) {
         self.write(&format!("{text}\n"));
     }
@@ -160,7 +160,7 @@ impl Screen {
 
     fn write(&self, text: &str) {
         let mut out = stdout().lock();
-        // Whoever reads this may have gone; the verdict is in the exit code too.
+        // The reader may have gone; the verdict is in the exit code too.
         _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody who looks at one thread: its event stream, piece by piece, across connections that break.
+//! A client of one thread: its event stream, piece by piece, across connections that break.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_told_apart() {
+    fn pieces_are_distinguished() {
         let chunk = |kind: &str| {
             let data = json!({"session_id": "t", "message_id": "m", "chunk_id": 0, "chunk": "x", "chunk_type": kind,
                 "metadata": {"tool_call_id": "c", "tool_name": "f"}});

@@ -14,7 +14,7 @@ use tokio::{process::Command, time::timeout};
 use crate::fleet::{WorkflowOptions, WorkflowProgram};
 
 /// How long a step of an installation may take.
-const PATIENCE: Duration = Duration::from_secs(240);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The Python service, for this workflow.
 pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
@@ -74,8 +74,8 @@ async fn run(dir: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     let what = format!("{program} {}", arguments.join(" "));
     let mut command = Command::new(program);
     command.args(arguments).current_dir(dir).stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, command.output()).await;
-    let output = output.with_context(|| format!("{what}: not after {PATIENCE:?}"))?;
+    let output = timeout(COMMAND_TIMEOUT, command.output()).await;
+    let output = output.with_context(|| format!("{what}: not after {COMMAND_TIMEOUT:?}"))?;
     let output = output.with_context(|| what.clone())?;
     if !output.status.success() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

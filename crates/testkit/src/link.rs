@@ -96,7 +96,7 @@ impl Link {
         self.shared.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// With `true` nothing arrives any more on either side, and whoever connects hears nothing. What was sent meanwhile is lost, so
+    /// With `true` nothing arrives any more on either side, and a new connection gets nothing. What was sent meanwhile is lost, so
     /// `false` cuts those connections and lets new ones work.
     pub fn set_silent(&self, silent: bool) {
         self.shared.is_silent.store(silent, Ordering::Relaxed);
@@ -249,13 +249,13 @@ mod tests {
         assert_eq!(say(&mut old, b"x").await.unwrap(), b"x");
         link.set_silent(true);
         let mut new = TcpStream::connect(link.addr()).await.unwrap();
-        let patience = Duration::from_millis(300);
-        assert!(timeout(patience, say(&mut old, b"y")).await.is_err());
-        assert!(timeout(patience, say(&mut new, b"y")).await.is_err());
+        let timeout_after = Duration::from_millis(300);
+        assert!(timeout(timeout_after, say(&mut old, b"y")).await.is_err());
+        assert!(timeout(timeout_after, say(&mut new, b"y")).await.is_err());
         assert_eq!(link.connections(), 2);
         link.set_silent(false);
         assert!(
-            timeout(patience, say(&mut old, b"z")).await.unwrap().is_err(),
+            timeout(timeout_after, say(&mut old, b"z")).await.unwrap().is_err(),
             "what was lost is not hidden"
         );
         let mut third = TcpStream::connect(link.addr()).await.unwrap();

@@ -36,7 +36,7 @@ pub struct Asked {
 }
 
 impl ManualWorkflow {
-    /// Connects, and makes the workflow's consumer if nobody has: a request that is not answered comes again after
+    /// Connects, and makes the workflow's consumer if there is none: a request that is not answered comes again after
     /// `ack_wait`.
     pub async fn connect(nats_url: &str, workflow: &str, ack_wait: Duration) -> Result<Self> {
         let client = async_nats::connect(nats_url).await?;
@@ -76,7 +76,7 @@ impl ManualWorkflow {
         Ok(Some(Asked { request, raw, attempt, context: self.context.clone(), message, next_id: 0 }))
     }
 
-    /// How many requests nobody has taken, and how many are in hand.
+    /// How many requests are not taken yet, and how many are being answered.
     pub async fn standing(&self) -> Result<(u64, usize)> {
         let info = self.consumer.clone().info().await?.clone();
         Ok((info.num_pending, info.num_ack_pending))

@@ -208,7 +208,7 @@ const OWNER: &str = "DO $$ BEGIN
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$";
 
-/// The url with the user that owns the database. Whoever looks at tables from outside sees everything, unless it says otherwise.
+/// The url with the user that owns the database. A test that reads tables sees every tenant, unless it says otherwise.
 fn as_owner(url: &str) -> Result<String> {
     let (scheme, rest) = url.split_once("://").context("a database url without a scheme")?;
     let host = rest.split_once('/').map_or(rest, |(host, _)| host);

@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_apart() {
+    fn events_are_distinguished() {
         let chunk = json!({"session_id": "t", "message_id": "m", "chunk_id": 3, "chunk": "x", "chunk_type": "content",
             "is_final": true, "metadata": {}, "attempt": 2, "role": "assistant", "batch_type": "system_trigger"});
         let expected = ChunkEvent {

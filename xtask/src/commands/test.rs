@@ -71,7 +71,7 @@ const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clipp
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 
 /// Lets clippy's compiler make our crates: it lints what it compiles, so that crates are neither read twice nor foreign ones
-/// checked for the lints alone. Whoever uses what was built sets the same, or cargo builds it again.
+/// checked for the lints alone. What uses the build sets the same, or cargo builds it again.
 fn linted(ci: bool, command: &mut Command) -> &mut Command {
     without_incremental(ci, command);
     let deny = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";

@@ -86,7 +86,7 @@ const IMPURE: &[&str] = &[
     "futures-util",
 ];
 
-/// Foreign crates with an owner: whoever needs what they do asks the owner. Crates for development stand outside.
+/// Foreign crates with an owner: what they do is asked of the owner. Crates for development stand outside.
 const OWNED: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("async-nats", &["bus"]),

@@ -14,7 +14,7 @@ use super::{super::usage::Meter, context_build::BUDGETS, threads::Thread, thread
 use testkit::{services::TestDatabase, text};
 
 /// How long a session that was closed may take to vanish.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A migrated database, on a server of its own but in tests.
 pub(super) struct Environment {
@@ -48,7 +48,7 @@ impl Environment {
         Self::new(Some(postgres), &url).await
     }
 
-    /// Uses the server of somebody else.
+    /// Uses a server that runs already.
     #[cfg(test)]
     pub(super) async fn on(admin_url: &str) -> Result<Self> {
         Self::new(None, admin_url).await
@@ -161,7 +161,7 @@ impl Environment {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(PATIENCE, alone).await.context("a session does not end")??;
+        tokio::time::timeout(SESSION_END_TIMEOUT, alone).await.context("a session does not end")??;
         let (rows, by_key, otherwise) = sqlx::query_as(
             "SELECT t.idx_tup_fetch, i.by_key, i.others + t.seq_scan
              FROM pg_stat_user_tables AS t

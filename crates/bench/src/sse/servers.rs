@@ -165,7 +165,7 @@ fn durable_streams() -> PathBuf {
     peers("durable-streams/bin/durable-streams-server")
 }
 
-/// A program of somebody else. Ended by SIGTERM, for one that is killed may leave children behind.
+/// A foreign program. Ended by SIGTERM, for one that is killed may leave children behind.
 #[derive(Debug)]
 struct Peer {
     child: Child,

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_of_whole_events_only_and_may_come_in_a_piece_of_their_own() {
+    fn id_is_kept_only_after_its_whole_event() {
         let events = [
             ": open\n\nretry: 1000\n\n".to_owned(),
             "id: 1~a.0.1.9\n".to_owned(),

@@ -274,7 +274,7 @@ pub(super) async fn until_listening(addr: SocketAddr, limit: Duration) -> Result
     let deadline = Instant::now() + limit;
     while let Err(error) = TcpStream::connect(addr).await {
         if Instant::now() > deadline {
-            return Err(error).with_context(|| format!("nobody listens at {addr} after {limit:?}"));
+            return Err(error).with_context(|| format!("nothing listens at {addr} after {limit:?}"));
         }
         sleep(Duration::from_millis(10)).await;
     }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_cut_goes_on_where_it_was_and_who_is_slow_hurries_when_told() {
+    async fn disconnected_subscriber_resumes_and_slow_one_speeds_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = Target::new(Kind::Nchan, listener.local_addr().unwrap(), "t");
         let (count, counts) = watch::channel(5);

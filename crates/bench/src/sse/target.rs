@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_is_told_of_the_cursor_in_its_own_way() {
+    fn cursor_is_sent_in_each_servers_own_way() {
         let asked = |kind, cursor| target(kind).request(7, cursor);
         assert!(asked(Kind::Antiphon, None).starts_with("GET /v1/threads/s1-00007/events HTTP/1.1\r\n"));
         assert!(asked(Kind::Nchan, Some(b"5:0")).ends_with("\r\nlast-event-id: 5:0\r\n\r\n"));

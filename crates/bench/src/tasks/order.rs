@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn overtaking_and_overlapping_count_once_for_each_that_came_too_early() {
+    fn overtaking_and_overlapping_tasks_count_once_each() {
         assert_eq!(judged("b01 e01 b00 e00 b02 e02 b10 e10 b11 e11 b12 e12"), verdict(1, 0, 0));
         assert_eq!(judged("b00 b01 e00 e01 b02 e02 b10 e10 b11 e11 b12 e12"), verdict(1, 0, 0));
         assert_eq!(judged("b02 e02 b01 e01 b00 e00 b10 e10 b11 e11 b12 e12"), verdict(2, 0, 0));

@@ -47,7 +47,7 @@ pub(super) const WORKER_ROWS: &str = "antiphon worker, 400 B messages";
 pub(super) const WORKER_INGESTING: &str = "antiphon worker, ingest included";
 /// With long queues.
 pub(super) const LONG: &str = "antiphon worker, long queues";
-/// While a transaction of somebody else holds a snapshot.
+/// While another transaction holds a snapshot.
 pub(super) const LONG_SNAPSHOT: &str = "antiphon worker, long queues, a snapshot is held";
 /// A new owner of all of it.
 pub(super) const TAKEOVER: &str = "antiphon worker, one partition";
@@ -137,7 +137,7 @@ impl Peer {
 
     /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
     pub(super) fn behind_nats(nats_url: &str) -> Vec<Self> {
-        // Handlers that wait for somebody else can be many: 500 were seen to take half of the server time that 24 take.
+        // Handlers that wait for another service can be many: 500 were seen to take half of the server time that 24 take.
         let asking = json!({ "batched": true, "nats_url": nats_url, "concurrency": 500 });
         let keeping = json!({ "batched": true, "nats_url": nats_url, "concurrency": 100, "rows": 2 });
         vec![Self::npm(GRAPHILE_NATS, &asking), Self::npm(GRAPHILE_NATS_ROWS, &keeping)]
@@ -189,7 +189,7 @@ impl Peer {
         (!self.program.exists()).then(|| format!("{} is not there", self.program.display()))
     }
 
-    /// The prepared database, for somebody who looks at it after the round; the round then does not remove it.
+    /// The prepared database, to be read after the round; the round then does not remove it.
     pub(super) fn keep_database(&mut self) -> Option<Arc<TestDatabase>> {
         self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
@@ -230,7 +230,7 @@ impl Peer {
         process.send(&json!({ "command": "start" })).await?;
         let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
         if let Outcome::Cut { left } = outcome {
-            // Of tasks that arrive meanwhile nobody knows how many were still to come.
+            // Of tasks that arrive meanwhile it is not known how many were still to come.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
             let cost = environment.cost(&gauge, completed.max(1)).await?;
             return Ok(Round { is_cut: true, enqueued, ..Round::new(completed, &cost) });
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_a_peer_complains_of_is_told() {
+    async fn complaint_of_a_peer_is_reported() {
         let mut peer = scripted(r#"{"answer":"error","text":"no luck"}"#, "", "SELECT 4::bigint");
         let error = round(&mut peer).await.unwrap_err();
         assert_eq!(error.to_string(), "the peer has failed: no luck");

@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Entries asked for at a time.
 const BATCH: usize = 1_000;
 /// How long the stream may keep us waiting for an entry that it has.
-const PATIENCE: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads every partition's stream from its first entry to its last. A fleet whose log is to be read keeps it: see
 /// [`super::KEEP_LOG`].
@@ -55,7 +55,7 @@ async fn read_stream(
     let consumer = stream.create_consumer(config).await?;
     let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
     for expected in state.first_sequence..=state.last_sequence {
-        let next = tokio::time::timeout(PATIENCE, messages.next()).await;
+        let next = tokio::time::timeout(READ_TIMEOUT, messages.next()).await;
         let message = next.with_context(|| format!("no entry {expected}"))?.context("the end")??;
         let info = message.info().map_err(anyhow::Error::from_boxed)?;
         ensure!(info.stream_sequence == expected, "entry {} instead of {expected}", info.stream_sequence);

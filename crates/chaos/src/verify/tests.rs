@@ -254,7 +254,7 @@ fn batches_and_rows_must_make_sense() {
     case.dead_letters[0].raw = b"?".to_vec();
     assert_eq!(case.rules(), ["a row makes sense", Invariant::EndsOnce.statement()]);
     let mut case = Case::good();
-    case.messages[1].role = "nobody".into();
+    case.messages[1].role = "stranger".into();
     assert!(case.rules().contains(&"a row makes sense"));
 }
 
@@ -329,7 +329,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
 }
 
 #[test]
-fn every_end_is_told_once_and_in_order() {
+fn every_end_is_sent_once_and_in_order() {
     let missed = Invariant::NothingMissed.statement();
     let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
     // What failed after the client came is told as well; and what it heard of last is not the last.
@@ -348,11 +348,11 @@ fn every_end_is_told_once_and_in_order() {
         metadata: json!(null),
     };
     let connection = |events: Vec<Event>| vec![connection(events, None)];
-    let told = [whole(), from_store("n", "6").to_vec(), vec![gap.clone()]].concat();
-    assert_eq!(late(Case::good()).with_connections(connection(told)).rules(), Vec::<&str>::new());
+    let connected = [whole(), from_store("n", "6").to_vec(), vec![gap.clone()]].concat();
+    assert_eq!(late(Case::good()).with_connections(connection(connected)).rules(), Vec::<&str>::new());
     let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
     assert_eq!(late(Case::good()).with_connections(connection(swapped)).rules(), [missed]);
-    // Nobody who has not seen it begin may be told to begin anew.
+    // A client that has not seen it begin must not be told to begin anew.
     let anew = [vec![Event::Restart { after: "4".into() }], whole()].concat();
     assert_eq!(Case::good().with_events(anew).rules(), [missed]);
     let mut case = Case::good();
@@ -375,7 +375,7 @@ fn what_is_given_up_on_has_its_place_among_the_ends() {
 }
 
 #[test]
-fn a_client_is_told_what_ends_after_its_cursor_or_from_its_first_event_on() {
+fn client_gets_the_ends_after_its_cursor_or_first_event() {
     let since = |transcripts: &[Transcript]| transcripts::since(transcripts);
     let first = connection(vec![chunk(0, "a"), complete()], None);
     assert_eq!(since(std::slice::from_ref(&first)), Some(4));

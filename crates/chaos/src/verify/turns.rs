@@ -65,7 +65,7 @@ pub fn verify_turns(evidence: &TurnEvidence) -> Vec<Violation> {
     every_task_ends(evidence, &mut findings);
     what_follows_a_turn_names_its_answer(evidence, &mut findings);
     a_backoff_ends_with_a_success(evidence, &mut findings);
-    each_end_is_told_once(evidence, &batches, &mut findings);
+    each_end_is_published_once(evidence, &batches, &mut findings);
     findings.0
 }
 
@@ -186,7 +186,7 @@ fn every_message_of_a_person_ends(evidence: &TurnEvidence, batches: &[Batch<'_>]
     for batch in batches.iter().filter(|batch| batch.turn.as_str().starts_with('u')) {
         if !evidence.turns.contains_key(batch.turn.as_str()) {
             findings.add(
-                "nobody answers what was not said",
+                "what was not said is not answered",
                 place(batch.answer),
                 "its input was not accepted",
             );
@@ -256,18 +256,18 @@ fn a_backoff_ends_with_a_success(evidence: &TurnEvidence, findings: &mut Finding
     }
 }
 
-fn each_end_is_told_once(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
+fn each_end_is_published_once(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
     const RULE: &str = "each end is told once, and as it is";
-    let mut told: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
+    let mut published: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for end in &evidence.ends {
-        told.entry(&end.said.turn_id).or_default().push(end);
+        published.entry(&end.said.turn_id).or_default().push(end);
         if !ids.insert(&end.id) {
             findings.add(RULE, &end.said.turn_id, format!("{} twice", end.id));
         }
     }
     for batch in batches {
-        let ends = told.get(batch.turn.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let ends = published.get(batch.turn.as_str()).map(Vec::as_slice).unwrap_or_default();
         let whole: Vec<_> = ends.iter().filter(|end| end.said.status != "failed").collect();
         let is_right = |end: &StoredTurnEvent| {
             end.said.message_id.as_ref() == Some(&batch.answer.message_id)
@@ -285,7 +285,7 @@ fn each_end_is_told_once(evidence: &TurnEvidence, batches: &[Batch<'_>], finding
     let failed =
         evidence.failed_turns.iter().map(|failed| failed.turn_id.clone()).chain(given_up.map(task_turn));
     for turn in failed {
-        let ends = told.get(turn.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let ends = published.get(turn.as_str()).map(Vec::as_slice).unwrap_or_default();
         if !ends.iter().any(|end| end.said.status == "failed") {
             findings.add(RULE, &turn, "its failure was not told");
         }

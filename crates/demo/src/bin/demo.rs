@@ -12,7 +12,7 @@ const INTERRUPTED: u8 = 130;
 /// Dialog with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Nobody types: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.
+    /// Without a person: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.
     #[arg(long)]
     once: bool,
     /// Where NATS is.
@@ -49,7 +49,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Ctrl-C, or SIGTERM of whoever started us.
+/// Ctrl-C, or SIGTERM of the parent process.
 async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => tokio::select! {

@@ -194,11 +194,11 @@ fn what_was_shown_must_be_what_is_stored() {
 }
 
 #[test]
-fn a_stop_is_stored_where_somebody_stopped() {
+fn stop_without_a_request_is_wrong() {
     let stopped = [StoredTurn { is_stopped: true, ..stored() }];
     assert_eq!(judge_dialog(&dialog(End::Stopped), &stopped), Vec::<String>::new());
     assert_eq!(judge_dialog(&dialog(End::Stopped), &[stored()]), Vec::<String>::new(), "it came too late");
-    let unasked = "turn u0001-x is stored as stopped, and nobody stopped it";
+    let unasked = "turn u0001-x is stored as stopped, without a stop";
     assert_eq!(judge_dialog(&dialog(End::Complete), &stopped), [unasked]);
     let must = Dialog { has_all_kinds: true, ..dialog(End::Stopped) };
     let missing = ["no answer is stored as stopped", "no result of a tool is stored"];

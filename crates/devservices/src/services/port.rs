@@ -23,7 +23,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Finds a port that nobody listens on and nobody has reserved.
+    /// Finds a port that is neither listened on nor reserved.
     pub fn reserve() -> Result<Port> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = lock_dir()?;

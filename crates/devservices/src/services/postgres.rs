@@ -74,7 +74,7 @@ impl Postgres {
     /// Makes a cluster in `dir` (which may hold one from before) or in a temporary folder, starts it and waits until it
     /// accepts connections: superuser `postgres`, no password, on 127.0.0.1 only.
     ///
-    /// As root the server runs as `postgres` or `nobody`, who must be able to reach `dir`.
+    /// As root the server runs as user `postgres`, or as the user with the fewest rights, and that user must be able to reach `dir`.
     pub fn start(dir: Option<&Path>, options: &PostgresOptions) -> Result<Postgres> {
         let scratch = if dir.is_none() { Some(ScratchDir::new("pg")?) } else { None };
         let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
@@ -275,9 +275,9 @@ struct Account {
 
 impl Account {
     fn unprivileged() -> Account {
-        let nobody = Account { uid: 65_534, gid: 65_534 };
+        let fewest_rights = Account { uid: 65_534, gid: 65_534 };
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        Account::find(&users, "postgres").unwrap_or(nobody)
+        Account::find(&users, "postgres").unwrap_or(fewest_rights)
     }
 
     fn find(passwd: &str, name: &str) -> Option<Account> {

@@ -48,7 +48,7 @@ fn spawn_here(mut command: Command, on_our_death: i32) -> io::Result<Child> {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, on_our_death) != 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // We may have died before prctl took effect: then nobody would tell the child.
+                // We may have died before prctl took effect: then no signal would reach the child.
                 match u32::try_from(libc::getppid()) {
                     Ok(parent) if parent == us => Ok(()),
                     _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),

@@ -155,7 +155,7 @@ fn into_cache(slot: &Slot, fill: impl FnOnce(&Path) -> Result<()>) -> Offer {
         lock.lock()?;
         let target = cache.join(slot.folder);
         let partial = cache.join(format!(".{}.partial", slot.folder));
-        // Another process may have filled it meanwhile. What is there is never replaced: somebody may run it.
+        // Another process may have filled it meanwhile. What is there is never replaced: it may be running.
         if slot.tool().exists() {
             return Ok(slot.tool());
         }

@@ -24,7 +24,7 @@ pub struct WorkflowOptions {
 pub enum WorkflowProgram {
     /// `antiphon workflow` with this script.
     Script(Value),
-    /// A program of somebody else, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
+    /// A foreign program, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
     Program {
         /// What is started.
         binary: PathBuf,

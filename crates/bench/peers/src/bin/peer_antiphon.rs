@@ -28,7 +28,7 @@ use worker::{LocalWorkflow, LocalWorkflows, WorkerConfig, WorkerError};
 
 const PARTITIONS: u16 = 8;
 const STREAM_BYTES: i64 = 128 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Tasks that are published side by side.
 const PUBLISHED: usize = 500;
 const WORKFLOW: &str = "default";
@@ -96,7 +96,7 @@ impl Running {
 
     async fn end(self) -> Result<()> {
         self.stop.cancel();
-        Ok(timeout(PATIENCE, self.worker).await.context("it does not drain")???)
+        Ok(timeout(READY_TIMEOUT, self.worker).await.context("it does not drain")???)
     }
 }
 
@@ -200,7 +200,7 @@ async fn forget_streams(nats_url: &str) -> Result<()> {
 
 async fn publish(open: &Open, order: &Command) -> Result<()> {
     let subject = wire::subject::partition_tasks(open.config.partitions, &order.agent);
-    open.bus.publish_acked(&subject, wire::encode_task(order), None, PATIENCE).await?;
+    open.bus.publish_acked(&subject, wire::encode_task(order), None, READY_TIMEOUT).await?;
     Ok(())
 }
 

@@ -181,11 +181,11 @@ fn lost_inputs_are_found() {
     let both = "a turn is in the history or failed, not both";
     assert_eq!(broken(|all| all.failed_turns[0].turn_id = TURN.into()), [lost, both, TOLD]);
     assert_eq!(broken(|all| all.messages[4].content = "bye".into()), ["an input is kept as it was said"]);
-    assert_eq!(broken(|all| drop(all.turns.remove(TURN))), ["nobody answers what was not said"]);
+    assert_eq!(broken(|all| drop(all.turns.remove(TURN))), ["what was not said is not answered"]);
 }
 
 #[test]
-fn ends_that_are_told_wrong_are_found() {
+fn wrongly_published_ends_are_found() {
     let rule = [TOLD];
     assert_eq!(broken(|all| drop(all.ends.remove(0))), rule);
     assert_eq!(broken(|all| drop(all.ends.remove(1))), rule);

@@ -1,0 +1,161 @@
+//! Words that must not return: private metaphors, and people where there are programs. They are looked for in every name, file name,
+//! comment, string and document.
+
+use super::{SourceFile, Violation};
+
+/// Word, and what to use instead.
+pub(super) const WORDS: &[(&str, &str)] = &[
+    ("desk", "context, or the name of what it holds"),
+    ("vigil", "revocation"),
+    ("lane", "queue, or turn slot"),
+    ("seat", "subscriber, permit"),
+    ("seated", "subscribed"),
+    ("town", "fixture"),
+    ("bed", "fixture"),
+    ("ground", "environment"),
+    ("patience", "timeout, after what times out"),
+    ("errand", "background task"),
+    ("errands", "background tasks"),
+    ("he", "the caller, the client, the worker"),
+    ("his", "its"),
+    ("him", "it"),
+    ("whoever", "the caller, each client that"),
+    ("somebody", "a client, a worker, a person"),
+    ("nobody", "no client, no worker"),
+];
+
+/// Not in names of functions and values, where they stand for what is returned, logged or encoded.
+pub(super) const NAMES: &[(&str, &str)] =
+    &[("told", "the name of the value"), ("tell", "return, report or encode")];
+
+/// What is not rewritten yet: a crate or folder, and its words. It only ever gets shorter.
+const NOT_YET: &[(&str, &[&str])] = &[
+    ("", &["lane"]),
+    ("antiphon", &["he", "nobody", "somebody"]),
+    ("auth", &["nobody", "somebody", "whoever"]),
+    ("batches", &["errands", "nobody", "somebody", "told", "whoever"]),
+    ("bus", &["nobody", "patience", "somebody", "tell", "told", "whoever"]),
+    ("e2e", &["desk", "he", "nobody", "patience", "somebody", "told", "whoever"]),
+    ("feed", &["nobody", "tell", "told", "whoever"]),
+    (
+        "gateway",
+        &["desk", "he", "nobody", "patience", "seat", "somebody", "tell", "told", "town", "vigil", "whoever"],
+    ),
+    ("mcp", &["nobody", "somebody", "whoever"]),
+    ("model", &["he", "nobody", "somebody", "tell", "whoever"]),
+    ("partition", &["lane", "nobody", "somebody", "told", "whoever"]),
+    ("proto", &["nobody"]),
+    ("protocols", &["nobody", "somebody", "told", "whoever"]),
+    ("reasoning", &["nobody", "somebody", "whoever"]),
+    ("reorder", &["whoever"]),
+    ("runtime", &["nobody", "somebody", "whoever"]),
+    ("scheduling", &["lane", "told", "whoever"]),
+    ("simulation", &["errands", "he", "nobody", "patience", "somebody", "tell", "told", "whoever"]),
+    ("store", &["nobody", "somebody", "tell", "told", "whoever"]),
+    ("wire", &["nobody", "somebody", "told"]),
+    ("worker", &["bed", "errand", "errands", "nobody", "patience", "somebody", "told", "whoever"]),
+    ("workflow", &["desk", "nobody", "patience", "somebody", "tell", "told", "town"]),
+];
+
+/// They name the words.
+const EXEMPT: &[&str] = &["xtask/src/tidy/words.rs", "xtask/src/tidy/words/tests.rs"];
+
+pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+    let is_text = file.has_extension(&["rs", "md", "sql", "proto", "toml", "sh", "yaml", "yml"]);
+    if !is_text || EXEMPT.contains(&file.path.as_str()) {
+        return Vec::new();
+    }
+    let area = area(&file.path);
+    let not_yet = NOT_YET.iter().find(|(name, _)| *name == area).map_or(&[][..], |(_, words)| words);
+    let mut found = Vec::new();
+    let lines = file.text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    for (number, line) in std::iter::once((1, file.path.as_str())).chain(lines) {
+        let words = split(line);
+        let hits = WORDS.iter().filter(|(word, _)| words.iter().any(|found| found == word));
+        let named = declared(line).map(split).unwrap_or_default();
+        let hits = hits.chain(NAMES.iter().filter(|(word, _)| named.iter().any(|found| found == word)));
+        for (word, instead) in hits.filter(|(word, _)| !not_yet.contains(word)) {
+            found.push(file.violation(number, "words", format!("`{word}`: {instead}")));
+        }
+    }
+    found
+}
+
+/// The crate, or the first folder.
+fn area(path: &str) -> &str {
+    let rest = path.strip_prefix("crates/").unwrap_or(path);
+    rest.split_once('/').map_or("", |(area, _)| area)
+}
+
+/// What a line declares as a function or a value.
+fn declared(line: &str) -> Option<&str> {
+    let rest = ["fn ", "let mut ", "let "].iter().find_map(|keyword| {
+        let at = line.find(keyword)?;
+        let is_word = line[..at].chars().next_back().is_none_or(|before| !before.is_alphanumeric());
+        is_word.then(|| &line[at + keyword.len()..])
+    })?;
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
+/// Its words in lower case; `CamelCase`, `snake_case` and `SHOUTING_CASE` are taken apart.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for run in line.split(|c: char| !c.is_alphabetic()).filter(|run| !run.is_empty()) {
+        let is_shouted = run.chars().all(char::is_uppercase);
+        let mut word = String::new();
+        for character in run.chars() {
+            if character.is_uppercase() && !is_shouted && !word.is_empty() {
+                words.push(std::mem::take(&mut word));
+            }
+            word.extend(character.to_lowercase());
+        }
+        words.push(word);
+    }
+    words
+}
+
+/// Longest name of a test.
+const LONGEST_TEST_NAME: usize = 60;
+/// Crates with longer ones. It only ever gets shorter.
+const LONG_TEST_NAMES: &[&str] = &[
+    "batches",
+    "bus",
+    "e2e",
+    "feed",
+    "gateway",
+    "model",
+    "partition",
+    "protocols",
+    "scheduling",
+    "simulation",
+    "store",
+    "worker",
+    "workflow",
+];
+
+pub(super) fn test_names(file: &SourceFile) -> Vec<Violation> {
+    if !file.has_extension(&["rs"]) || LONG_TEST_NAMES.contains(&area(&file.path)) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut is_test = false;
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with("#[") {
+            is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+            continue;
+        }
+        let name = declared(line).filter(|_| is_test && line.contains("fn ")).unwrap_or_default();
+        if name.len() > LONGEST_TEST_NAME {
+            let instead =
+                format!("{} characters, at most {LONGEST_TEST_NAME}: `subject_condition_result`", name.len());
+            found.push(file.violation(index + 1, "test-name", instead));
+        }
+        is_test = false;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

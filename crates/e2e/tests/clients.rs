@@ -45,7 +45,7 @@ impl Asked {
 const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
+async fn disconnected_clients_have_everything_once() {
     let mut fixture = Fixture::with(two_gateways).await;
     let asked = Asked::from_environment();
     let mut clients = Clients::start(&fixture, asked);

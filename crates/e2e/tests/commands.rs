@@ -303,7 +303,7 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_that_is_there_takes_what_comes_after_it_and_nothing_else() {
+async fn existing_thread_imports_only_what_follows_it() {
     let desk = with_talk().await;
     desk.export("a").await;
     let import = format!("threads import --file {}", desk.path("a").display());

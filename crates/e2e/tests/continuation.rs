@@ -17,7 +17,7 @@ fn places(messages: &[TurnMessage]) -> Vec<(bool, i32, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_wants_another_step_gets_it_in_the_same_batch_over_a_restart() {
+async fn continued_answer_after_restart_stays_in_its_batch() {
     let mut fixture = Fixture::with(alone).await;
     // Whatever waits at all is abandoned here: what comes of it is kept, and counted.
     fixture.settle("talk", json!({"batch_timeout_ms": 1})).await;
@@ -164,7 +164,7 @@ async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_that_was_erased_takes_nothing_until_it_is_named_again() {
+async fn erased_thread_takes_nothing_until_it_is_created_again() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
     sqlx::query("INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ($1, 'gone', 'ada')")

@@ -107,7 +107,7 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_one_id_stay_apart_and_a_provider_is_shown_one_id_each() {
+async fn tool_calls_with_one_id_get_an_id_each() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     let turn = fixture.api().say("talk", "hello").await.unwrap();
@@ -205,7 +205,7 @@ async fn two_that_answer_the_same_delivery_make_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_before() {
+async fn redelivered_request_fences_the_attempt_before() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow_of("default", Duration::from_secs(1)).await;
     let follower = fixture.following("talk").await;

@@ -17,7 +17,7 @@ fn done(answer: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
+async fn paused_agent_queues_tasks_and_answers_messages() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
     fixture.settle("ann", json!({})).await;
@@ -53,7 +53,7 @@ async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() {
+async fn failed_task_commands_are_in_the_audit_log() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
     fixture.settle("ann", json!({})).await;
@@ -97,7 +97,7 @@ async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_tasks_are_edited_and_dropped_but_not_the_one_under_way() {
+async fn running_task_is_neither_edited_nor_dropped() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.settle("ann", json!({})).await;
@@ -126,7 +126,7 @@ async fn waiting_tasks_are_edited_and_dropped_but_not_the_one_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_task_keeps_its_part_is_failed_and_the_next_one_runs() {
+async fn stopped_task_fails_with_its_text_and_the_next_runs() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.settle("ann", json!({})).await;

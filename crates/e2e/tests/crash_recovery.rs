@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_killed_in_the_middle_of_an_answer_is_followed_by_another_attempt() {
+async fn killed_workflow_is_followed_by_another_attempt() {
     let service = || WorkflowOptions::script(script());
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service())).await;
     // The consumer is changed where it is there already: what is not acknowledged comes again soon.
@@ -42,7 +42,7 @@ async fn a_service_killed_in_the_middle_of_an_answer_is_followed_by_another_atte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_goes_on_when_its_owner_is_killed_and_nobody_is_asked_twice() {
+async fn answer_survives_its_owner_without_a_second_request() {
     let mut fixture = Fixture::new().await;
     let manual_workflow = fixture.manual_workflow().await;
     // One turn has begun to be answered, another one not, and both owners die: one after the other.
@@ -84,7 +84,7 @@ async fn an_answer_goes_on_when_its_owner_is_killed_and_nobody_is_asked_twice() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_asked_of_the_model_survives_a_takeover_and_a_failure() {
+async fn model_request_survives_takeover_and_failure() {
     let mut fixture = Fixture::new().await;
     let manual_workflow = fixture.manual_workflow().await;
     let first = fixture.api().say("talk", "first").await.unwrap();
@@ -270,7 +270,7 @@ async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<Turn> {
 
 /// A task whose failure was written by an owner that died before it could tell anybody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backoff_survives_a_kill_between_the_failure_and_the_next_try() {
+async fn backoff_survives_a_kill_before_the_next_try() {
     let mut fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     fixture.settle("ann", json!({"backoff_base_ms": 4_000, "backoff_cap_ms": 4_000})).await;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_is_newer_than_its_database_says_so_and_waits_for_the_migration() {
+async fn newer_fleet_waits_for_the_migration() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let pool = database.pool().await.unwrap();
     let last = lay_out_without_the_last(&pool).await;

@@ -48,7 +48,7 @@ fn failure(events: &[Event], wanted: &str) -> (String, String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_is_there_from_its_first_turn_and_a_stop_waits_for_a_worker() {
+async fn stop_without_a_worker_waits_for_one() {
     let mut fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     let turn = api.say("talk", "tell me").await.unwrap();

@@ -128,7 +128,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_erased() {
+async fn erased_thread_leaves_no_text_anywhere() {
     let fixture = Fixture::with(hasty).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     for agent in ["ann", "cara"] {

@@ -40,7 +40,7 @@ async fn requests(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_chat_is_one_request_and_two_messages_wherever_one_looks() {
+async fn first_turn_is_one_request_and_two_messages() {
     let fixture = Fixture::with(as_in_readme).await;
     let (api, follower) = (fixture.api(), fixture.following("hello").await);
     let headers = [("content-type", "application/json"), ("accept", "text/event-stream")];

@@ -38,7 +38,7 @@ fn shown(history: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_follows_a_turn_stands_before_no_task_and_backs_nobody_off() {
+async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.settle("ann", json!({"memory": true, "system": "You are Ann."})).await;
@@ -118,7 +118,7 @@ async fn a_batch_goes_on_once_its_agent_may_and_people_pass_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inputs_that_waited_when_the_backoff_began_wait_for_its_end_where_people_are_refused() {
+async fn waiting_inputs_wait_for_the_end_of_the_backoff() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.settle("ann", json!({"foreground_during_backoff": "refuse"})).await;

@@ -26,7 +26,7 @@ async fn two_workers_share_evenly_and_a_third_gets_its_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn death_moves_partitions_within_the_lease_and_two_seconds() {
+async fn worker_death_moves_partitions_within_lease_plus_two() {
     let mut fixture = Fixture::new().await;
     fixture.send_many("before", 20).await;
     fixture.fleet.workers[0].kill().await.unwrap();
@@ -43,7 +43,7 @@ async fn death_moves_partitions_within_the_lease_and_two_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_hands_over_within_a_second_under_load() {
+async fn drain_under_load_hands_over_within_a_second() {
     let mut fixture = Fixture::new().await;
     let follower = fixture.following("drained").await;
     let message = long("drained", "m");

@@ -41,7 +41,7 @@ async fn fleet_over(nats: &NatsServer, database: &TestDatabase, nats_url: String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
+async fn fleet_with_slow_nats_streams_stores_and_answers() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let link = Link::before(nats.url()).await.unwrap();
     let mut fleet = fleet_over(&nats, &database, link.url(nats.url()).unwrap()).await;
@@ -166,7 +166,7 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it_waits() {
+async fn inputs_with_silent_postgres_need_nats_alone() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let link = Link::before(database.url()).await.unwrap();
     let mut fleet_options = scripted(options(&nats, database.url()));

@@ -81,7 +81,7 @@ async fn every_metric_of_the_buffers_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_messages_are_open_with_the_defaults_and_more_wait() {
+async fn worker_holds_10_000_open_messages_and_more_wait() {
     const OPEN: usize = 10_000;
     const MORE: usize = 40;
     let fixture = Fixture::with(one_worker).await;

@@ -196,7 +196,7 @@ async fn nats_may_be_killed_in_the_middle() {
 
 /// With checkpoints of the old stream a new one, which counts from 1, would be skipped over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_made_anew_is_noticed_and_read_from_its_beginning() {
+async fn recreated_stream_is_read_from_its_beginning() {
     let mut fixture = Fixture::new().await;
     fixture.send_many("old", 40).await;
     fixture.until_ended(LIMIT).await;

@@ -124,7 +124,7 @@ fn text_of(parts: &[Value]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed() {
+async fn returning_page_gets_the_last_answer_and_retries() {
     let fixture = Fixture::with(scripted).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     let chat = |id: &str, text: &str| {

@@ -171,7 +171,7 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept() {
+async fn unknown_agents_are_refused_without_auto_create() {
     let fixture =
         Fixture::with(|options| scripted(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", "false")).await;
     let api = fixture.api();

@@ -86,7 +86,7 @@ impl Try {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_is_sent_again_after_a_cut_goes_on_where_its_stream_was() {
+async fn resent_input_resumes_its_stream() {
     let fixture = Fixture::with(scripted).await;
     for (round, key) in [Some("k"), None].into_iter().enumerate() {
         let content = format!("slowly {round}");

@@ -160,7 +160,7 @@ async fn cut_at_random(link: &Link, follower: &Follower, random: &mut StdRng) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut() {
+async fn subscribers_see_what_an_undisturbed_one_sees() {
     let mut fixture = Fixture::with(scripted).await;
     let gateway = fixture.fleet.gateway_addrs()[0];
     let (far, shaky) = (Link::start(gateway).await.unwrap(), Link::start(gateway).await.unwrap());
@@ -211,7 +211,7 @@ const MANY: usize = 2_500;
 const TOLD: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_five_seconds() {
+async fn subscribers_get_2500_ends_within_five_seconds() {
     let fixture = Fixture::new().await;
     let viewers = [
         fixture.following("burst").await,
@@ -258,7 +258,7 @@ async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_viewer_that_comes_before_there_is_an_owner_is_told_all_the_same() {
+async fn subscriber_without_an_owner_gets_everything_later() {
     let mut fixture = Fixture::with(scripted).await;
     fixture.fleet.workers[0].kill().await.unwrap();
     let names: Vec<String> = (0..16).map(|number| format!("early-{number}")).collect();

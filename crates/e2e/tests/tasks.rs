@@ -27,7 +27,7 @@ async fn asked_to(manual_workflow: &ManualWorkflow, task: &str) -> testkit::manu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_run_a_hundred_tasks_of_one_agent_in_order_and_never_two_at_once() {
+async fn tasks_of_one_agent_run_in_order_one_at_a_time() {
     const TASKS: usize = 100;
     let mut fixture = Fixture::new().await;
     let manual_workflow = fixture.manual_workflow().await;
@@ -91,7 +91,7 @@ async fn agents_work_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_its_answer_the_head_and_the_end_of_the_backoff_are_one_transaction() {
+async fn task_answer_and_backoff_end_in_one_transaction() {
     let fixture = Fixture::with(scripted).await;
     fixture.settle("ann", json!({"backoff_base_ms": 300, "backoff_cap_ms": 600})).await;
     fixture.send_tasks("ann", [("k".to_owned(), "fails-twice".to_owned())]).await;
@@ -124,7 +124,7 @@ async fn a_task_its_answer_the_head_and_the_end_of_the_backoff_are_one_transacti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_owner() {
+async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     let mut fixture = Fixture::new().await;
     let manual_workflow = fixture.manual_workflow().await;
     for agent in ["ann", "bob"] {
@@ -186,7 +186,7 @@ async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_ow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_try_comes_when_the_database_says_and_not_before_retry_after() {
+async fn next_try_respects_database_clock_and_retry_after() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     fixture.settle("ann", json!({"backoff_base_ms": 1, "backoff_cap_ms": 10})).await;
@@ -262,7 +262,7 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authentication_failure_pauses_the_agent_until_somebody_resumes_it() {
+async fn auth_failure_pauses_the_agent_until_it_is_resumed() {
     let fixture = Fixture::with(scripted).await;
     fixture.settle("ann", json!({"backoff_base_ms": 1})).await;
     let tasks =
@@ -284,7 +284,7 @@ async fn an_authentication_failure_pauses_the_agent_until_somebody_resumes_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authentication_failure_of_a_chat_pauses_its_agent_wherever_that_lives() {
+async fn auth_failure_of_a_turn_pauses_a_remote_agent() {
     let fixture = Fixture::with(scripted).await;
     let api = fixture.api();
     // Of the two threads one has an agent of another partition, the other is the agent's own.
@@ -321,7 +321,7 @@ async fn an_authentication_failure_of_a_chat_pauses_its_agent_wherever_that_live
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_nobody_answers_fails_by_its_deadline_as_often_as_is_allowed() {
+async fn unanswered_request_fails_by_its_deadline() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     let rules = json!({"deadline_ms": 400, "max_attempts": 3, "backoff_base_ms": 50});
@@ -351,7 +351,7 @@ async fn a_request_that_nobody_answers_fails_by_its_deadline_as_often_as_is_allo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_is_sent_again_runs_once_and_another_under_its_id_is_refused() {
+async fn resent_task_runs_once_and_its_id_is_not_reused() {
     let fixture = Fixture::with(scripted).await;
     let send = async |id: &str, content: &str| {
         fixture.send_tasks("ann", [(id.to_owned(), content.to_owned())]).await;

@@ -152,7 +152,7 @@ async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
+async fn failed_turn_leaves_its_input_and_can_be_retried() {
     let fixture = Fixture::with(scripted).await;
     let follower = fixture.following("talk").await;
     let turn = fixture.api().say("talk", "fails-once please").await.unwrap();
@@ -217,7 +217,7 @@ async fn a_failed_turn_can_be_dropped_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
+async fn follow_up_tasks_run_once_and_name_the_answer() {
     let mut fixture = Fixture::with(scripted).await;
     fixture.settle("ann", json!({"work_request": true, "memory": true})).await;
     fixture.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();
@@ -343,7 +343,7 @@ async fn what_the_owner_rejects_becomes_a_failed_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_another() {
+async fn idempotency_key_is_one_turn_for_one_input() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     let api = fixture.api();
@@ -370,7 +370,7 @@ async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_anoth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
+async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     let follower = fixture.following("talk").await;
@@ -479,7 +479,7 @@ async fn a_message_may_be_answered_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
+async fn continued_batch_keeps_numbering_under_any_owner() {
     let mut fixture = Fixture::with(scripted).await;
     fixture.api().say("talk", "hello").await.unwrap();
     let first = fixture.until_messages("talk", 2).await;
@@ -511,7 +511,7 @@ async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_turn_under_way_is_seen_everywhere_and_what_came_of_it_is_kept_when_it_fails() {
+async fn failed_first_turn_is_listed_while_running_and_after() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     let get = async |path: &str| api.call("GET", path, None).await.unwrap();

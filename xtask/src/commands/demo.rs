@@ -60,8 +60,8 @@ fn on_own_services(name: &str, args: &[String]) -> Result<i32> {
 
 /// What `reconnect-soak` runs: the real clients of all protocols, and subscribers of one thread of which one is never disconnected.
 const SOAK_TESTS: [&str; 2] = [
-    "clients::the_real_clients_have_everything_once_however_often_they_are_cut",
-    "subscribers::every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut",
+    "clients::disconnected_clients_have_everything_once",
+    "subscribers::subscribers_see_what_an_undisturbed_one_sees",
 ];
 /// How long the subscribers of a soak are under load.
 const SOAK_SECONDS: &str = "120";

@@ -121,7 +121,6 @@ const LONGEST_TEST_NAME: usize = 60;
 const LONG_TEST_NAMES: &[&str] = &[
     "batches",
     "bus",
-    "e2e",
     "feed",
     "gateway",
     "model",

@@ -337,7 +337,7 @@ impl Operator {
         let began = Instant::now();
         for gateway in self.gateways.iter().cycle() {
             match gateway.act(agent, "resume").await {
-                Ok(answer) if answer["done"] == true => break,
+                Ok(answer) if answer["status"] == "done" => break,
                 Ok(answer) if began.elapsed() > REQUEST_TIMEOUT => {
                     bail!("{agent} cannot be resumed: {answer}")
                 }

@@ -202,7 +202,7 @@ impl Room<'_> {
     /// The answer ends by itself when it cannot be stopped: there is nothing to give up for.
     async fn stop(&mut self, answer: &mut Answer, screen: &mut Screen) {
         match self.stage.api.stop(&answer.accepted.id).await {
-            Ok(reply) => match reply["refused"].as_str() {
+            Ok(reply) => match reply["error"].as_str() {
                 None => answer.is_stopped = true,
                 Some(why) => screen.dim(&format!("(not stopped: {why})")),
             },

@@ -464,7 +464,7 @@ async fn nobody_gives_what_he_does_not_have() {
     let paused = operator.api.send("POST", "/v1/agents/a1/pause", None, &headers).await.unwrap();
     assert_eq!(paused.status, 200, "{}", paused.text);
     let audit = operator.get("/v1/agents/a1/audit").await.json().unwrap();
-    assert_eq!(audit["acts"][0]["actor"], json!(format!("key:{}/ann", &operator.credential[4..20])));
+    assert_eq!(audit["entries"][0]["actor"], json!(format!("key:{}/ann", &operator.credential[4..20])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

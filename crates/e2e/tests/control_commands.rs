@@ -12,8 +12,8 @@ use crate::{
 
 /// The act was done, and its id is in the answer.
 fn done(answer: &Value) {
-    assert_eq!((&answer["done"], &answer["refused"]), (&json!(true), &Value::Null), "{answer}");
-    assert!(answer["act_id"].is_string());
+    assert_eq!((&answer["status"], &answer["error"]), (&json!("done"), &Value::Null), "{answer}");
+    assert!(answer["command_id"].is_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn paused_agent_queues_tasks_and_answers_messages() {
     assert!(acts.iter().all(|act| act.error.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
     let shown = api.acts_on_agent("ann").await.unwrap();
     assert_eq!(shown.len(), 3);
-    assert!(shown.iter().all(|act| act["at"].is_string() && act["done"] == json!(true)), "{shown:?}");
+    assert!(shown.iter().all(|act| act["created_at"].is_string() && act["status"] == json!("done")), "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,9 +74,9 @@ async fn failed_task_commands_are_in_the_audit_log() {
     );
     // What cannot be done is refused, with the reason, and is in the audit too.
     let refused = api.retry_task("ann", "edited").await.unwrap();
-    assert_eq!((&refused["done"], &refused["refused"]), (&json!(false), &json!("task edited is not failed")));
+    assert_eq!((&refused["status"], &refused["error"]), (&json!("rejected"), &json!("task edited is not failed")));
     let refused = api.drop_task("ann", "edited").await.unwrap();
-    assert_eq!(refused["refused"], json!("task edited is completed"));
+    assert_eq!(refused["error"], json!("task edited is completed"));
     let unknown = api.send("POST", "/v1/agents/ann/tasks/dropped/retry", None, &[]).await.unwrap();
     assert_eq!((unknown.status, unknown.json().unwrap()["code"].clone()), (404, json!("unknown_task")));
     let acts = turns::acts(&fixture.pool, "ann").await.unwrap();
@@ -111,7 +111,7 @@ async fn running_task_is_neither_edited_nor_dropped() {
     for refused in
         [api.edit_task("ann", "first", "no").await.unwrap(), api.drop_task("ann", "first").await.unwrap()]
     {
-        let why = refused["refused"].as_str().unwrap();
+        let why = refused["error"].as_str().unwrap();
         assert_eq!(why, "task first is under way; stop its turn first");
     }
     asked.answer("done").await.unwrap();
@@ -208,8 +208,8 @@ async fn everything_that_waits_says_why() {
         .await;
     let shown = api.agent("ann").await.unwrap();
     assert_eq!(
-        (&shown["waiting"]["until"], &shown["owner"]),
-        (&shown["backoff_next_run_at"], &json!("present"))
+        (&shown["waiting"]["until"], &shown["owner_status"]),
+        (&shown["backoff_next_run_at"], &json!("available"))
     );
     assert!(shown["backoff_next_run_at"].as_str().unwrap().ends_with('Z'), "{shown}");
     let listed = api.call("GET", "/v1/agents?waiting=backoff", None).await.unwrap();
@@ -224,7 +224,7 @@ async fn everything_that_waits_says_why() {
     // Without the owner only what is stored is known.
     fixture.fleet.workers[0].pause();
     let shown = api.agent("ann").await.unwrap();
-    assert_eq!((&shown["owner"], &shown["waiting"]["reason"]), (&json!("away"), &json!("paused")));
+    assert_eq!((&shown["owner_status"], &shown["waiting"]["reason"]), (&json!("unavailable"), &json!("paused")));
     fixture.fleet.workers[0].resume();
     tokio::time::sleep(Duration::from_millis(100)).await;
     done(&api.act("ann", "resume").await.unwrap());

@@ -69,7 +69,7 @@ async fn a_dead_letter_is_found_replayed_once_and_dropped() {
     let acts = fixture.api().acts_on_agent("late").await.unwrap();
     let done = |what: &str, actor: &str| {
         acts.iter()
-            .any(|act| (&act["what"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id)
+            .any(|act| (&act["action"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id)
     };
     assert!(done("replay_dead_letter", "ada") && done("drop_dead_letter", "bob"), "{acts:?}");
 }

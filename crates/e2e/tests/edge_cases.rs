@@ -70,7 +70,7 @@ async fn stop_without_a_worker_waits_for_one() {
     assert!(!stop.is_finished(), "nobody could do it");
     fixture.fleet.workers[0].spawn().unwrap();
     let stopped = stop.await.unwrap();
-    assert!(stopped["act_id"].is_string() && stopped["refused"].is_null(), "{stopped}");
+    assert!(stopped["command_id"].is_string() && stopped["error"].is_null(), "{stopped}");
     until_ended(&follower, &turn.answer).await;
     let messages = fixture.until_messages("talk", 2).await;
     assert_eq!(said(&messages), [("user", "tell me"), ("assistant", "Once upon")]);
@@ -89,21 +89,21 @@ async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
     let turn = api.say("talk", &content).await.unwrap();
     until_ended(&follower, &turn.answer).await;
     let (code, text, metadata) = failure(&events(&follower), &turn.answer);
-    assert_eq!((code.as_str(), &metadata["retryable"]), ("unrequestable", &json!(false)), "{text}");
+    assert_eq!((code.as_str(), &metadata["retryable"]), ("request_invalid", &json!(false)), "{text}");
     assert!(text.starts_with("the turn request could not be made: "), "{text}");
     assert_eq!(failure(&told(api, "talk", &turn.answer).await, &turn.answer), (code, text.clone(), metadata));
     let shown = api.failed_turns("talk").await.unwrap();
     assert_eq!(
-        (&shown[0]["code"], &shown[0]["retryable"], &shown[0]["text"]),
-        (&json!("unrequestable"), &json!(false), &json!(text))
+        (&shown[0]["code"], &shown[0]["retryable"], &shown[0]["message"]),
+        (&json!("request_invalid"), &json!(false), &json!(text))
     );
     api.send_task("ann", "large", &content).await.unwrap();
     fixture.until_tasks("ann", &["failed"]).await;
-    assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("unrequestable"));
+    assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("request_invalid"));
     fixture.until_settled().await;
     let ends = turn_events::all(fixture.publisher.context()).await.unwrap();
     let codes: Vec<_> = ends.iter().map(|end| end.said.code.as_deref()).collect();
-    assert_eq!(codes, [Some("unrequestable"), Some("unrequestable")]);
+    assert_eq!(codes, [Some("request_invalid"), Some("request_invalid")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,7 +74,7 @@ async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
     // Operators look after it like after any queue.
     let queue = api.agent("ann+memory").await.unwrap();
     assert_eq!((&queue["pending"], &queue["waiting"]["reason"]), (&json!(1), &json!("backoff")));
-    assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["done"], json!(true));
+    assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["status"], json!("done"));
     asked_to(&manual_workflow, &memory).await.answer("lives in Rome").await.unwrap();
     fixture.until_tasks("ann+memory", &["completed"]).await;
     // Nobody who talks sees any of it.

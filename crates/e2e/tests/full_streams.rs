@@ -35,7 +35,7 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
     // An input is refused with a code that says to come again; the other partitions go on.
     let input = json!({"content": "x".repeat(CHUNK_BYTES)});
     let answer = fixture.api().say_with("full", &input, &[]).await.unwrap();
-    assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_refuses")));
+    assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_full")));
     assert_eq!(answer.header("retry-after"), Some("5"));
     let other =
         (0..).map(|n| format!("other-{n}")).find(|name| partition(name) != partition("full")).unwrap();

@@ -22,7 +22,7 @@ const RUNS: [&[&str]; 4] =
 /// How long they may take by themselves.
 const LIMIT: Duration = Duration::from_secs(150);
 /// What a gateway may say for a moment of a busy machine, and how often.
-const PASSING: [&str; 3] = ["no_owner", "nats_unavailable", "stream_cut"];
+const PASSING: [&str; 3] = ["partition_unavailable", "nats_unavailable", "stream_aborted"];
 const MOST_PASSING: f64 = 25.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn nothing_else_went_wrong(fixture: &Fixture) {
     let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
     let refused = |code: &str| metrics.sum_where("antiphon_gateway_http_errors_total", "code", code);
     for code in
-        ["internal_error", "starting", "draining", "stream_refuses", "too_many_threads", "too_many_viewers"]
+        ["internal_error", "not_ready", "draining", "stream_full", "too_many_feeds", "too_many_subscribers"]
     {
         assert_eq!(refused(code), 0.0, "{code}\n{}", fixture.fleet.log_tails());
     }

@@ -203,7 +203,7 @@ async fn inputs_with_silent_postgres_need_nats_alone() {
     assert!(began.elapsed() < BOUNDED, "it took {:?}", began.elapsed());
     for answer in [unknown, in_line, history, agent].map(Result::unwrap) {
         let problem = answer.json().unwrap();
-        assert_eq!((answer.status, &problem["code"]), (503, &json!("store_unavailable")), "{answer:?}");
+        assert_eq!((answer.status, &problem["code"]), (503, &json!("database_unavailable")), "{answer:?}");
         assert!(answer.header("retry-after").is_some(), "{answer:?}");
     }
     for process in fixture.fleet.workers.iter().chain(&fixture.fleet.gateways) {

@@ -127,7 +127,7 @@ async fn it_is_said_that_the_database_is_away(fixture: &Fixture) {
     let (history, input) = tokio::join!(history, post("/v1/threads/outage/messages"));
     for answer in [history.unwrap(), input.unwrap()] {
         let problem = answer.json().unwrap();
-        assert_eq!((answer.status, &problem["code"]), (503, &json!("store_unavailable")), "{answer:?}");
+        assert_eq!((answer.status, &problem["code"]), (503, &json!("database_unavailable")), "{answer:?}");
         assert_eq!(problem["retryable"], true);
         assert!(answer.header("retry-after").is_some(), "{answer:?}");
     }

@@ -168,14 +168,14 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     fixture
         .until("the new owner knows", SOON, async || {
             let shown = fixture.api().agent("ann").await.unwrap();
-            shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff"
+            shown["owner_status"] == "available" && shown["waiting"]["reason"] == "backoff"
         })
         .await;
     fixture.nobody_is_asked(&manual_workflow).await;
     let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));
     // By order it goes on, in the order of the queue.
-    assert_eq!(fixture.api().act("ann", "clear-backoff").await.unwrap()["done"], json!(true));
+    assert_eq!(fixture.api().act("ann", "clear-backoff").await.unwrap()["status"], json!("done"));
     let asked = asked_to(&manual_workflow, "k-0").await;
     assert_eq!(asked.request.run, 1);
     asked.answer("done").await.unwrap();
@@ -258,7 +258,7 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
     );
     let shown = fixture.api().task("ann", "bad").await.unwrap();
     assert_eq!((&shown["status"], &shown["failure"]["code"]), (&json!("failed"), &json!("producer_error")));
-    assert!(shown["failure"]["text"].as_str().unwrap().contains("a permanent failure by script"), "{shown}");
+    assert!(shown["failure"]["message"].as_str().unwrap().contains("a permanent failure by script"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,7 +277,7 @@ async fn auth_failure_pauses_the_agent_until_it_is_resumed() {
     let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["paused"], &shown["waiting"]["reason"]), (&json!(true), &json!("paused")));
     assert_eq!(shown["last_error"]["code"], "producer_error");
-    assert_eq!(fixture.api().act("ann", "resume").await.unwrap()["done"], json!(true));
+    assert_eq!(fixture.api().act("ann", "resume").await.unwrap()["status"], json!("done"));
     fixture.until_tasks("ann", &["completed", "completed"]).await;
     let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((agent.paused, agent.backoff_attempt_count), (false, 0));
@@ -304,7 +304,7 @@ async fn auth_failure_of_a_turn_pauses_a_remote_agent() {
         let acts = turns::acts(&fixture.pool, agent).await.unwrap();
         let paused: Vec<_> = acts.iter().filter(|act| act.action == "pause").collect();
         assert_eq!((paused.len(), paused[0].actor.as_str()), (1, "antiphon"), "{acts:?}");
-        assert_eq!(api.act(agent, "resume").await.unwrap()["done"], json!(true));
+        assert_eq!(api.act(agent, "resume").await.unwrap()["status"], json!("done"));
         fixture.until_tasks(agent, &["completed"]).await;
         // Once the credentials are right, the same message is answered.
         api.retry_turn(thread, &turn.id).await.unwrap();

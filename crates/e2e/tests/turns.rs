@@ -202,7 +202,7 @@ async fn a_failed_turn_can_be_dropped_once() {
     assert!(!turns::failed_turns(&fixture.pool).await.unwrap()[0].is_retryable);
     let path = format!("/v1/threads/talk/failed-turns/{}", turn.id);
     let dropped = fixture.api().send("DELETE", &path, None, &[("x-antiphon-actor", "ada")]).await.unwrap();
-    assert_eq!((dropped.status, &dropped.json().unwrap()["done"]), (200, &json!(true)));
+    assert_eq!((dropped.status, &dropped.json().unwrap()["status"]), (200, &json!("done")));
     assert_eq!(turns::failed_turns(&fixture.pool).await.unwrap().len(), 0);
     let again = fixture.api().send("DELETE", &path, None, &[]).await.unwrap();
     assert_eq!((again.status, again.json().unwrap()["code"].clone()), (404, json!("unknown_failed_turn")));
@@ -383,7 +383,7 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
     let waiting = fixture.api().say("talk", "and then").await.unwrap();
     let stopped = fixture.api().stop(&turn.id).await.unwrap();
-    assert_eq!((&stopped["done"], &stopped["refused"]), (&json!(true), &Value::Null));
+    assert_eq!((&stopped["status"], &stopped["error"]), (&json!("done"), &Value::Null));
     let told = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
     assert!(told.is_ok_and(|told| told.is_some()), "the workflow is told to stop");
     let next = asked_for(&manual_workflow, &waiting).await;
@@ -428,7 +428,7 @@ async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
     let first = fixture.api().say("talk", "first").await.unwrap();
     let asked = asked_for(&manual_workflow, &first).await;
     let second = fixture.api().say("talk", "second").await.unwrap();
-    assert_eq!(fixture.api().stop(&second.id).await.unwrap()["done"], json!(true));
+    assert_eq!(fixture.api().stop(&second.id).await.unwrap()["status"], json!("done"));
     assert_eq!(fixture.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
     asked.answer("1").await.unwrap();
     fixture.until_messages("talk", 2).await;
@@ -519,7 +519,7 @@ async fn failed_first_turn_is_listed_while_running_and_after() {
     let path = format!("/v1/turns/{}", turn.id);
     let mut asked = asked_for(&manual_workflow, &turn).await;
     for (list, name) in
-        [("history", "messages"), ("batches", "batches"), ("audit", "acts"), ("failed-turns", "failed_turns")]
+        [("history", "messages"), ("batches", "batches"), ("audit", "entries"), ("failed-turns", "failed_turns")]
     {
         assert_eq!(get(&format!("/v1/threads/talk/{list}")).await[name], json!([]), "{list}");
     }

@@ -23,7 +23,7 @@ pub(crate) struct Problem {
 }
 
 /// The code of what the database would have to say.
-pub(crate) const STORE_UNAVAILABLE: &str = "store_unavailable";
+pub(crate) const DATABASE_UNAVAILABLE: &str = "database_unavailable";
 
 /// Whether the same request may succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Problem {
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
             (StoreError::Stopping, _) | (_, Disposition::Retry) => {
-                Self::unavailable(STORE_UNAVAILABLE, "the database cannot be reached at the moment")
+                Self::unavailable(DATABASE_UNAVAILABLE, "the database cannot be reached at the moment")
             }
             (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {
                 let detail = "something is wrong here; the log says what";

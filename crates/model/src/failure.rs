@@ -87,9 +87,9 @@ impl MessageFailure {
             Self::MessageTooLarge { .. } => "message_too_large",
             Self::ProducerError { .. } => "producer_error",
             Self::Turn(fault) => fault.code(),
-            Self::Unrequestable { .. } => "unrequestable",
+            Self::Unrequestable { .. } => "request_invalid",
             Self::UnknownThread => "unknown_thread",
-            Self::Unstorable { .. } => "unstorable",
+            Self::Unstorable { .. } => "rejected_by_database",
         }
     }
 

@@ -23,7 +23,7 @@ const STOP_TURN: &str = "stop_turn";
 /// What is done to an agent's own row; the same.
 const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// The code of a turn whose messages the store refuses.
-const UNSTORABLE: &str = "unstorable";
+const UNSTORABLE: &str = "rejected_by_database";
 
 /// A commit that is taken apart, and what the store has refused of it.
 #[derive(Debug)]

@@ -198,6 +198,6 @@ impl Api {
     /// Who did what to an agent, newest first as the API shows it.
     pub async fn acts_on_agent(self, agent: &str) -> Result<Vec<Value>> {
         let page = self.call("GET", &format!("/v1/agents/{agent}/audit"), None).await?;
-        Ok(page["acts"].as_array().context("no acts")?.clone())
+        Ok(page["entries"].as_array().context("no acts")?.clone())
     }
 }

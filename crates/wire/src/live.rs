@@ -133,9 +133,9 @@ fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
                 hint: RetryHint { class, retry_after_ms: None },
             }
         }
-        "unrequestable" => MessageFailure::Unrequestable { detail: failed.text },
+        "request_invalid" => MessageFailure::Unrequestable { detail: failed.text },
         "unknown_thread" => MessageFailure::UnknownThread,
-        "unstorable" => MessageFailure::Unstorable { detail: failed.text },
+        "rejected_by_database" => MessageFailure::Unstorable { detail: failed.text },
         code => match TurnError::from_code(code) {
             Some(fault) => MessageFailure::Turn(fault),
             None => return Err(InvalidField::Enum("code", failed.code)),

@@ -13,7 +13,7 @@ use crate::api::views::{ReasonView, TurnView};
 use crate::api::{agent_settings, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::owner_query::OwnerPresence;
+use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
@@ -54,8 +54,8 @@ pub(crate) struct PutAnswer {
 pub(crate) struct AgentDetail {
     #[serde(flatten)]
     agent: AgentView,
-    #[schema(value_type = schemas::PresenceText)]
-    owner: &'static str,
+    #[schema(value_type = schemas::OwnerStatusText)]
+    owner_status: &'static str,
     /// The turn that runs in the agent's own thread.
     #[schema(required)]
     active_turn: Option<TurnView>,
@@ -108,7 +108,7 @@ pub(crate) async fn get(
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
     Ok(json_no_store(AgentDetail {
         agent: AgentView::from(&row),
-        owner: OwnerPresence::of(explained.as_ref()).name(),
+        owner_status: OwnerStatus::of(explained.as_ref()).name(),
         active_turn: active.map(|active| TurnView::new(context, active)),
         waiting: waiting(context, &row, explained.as_ref()),
     }))
@@ -215,7 +215,7 @@ impl From<&AgentRow> for AgentView {
         let settings = row.settings.as_ref();
         let error = row.error.as_ref().map(|error| ErrorView {
             code: error.code.clone(),
-            text: error.text.clone(),
+            message: error.text.clone(),
             at: error.at.and_then(views::rfc3339),
         });
         Self {
@@ -243,7 +243,7 @@ pub(crate) struct ErrorView {
     pub(crate) code: String,
     /// For people.
     #[schema(required)]
-    pub(crate) text: Option<String>,
+    pub(crate) message: Option<String>,
     #[schema(value_type = Option<schemas::Moment>, required)]
     pub(crate) at: Option<String>,
 }

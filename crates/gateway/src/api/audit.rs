@@ -10,6 +10,7 @@ use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, threads, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
+use crate::commands::control;
 use crate::error::Problem;
 use crate::extract::path::{self, PathParam};
 use crate::extract::query::{self, QueryParams};
@@ -24,33 +25,34 @@ pub(crate) struct AuditQuery {
     limit: Option<String>,
 }
 
-/// Acts, newest first.
+/// Entries of the audit log, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditPage {
     /// The thread or agent.
     subject_id: String,
-    acts: Vec<AuditedAct>,
+    entries: Vec<AuditEntry>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
 }
 
-/// What somebody did.
+/// A control command, and what became of it.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct AuditedAct {
+pub(crate) struct AuditEntry {
     #[schema(value_type = schemas::ActName)]
-    act_id: String,
+    command_id: String,
     actor: String,
-    what: String,
+    action: String,
     /// The task or turn that it was about.
     #[schema(required)]
     target: Option<String>,
-    done: bool,
-    /// Why not.
+    #[schema(value_type = schemas::CommandStatusText)]
+    status: &'static str,
+    /// Why not, when it was rejected.
     #[schema(required)]
-    refused: Option<String>,
+    error: Option<String>,
     #[schema(value_type = Option<schemas::Moment>, required)]
-    at: Option<String>,
+    created_at: Option<String>,
 }
 
 pub(crate) async fn of_agent(
@@ -61,7 +63,7 @@ pub(crate) async fn of_agent(
     let (agent, backend) = (ctx.queue(&agent)?, ctx.backend()?);
 
     let page = audit(backend, agent.as_str(), agent.name(), query).await?;
-    if page.acts.is_empty() && backend.store().agent(&agent).await?.is_none() {
+    if page.entries.is_empty() && backend.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
     Ok(json_no_store(page))
@@ -75,7 +77,7 @@ pub(crate) async fn of_thread(
     let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
 
     let page = audit(backend, thread.as_str(), thread.name(), query).await?;
-    if page.acts.is_empty() && backend.store().thread(&thread).await?.is_none() {
+    if page.entries.is_empty() && backend.store().thread(&thread).await?.is_none() {
         threads::check_begun(backend, &thread).await?;
     }
     Ok(json_no_store(page))
@@ -89,22 +91,22 @@ pub(crate) async fn audit(
 ) -> Result<AuditPage, Problem> {
     let limit = query::limit(page.limit.as_deref())?;
     let before = page.next.map(|id| path::id("next", &id, CommandId::parse)).transpose()?;
-    let mut acts = backend.store().acts(subject, before.as_ref(), limit + 1).await?;
-    let next = query::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
-    let acts = acts.into_iter().map(AuditedAct::from).collect();
-    Ok(AuditPage { subject_id: name.to_owned(), acts, next })
+    let mut rows = backend.store().acts(subject, before.as_ref(), limit + 1).await?;
+    let next = query::next(&mut rows, limit, |last| last.command_id.as_str().to_owned());
+    let entries = rows.into_iter().map(AuditEntry::from).collect();
+    Ok(AuditPage { subject_id: name.to_owned(), entries, next })
 }
 
-impl From<AuditRow> for AuditedAct {
+impl From<AuditRow> for AuditEntry {
     fn from(row: AuditRow) -> Self {
         Self {
-            act_id: row.command_id.as_str().to_owned(),
-            done: row.error.is_none(),
+            command_id: row.command_id.as_str().to_owned(),
+            status: control::decided(row.error.as_deref()),
             actor: row.actor,
-            what: row.action,
+            action: row.action,
             target: row.target,
-            refused: row.error,
-            at: views::rfc3339(row.created_at),
+            error: row.error,
+            created_at: views::rfc3339(row.created_at),
         }
     }
 }

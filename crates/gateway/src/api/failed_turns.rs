@@ -61,7 +61,7 @@ pub(crate) struct FailedTurn {
     /// Why, for programs.
     code: String,
     /// Likewise, for people.
-    text: String,
+    message: String,
     /// Whether trying again may help.
     retryable: bool,
     /// The text of the answer as far as it had come. It is in no history.
@@ -132,7 +132,7 @@ impl From<FailedTurnRow> for FailedTurn {
             content: opened.content,
             metadata: opened.metadata.to_value(),
             code: row.code,
-            text: row.text,
+            message: row.text,
             retryable: row.is_retryable,
             partial: row.partial,
             failed_at: views::rfc3339(row.failed_at),

@@ -280,7 +280,7 @@ impl Repeats {
     /// The answer of a turn that is under way was not waited for.
     pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
         match self {
-            Self::Same => Problem::unavailable("stream_cut", "the answer goes on; ask again for it"),
+            Self::Same => Problem::unavailable("stream_aborted", "the answer goes on; ask again for it"),
             Self::Another => {
                 let thread = thread.name();
                 let detail = format!(

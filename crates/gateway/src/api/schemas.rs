@@ -12,10 +12,11 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::commands::owner_query::OwnerPresence;
+use crate::commands::owner_query::OwnerStatus;
+use crate::commands::control;
 use crate::extract::query;
 
-macro_rules! form {
+macro_rules! schema {
     ($(#[doc = $doc:literal])+ $name:ident, $schema:expr) => {
         $(#[doc = $doc])+
         #[derive(Debug)]
@@ -54,92 +55,97 @@ fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
 }
 
-form! {
+schema! {
     /// An object with any members. It has a name, because openapi-python-client makes names of anonymous objects in variants twice.
     AnyObject, ObjectBuilder::new().build()
 }
 
-form! {
+schema! {
     /// The id of an API key: its public part.
     KeyName, text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
 }
 
-form! {
+schema! {
     /// What a credential is for.
     CredentialRole, one_of(auth::Role::ALL.map(auth::Role::name))
 }
 
-form! {
+schema! {
     /// What may be done.
     ScopeText, one_of(auth::Permission::ALL.map(auth::Permission::scope))
 }
 
-form! {
+schema! {
     /// A ticket for the events of one thread.
     TicketText, text("^tkt_[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$", 1_024, "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh")
 }
 
-form! {
+schema! {
     /// The id of a thread.
     ThreadName, id("hello")
 }
 
-form! {
+schema! {
     /// The id of an agent.
     AgentName, id("ann")
 }
 
-form! {
+schema! {
     /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
     QueueName, text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
 }
 
-form! {
+schema! {
     /// How a turn stands.
     TurnStateText, one_of(["waiting", "running", "completed", "failed"])
 }
 
-form! {
+schema! {
     /// The id of a task, unique within its agent for seven days.
     TaskName, id("t-1")
 }
 
-form! {
+schema! {
     /// The id of a message, unique within its thread.
     MessageName, id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
 }
 
-form! {
-    /// The id of an act.
+schema! {
+    /// The id of a control command.
     ActName, id("0198c4d2e5f57a60b1d3c8a94e27f610")
 }
 
-form! {
+schema! {
+    /// What became of a control command: `pending` until its owner has said.
+    CommandStatusText, one_of(control::STATUSES)
+}
+
+schema! {
     /// The name of a workflow.
     WorkflowText, id("default")
 }
 
-form! {
+schema! {
     /// The id of a turn.
     TurnName, text(
         "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
     )
 }
 
-form! {
+schema! {
     /// The id of a response: `resp_`, and the id of the answer.
     ResponseName, text(
         "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
     )
 }
 
-form! {
+schema! {
     /// The position of a message, or of the batch that begins with it: a number up to 2^63-1 as text, because JSON's numbers lose
     /// digits. Later messages have higher positions.
     PositionText, text("^[0-9]{1,19}$", 19, "7524873984012345344")
 }
 
-form! {
+schema! {
     /// The text of an input: at most 262,144 bytes (UTF-8).
     InputText, ObjectBuilder::new()
         .schema_type(Type::String)
@@ -149,12 +155,12 @@ form! {
         .build()
 }
 
-form! {
+schema! {
     /// Free-form: at most 65,536 bytes as JSON, without NUL characters and numbers beyond 2^53.
     MetadataObject, ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
 }
 
-form! {
+schema! {
     /// The id of an event: how far its reader has read. To be given back as it is. It begins with the position of the last end that the
     /// reader was told of, so a position alone is one, too; of each open message follows what the reader has of it.
     CursorText, text(
@@ -167,7 +173,7 @@ form! {
     )
 }
 
-form! {
+schema! {
     /// A moment.
     Moment, ObjectBuilder::new()
         .schema_type(Type::String)
@@ -176,127 +182,127 @@ form! {
         .build()
 }
 
-form! {
+schema! {
     /// What becomes of an input while another turn of its thread is under way.
     BusyPolicyText, one_of(BusyPolicy::ALL.map(BusyPolicy::name))
 }
 
-form! {
+schema! {
     /// Who says a message.
     RoleText, one_of(Role::ALL.map(Role::name))
 }
 
-form! {
+schema! {
     /// What began a batch.
     BatchTypeText, one_of(BATCH_TYPES.map(BatchType::name))
 }
 
-form! {
+schema! {
     /// Whether every message that belongs to a batch is there.
     BatchStateText, one_of(["complete", "incomplete", "abandoned"])
 }
 
-form! {
+schema! {
     /// Which incomplete batches.
     IncompleteText, one_of(INCOMPLETE)
 }
 
-form! {
+schema! {
     /// Why something waits.
     WaitReasonText, one_of(WaitReason::ALL.map(WaitReason::name))
 }
 
-form! {
+schema! {
     /// Whether a compaction counts.
     CompactionStateText, one_of(COMPACTION_STATES)
 }
 
-form! {
+schema! {
     /// Why the heads of agents wait that are looked for.
     AgentWaitingText, one_of(["backoff", "paused"])
 }
 
-form! {
+schema! {
     /// The form in which a provider of models takes messages.
     FormatText, one_of(["openai", "anthropic"])
 }
 
-form! {
+schema! {
     /// How many items a page has at most.
     Limit, number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
 }
 
-form! {
+schema! {
     /// The number of an event of a response.
     EventNumber, ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
 }
 
-form! {
+schema! {
     /// A number of tokens.
     Tokens, number(1, MOST_TOKENS).build()
 }
 
-form! {
+schema! {
     /// Whether the worker answers that owns the partition; without it only what is stored is known.
-    PresenceText, one_of(OwnerPresence::ALL.map(OwnerPresence::name))
+    OwnerStatusText, one_of(OwnerStatus::ALL.map(OwnerStatus::name))
 }
 
-form! {
+schema! {
     /// What a task is about.
     TaskKindText, one_of(TaskKind::ALL.map(TaskKind::name))
 }
 
-form! {
+schema! {
     /// What became of a task.
     TaskStatusText, one_of(TaskStatus::ALL.map(TaskStatus::name))
 }
 
-form! {
+schema! {
     /// What a chunk holds.
     ChunkTypeText, one_of(ChunkKind::ALL.map(ChunkKind::name))
 }
 
-form! {
+schema! {
     /// The kind of events that are no chunks.
     SystemText, one_of(["system"])
 }
 
-form! {
+schema! {
     /// The message is stored.
     MessageCompleteText, one_of(["message_complete"])
 }
 
-form! {
+schema! {
     /// Whether the message is whole, or stored as far as it had come when its turn was stopped.
     StatusText, one_of(["completed", "stopped"])
 }
 
-form! {
+schema! {
     /// The kind of the event that a message ends with which was given up.
     ErrorText, one_of(["error"])
 }
 
-form! {
+schema! {
     /// What kind of object it is.
     CompletionText, one_of(["chat.completion"])
 }
 
-form! {
+schema! {
     /// What kind of object it is.
     CompletionChunkText, one_of(["chat.completion.chunk"])
 }
 
-form! {
+schema! {
     /// What kind of object it is.
     ResponseText, one_of(["response"])
 }
 
-form! {
+schema! {
     /// How far a response is.
     ResponseStatusText, one_of(["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"])
 }
 
-form! {
+schema! {
     /// How far an item of a response is.
     ItemStatusText, one_of(["in_progress", "completed", "incomplete", "failed"])
 }

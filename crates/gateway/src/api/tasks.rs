@@ -173,7 +173,7 @@ impl From<TaskRow> for TaskView {
     fn from(row: TaskRow) -> Self {
         let failure = row.failure.map(|failure| ErrorView {
             code: failure.code,
-            text: Some(failure.text),
+            message: Some(failure.text),
             at: views::rfc3339(failure.at),
         });
         Self {

@@ -17,7 +17,7 @@ use crate::api::views::ThreadView;
 use crate::api::views::{InputView, OpenMessageView, TurnView};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::owner_query::OwnerPresence;
+use crate::commands::owner_query::OwnerStatus;
 use crate::commands::{owner_query, validate};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
@@ -47,8 +47,8 @@ pub(crate) struct ThreadBody {
 pub(crate) struct ThreadDetail {
     #[serde(flatten)]
     thread: ThreadView,
-    #[schema(value_type = schemas::PresenceText)]
-    owner: &'static str,
+    #[schema(value_type = schemas::OwnerStatusText)]
+    owner_status: &'static str,
     #[schema(required)]
     active_turn: Option<TurnView>,
     /// In the order in which they will begin.
@@ -64,7 +64,7 @@ impl ThreadDetail {
         let open = explained.iter().flat_map(|explained| &explained.open);
         Self {
             thread,
-            owner: OwnerPresence::of(explained.as_ref()).name(),
+            owner_status: OwnerStatus::of(explained.as_ref()).name(),
             active_turn: active.map(|active| TurnView::new(backend, active)),
             waiting_turns: waiting.map(|waiting| InputView::new(backend, waiting)).collect(),
             open_messages: open.map(|open| OpenMessageView::new(backend, open)).collect(),
@@ -171,7 +171,7 @@ async fn known_otherwise(
         Some(explained) if !owner_query::is_catching_up(explained) => unknown(),
         _ => {
             let detail = "nothing is stored of this thread, and nobody owns it at the moment";
-            Problem::unavailable("no_owner", detail)
+            Problem::unavailable("partition_unavailable", detail)
         }
     })
 }

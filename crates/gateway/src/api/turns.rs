@@ -110,7 +110,7 @@ pub(crate) async fn get(
             Some(pause) => tokio::time::sleep(pause).await,
             None if is_away => {
                 let detail = "nobody owns the turn at the moment, and it is not known otherwise";
-                return Err(Problem::unavailable("no_owner", detail));
+                return Err(Problem::unavailable("partition_unavailable", detail));
             }
             None => return Err(unknown()),
         }
@@ -163,7 +163,7 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
             Some(pause) if Instant::now() + pause < give_up_at => tokio::time::sleep(pause).await,
             _ if is_away => {
                 let detail = "nobody owns the turn at the moment, and it is not known otherwise";
-                return Err(Problem::unavailable("no_owner", detail));
+                return Err(Problem::unavailable("partition_unavailable", detail));
             }
             _ if ended_in(ctx, turn).await?.is_some() => {
                 return Err(Problem::conflict("turn_ended", "the turn has ended"));

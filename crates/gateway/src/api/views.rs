@@ -395,23 +395,23 @@ impl ReasonView {
     }
 }
 
-/// What became of an act.
+/// What became of a control command.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ControlResult {
     #[schema(value_type = schemas::ActName)]
-    act_id: String,
-    /// The owner has done it.
-    done: bool,
-    /// Why not, when its owner refused it.
+    command_id: String,
+    #[schema(value_type = schemas::CommandStatusText)]
+    status: &'static str,
+    /// Why not, when its owner rejected it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    refused: Option<String>,
+    error: Option<String>,
 }
 
 impl IntoResponse for ControlOutcome {
     fn into_response(self) -> Response {
         let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
-        let (act_id, refused) = (self.id().as_str().to_owned(), self.refused().map(str::to_owned));
-        (status, Json(ControlResult { act_id, done: self.is_done(), refused })).into_response()
+        let (command_id, error) = (self.id().as_str().to_owned(), self.refused().map(str::to_owned));
+        (status, Json(ControlResult { command_id, status: self.status(), error })).into_response()
     }
 }

@@ -62,7 +62,7 @@ impl RequestContext {
     pub(crate) fn feeds(&self) -> Result<&FeedRegistry, Problem> {
         self.feeds
             .as_ref()
-            .ok_or_else(|| Problem::unavailable("starting", "the database has not been reached yet"))
+            .ok_or_else(|| Problem::unavailable("not_ready", "the database has not been reached yet"))
     }
 
     pub(crate) fn backend(&self) -> Result<&Backend, Problem> {

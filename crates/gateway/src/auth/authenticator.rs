@@ -89,7 +89,7 @@ impl Authenticator {
         lifetime_s: u32,
         now: Timestamp,
     ) -> Result<Ticket, Problem> {
-        let starting = || Problem::unavailable("starting", "the database has not been reached yet");
+        let starting = || Problem::unavailable("not_ready", "the database has not been reached yet");
         let key = self.tickets.get().ok_or_else(starting)?;
         ticket::issue(asker, thread, lifetime_s, key, now)
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))

@@ -49,7 +49,7 @@ fn check_loopback(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
     let mut hosts = request.uri().authority().map(Authority::as_str).into_iter().chain(said(header::HOST));
     if !hosts.all(is_loopback) {
         let detail = "with --insecure a gateway answers to localhost and to loopback addresses only";
-        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", detail));
+        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
     }
     let is_ours = |origin: &str| {
         cors.allows(origin) || origin.split_once("://").is_some_and(|(_, host)| is_loopback(host))

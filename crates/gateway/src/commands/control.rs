@@ -15,7 +15,18 @@ const RESULT_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL_PAUSE: Duration = Duration::from_millis(200);
 
-/// What became of an act.
+const DONE: &str = "done";
+const REJECTED: &str = "rejected";
+const PENDING: &str = "pending";
+/// What may become of a control command.
+pub(crate) const STATUSES: [&str; 3] = [DONE, REJECTED, PENDING];
+
+/// As the audit log has it, which names those that are decided.
+pub(crate) fn decided(error: Option<&str>) -> &'static str {
+    if error.is_some() { REJECTED } else { DONE }
+}
+
+/// What became of a control command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlOutcome {
     act: CommandId,
@@ -35,8 +46,12 @@ impl ControlOutcome {
         &self.act
     }
 
-    pub(crate) fn is_done(&self) -> bool {
-        self.outcome == Outcome::Done
+    pub(crate) fn status(&self) -> &'static str {
+        match self.outcome {
+            Outcome::Done => DONE,
+            Outcome::Refused(_) => REJECTED,
+            Outcome::Pending => PENDING,
+        }
     }
 
     /// The owner has not said yet what became of it.

@@ -45,7 +45,7 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
             None => "nobody owns the thread at the moment",
         };
         if began.elapsed() + POLL_PAUSE > patience {
-            return Err(Problem::unavailable("no_owner", detail));
+            return Err(Problem::unavailable("partition_unavailable", detail));
         }
         tokio::time::sleep(POLL_PAUSE).await;
     }
@@ -64,23 +64,23 @@ pub(crate) fn has_turn(explained: &QueueStatus, turn: &TurnId) -> bool {
 
 /// Whether the owner of a partition answered, for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnerPresence {
-    Present,
-    Away,
+pub(crate) enum OwnerStatus {
+    Available,
+    Unavailable,
 }
 
-impl OwnerPresence {
-    pub(crate) const ALL: [Self; 2] = [Self::Present, Self::Away];
+impl OwnerStatus {
+    pub(crate) const ALL: [Self; 2] = [Self::Available, Self::Unavailable];
 
     /// As its answer says.
     pub(crate) fn of<T>(answer: Option<&T>) -> Self {
-        if answer.is_some() { Self::Present } else { Self::Away }
+        if answer.is_some() { Self::Available } else { Self::Unavailable }
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Present => "present",
-            Self::Away => "away",
+            Self::Available => "available",
+            Self::Unavailable => "unavailable",
         }
     }
 }

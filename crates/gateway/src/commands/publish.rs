@@ -69,7 +69,7 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
         (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
         // Mostly a stream that is full: its publishers are told, nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
-            Problem::unavailable("stream_refuses", "the stream takes nothing at the moment").retry_after(5)
+            Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
         }
         (_, Disposition::Retry) => Problem::unavailable(
             "nats_unavailable",

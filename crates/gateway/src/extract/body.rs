@@ -120,7 +120,7 @@ async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
     let mut parts = body.into_data_stream();
     let (mut read, mut length) = (BytesMut::new(), 0);
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|_| Problem::bad_request("body_cut", "the body ended too early"))?;
+        let part = part.map_err(|_| Problem::bad_request("incomplete_body", "the body ended too early"))?;
         length += part.len();
         if length <= most {
             read.extend_from_slice(&part);

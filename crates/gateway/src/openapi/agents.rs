@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(AGENTS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
-            .response::<AuditPage>(200, "Acts, newest first", audit("ann"))
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit("ann"))
             .errors(&["unknown_agent", "invalid_limit"]),
         Operation::get(
             "/v1/agents/{agent}/batches",
@@ -97,13 +97,13 @@ fn agent() -> Value {
         "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z", "pending": 3, "failed": 0,
         "head_task_id": "t-1", "paused": false, "backoff_attempt_count": 1,
         "backoff_next_run_at": "2026-11-22T11:50:44.123Z",
-        "last_error": { "code": "deadline", "text": "nobody answered", "at": "2026-11-22T11:49:44.123Z" },
+        "last_error": { "code": "deadline", "message": "nobody answered", "at": "2026-11-22T11:49:44.123Z" },
     })
 }
 
 fn agent_now() -> Value {
     let mut agent = agent();
-    agent["owner"] = json!("present");
+    agent["owner_status"] = json!("available");
     agent["active_turn"] = active_turn();
     agent["waiting"] = json!({
         "reason": "backoff", "until": "2026-11-22T11:50:44.123Z",

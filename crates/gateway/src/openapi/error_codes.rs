@@ -22,11 +22,11 @@ pub(crate) const SECURED: [&str; 14] = [
     "too_many_streams",
     "too_many_unknown_keys",
     "invalid_host",
-    "foreign_host",
+    "host_not_allowed",
     "origin_not_allowed",
     "invalid_id",
-    "starting",
-    "store_unavailable",
+    "not_ready",
+    "database_unavailable",
     "internal_error",
 ];
 
@@ -35,21 +35,21 @@ pub(crate) const BODY: [&str; 7] = [
     "unsupported_media_type",
     "body_too_large",
     "body_timeout",
-    "body_cut",
+    "incomplete_body",
     "invalid_json",
     "invalid_body",
     "internal_error",
 ];
 
 /// What an act or an order may lead to, which goes through the stream.
-pub(crate) const PUBLISH: [&str; 2] = ["nats_unavailable", "stream_refuses"];
+pub(crate) const PUBLISH: [&str; 2] = ["nats_unavailable", "stream_full"];
 
 /// What an input may lead to.
 pub(crate) const INPUT: [&str; 5] =
     ["empty_input", "invalid_content", "input_too_large", "invalid_metadata", "metadata_too_large"];
 
 /// What a stream of events may lead to.
-pub(crate) const STREAM: [&str; 3] = ["too_many_viewers", "too_many_threads", "draining"];
+pub(crate) const STREAM: [&str; 3] = ["too_many_subscribers", "too_many_feeds", "draining"];
 
 /// What a request of another protocol may lead to.
 pub(crate) const PROTOCOL: [&str; 11] = [
@@ -63,7 +63,7 @@ pub(crate) const PROTOCOL: [&str; 11] = [
     "unsupported_media_type",
     "body_too_large",
     "body_timeout",
-    "body_cut",
+    "incomplete_body",
 ];
 
 const fn code(name: &'static str, status: StatusCode, text: &'static str) -> Code {
@@ -90,7 +90,6 @@ pub(crate) const ALL: &[Code] = &[
             "the gateway stops, and the turn goes on; the same request would open another",
         )
     },
-    code("body_cut", StatusCode::BAD_REQUEST, "the body ended too early"),
     code("body_timeout", StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     code("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
     code(
@@ -99,10 +98,15 @@ pub(crate) const ALL: &[Code] = &[
         "authenticator cannot be checked at the moment",
     ),
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
+    code(
+        "database_unavailable",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the database cannot be reached at the moment",
+    ),
     code("draining", StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to stop"),
     code("empty_input", StatusCode::BAD_REQUEST, "the input has no text"),
     code(
-        "foreign_host",
+        "host_not_allowed",
         StatusCode::MISDIRECTED_REQUEST,
         "with --insecure the Host must be localhost or a loopback address",
     ),
@@ -112,6 +116,7 @@ pub(crate) const ALL: &[Code] = &[
         "Last-Event-ID says that the input is sent again, and names no answer to it",
     ),
     code("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY, "the key was used with another input"),
+    code("incomplete_body", StatusCode::BAD_REQUEST, "the body ended too early"),
     code("input_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the input is too large"),
     code("insufficient_scope", StatusCode::FORBIDDEN, "the credential does not allow this"),
     code("internal_error", StatusCode::INTERNAL_SERVER_ERROR, "something is wrong here; the log says what"),
@@ -150,9 +155,9 @@ pub(crate) const ALL: &[Code] = &[
     code("nats_unavailable", StatusCode::SERVICE_UNAVAILABLE, "NATS cannot be reached at the moment"),
     code("no_compaction", StatusCode::NOT_FOUND, "no compaction counts in this thread"),
     code("no_input", StatusCode::BAD_REQUEST, "the last message is not the user's"),
-    code("no_owner", StatusCode::SERVICE_UNAVAILABLE, "nobody owns the partition at the moment"),
     code("no_thread", StatusCode::BAD_REQUEST, "earlier messages were sent along, and no thread was named"),
     code("not_acceptable", StatusCode::NOT_ACCEPTABLE, "this is there with gzip only"),
+    code("not_ready", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
     code(
         "not_the_last_response",
         StatusCode::CONFLICT,
@@ -160,19 +165,14 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("origin_not_allowed", StatusCode::FORBIDDEN, "pages of this origin may not do this"),
     code("parameters_too_large", StatusCode::PAYLOAD_TOO_LARGE, "what is asked of the model is too large"),
+    code("partition_unavailable", StatusCode::SERVICE_UNAVAILABLE, "no worker owns the partition at the moment"),
     retryable("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
-    code("starting", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
     code(
-        "store_unavailable",
-        StatusCode::SERVICE_UNAVAILABLE,
-        "the database cannot be reached at the moment",
-    ),
-    code(
-        "stream_cut",
+        "stream_aborted",
         StatusCode::SERVICE_UNAVAILABLE,
         "the answer goes on; the same request goes on with it",
     ),
-    code("stream_refuses", StatusCode::SERVICE_UNAVAILABLE, "the stream takes nothing at the moment"),
+    code("stream_full", StatusCode::SERVICE_UNAVAILABLE, "the stream is full"),
     code("task_conflict", StatusCode::CONFLICT, "the agent knows a task of that id with another payload"),
     retryable(
         "thread_busy",
@@ -181,6 +181,11 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("thread_erased", StatusCode::GONE, "the thread was erased"),
     code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
+    code(
+        "too_many_feeds",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "this gateway follows as many threads as it may",
+    ),
     retryable(
         "too_many_requests",
         StatusCode::TOO_MANY_REQUESTS,
@@ -192,9 +197,9 @@ pub(crate) const ALL: &[Code] = &[
         "this gateway has as many requests under way as it may",
     ),
     code(
-        "too_many_threads",
+        "too_many_subscribers",
         StatusCode::SERVICE_UNAVAILABLE,
-        "this gateway follows as many threads as it may",
+        "the thread has as many subscribers here as it may have",
     ),
     retryable(
         "too_many_unknown_keys",
@@ -202,16 +207,11 @@ pub(crate) const ALL: &[Code] = &[
         "the address has sent too many unknown keys",
     ),
     code(
-        "too_many_viewers",
-        StatusCode::SERVICE_UNAVAILABLE,
-        "the thread has as many viewers here as it may",
-    ),
-    code(
         "turn_deleted",
         StatusCode::GONE,
         "the turn of this key was done, and the retention of its agent has deleted it",
     ),
-    code("turn_dropped", StatusCode::GONE, "the turn of this key failed, and somebody dropped it"),
+    code("turn_dropped", StatusCode::GONE, "the turn of this key failed, and an operator dropped it"),
     code("turn_ended", StatusCode::CONFLICT, "the turn has ended"),
     code("unauthenticated", StatusCode::UNAUTHORIZED, "there is no credential, or it does not count"),
     code("unexpected_body", StatusCode::BAD_REQUEST, "this request takes no body"),

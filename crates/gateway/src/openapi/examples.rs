@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 pub(crate) fn audit(subject: &str) -> Value {
     let act = json!({
-        "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "what": "stop_turn",
-        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "done": true, "refused": null,
-        "at": "2026-11-22T11:49:44.123Z",
+        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "action": "stop_turn",
+        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "status": "done", "error": null,
+        "created_at": "2026-11-22T11:49:44.123Z",
     });
-    json!({ "subject_id": subject, "acts": [act], "next": null })
+    json!({ "subject_id": subject, "entries": [act], "next": null })
 }
 
 pub(crate) fn active_turn() -> Value {

@@ -248,7 +248,7 @@ impl Operation {
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
         self.body = Some(Body { schema, example: json!({}), is_required: false });
-        self.errors(&["unexpected_body", "body_too_large", "body_timeout", "body_cut"])
+        self.errors(&["unexpected_body", "body_too_large", "body_timeout", "incomplete_body"])
     }
 
     /// A good answer.

@@ -39,7 +39,7 @@ impl Operation {
             .errors(&PUBLISH)
             .errors(&STREAM)
             .errors(&OPENED)
-            .errors(&["invalid_parameters", "parameters_too_large", "stream_cut", "answer_goes_on"])
+            .errors(&["invalid_parameters", "parameters_too_large", "stream_aborted", "answer_goes_on"])
     }
 
     /// The answer is a stream of these events.
@@ -72,7 +72,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
                 "Messages, oldest first",
                 json!({ "messages": [ui_message()], "next": null }),
             )
-            .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
+            .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
         header(
             Operation::get(
                 "/api/chat/{thread}/stream",
@@ -84,7 +84,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         )
         .response_with(Answer::nothing("There is none"))
         .errors(&STREAM)
-        .errors(&["no_owner"]),
+        .errors(&["partition_unavailable"]),
         Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
             .scope(Scope::WriteThreads)
             .query::<StopQuery>()
@@ -92,7 +92,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             .no_body()
             .acts()
             .response_with(Answer::nothing("This answer is not under way"))
-            .errors(&["no_owner", "missing_required_parameter"]),
+            .errors(&["partition_unavailable", "missing_required_parameter"]),
     ];
     all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
 }
@@ -135,21 +135,21 @@ fn of_openai() -> Vec<Operation> {
             .reads(Request::Responses)
             .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
-            .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "no_owner"]),
+            .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
         Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
             .scope(Scope::ReadThreads)
             .query::<ShowQuery>()
             .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&STREAM)
-            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "partition_unavailable", "stream_aborted"]),
         Operation::post("/v1/responses/{response}/cancel", "cancelResponse", "Stop the turn of a response")
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
             .response::<ResponseObject>(200, "The response, as it ended or still is", response())
             .errors(&PUBLISH)
-            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "partition_unavailable", "stream_aborted"]),
     ];
     all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
 }
@@ -171,7 +171,7 @@ fn of_ag_ui() -> Vec<Operation> {
         .streams("The run", Stream::AgUi)
         .response_with(Answer::nothing("There is none"))
         .errors(&STREAM)
-        .errors(&["no_owner"]),
+        .errors(&["partition_unavailable"]),
     ];
     all.map(|operation| operation.tag(AG_UI).error_format(Errors::RunError)).into()
 }

@@ -70,6 +70,6 @@ fn task() -> Value {
     json!({
         "task_id": "t-1", "position": "7524873984012345344", "kind": "task", "status": "failed",
         "content": "Write the report", "metadata": {}, "created_at": "2026-11-22T11:49:44.123Z",
-        "failure": { "code": "workflow", "text": "there is no report", "at": "2026-11-22T11:49:44.123Z" },
+        "failure": { "code": "workflow", "message": "there is no report", "at": "2026-11-22T11:49:44.123Z" },
     })
 }

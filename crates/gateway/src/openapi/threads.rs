@@ -46,7 +46,7 @@ fn of_threads() -> Vec<Operation> {
             .tag(THREADS)
             .scope(Scope::ReadThreads)
             .response::<ThreadDetail>(200, "The thread", thread_now())
-            .errors(&["unknown_thread", "no_owner"]),
+            .errors(&["unknown_thread", "partition_unavailable"]),
         Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread")
             .tag(THREADS)
             .description(
@@ -90,8 +90,8 @@ fn of_threads() -> Vec<Operation> {
             .tag(THREADS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
-            .response::<AuditPage>(200, "Acts, newest first", audit("hello"))
-            .errors(&["unknown_thread", "no_owner", "invalid_limit"]),
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", audit("hello"))
+            .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
     ]
 }
 
@@ -106,7 +106,7 @@ fn of_what_is_written() -> Vec<Operation> {
                 "Messages, oldest first",
                 json!({ "thread_id": "hello", "messages": [message()], "next": null }),
             )
-            .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit", "invalid_range"]),
+            .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit", "invalid_range"]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
@@ -120,7 +120,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "Batches, newest first",
             json!({ "thread_id": "hello", "batches": [batch()], "next": null }),
         )
-        .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
+        .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
         Operation::get(
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
@@ -141,7 +141,7 @@ fn of_what_is_written() -> Vec<Operation> {
         .response::<ContextView>(200, "The context", context())
         .errors(&[
             "unknown_thread",
-            "no_owner",
+            "partition_unavailable",
             "invalid_format",
             "invalid_position",
             "invalid_tokens",
@@ -158,7 +158,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction()] }),
         )
-        .errors(&["unknown_thread", "no_owner"]),
+        .errors(&["unknown_thread", "partition_unavailable"]),
         Operation::post(
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
@@ -185,7 +185,7 @@ fn of_turns() -> Vec<Operation> {
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .response::<TurnDetail>(200, "The turn", turn())
-            .errors(&["unknown_turn", "no_owner"]),
+            .errors(&["unknown_turn", "partition_unavailable"]),
         Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn")
             .tag(TURNS)
             .description("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
@@ -193,13 +193,13 @@ fn of_turns() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .acts()
-            .errors(&["unknown_turn", "turn_ended", "no_owner"]),
+            .errors(&["unknown_turn", "turn_ended", "partition_unavailable"]),
         Operation::get(failed, "listFailedTurns", "Inputs whose turn failed")
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
             .response::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
-            .errors(&["unknown_thread", "no_owner", "invalid_limit"]),
+            .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
         Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again")
             .tag(TURNS)
             .scope(Scope::OperateAgents)
@@ -222,12 +222,12 @@ fn of_turns() -> Vec<Operation> {
 impl Operation {
     /// The answers of an act.
     pub(crate) fn acts(self) -> Self {
-        let act = |done: bool| json!({ "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "done": done });
-        self.response::<ControlResult>(200, "It is done, or its owner refused it", act(true))
+        let act = |status: &str| json!({ "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "status": status });
+        self.response::<ControlResult>(200, "It is done, or its owner rejected it", act("done"))
             .response::<ControlResult>(
                 202,
                 "Its owner has not said yet; it will be done, and the audit shows it",
-                act(false),
+                act("pending"),
             )
             .errors(&PUBLISH)
     }
@@ -242,7 +242,7 @@ fn thread() -> Value {
 
 fn thread_now() -> Value {
     let mut thread = thread();
-    thread["owner"] = json!("present");
+    thread["owner_status"] = json!("available");
     thread["active_turn"] = active_turn();
     thread["waiting_turns"] = json!([]);
     thread["open_messages"] = json!([{
@@ -313,7 +313,7 @@ fn failed_turns() -> Value {
     let failed = json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "agent_id": "ann", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "content": "How is the weather?", "metadata": {},
-        "code": "deadline", "text": "nobody answered for 120 s", "retryable": true, "partial": "Sun",
+        "code": "deadline", "message": "nobody answered for 120 s", "retryable": true, "partial": "Sun",
         "failed_at": "2026-11-22T11:49:44.123Z",
     });
     json!({ "thread_id": "hello", "failed_turns": [failed], "next": null })

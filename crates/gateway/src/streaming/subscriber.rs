@@ -63,8 +63,8 @@ pub(crate) enum SubscribeError {
 impl SubscribeError {
     pub(crate) fn code(self) -> &'static str {
         match self {
-            Self::TooManySubscribers => "too_many_viewers",
-            Self::TooManyFeeds => "too_many_threads",
+            Self::TooManySubscribers => "too_many_subscribers",
+            Self::TooManyFeeds => "too_many_feeds",
             Self::Draining => "draining",
         }
     }

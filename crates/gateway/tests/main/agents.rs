@@ -37,7 +37,7 @@ async fn settings_are_put_checked_and_audited() {
     );
     let audit = http::get_json(gateway, "/v1/agents/a1/audit").await.unwrap();
     let acts: Vec<_> =
-        audit["acts"].as_array().unwrap().iter().map(|act| (&act["actor"], &act["what"])).collect();
+        audit["entries"].as_array().unwrap().iter().map(|act| (&act["actor"], &act["action"])).collect();
     assert_eq!(acts, [(&json!("tom"), &json!("put_settings")), (&json!("mia"), &json!("put_settings"))]);
     let bad = [
         (json!({}), "invalid_body"),
@@ -104,8 +104,8 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         "agent_id": "a1", "workflow": "default", "settings": {}, "version": 0, "created_at": null, "updated_at": null,
         "pending": 2, "failed": 2, "head_task_id": "task-4", "paused": false, "backoff_attempt_count": 1,
         "backoff_next_run_at": "2100-01-01T00:00:00Z",
-        "last_error": {"code": "deadline", "text": "no progress", "at": "2026-01-01T00:00:00Z"},
-        "owner": "away", "active_turn": null, "waiting": backoff,
+        "last_error": {"code": "deadline", "message": "no progress", "at": "2026-01-01T00:00:00Z"},
+        "owner_status": "unavailable", "active_turn": null, "waiting": backoff,
     });
     assert_eq!(http::get_json(gateway, "/v1/agents/a1").await.unwrap(), expected);
     let owner = town.owner(1, vec![]).await;
@@ -116,7 +116,7 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         let explanation = QueueStatus { reason, active, head: head.clone(), ..idle() };
         *owner.explanation.lock().unwrap() = explanation;
         let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
-        assert_eq!(shown["owner"], "present");
+        assert_eq!(shown["owner_status"], "available");
         (shown["waiting"].clone(), shown["active_turn"].clone())
     };
     assert_eq!(said(Some(WaitReason::Backoff { for_ms: 5 }), None).await, (backoff, Value::Null));
@@ -206,7 +206,7 @@ async fn operators_pause_resume_and_clear_backoff() {
     for (n, (path, what)) in acts.into_iter().enumerate() {
         let done = bare(gateway, "POST", &format!("/v1/agents/a1/{path}")).await;
         let act = orders.act(n).await;
-        assert_eq!((done.status, done.json()), (200, json!({"act_id": act.id.as_str(), "done": true})));
+        assert_eq!((done.status, done.json()), (200, json!({"command_id": act.id.as_str(), "status": "done"})));
         assert_eq!((act.subject.as_str(), act.kind), ("a1", what));
     }
     let bad = bare(gateway, "POST", "/v1/agents/a%20b/pause").await;
@@ -252,6 +252,6 @@ async fn whoever_acts_has_a_name_or_none() {
         );
     }
     let audit = http::get_json(gateway, "/v1/agents/a1/audit").await.unwrap();
-    let actors: Vec<_> = audit["acts"].as_array().unwrap().iter().map(|act| &act["actor"]).collect();
+    let actors: Vec<_> = audit["entries"].as_array().unwrap().iter().map(|act| &act["actor"]).collect();
     assert_eq!(actors, [&json!(&long[1..]), &json!("api")]);
 }

@@ -563,7 +563,7 @@ async fn a_client_that_leaves_its_stream_in_line_leaves_nothing_behind() {
     stream.read_exact(&mut head).await.unwrap();
     assert!(head.starts_with(b"HTTP/1.1 200 OK"));
     let refused = post_in_line(&town).await;
-    assert_eq!(refused.problem(), (503, "too_many_viewers".to_owned(), true));
+    assert_eq!(refused.problem(), (503, "too_many_subscribers".to_owned(), true));
     assert_eq!(orders.count().await, 1, "who gets no place has stored nothing");
     drop(stream);
     tokio::time::sleep(Duration::from_millis(400)).await;

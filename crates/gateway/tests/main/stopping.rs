@@ -55,7 +55,7 @@ async fn an_answer_that_ends_in_time_is_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_not_waited_for_is_not_asked_for_twice() {
     for (key, again, code, pause) in
-        [(None, Some("false"), "answer_goes_on", None), (Some("k"), None, "stream_cut", Some("1"))]
+        [(None, Some("false"), "answer_goes_on", None), (Some("k"), None, "stream_aborted", Some("1"))]
     {
         let town = Town::with(limits(Duration::ZERO), 1).await;
         let (_owner, orders) = (town.owner(1, vec![]).await, Orders::read(&town, |_| None).await);

@@ -106,7 +106,7 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
     }
     task.as_object_mut().unwrap().remove("created_at");
     let expected = json!({"task_id": "task-1", "position": "10", "kind": "task", "status": "failed",
-        "content": "text 1", "metadata": {"k": 1}, "failure": {"code": "producer_error", "text": "no"}});
+        "content": "text 1", "metadata": {"k": 1}, "failure": {"code": "producer_error", "message": "no"}});
     assert_eq!(task, expected);
     let old = http::get_json(gateway, &format!("{TASKS}/task-6")).await.unwrap();
     assert_eq!(old["status"], "pending", "found after its id is forgotten");
@@ -139,9 +139,9 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
             Value::Null => bare(gateway, method, &format!("{TASKS}/{path}")).await,
             body => send(gateway, method, &format!("{TASKS}/{path}"), &body).await,
         };
-        (reply.status, reply.json()["done"].clone())
+        (reply.status, reply.json()["status"].clone())
     };
-    let done = (200, json!(true));
+    let done = (200, json!("done"));
     assert_eq!(one("POST", "task-1/retry", Value::Null).await, done);
     assert_eq!(orders.act(0).await.kind, ControlKind::RetryTask(id("task-1")));
     assert_eq!(one("DELETE", "task-4", Value::Null).await, done);
@@ -160,7 +160,7 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
         };
         assert_eq!(orders.act(2 + n).await.kind, edit);
     }
-    assert_eq!(one("DELETE", "task-2", Value::Null).await, (200, json!(false)), "its owner refuses");
+    assert_eq!(one("DELETE", "task-2", Value::Null).await, (200, json!("rejected")), "its owner refuses");
     let problem = async |method: &str, path: &str, body: Value| {
         let reply = send(gateway, method, &format!("{TASKS}/{path}"), &body).await;
         let (status, code, _) = reply.problem();

@@ -62,17 +62,17 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let away = bare(gateway, "GET", "/v1/threads/t1").await;
-    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true), "nobody can say that it does not exist");
+    assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true), "nobody can say that it does not exist");
     town.write_turn(&turn("x"), 0, 10, &["answer"]).await;
     town.write("UPDATE threads SET message_count = 2, head_position = 11").await;
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
-    assert_eq!((&shown["owner"], &shown["active_turn"]), (&json!("away"), &json!(null)));
+    assert_eq!((&shown["owner_status"], &shown["active_turn"]), (&json!("unavailable"), &json!(null)));
     assert_eq!((&shown["message_count"], &shown["last_position"]), (&json!(2), &json!("11")));
     assert_eq!((&shown["agent_id"], &shown["busy_policy"]), (&json!("t1"), &json!("enqueue")));
     let owner = town.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::Gap), vec![turn("b"), turn("c")]);
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
-    assert_eq!(shown["owner"], "present");
+    assert_eq!(shown["owner_status"], "available");
     let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1,
         "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null, "message": WaitReason::Gap.message()}, "idle_ms": 250});
     assert_eq!(shown["active_turn"], active);
@@ -90,13 +90,13 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
     *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "GET", "/v1/threads/t1").await;
-    assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true), "it may stand unread in the stream");
+    assert_eq!(unread.problem(), (503, "partition_unavailable".to_owned(), true), "it may stand unread in the stream");
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::NoWorkflow), vec![]);
     let mut begun = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
     begun.as_object_mut().unwrap().remove("active_turn");
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
-        "message_count": 0, "last_position": null, "created_at": null, "owner": "present", "waiting_turns": [], "open_messages": []});
+        "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
     // Nothing but a message that nobody asked for, and that waits for a chunk.
     let open = OpenMessageStatus {
@@ -133,18 +133,18 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     let gateway = town.gateways[0];
     let path = format!("/v1/turns/{}/stop", turn("a"));
     let away = bare(gateway, "POST", &path).await;
-    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true));
+    assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true));
     let waits = spawn_named("stop", async move { bare(gateway, "POST", &path).await });
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
     let owner = town.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
     let pending = waits.await.unwrap();
-    assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
+    assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
     // A new owner that has not read everything does not know of everything.
     *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "POST", &format!("/v1/turns/{}/stop", turn("b"))).await;
-    assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true));
+    assert_eq!(unread.problem(), (503, "partition_unavailable".to_owned(), true));
 }
 
 /// As after a takeover, while what was taken last waits for the store's word.
@@ -183,22 +183,22 @@ async fn a_turn_is_stopped_by_its_owner() {
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
     // Nobody does it yet.
     let pending = bare(gateway, "POST", &path).await;
-    assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
+    assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
     let orders =
         Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
             .await;
     let first = orders.act(0).await;
     assert_eq!((first.subject.as_str(), &first.kind), ("t1", &ControlKind::StopTurn(turn("a"))));
-    assert_eq!((&*first.actor, pending.json()["act_id"].as_str().unwrap()), ("api", first.id.as_str()));
+    assert_eq!((&*first.actor, pending.json()["command_id"].as_str().unwrap()), ("api", first.id.as_str()));
     let headers = [("x-antiphon-actor", "mia@desk-1")];
     let done = send_with(gateway, "POST", &path, &headers, b"{}").await;
     let second = orders.act(1).await;
-    assert_eq!((done.status, done.json()), (200, json!({"act_id": second.id.as_str(), "done": true})));
+    assert_eq!((done.status, done.json()), (200, json!({"command_id": second.id.as_str(), "status": "done"})));
     assert_eq!(&*second.actor, "mia@desk-1");
     assert_ne!(second.id, first.id);
     let late = send_with(gateway, "POST", &path, &[("x-antiphon-actor", "late")], b"").await;
-    assert_eq!((late.status, &late.json()["done"]), (200, &json!(false)));
-    assert_eq!(late.json()["refused"], "the turn has ended already");
+    assert_eq!((late.status, &late.json()["status"]), (200, &json!("rejected")));
+    assert_eq!(late.json()["error"], "the turn has ended already");
     for actor in ["", "a b", &"x".repeat(129)] {
         let refused = send_with(gateway, "POST", &path, &[("x-antiphon-actor", actor)], b"").await;
         assert_eq!(refused.problem(), (400, "invalid_actor".to_owned(), false), "{actor}");
@@ -206,12 +206,12 @@ async fn a_turn_is_stopped_by_its_owner() {
     let body = post(gateway, &path, &json!({"why": "x"})).await;
     assert_eq!(body.problem(), (400, "unexpected_body".to_owned(), false));
     let audit = http::get_json(gateway, "/v1/threads/t1/audit?limit=2").await.unwrap();
-    assert_eq!((audit["acts"].as_array().unwrap().len(), &audit["next"]), (2, &audit["acts"][1]["act_id"]));
-    assert_eq!(audit["acts"][0]["actor"], "late");
-    assert_eq!(audit["acts"][1]["target"], turn("a").as_str());
+    assert_eq!((audit["entries"].as_array().unwrap().len(), &audit["next"]), (2, &audit["entries"][1]["command_id"]));
+    assert_eq!(audit["entries"][0]["actor"], "late");
+    assert_eq!(audit["entries"][1]["target"], turn("a").as_str());
     let next = audit["next"].as_str().unwrap();
     let rest = http::get_json(gateway, &format!("/v1/threads/t1/audit?next={next}")).await.unwrap();
-    assert_eq!((rest["acts"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
+    assert_eq!((rest["entries"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +228,7 @@ async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
     ))
     .await;
     let done = bare(town.gateways[0], "POST", &format!("/v1/turns/{}/stop", turn("a"))).await;
-    assert_eq!((done.status, &done.json()["done"]), (200, &json!(true)));
+    assert_eq!((done.status, &done.json()["status"]), (200, &json!("done")));
     assert_eq!(orders.act(0).await.kind, ControlKind::StopTurn(turn("a")));
 }
 
@@ -238,7 +238,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     let gateway = town.gateways[0];
     let list = "/v1/threads/t1/failed-turns";
     let away = bare(gateway, "GET", list).await;
-    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true), "its first turn may be under way");
+    assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true), "its first turn may be under way");
     let _owner = town.owner(1, vec![]).await;
     assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
     let orders = Orders::read(&town, |_| None).await;
@@ -278,7 +278,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
         );
     }
     let dropped = bare(gateway, "DELETE", &format!("{list}/{}", turn("c"))).await;
-    assert_eq!((dropped.status, &dropped.json()["done"]), (200, &json!(true)));
+    assert_eq!((dropped.status, &dropped.json()["status"]), (200, &json!("done")));
     assert_eq!(orders.act(2).await.kind, ControlKind::DropFailedTurn(turn("c")));
     for (method, path) in
         [("POST", format!("{list}/{}/retry", turn("z"))), ("DELETE", format!("{list}/{}", turn("z")))]

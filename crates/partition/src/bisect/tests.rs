@@ -178,11 +178,11 @@ fn a_refused_turn_has_failed_and_nothing_follows_from_it() {
     assert_eq!(parts.refused, [(input.clone(), "22P05".to_owned()), (task, "22P05".to_owned())]);
     assert_eq!(rest.failed_turns.len(), 1);
     let failed = &rest.failed_turns[0];
-    assert_eq!((failed.code.as_str(), failed.text.as_str()), ("unstorable", "22P05"));
+    assert_eq!((failed.code.as_str(), failed.text.as_str()), ("rejected_by_database", "22P05"));
     assert_eq!(rest.failed_tasks.len(), 2, "the mark of the stopped task is replaced: a row is written once");
     assert_eq!(
         rest.failed_tasks[1],
-        FailedTask { text: "22P05".to_owned(), ..mark(&agent, 70, "unstorable") }
+        FailedTask { text: "22P05".to_owned(), ..mark(&agent, 70, "rejected_by_database") }
     );
     assert_eq!(rest.agents, commit.agents, "the queue moves on all the same");
     assert!(rest.sent.is_empty());
@@ -191,7 +191,7 @@ fn a_refused_turn_has_failed_and_nothing_follows_from_it() {
     for outgoing in outgoing {
         let Outgoing::TurnEnded(ended) = outgoing else { panic!("{outgoing:?}") };
         assert_eq!(ended.status, TurnStatus::Failed);
-        assert_eq!((ended.message, ended.batch, ended.code.as_deref()), (None, None, Some("unstorable")));
+        assert_eq!((ended.message, ended.batch, ended.code.as_deref()), (None, None, Some("rejected_by_database")));
     }
 }
 

@@ -200,7 +200,7 @@ impl Partition {
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
                     opened: (**opened).clone(),
-                    code: "unstorable".to_owned(),
+                    code: "rejected_by_database".to_owned(),
                     text: String::new(),
                     is_retryable: false,
                     partial: String::new(),

@@ -76,17 +76,17 @@ async fn a_turn_that_the_store_refuses_fails_alone() {
     let (agent, task) = (AgentId::parse("a1").unwrap(), TaskId::parse("k1").unwrap());
     let row = bed.store.task(&agent, &task).await.unwrap().unwrap();
     assert_eq!(row.status, TaskStatus::Failed);
-    assert_eq!(row.failure.unwrap().code, "unstorable");
+    assert_eq!(row.failure.unwrap().code, "rejected_by_database");
     assert!(bed.history("t1").await.is_empty());
     let failed = bed.store.failed_turn(&ThreadId::parse("t1").unwrap(), &poisoned).await.unwrap().unwrap();
-    assert_eq!((failed.code.as_str(), failed.opened.content.as_str()), ("unstorable", "hello"));
+    assert_eq!((failed.code.as_str(), failed.opened.content.as_str()), ("rejected_by_database", "hello"));
     assert!(failed.text.contains("no_poison"), "{}", failed.text);
     until("all turns are told", async || bed.stored("TURNS").await.len() == 9).await;
     let told: Vec<_> = bed.stored("TURNS").await.into_iter().map(|(event, _)| event).collect();
     let failures = told.iter().filter(|event| event["status"] == "failed").collect::<Vec<_>>();
     assert_eq!(failures.len(), 2);
     for event in failures {
-        assert_eq!((&event["code"], &event["message_id"]), (&json!("unstorable"), &json!(null)));
+        assert_eq!((&event["code"], &event["message_id"]), (&json!("rejected_by_database"), &json!(null)));
     }
     until("the outbox is empty", async || bed.count("outbox").await == 0).await;
     assert!(timeout(SOON, work.next()).await.is_err());
@@ -119,7 +119,7 @@ async fn what_meets_a_damaged_page_fails_alone_and_holds_up_nothing() {
     let thread = ThreadId::parse("t1").unwrap();
     let failed = async || bed.store.failed_turn(&thread, &damaged).await.unwrap();
     until("the turn has failed", async || failed().await.is_some()).await;
-    assert_eq!(failed().await.unwrap().code, "unstorable");
+    assert_eq!(failed().await.unwrap().code, "rejected_by_database");
     bed.end().await;
 }
 

@@ -530,12 +530,12 @@ fn a_turn_that_cannot_be_requested_fails_for_good() {
     let started = Started::Refused { rules: TurnRules::default(), text: "too large".to_owned() };
     script.handle(Input::Started { turn, run, started });
     let failed = &script.last_commit().failed_tasks[0];
-    assert_eq!(failed.code, "unrequestable");
+    assert_eq!(failed.code, "request_invalid");
     assert_eq!(failed.text, "the turn request could not be made: too large");
     let Some(Outgoing::TurnEnded(ended)) =
         script.last_commit().outbox.as_ref().and_then(|batch| batch.outgoing.first())
     else {
         panic!("nobody hears of it")
     };
-    assert_eq!((ended.status, ended.code.as_deref()), (TurnStatus::Failed, Some("unrequestable")));
+    assert_eq!((ended.status, ended.code.as_deref()), (TurnStatus::Failed, Some("request_invalid")));
 }

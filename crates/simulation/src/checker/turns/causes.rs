@@ -96,7 +96,7 @@ impl Facts<'_> {
                 .any(|(_, opened)| opened.turn == *turn && opened.options.busy_policy == BusyPolicy::Reject),
             "stopped" => self.is_stopped(turn),
             "rolled_back" => self.gave_way(turn, &key.thread),
-            "unrequestable" | "unstorable" => self.turns.refused.contains(&(turn.clone(), run)),
+            "request_invalid" | "rejected_by_database" => self.turns.refused.contains(&(turn.clone(), run)),
             "gap_timeout" => {
                 self.expected_outcomes.get(key).is_some_and(|fate| fate.is_slow(&self.evidence.rules))
             }

@@ -150,7 +150,7 @@ fn more_inputs_than_may_wait_for_their_agents_fail_and_are_kept() {
     }
     let failed = &script.last_commit().failed_turns;
     assert_eq!(failed.iter().map(|failed| &failed.opened.turn).collect::<Vec<_>>(), [&turns[1]]);
-    assert_eq!(failed[0].code, "unrequestable");
+    assert_eq!(failed[0].code, "request_invalid");
     assert_eq!(
         reason_of(&mut script, turns[0].clone()),
         Some(WaitReason::Paused),

@@ -49,7 +49,10 @@ async fn paused_agent_queues_tasks_and_answers_messages() {
     assert!(acts.iter().all(|act| act.error.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
     let shown = api.acts_on_agent("ann").await.unwrap();
     assert_eq!(shown.len(), 3);
-    assert!(shown.iter().all(|act| act["created_at"].is_string() && act["status"] == json!("done")), "{shown:?}");
+    assert!(
+        shown.iter().all(|act| act["created_at"].is_string() && act["status"] == json!("done")),
+        "{shown:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +77,10 @@ async fn failed_task_commands_are_in_the_audit_log() {
     );
     // What cannot be done is refused, with the reason, and is in the audit too.
     let refused = api.retry_task("ann", "edited").await.unwrap();
-    assert_eq!((&refused["status"], &refused["error"]), (&json!("rejected"), &json!("task edited is not failed")));
+    assert_eq!(
+        (&refused["status"], &refused["error"]),
+        (&json!("rejected"), &json!("task edited is not failed"))
+    );
     let refused = api.drop_task("ann", "edited").await.unwrap();
     assert_eq!(refused["error"], json!("task edited is completed"));
     let unknown = api.send("POST", "/v1/agents/ann/tasks/dropped/retry", None, &[]).await.unwrap();
@@ -224,7 +230,10 @@ async fn everything_that_waits_says_why() {
     // Without the owner only what is stored is known.
     fixture.fleet.workers[0].pause();
     let shown = api.agent("ann").await.unwrap();
-    assert_eq!((&shown["owner_status"], &shown["waiting"]["reason"]), (&json!("unavailable"), &json!("paused")));
+    assert_eq!(
+        (&shown["owner_status"], &shown["waiting"]["reason"]),
+        (&json!("unavailable"), &json!("paused"))
+    );
     fixture.fleet.workers[0].resume();
     tokio::time::sleep(Duration::from_millis(100)).await;
     done(&api.act("ann", "resume").await.unwrap());

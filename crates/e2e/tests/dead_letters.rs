@@ -68,8 +68,9 @@ async fn a_dead_letter_is_found_replayed_once_and_dropped() {
     assert_eq!(fixture.letters("?reason=unknown_agent").await["dead_letters"], json!([]));
     let acts = fixture.api().acts_on_agent("late").await.unwrap();
     let done = |what: &str, actor: &str| {
-        acts.iter()
-            .any(|act| (&act["action"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id)
+        acts.iter().any(|act| {
+            (&act["action"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id
+        })
     };
     assert!(done("replay_dead_letter", "ada") && done("drop_dead_letter", "bob"), "{acts:?}");
 }

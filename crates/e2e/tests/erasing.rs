@@ -283,7 +283,10 @@ async fn erased_thread_leaves_no_text_anywhere() {
     let incidents = fixture.command("incidents list --all").await;
     assert_eq!(incidents, json!({"incidents": []}));
     let acts = api.call("GET", "/v1/threads/secret/audit", None).await.unwrap();
-    assert_eq!((&acts["entries"][0]["action"], &acts["entries"][0]["status"]), (&json!("erase_thread"), &json!("done")));
+    assert_eq!(
+        (&acts["entries"][0]["action"], &acts["entries"][0]["status"]),
+        (&json!("erase_thread"), &json!("done"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

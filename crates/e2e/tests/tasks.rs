@@ -258,7 +258,10 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
     );
     let shown = fixture.api().task("ann", "bad").await.unwrap();
     assert_eq!((&shown["status"], &shown["failure"]["code"]), (&json!("failed"), &json!("producer_error")));
-    assert!(shown["failure"]["message"].as_str().unwrap().contains("a permanent failure by script"), "{shown}");
+    assert!(
+        shown["failure"]["message"].as_str().unwrap().contains("a permanent failure by script"),
+        "{shown}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -518,9 +518,12 @@ async fn failed_first_turn_is_listed_while_running_and_after() {
     let turn = api.say("talk", "hello").await.unwrap();
     let path = format!("/v1/turns/{}", turn.id);
     let mut asked = asked_for(&manual_workflow, &turn).await;
-    for (list, name) in
-        [("history", "messages"), ("batches", "batches"), ("audit", "entries"), ("failed-turns", "failed_turns")]
-    {
+    for (list, name) in [
+        ("history", "messages"),
+        ("batches", "batches"),
+        ("audit", "entries"),
+        ("failed-turns", "failed_turns"),
+    ] {
         assert_eq!(get(&format!("/v1/threads/talk/{list}")).await[name], json!([]), "{list}");
     }
     assert_eq!(get("/v1/threads/talk/context?format=openai").await["messages"], json!([]));

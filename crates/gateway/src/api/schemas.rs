@@ -12,8 +12,8 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::commands::owner_query::OwnerStatus;
 use crate::commands::control;
+use crate::commands::owner_query::OwnerStatus;
 use crate::extract::query;
 
 macro_rules! schema {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::validate::TurnParameters;
-use crate::error::{Problem, DATABASE_UNAVAILABLE};
+use crate::error::{DATABASE_UNAVAILABLE, Problem};
 use crate::settings_cache::ThreadSettings;
 
 /// Bytes of a digest that name a turn: 128 bits.
@@ -82,7 +82,9 @@ pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submissi
     let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
     let Some(known) = known else { return read(backend, input).await };
     match tokio::time::timeout(STORE_TIMEOUT, read(backend, input)).await {
-        Ok(Err(problem)) if problem.code() == DATABASE_UNAVAILABLE => from_memory(backend, input, known).await,
+        Ok(Err(problem)) if problem.code() == DATABASE_UNAVAILABLE => {
+            from_memory(backend, input, known).await
+        }
         Err(_) => from_memory(backend, input, known).await,
         Ok(standing) => standing,
     }

@@ -165,7 +165,11 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("origin_not_allowed", StatusCode::FORBIDDEN, "pages of this origin may not do this"),
     code("parameters_too_large", StatusCode::PAYLOAD_TOO_LARGE, "what is asked of the model is too large"),
-    code("partition_unavailable", StatusCode::SERVICE_UNAVAILABLE, "no worker owns the partition at the moment"),
+    code(
+        "partition_unavailable",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "no worker owns the partition at the moment",
+    ),
     retryable("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
     code(
         "stream_aborted",
@@ -181,11 +185,7 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("thread_erased", StatusCode::GONE, "the thread was erased"),
     code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
-    code(
-        "too_many_feeds",
-        StatusCode::SERVICE_UNAVAILABLE,
-        "this gateway follows as many threads as it may",
-    ),
+    code("too_many_feeds", StatusCode::SERVICE_UNAVAILABLE, "this gateway follows as many threads as it may"),
     retryable(
         "too_many_requests",
         StatusCode::TOO_MANY_REQUESTS,

@@ -142,14 +142,26 @@ fn of_openai() -> Vec<Operation> {
             .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&STREAM)
-            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "partition_unavailable", "stream_aborted"]),
+            .errors(&[
+                "unknown_response",
+                "unknown_turn",
+                "unknown_answer",
+                "partition_unavailable",
+                "stream_aborted",
+            ]),
         Operation::post("/v1/responses/{response}/cancel", "cancelResponse", "Stop the turn of a response")
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
             .response::<ResponseObject>(200, "The response, as it ended or still is", response())
             .errors(&PUBLISH)
-            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "partition_unavailable", "stream_aborted"]),
+            .errors(&[
+                "unknown_response",
+                "unknown_turn",
+                "unknown_answer",
+                "partition_unavailable",
+                "stream_aborted",
+            ]),
     ];
     all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
 }

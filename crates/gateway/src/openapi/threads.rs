@@ -106,7 +106,13 @@ fn of_what_is_written() -> Vec<Operation> {
                 "Messages, oldest first",
                 json!({ "thread_id": "hello", "messages": [message()], "next": null }),
             )
-            .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit", "invalid_range"]),
+            .errors(&[
+                "unknown_thread",
+                "partition_unavailable",
+                "invalid_position",
+                "invalid_limit",
+                "invalid_range",
+            ]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
@@ -222,7 +228,8 @@ fn of_turns() -> Vec<Operation> {
 impl Operation {
     /// The answers of an act.
     pub(crate) fn acts(self) -> Self {
-        let act = |status: &str| json!({ "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "status": status });
+        let act =
+            |status: &str| json!({ "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "status": status });
         self.response::<ControlResult>(200, "It is done, or its owner rejected it", act("done"))
             .response::<ControlResult>(
                 202,

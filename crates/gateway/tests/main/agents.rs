@@ -206,7 +206,10 @@ async fn operators_pause_resume_and_clear_backoff() {
     for (n, (path, what)) in acts.into_iter().enumerate() {
         let done = bare(gateway, "POST", &format!("/v1/agents/a1/{path}")).await;
         let act = orders.act(n).await;
-        assert_eq!((done.status, done.json()), (200, json!({"command_id": act.id.as_str(), "status": "done"})));
+        assert_eq!(
+            (done.status, done.json()),
+            (200, json!({"command_id": act.id.as_str(), "status": "done"}))
+        );
         assert_eq!((act.subject.as_str(), act.kind), ("a1", what));
     }
     let bad = bare(gateway, "POST", "/v1/agents/a%20b/pause").await;

@@ -34,7 +34,10 @@ async fn pages_read_why_they_are_refused() {
     // A client of a protocol is refused in its form, wherever that happens.
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let refused = exchange(town.gateways[0], head.as_bytes()).await;
-    assert_eq!((refused.status, &refused.json()["error"]["code"]), (421, &serde_json::json!("host_not_allowed")));
+    assert_eq!(
+        (refused.status, &refused.json()["error"]["code"]),
+        (421, &serde_json::json!("host_not_allowed"))
+    );
     let head = "POST /v1/agents/a1/pause HTTP/1.1\r\nhost: localhost\r\norigin: https://evil.example\r\n\
         connection: close\r\ncontent-length: 0\r\n\r\n";
     let refused = exchange(town.gateways[0], head.as_bytes()).await;

@@ -62,7 +62,11 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let away = bare(gateway, "GET", "/v1/threads/t1").await;
-    assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true), "nobody can say that it does not exist");
+    assert_eq!(
+        away.problem(),
+        (503, "partition_unavailable".to_owned(), true),
+        "nobody can say that it does not exist"
+    );
     town.write_turn(&turn("x"), 0, 10, &["answer"]).await;
     town.write("UPDATE threads SET message_count = 2, head_position = 11").await;
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
@@ -90,7 +94,11 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
     *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "GET", "/v1/threads/t1").await;
-    assert_eq!(unread.problem(), (503, "partition_unavailable".to_owned(), true), "it may stand unread in the stream");
+    assert_eq!(
+        unread.problem(),
+        (503, "partition_unavailable".to_owned(), true),
+        "it may stand unread in the stream"
+    );
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::NoWorkflow), vec![]);
     let mut begun = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
@@ -193,7 +201,10 @@ async fn a_turn_is_stopped_by_its_owner() {
     let headers = [("x-antiphon-actor", "mia@desk-1")];
     let done = send_with(gateway, "POST", &path, &headers, b"{}").await;
     let second = orders.act(1).await;
-    assert_eq!((done.status, done.json()), (200, json!({"command_id": second.id.as_str(), "status": "done"})));
+    assert_eq!(
+        (done.status, done.json()),
+        (200, json!({"command_id": second.id.as_str(), "status": "done"}))
+    );
     assert_eq!(&*second.actor, "mia@desk-1");
     assert_ne!(second.id, first.id);
     let late = send_with(gateway, "POST", &path, &[("x-antiphon-actor", "late")], b"").await;
@@ -206,7 +217,10 @@ async fn a_turn_is_stopped_by_its_owner() {
     let body = post(gateway, &path, &json!({"why": "x"})).await;
     assert_eq!(body.problem(), (400, "unexpected_body".to_owned(), false));
     let audit = http::get_json(gateway, "/v1/threads/t1/audit?limit=2").await.unwrap();
-    assert_eq!((audit["entries"].as_array().unwrap().len(), &audit["next"]), (2, &audit["entries"][1]["command_id"]));
+    assert_eq!(
+        (audit["entries"].as_array().unwrap().len(), &audit["next"]),
+        (2, &audit["entries"][1]["command_id"])
+    );
     assert_eq!(audit["entries"][0]["actor"], "late");
     assert_eq!(audit["entries"][1]["target"], turn("a").as_str());
     let next = audit["next"].as_str().unwrap();
@@ -238,7 +252,11 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     let gateway = town.gateways[0];
     let list = "/v1/threads/t1/failed-turns";
     let away = bare(gateway, "GET", list).await;
-    assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true), "its first turn may be under way");
+    assert_eq!(
+        away.problem(),
+        (503, "partition_unavailable".to_owned(), true),
+        "its first turn may be under way"
+    );
     let _owner = town.owner(1, vec![]).await;
     assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
     let orders = Orders::read(&town, |_| None).await;

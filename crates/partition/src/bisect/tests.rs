@@ -191,7 +191,10 @@ fn a_refused_turn_has_failed_and_nothing_follows_from_it() {
     for outgoing in outgoing {
         let Outgoing::TurnEnded(ended) = outgoing else { panic!("{outgoing:?}") };
         assert_eq!(ended.status, TurnStatus::Failed);
-        assert_eq!((ended.message, ended.batch, ended.code.as_deref()), (None, None, Some("rejected_by_database")));
+        assert_eq!(
+            (ended.message, ended.batch, ended.code.as_deref()),
+            (None, None, Some("rejected_by_database"))
+        );
     }
 }
 

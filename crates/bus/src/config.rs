@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, ServerAddr};
+use runtime::Backoff;
 
-use crate::backoff::reconnect_delay;
 use crate::error::BusError;
 
 /// A connection without a sign of life is given up when the third ping is due, after 6 s; with the library's 60 s a silent host would be
@@ -180,9 +180,24 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
+/// How long the client library waits before its `attempt`-th try to connect, from 1.
+fn reconnect_delay(attempt: usize) -> Duration {
+    match attempt {
+        0 | 1 => Duration::ZERO,
+        more => Backoff::default().delay_after(u32::try_from(more - 2).unwrap_or(u32::MAX)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_reconnect_is_immediate_later_ones_wait() {
+        assert_eq!(reconnect_delay(1), Duration::ZERO);
+        assert!(reconnect_delay(2) >= Duration::from_millis(50));
+        assert!(reconnect_delay(usize::MAX) <= Duration::from_secs(2));
+    }
 
     #[test]
     fn credentials_leave_the_urls() {

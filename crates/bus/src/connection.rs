@@ -11,9 +11,9 @@ use async_nats::connection::State;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::{Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event};
 use model::PartitionId;
+use runtime::Backoff;
 use tokio::sync::{Mutex, watch};
 
-use crate::backoff::Backoff;
 use crate::config::{BusConfig, Prepared, REQUEST_TIMEOUT};
 use crate::error::BusError;
 use crate::servers::leave_lost_ones;

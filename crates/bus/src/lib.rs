@@ -7,7 +7,6 @@
 //!
 //! `async-nats` tells every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
 
-mod backoff;
 mod cancel;
 mod config;
 mod connection;

@@ -7,9 +7,9 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use model::Seq;
+use runtime::Backoff;
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
 use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
 

@@ -8,27 +8,26 @@
 
 mod consumer;
 mod delivery;
+mod entry;
 mod session;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_nats::Subject;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::{Mark, PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionId, Seq};
+use runtime::Backoff;
 use tokio::time::Instant;
 
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
 use self::session::{RestartReason, SILENCE_LIMIT, Session, SessionEvent};
-use crate::backoff::Backoff;
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
 
-const CONTENT_TYPE: &str = "Content-Type";
+pub use self::entry::RawEntry;
 
 /// A stream that is still missing after this long is gone: a server that has just started may not know it yet.
 const MISSING_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,33 +37,6 @@ const BREAKS_ON_ENTRY: u32 = 2;
 
 /// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// One entry of a stream, as it was published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawEntry {
-    /// Its sequence in the stream.
-    pub seq: Seq,
-    /// The subject that it is stored under.
-    pub subject: Subject,
-    /// Its `Content-Type` header, if it has one that can be read.
-    pub content_type: Option<String>,
-    /// Its payload. It shares a buffer with its neighbours: copy what is kept for long.
-    pub payload: Bytes,
-    /// When it was stored, by the server's clock: ns of Unix time.
-    pub stored_at_ns: i64,
-}
-
-impl RawEntry {
-    /// When it was stored, to the millisecond.
-    pub fn stored_at(&self) -> Timestamp {
-        Timestamp(self.stored_at_ns / 1_000_000)
-    }
-
-    /// What it is recognised by.
-    pub fn mark(&self) -> Mark {
-        Mark { seq: self.seq, stored_at_ns: self.stored_at_ns }
-    }
-}
 
 /// What a reader has to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]

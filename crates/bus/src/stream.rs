@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use futures_util::{StreamExt, TryStreamExt};
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
+use runtime::Backoff;
 use tokio::time::Instant;
 use uuid::Uuid;
 use wire::subject;
 
-use crate::backoff::Backoff;
 use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
 

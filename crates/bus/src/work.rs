@@ -13,9 +13,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use model::{Seq, WorkflowName};
+use runtime::Backoff;
 use wire::subject;
 
-use crate::backoff::Backoff;
 use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{Bus, ConnectionHandle};
 use crate::error::{BusError, Disposition};

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Backoff {
     first: Duration,
     cap: Duration,
-    next: Duration,
+    tries: u32,
 }
 
 impl Default for Backoff {
@@ -21,14 +21,20 @@ impl Default for Backoff {
 impl Backoff {
     /// Delays from `first` to `cap`; a `cap` below `first` counts as `first`.
     pub fn new(first: Duration, cap: Duration) -> Self {
-        Self { first, cap: cap.max(first), next: first }
+        Self { first, cap: cap.max(first), tries: 0 }
     }
 
-    /// The delay before the next try, between half of the nominal delay and all of it.
-    pub fn next_delay(&mut self) -> Duration {
-        let nominal = self.next;
-        self.next = nominal.saturating_mul(2).min(self.cap);
+    /// The delay after so many tries, from 0, between half of the nominal delay and all of it.
+    pub fn delay_after(&self, tries: u32) -> Duration {
+        let nominal = self.first.saturating_mul(1 << tries.min(31)).min(self.cap);
         nominal.mul_f64(rand::random_range(0.5..=1.0))
+    }
+
+    /// The delay before the next try.
+    pub fn next_delay(&mut self) -> Duration {
+        let delay = self.delay_after(self.tries);
+        self.tries = self.tries.saturating_add(1);
+        delay
     }
 
     /// Waits for [`Self::next_delay`].
@@ -36,9 +42,9 @@ impl Backoff {
         tokio::time::sleep(self.next_delay()).await;
     }
 
-    /// Starts again at the first delay: the operation went well.
+    /// Starts again at the first delay: the operation succeeded.
     pub fn reset(&mut self) {
-        self.next = self.first;
+        self.tries = 0;
     }
 }
 
@@ -56,10 +62,11 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next_delay() <= Duration::from_millis(100));
+        assert!(backoff.delay_after(u32::MAX) <= Duration::from_secs(2));
     }
 
     #[test]
-    fn it_cannot_overflow() {
+    fn delays_do_not_overflow() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::MAX / 4);
         for _ in 0..200 {
             backoff.next_delay();

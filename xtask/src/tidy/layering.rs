@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("feed", &["model", "wire", "protocols"]),
     ("auth", &["model"]),
     ("store", &["model", "auth", "batches", "reasoning", "scheduling", "partition"]),
-    ("bus", &["model", "wire"]),
+    ("bus", &["model", "wire", "runtime"]),
     ("runtime", &[]),
     (
         "worker",

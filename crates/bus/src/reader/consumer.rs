@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use wire::subject;
 
+use super::entry::{CONTENT_TYPE, RawEntry};
 use super::session::Session;
-use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};

@@ -13,7 +13,7 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::delivery::Delivery;
-use super::{CONTENT_TYPE, RawEntry};
+use super::entry::{CONTENT_TYPE, RawEntry};
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 
 /// Neither an entry nor a heartbeat for so long, and for a round trip more: the consumer, its host or the connection is gone.

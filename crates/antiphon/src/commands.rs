@@ -16,21 +16,16 @@ mod output;
 mod progress;
 mod reasoning;
 mod threads;
-
-use std::time::Duration;
+mod timeouts;
 
 use store::{Store, StoreConfig};
 
+use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, Incidents,
     IncidentsCommand, Keys, KeysCommand, Reasoning, ReasoningCommand, Threads, ThreadsCommand,
 };
-
-/// A person waits.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// A copy of a long thread is one statement.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs a command on batches.
 pub(crate) async fn run_batches(options: Batches) -> Result<(), ExitError> {

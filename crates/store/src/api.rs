@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 fn thread_bucket(thread: &ThreadId) -> i16 {
     Bucket::of(thread).get() as i16

@@ -8,6 +8,7 @@ mod columns;
 mod dead_letters_spills;
 mod orders;
 mod statement;
+mod submission;
 mod tasks;
 mod turns;
 
@@ -15,45 +16,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Mark, Seq};
-use partition::Commit;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
+use crate::config::StoreConfig;
 use crate::connect::{self, run_uncancelled};
 use crate::error::{Cause, sqlstate};
-use crate::store::Statement;
-use crate::{Disposition, StoreConfig, StoreError};
+use crate::error::{Disposition, StoreError};
+use crate::statement::Statement;
+
+pub use self::submission::{Gone, Submission};
 
 /// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A commit, the state of the store that it was decided on, and the stream it comes from.
-#[derive(Debug, Clone, Copy)]
-pub struct Submission<'a> {
-    /// What to write.
-    pub commit: &'a Commit,
-    /// How many commits the partition has had: it is applied as the next one, or not at all.
-    pub commits: u64,
-    /// The incarnation of the partition's stream: part of the keys of dead entries, and of the order of saved inputs.
-    pub incarnation: &'a str,
-    /// The last entry that was read when it was decided.
-    pub read: Option<Mark>,
-    /// Entries that the stream had lost when they were to be read.
-    pub gone: &'a [Gone],
-}
-
-/// Sequences that a stream jumped over, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone {
-    /// The first.
-    pub first: Seq,
-    /// The last.
-    pub last: Seq,
-}
 
 /// What became of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,9 @@ use batches::Compaction;
 use model::{AgentId, Bucket, Position, TaskId, ThreadId, TurnId};
 use sqlx::Row;
 
-use crate::{Store, StoreError, TaskStatus};
+use crate::api::TaskStatus;
+use crate::error::StoreError;
+use crate::store::Store;
 
 /// A task that has not entered its queue after so long was never published.
 const LOST_AFTER_MS: i64 = 600_000;

@@ -55,14 +55,6 @@ impl StoreConfig {
         }
     }
 
-    /// Whether the URL can be used at all.
-    ///
-    /// # Errors
-    /// [`crate::StoreError::Url`].
-    pub fn check(&self) -> Result<(), crate::StoreError> {
-        crate::connect::options(self).map(drop)
-    }
-
     /// How long a caller waits for a statement's answer: longer than the server takes to give it up, so that
     /// running into it means that the server or the way to it is gone.
     pub(crate) fn answer_timeout(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
-use crate::StoreConfig;
+use crate::config::StoreConfig;
 use crate::error::{StoreError, is_of_pooler, refuses_login};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -32,6 +32,16 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
         ("tcp_keepalives_count", "3".to_owned()),
         ("tcp_user_timeout", "10000".to_owned()),
     ]))
+}
+
+impl StoreConfig {
+    /// Whether the URL can be used at all.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        options(self).map(drop)
+    }
 }
 
 /// What sessions of the fleet have set beside that; those of migrations have not.

@@ -10,9 +10,11 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::compactions::PendingCompaction;
+use crate::error::StoreError;
+use crate::history::StoredMessage;
 use crate::history::message;
 use crate::row::column_error;
-use crate::{Store, StoreError, StoredMessage};
+use crate::store::Store;
 
 /// Messages of a thread that are read at first; most contexts need no more.
 const FIRST_PAGE: i64 = 64;

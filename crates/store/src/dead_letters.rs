@@ -6,9 +6,10 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::leases::partition_id;
+use crate::error::StoreError;
+use crate::row::partition_id;
 use crate::row::{count, unsigned};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Whose audit has what was done to letters of which nobody can tell whose they are.
 const NOBODY: &str = "dead-letters";
@@ -178,7 +179,7 @@ impl Store {
 
     async fn audited(
         &self,
-        statement: crate::store::Statement,
+        statement: crate::statement::Statement,
         id: &DeadLetterId,
         act: &CommandId,
         actor: &str,
@@ -212,7 +213,7 @@ impl StoredDeadLetter {
     }
 }
 
-fn bound(statement: crate::store::Statement, id: &DeadLetterId) -> crate::store::Statement {
+fn bound(statement: crate::statement::Statement, id: &DeadLetterId) -> crate::statement::Statement {
     statement.bind(id.bucket as i16).bind(id.kind.clone()).bind(id.key.clone())
 }
 

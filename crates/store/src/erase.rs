@@ -10,8 +10,9 @@ use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::error::StoreError;
 use crate::row::{count, parse_column};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Rows that one statement takes.
 const ROWS_AT_ONCE: i64 = 500;

@@ -7,10 +7,12 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
+use crate::history::StoredMessage;
 use crate::history::message;
 use crate::row::{count, parse_column, unsigned};
-use crate::store::Statement;
-use crate::{Store, StoreError, StoredMessage};
+use crate::statement::Statement;
+use crate::store::Store;
 
 /// The place of a message in its thread, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

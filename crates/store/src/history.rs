@@ -5,8 +5,9 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
 use crate::row::{batch_type, message_id, role, unsigned};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Which part of a thread to read; both ends are left out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,9 +4,10 @@ use model::{PartitionId, Seq};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::leases::partition_id;
+use crate::error::StoreError;
+use crate::row::partition_id;
 use crate::row::unsigned;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Who acknowledges what has cost nothing.
 pub(crate) const BY_ITSELF: &str = "antiphon";

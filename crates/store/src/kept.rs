@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::error::StoreError;
 use crate::row::count;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

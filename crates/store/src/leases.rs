@@ -11,9 +11,10 @@ use partition::{Incident, IncidentKind, Place};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
 use crate::incidents::BY_ITSELF;
-use crate::row::{interval, unsigned};
-use crate::{Store, StoreError};
+use crate::row::{interval, partition_id, unsigned};
+use crate::store::Store;
 
 /// The live workers, as of one heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -267,9 +268,4 @@ fn mark(row: &PgRow) -> Result<Option<Mark>, StoreError> {
 
 fn renewed(row: &PgRow) -> Result<Renewed, StoreError> {
     Ok(Renewed { partition: partition_id(row)?, incidents: unsigned(row, "incidents")? })
-}
-
-pub(crate) fn partition_id(row: &PgRow) -> Result<PartitionId, StoreError> {
-    let id: i16 = row.try_get("partition_id")?;
-    Ok(PartitionId(id.unsigned_abs()))
 }

@@ -31,6 +31,7 @@ mod repair;
 mod retention;
 mod row;
 mod row_security;
+mod statement;
 mod store;
 mod takeover;
 

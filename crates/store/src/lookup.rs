@@ -6,8 +6,10 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
+use crate::leases::Applied;
 use crate::row::{columns, key, missing, role, unsigned};
-use crate::{Applied, Store, StoreError};
+use crate::store::Store;
 
 /// How a message ended, as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,10 +6,12 @@ use model::PartitionCount;
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, Row};
 
+use crate::config::StoreConfig;
 use crate::connect::{self, run_uncancelled};
+use crate::error::StoreError;
 use crate::error::sqlstate;
+use crate::store::Store;
 use crate::store::count_of;
-use crate::{Store, StoreConfig, StoreError};
 
 /// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
 static MIGRATIONS: Migrator = {

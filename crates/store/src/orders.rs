@@ -5,10 +5,12 @@ use partition::{CommandKey, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
+use crate::leases::Applied;
 use crate::lookup::{check_owner, columns_of};
 use crate::row::{count, queued};
+use crate::store::Store;
 use crate::takeover::{is_null, limit_beyond};
-use crate::{Applied, Store, StoreError};
 
 impl Store {
     /// What the store knows of each of these orders, in the order of the question.

@@ -4,9 +4,10 @@ use model::{PartitionId, Seq, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::leases::partition_id;
+use crate::error::StoreError;
+use crate::row::partition_id;
 use crate::row::unsigned;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// One partition as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

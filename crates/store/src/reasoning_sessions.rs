@@ -17,8 +17,9 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
 use crate::row::{column_error, count, interval, parse_column};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 pub use changes::{Appended, RequestId, Restorable};
 pub use log::DiscardedLayer;

@@ -3,8 +3,9 @@
 use batches::check::Change;
 use model::{Bucket, CommandId, Position, ThreadId};
 
+use crate::error::StoreError;
 use crate::row::count;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A message of a batch that is mended.
 #[derive(Debug, Clone, PartialEq, Eq)]

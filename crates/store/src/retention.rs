@@ -9,8 +9,9 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::error::StoreError;
 use crate::row::{column_error, count, interval};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A thread as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use model::{
-    AgentId, BatchType, Bucket, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask, Role, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, BatchType, Bucket, IdRange, MessageId, MessageKey, Metadata, PartitionId, Position, QueuedTask,
+    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::postgres::types::PgInterval;
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// The message named by the columns `thread_id` and `message_id`.
 pub(crate) fn key(row: &PgRow) -> Result<MessageKey, StoreError> {
@@ -21,6 +21,11 @@ pub(crate) fn key(row: &PgRow) -> Result<MessageKey, StoreError> {
 
 pub(crate) fn message_id(row: &PgRow) -> Result<MessageId, StoreError> {
     parse_column(row, "message_id", MessageId::parse)
+}
+
+pub(crate) fn partition_id(row: &PgRow) -> Result<PartitionId, StoreError> {
+    let id: i16 = row.try_get("partition_id")?;
+    Ok(PartitionId(id.unsigned_abs()))
 }
 
 pub(crate) fn role(row: &PgRow) -> Result<Role, StoreError> {

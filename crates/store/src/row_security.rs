@@ -5,8 +5,8 @@
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::TenantScope;
-use crate::store::Statement;
+use crate::config::TenantScope;
+use crate::statement::Statement;
 
 /// The outcome of a statement, and the state of the session that it ran in.
 pub(crate) enum SessionState {

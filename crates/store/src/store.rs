@@ -4,22 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{PartitionCount, Tenant, ThreadId};
-use sqlx::postgres::{PgArguments, PgPool, PgPoolOptions, PgRow};
-use sqlx::query::Query;
-use sqlx::{Connection, Postgres, Row};
+use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
+use sqlx::{Connection, Row};
 
+use crate::commit::Writer;
+use crate::config::{StoreConfig, TenantScope};
 use crate::connect::{self, run_uncancelled};
+use crate::error::StoreError;
 use crate::error::sqlstate;
 use crate::row_security::{SessionState, in_tenant_transaction};
-use crate::{StoreConfig, StoreError, TenantScope, Writer};
+use crate::statement::Statement;
 
 /// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// A statement with its values. It owns them: sqlx encodes a value when it is bound.
-pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
 
 /// Reads and leases, over a small pool. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use uuid::Uuid;
 
-use super::{SERVER_TIMEOUT, output};
+use super::output;
+use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
 use crate::exit::ExitError;
 use crate::options::{DropDeadLetter, ListDeadLetters, ReplayDeadLetter, ShowDeadLetter};

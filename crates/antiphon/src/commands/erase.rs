@@ -5,6 +5,7 @@
 //! 3. An act goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is needed, and
 //!    the subjects of the threads are purged up to it. Again, until nothing comes any more.
 
+mod erasing;
 mod receipt;
 mod streams;
 
@@ -12,15 +13,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bus::Bus;
-use model::{AgentId, Bucket, PartitionCount, PartitionId, ThreadId};
+use model::ThreadId;
 use serde_json::json;
 use store::{ErasedOwner, ErasedRows, Store};
 use tokio::time::Instant;
 
+use self::erasing::{Erasing, add};
 use self::receipt::Receipt;
 use self::streams::Streams;
 use super::lookup::unknown;
-use super::{SERVER_TIMEOUT, output};
+use super::output;
+use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
 use crate::exit::ExitError;
 use crate::options::{Erase, EraseOwner, ErasePolicy};
@@ -29,15 +32,6 @@ use crate::options::{Erase, EraseOwner, ErasePolicy};
 const THREADS_AT_ONCE: usize = 200;
 /// Owners that are made to forget and write again all the same: they do not, but for what began before the mark.
 const MOST_ROUNDS: usize = 10;
-
-/// What is erased, and what may hold text of it.
-struct Erasing<'a> {
-    store: &'a Store,
-    partitions: PartitionCount,
-    threads: Vec<ThreadId>,
-    agents: BTreeSet<AgentId>,
-    tables: ErasedRows,
-}
 
 /// Erases one thread.
 pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitError> {
@@ -133,12 +127,12 @@ async fn run(
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor).await?;
     }
-    erasing.pass().await?;
+    delete_rows(erasing).await?;
     let mut streams = Streams::new(bus, erasing);
     let mut requests = streams.drop_requests(true).await?;
     for _ in 0..MOST_ROUNDS {
         store.renounce(&erasing.touched()).await?;
-        if erasing.pass().await? == 0 {
+        if delete_rows(erasing).await? == 0 {
             break;
         }
     }
@@ -147,7 +141,7 @@ async fn run(
     let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
     requests += streams.drop_requests(false).await?;
     // Gateways that had looked before the mark may have written since.
-    erasing.pass().await?;
+    delete_rows(erasing).await?;
     if let Some(owner) = owner {
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
@@ -157,47 +151,24 @@ async fn run(
     Ok(Receipt::of_run(erasing.threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
 }
 
-impl<'a> Erasing<'a> {
-    async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, ExitError> {
-        let partitions = store.partition_count().await?;
-        let partitions =
-            partitions.ok_or_else(|| ExitError::Failed("the database is not laid out".to_owned()))?;
-        let agents = threads.iter().map(ThreadId::agent).collect();
-        Ok(Self { store, partitions, threads, agents, tables: ErasedRows::new() })
-    }
-
-    /// Deletes all that is there now; how many rows.
-    async fn pass(&mut self) -> Result<u64, ExitError> {
-        let mut all = 0;
-        for threads in self.threads.chunks(THREADS_AT_ONCE) {
-            // Before what names them is gone.
-            let agents = self.store.agents_of_threads(threads).await?;
-            self.store.note_agents(threads, &agents).await?;
-            self.agents.extend(agents);
-            loop {
-                let rows = self.store.erase_some(threads).await?;
-                let sum: u64 = rows.values().sum();
-                all += sum;
-                add(&mut self.tables, rows);
-                if sum == 0 {
-                    break;
-                }
+/// Deletes all that is there now; how many rows.
+async fn delete_rows(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
+    let mut all = 0;
+    for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
+        // Before what names them is gone.
+        let agents = erasing.store.agents_of_threads(threads).await?;
+        erasing.store.note_agents(threads, &agents).await?;
+        erasing.agents.extend(agents);
+        loop {
+            let rows = erasing.store.erase_some(threads).await?;
+            let sum: u64 = rows.values().sum();
+            all += sum;
+            add(&mut erasing.tables, rows);
+            if sum == 0 {
+                break;
             }
         }
-        all += streams::drop_dead_tasks(self).await?;
-        Ok(all)
     }
-
-    /// The partitions whose owners may hold something of it.
-    fn touched(&self) -> Vec<PartitionId> {
-        let agents = self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()));
-        let buckets = self.threads.iter().map(Bucket::of).chain(agents);
-        buckets.map(|bucket| bucket.partition(self.partitions)).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-}
-
-fn add(all: &mut ErasedRows, more: ErasedRows) {
-    for (name, rows) in more {
-        *all.entry(name).or_default() += rows;
-    }
+    all += streams::drop_dead_tasks(erasing).await?;
+    Ok(all)
 }

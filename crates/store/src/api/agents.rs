@@ -6,8 +6,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{agent_bucket, object, timestamp, timestamp_opt};
+use crate::error::StoreError;
 use crate::row::{parse_column, unsigned};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Counts of tasks go no higher: a queue that is longer is long.
 pub const COUNTED_TASKS: i64 = 10_000;

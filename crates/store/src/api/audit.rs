@@ -5,8 +5,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::timestamp;
+use crate::error::StoreError;
 use crate::row::parse_column;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A control command in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]

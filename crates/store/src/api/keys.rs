@@ -6,8 +6,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::timestamp;
+use crate::error::StoreError;
 use crate::row::parse_column;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A key as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
+use crate::error::StoreError;
 use crate::row::{batch_type, count, interval, message_id, metadata, missing, role, unsigned};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A row that belongs to an end: a message, a step of an answer or its result before it, or a failure.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,8 +7,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{json, thread_bucket, timestamp};
+use crate::error::StoreError;
 use crate::row::{count, interval, metadata};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// What a client asked for with an input, as far as its response says it again.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{agent_bucket, timestamp, timestamp_opt};
+use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// What became of a task: never "in progress".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

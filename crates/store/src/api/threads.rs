@@ -5,8 +5,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{json, thread_bucket, timestamp};
+use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// A thread that a client names before anything is said in it.
 #[derive(Debug, Clone, PartialEq)]

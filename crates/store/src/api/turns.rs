@@ -7,8 +7,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
+use crate::error::StoreError;
 use crate::row::{count, interval, opened, parse_column, unsigned};
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// Who had an idempotency key first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use model::{AgentId, Bucket, Message, MessageKey, Metadata, ThreadId};
 use partition::Commit;
 use serde_json::Value;
 
-use super::Submission;
-use crate::store::Statement;
+use super::submission::Submission;
+use crate::statement::Statement;
 
 /// `1_fence.sql`, which comes before all parts.
 pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {

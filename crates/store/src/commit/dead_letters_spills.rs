@@ -7,9 +7,9 @@ use partition::SpilledMessage;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Submission;
 use super::columns::{bigint, bucket, column, numbered, object, smallint, storable};
-use crate::store::Statement;
+use super::submission::Submission;
+use crate::statement::Statement;
 
 /// `8_dead_letters_spills.sql`.
 pub(super) fn dead_letters_spills(statement: Statement, group: &[Submission<'_>]) -> Statement {

@@ -3,12 +3,12 @@
 use model::{ThreadId, TurnId, TurnOpened};
 use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
 
-use super::Submission;
 use super::coalesce::{self, Change};
 use super::columns::{agent_bucket, bigint, bits, bucket_of, column, integer, numbered, object, storable};
+use super::submission::Submission;
 use super::turns::items;
 use crate::outbox::options;
-use crate::store::Statement;
+use crate::statement::Statement;
 
 /// `7_orders.sql`.
 pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statement {

@@ -5,8 +5,9 @@
 
 use std::sync::OnceLock;
 
-use super::{Submission, columns, dead_letters_spills, orders, tasks, turns};
-use crate::store::Statement;
+use super::submission::Submission;
+use super::{columns, dead_letters_spills, orders, tasks, turns};
+use crate::statement::Statement;
 
 /// Adds the values of one part.
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use model::{AgentId, Bucket, Position, ThreadId};
 use partition::{Commit, TaskWrite};
 
-use super::Submission;
 use super::coalesce;
 use super::columns::{agent_bucket, bits, column, object, smallint};
+use super::submission::Submission;
 use crate::outbox;
-use crate::store::Statement;
+use crate::statement::Statement;
 
 /// `5_tasks.sql`.
 pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement {

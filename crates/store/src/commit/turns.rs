@@ -3,9 +3,9 @@
 use model::ThreadId;
 use partition::{AgentWrite, BackoffChange, Commit, TurnWrite};
 
-use super::Submission;
 use super::columns::{agent_bucket, bucket_of, column, integer, numbered, storable};
-use crate::store::Statement;
+use super::submission::Submission;
+use crate::statement::Statement;
 
 /// `2_turns.sql`.
 pub(super) fn turns(statement: Statement, group: &[Submission<'_>]) -> Statement {

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use sqlx::Row;
 
 use super::{ReasoningThread, bucket, flat, highest, number, stored};
+use crate::error::StoreError;
 use crate::error::sqlstate;
-use crate::store::Statement;
-use crate::{Store, StoreError};
+use crate::statement::Statement;
+use crate::store::Store;
 
 /// Tries of an append that meets others at the same moment.
 const APPEND_TRIES: u32 = 16;

@@ -7,8 +7,9 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{bucket, calls_of, number, role_of, stored};
+use crate::error::StoreError;
 use crate::row::column_error;
-use crate::{Store, StoreError};
+use crate::store::Store;
 
 /// About so many characters of originals are in a page.
 const PAGE_CHARS: i64 = 4_000_000;

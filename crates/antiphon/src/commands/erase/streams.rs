@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 use wire::subject;
 
-use super::Erasing;
+use super::erasing::Erasing;
 use crate::exit::ExitError;
 
 /// How long one act may take to be stored.

@@ -1,0 +1,8 @@
+//! The type of statements.
+
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+
+/// A statement with its values. It owns them: sqlx encodes a value when it is bound.
+pub(crate) type Statement = Query<'static, Postgres, PgArguments>;

@@ -62,7 +62,7 @@ async fn run(
         }
         let now = read(context, &id, once).await?;
         let only_appended = now.head == seen.head && request.token.is_none();
-        if now.earlier.is_none() && !(only_appended && !matches!(request.selection, Selection::Last(_))) {
+        if now.earlier.is_none() && (!only_appended || matches!(request.selection, Selection::Last(_))) {
             return Err(changed(&now, &request));
         }
         seen = now;

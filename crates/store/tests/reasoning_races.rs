@@ -70,13 +70,11 @@ const STOP: &str = "CREATE OR REPLACE FUNCTION stop() RETURNS trigger LANGUAGE p
 async fn kill_the_waiting(database: &Database) {
     let sql = "SELECT pg_terminate_backend(pid) AS killed FROM pg_stat_activity
                WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'";
-    for _ in 0..200 {
-        if database.number(&format!("SELECT count(*) FROM ({sql}) AS k WHERE killed")).await > 0 {
-            return;
-        }
+    let mut tries = 0..200;
+    while database.number(&format!("SELECT count(*) FROM ({sql}) AS k WHERE killed")).await == 0 {
+        assert!(tries.next().is_some(), "no session waits for the lock");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("nobody came to the lock");
 }
 
 async fn rows(database: &Database) -> i64 {

@@ -112,7 +112,7 @@ enum Event {
     CommitOutcome(CommitOutcome),
     Answered(Option<Box<Input>>),
     Asked(Option<QueryRequest>),
-    ReadEvent(Option<ReadEvent>),
+    Read(Option<ReadEvent>),
     Tick,
     Housekeeping,
 }
@@ -136,7 +136,7 @@ impl Session<'_> {
                 () = sleep_until(tick_at) => Event::Tick,
                 _ = housekeeping.tick() => Event::Housekeeping,
                 asked = self.questions.next() => Event::Asked(asked),
-                fed = self.feed.next(), if self.machine.wants_entries() => Event::ReadEvent(fed),
+                fed = self.feed.next(), if self.machine.wants_entries() => Event::Read(fed),
             };
             if let ControlFlow::Break(ended) = self.on(event).await {
                 return ended;
@@ -161,13 +161,13 @@ impl Session<'_> {
                     self.handle(input).await;
                 }
             }
-            Event::ReadEvent(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
-            Event::ReadEvent(Some(ReadEvent::CaughtUp(caught_up))) => {
+            Event::Read(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
+            Event::Read(Some(ReadEvent::CaughtUp(caught_up))) => {
                 self.handle(Input::CaughtUp(caught_up)).await
             }
-            Event::ReadEvent(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
-            Event::ReadEvent(Some(ReadEvent::Trouble(None))) => self.readable.met(),
-            Event::ReadEvent(Some(ReadEvent::StreamChanged) | None)
+            Event::Read(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
+            Event::Read(Some(ReadEvent::Trouble(None))) => self.readable.met(),
+            Event::Read(Some(ReadEvent::StreamChanged) | None)
             | Event::Asked(None)
             | Event::Answered(None) => {
                 return ControlFlow::Break(SessionEnd::Rebuild);

@@ -271,7 +271,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     first.as_object_mut().unwrap().remove("failed_at");
     let expected = json!({"turn_id": turn("a").as_str(), "agent_id": "t1", "run": 2,
         "message_id": turn("a").answer(2).as_str(), "content": "question", "metadata": {"k": 1},
-        "code": "deadline", "text": "no progress", "retryable": true, "partial": ""});
+        "code": "deadline", "message": "no progress", "retryable": true, "partial": ""});
     assert_eq!(first, expected);
     let rest = http::get_json(gateway, &format!("{list}?next={}", turn("b"))).await.unwrap();
     assert_eq!(

@@ -102,7 +102,7 @@ fn what_the_store_refuses_fails_where_it_would_have_stood() {
     script.say(0, &["no!"]);
     let answer = script.last_commit().turns[0].messages.last().cloned().unwrap();
     let refused = vec![(turn("x"), "22P05".to_owned())];
-    assert_eq!(script.handle(Input::Committed(refused)), ["end x run 0 unstorable"]);
+    assert_eq!(script.handle(Input::Committed(refused)), ["end x run 0 rejected_by_database"]);
     let ending = &script.endings[0];
     assert_eq!((&ending.key, ending.position), (&answer.key, answer.placement.position));
     // The writer of the commit writes this instead.

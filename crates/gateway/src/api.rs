@@ -13,6 +13,7 @@ pub(crate) mod history;
 pub(crate) mod keys;
 pub(crate) mod messages;
 pub(crate) mod protocols;
+pub(crate) mod reasoning;
 pub(crate) mod respond;
 pub(crate) mod schemas;
 pub(crate) mod service_info;

@@ -11,6 +11,7 @@ pub(crate) mod operation;
 pub(crate) mod pages;
 pub(crate) mod protocol_schemas;
 pub(crate) mod protocols;
+pub(crate) mod reasoning;
 pub(crate) mod response;
 pub(crate) mod schema;
 pub(crate) mod tags;

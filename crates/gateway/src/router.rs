@@ -14,7 +14,7 @@ use runtime::Health;
 use crate::api::{
     agents, audit, batches, context, dead_letters, events, failed_turns, history, keys, messages,
 };
-use crate::api::{service_info, tasks, threads, tickets, turns};
+use crate::api::{reasoning, service_info, tasks, threads, tickets, turns};
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::auth::cors;
@@ -122,8 +122,8 @@ fn of_threads(state: &AppState) -> Router<AppState> {
 
 fn of_agents(state: &AppState) -> Router<AppState> {
     use Permission::{
-        ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, ReadDeadLetters, ReadThreads,
-        SendTasks,
+        ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, ReadDeadLetters, ReadReasoning,
+        ReadThreads, SendTasks,
     };
     let routes = Scopes { state };
     let require = |permission, handlers| routes.require(permission, handlers);
@@ -142,6 +142,7 @@ fn of_agents(state: &AppState) -> Router<AppState> {
         .route("/v1/agents/{agent}/tasks", queue)
         .route(task, require(ReadAgents, get(tasks::get)).merge(require(OperateAgents, acts)))
         .route(&format!("{task}/retry"), require(OperateAgents, post(tasks::retry)))
+        .route("/v1/reasoning/{session}", require(ReadReasoning, get(reasoning::get)))
         .route("/v1/dead-letters", require(ReadDeadLetters, get(dead_letters::list)))
         .route("/v1/keys", require(ManageKeys, get(keys::list).post(keys::create)))
         .route("/v1/keys/{key}", require(ManageKeys, delete(keys::revoke)))

@@ -59,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "batches",
             "scheduling",
             "protocols",
+            "reasoning",
             "feed",
             "auth",
             "store",

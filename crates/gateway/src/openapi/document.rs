@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
-use crate::openapi::{agents, gateway, keys, operation, protocols, tasks, threads};
+use crate::openapi::{agents, gateway, keys, operation, protocols, reasoning, tasks, threads};
 
 /// The description as JSON.
 pub(crate) fn document() -> Bytes {
@@ -28,6 +28,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         agents::operations(),
         tasks::operations(),
         keys::operations(),
+        reasoning::operations(),
     ];
     all.into_iter().flatten().chain(protocols::operations()).collect()
 }

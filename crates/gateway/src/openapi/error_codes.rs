@@ -223,6 +223,7 @@ pub(crate) const ALL: &[Code] = &[
     code("unknown_failed_turn", StatusCode::NOT_FOUND, "there is no such failed turn in this thread"),
     code("unknown_key", StatusCode::NOT_FOUND, "there is no such key"),
     code("unknown_response", StatusCode::NOT_FOUND, "there is no such response"),
+    code("unknown_session", StatusCode::NOT_FOUND, "there is no such reasoning session"),
     code("unknown_task", StatusCode::NOT_FOUND, "the agent has no such task"),
     code("unknown_thread", StatusCode::NOT_FOUND, "there is no such thread"),
     code("unknown_turn", StatusCode::NOT_FOUND, "there is no such turn"),

@@ -1,0 +1,39 @@
+//! Reasoning sessions.
+
+use serde_json::json;
+
+use crate::api::reasoning::{ReasoningQuery, ReasoningSessionView};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let original = json!({
+        "message_id": "rm-2", "role": "assistant", "content": "I'll search...", "thinking": null,
+        "tool_calls": [{ "id": "c1", "name": "search" }], "tool_call_id": null,
+    });
+    let layer = json!({
+        "layer": 1, "previous": 0, "summary_id": "rm-4", "summary": "Searched: nothing.", "originals": [original],
+        "actor": "key:0123456789abcdef", "at": "2026-11-22T12:00:00Z", "undone_by": null, "undone_at": null,
+    });
+    let source = json!({
+        "thread_id": "hello", "from_batch": null, "to_batch": null, "as_of": "7524873984012345344",
+    });
+    let session = json!({
+        "session_id": "s1", "agent_id": "ann", "created_by": "key:0123456789abcdef",
+        "created_at": "2026-11-22T12:00:00Z", "sources": [source], "messages": 2,
+        "view": "Reasoning Thread (2 messages):\n…", "head_layer": 1, "layers": [layer], "next": null,
+    });
+    vec![
+        Operation::get(
+            "/v1/reasoning/{session}",
+            "showReasoningSession",
+            "A reasoning session of an agent, with what its compressions have replaced",
+        )
+        .tag(AGENTS)
+        .description("Agents change their sessions over MCP.")
+        .scope(Scope::ReadReasoning)
+        .query::<ReasoningQuery>()
+        .response::<ReasoningSessionView>(200, "The session, with a page of its discarded log", session)
+        .errors(&["unknown_session", "invalid_limit", "invalid_position"]),
+    ]
+}

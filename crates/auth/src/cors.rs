@@ -105,7 +105,7 @@ impl CorsRules {
             answer.push((ALLOW_ORIGIN, allowed.to_owned()));
             answer.push(("access-control-expose-headers", EXPOSED.to_owned()));
         }
-        // Even where nothing is allowed: a cache must not show one origin what another one was told.
+        // Even where nothing is allowed: a cache must not show one origin what another one was answered.
         if self.0 != Origins::These(Vec::new()) {
             answer.push(("vary", "Origin".to_owned()));
         }

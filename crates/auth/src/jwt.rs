@@ -67,13 +67,13 @@ pub struct JwtRules {
     pub scope_claim: Option<String>,
 }
 
-/// Why a token opens nothing. The client is told none of it but what the issuer could tell it, too.
+/// Why a token opens nothing. The client learns none of it but what the issuer could say, too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
     /// More than 8 KiB.
     #[error("the token is longer than {LONGEST_TOKEN} bytes")]
     TooLong,
-    /// Not three parts of base64url with JSON in them, or an algorithm that nobody here knows, such as `none`.
+    /// Not three parts of base64url with JSON in them, or an algorithm that is not known here, such as `none`.
     #[error("the token cannot be read, or names an unknown algorithm")]
     Malformed,
     /// It is a token for something else: neither `JWT` nor `at+jwt`.
@@ -88,7 +88,7 @@ pub enum JwtError {
     /// Its key is not in the set: it may be newer. Ask [`JwksRefresh`] whether to fetch the set again.
     #[error("the token's key {kid:?} is not known")]
     UnknownKey {
-        /// What it calls the key. Chosen by whoever made the token: no path, no address.
+        /// What it calls the key. Chosen by the maker of the token: no path, no address.
         kid: String,
     },
     /// It names no key, and several would do.
@@ -103,7 +103,7 @@ pub enum JwtError {
     /// Another issuer.
     #[error("the token is of another issuer")]
     OtherIssuer,
-    /// It is for somebody else.
+    /// It is for another audience.
     #[error("the token is for another audience")]
     OtherAudience,
     /// `exp` is over.
@@ -280,7 +280,7 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, Jw
 }
 
 fn role(claims: &Map<String, Value>, claim: &str) -> Result<Role, JwtError> {
-    // Some providers know roles only as lists. Of several nobody could say which one is meant.
+    // Some providers know roles only as lists. Of several it is not known which one is meant.
     let name = match claims.get(claim) {
         Some(Value::String(name)) => Some(name.as_str()),
         Some(Value::Array(names)) if names.len() == 1 => names[0].as_str(),
@@ -309,7 +309,7 @@ fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, 
 }
 
 /// The subject as a name for the audit. One that cannot be shown is replaced by its SHA-256, and so is one that looks
-/// like that already, or has the slash after which stands for whom somebody acts: nobody can pass for another.
+/// like that already, or has the slash after which stands for whom a caller acts: no caller can pass for another.
 fn actor(subject: &str) -> Box<str> {
     let is_shown = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     let fits = subject.len() <= LONGEST_SUBJECT && subject.bytes().all(is_shown);

@@ -52,7 +52,7 @@ pub struct ApiKey {
     digest: [u8; 32],
 }
 
-/// Why a key opens nothing. The client is told none of it: each is the same 401.
+/// Why a key opens nothing. The client learns none of it: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
     /// The text is not a key.

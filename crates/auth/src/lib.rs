@@ -13,7 +13,7 @@
 //! Beside that, how much a tenant may ask for ([`TenantRateLimiter`]), and which pages of other origins may read answers
 //! ([`CorsRules`]).
 //!
-//! Whatever is not exactly right is refused. What a client is told is the same for all reasons; the reasons are for
+//! Whatever is not exactly right is refused. What a client sees is the same for all reasons; the reasons are for
 //! logs, and no message or `Debug` form of a value here shows a secret.
 //!
 //! Nothing here knows a clock, a random source, a socket or a table: the time and random bytes come in as arguments.

@@ -13,7 +13,7 @@ use crate::TenantName;
 const MOST_TENANTS: usize = 10_000;
 /// When to come back after too many requests, in s: the slowest rate brings one by then.
 const RETRY_REQUEST_S: u32 = 1;
-/// When to come back after too many streams, in s. When one of them ends, nobody knows.
+/// When to come back after too many streams, in s. When one of them ends is not known.
 const RETRY_STREAM_S: u32 = 5;
 /// A bucket holds thousandths, so that what flows in within a millisecond is a whole number.
 const PARTS: u64 = 1000;

@@ -62,7 +62,7 @@ pub enum IssueError {
     Expired,
 }
 
-/// Why a ticket opens nothing. The client is told none of it: each is the same 401.
+/// Why a ticket opens nothing. The client learns none of it: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// The text is no ticket.

@@ -369,10 +369,10 @@ fn issuer_and_audience_are_ours() {
     }
     let empty =
         |rules: JwtRules, changes: Value| verify(&token(&with(changes)), &set(), &rules, NOW).map(|_| ());
-    let nobody = JwtRules { audience: String::new(), ..rules() };
-    assert_eq!(empty(nobody, json!({ "aud": "" })), Err(JwtError::OtherAudience));
-    let nobody = JwtRules { issuer: String::new(), ..rules() };
-    assert_eq!(empty(nobody, json!({ "iss": "" })), Err(JwtError::OtherIssuer));
+    let empty_rules = JwtRules { audience: String::new(), ..rules() };
+    assert_eq!(empty(empty_rules, json!({ "aud": "" })), Err(JwtError::OtherAudience));
+    let empty_rules = JwtRules { issuer: String::new(), ..rules() };
+    assert_eq!(empty(empty_rules, json!({ "iss": "" })), Err(JwtError::OtherIssuer));
     for name in ["iss", "aud", "sub", "exp", "iat"] {
         assert_eq!(judged(&token(&with(json!({ name: null })))), claim(name));
     }

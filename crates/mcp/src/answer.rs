@@ -27,7 +27,7 @@ impl ToolError {
         Self { code, text: text.into(), json: Map::new() }
     }
 
-    /// Unknown and somebody else's alike.
+    /// Unknown and foreign ones alike.
     pub(crate) fn no_session() -> Self {
         Self::new("session_not_found", "Session not found")
     }

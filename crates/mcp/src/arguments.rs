@@ -128,7 +128,7 @@ fn missing(name: &str) -> ToolError {
     ToolError::argument(format!("{name} is missing"))
 }
 
-/// Numbers that no thread has are told as such, however large they are.
+/// Numbers that no thread has are reported as such, however large they are.
 fn integer(name: &str, value: &Value) -> Result<i64, ToolError> {
     let whole = |number: f64| (number.is_finite() && number.fract() == 0.0).then_some(number as i64);
     let number = value
@@ -138,7 +138,7 @@ fn integer(name: &str, value: &Value) -> Result<i64, ToolError> {
     number.ok_or_else(|| ToolError::argument(format!("{name} must be a whole number")))
 }
 
-/// What is said back of what somebody sent.
+/// What an answer repeats of the arguments.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

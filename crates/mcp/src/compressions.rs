@@ -79,7 +79,7 @@ async fn read(
     seen.ok_or_else(ToolError::no_session)
 }
 
-/// Somebody else was faster.
+/// Another call was faster.
 fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
     let valid = match request.selection {
         Selection::Last(_) => now.thread.valid_count(),

@@ -1,7 +1,7 @@
 //! The reasoning tools over the Model Context Protocol, by streamable HTTP and by standard input and output.
 //!
 //! Entry points: [`run`] and [`run_stdio`]. A call of a tool reads a session, lets `reasoning` decide, and writes the decision in one
-//! statement ([`store`]); whoever calls is let in as by a gateway ([`gateway::AuthenticatedCaller`]).
+//! statement ([`store`]); callers are authenticated as by a gateway ([`gateway::AuthenticatedCaller`]).
 //!
 //! Invariants: no state of a session is in the process, so any process answers any call; what is refused is the result of a tool, with
 //! what would have been taken, and changes nothing.
@@ -54,7 +54,7 @@ pub enum StdioError {
     /// The credentials cannot be checked.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
-    /// Nobody would be asked who calls.
+    /// Authentication would be disabled.
     #[error("--stdio needs a key in ANTIPHON_API_KEY, or --insecure")]
     NoKey,
     /// The key is none.
@@ -68,7 +68,7 @@ pub enum StdioError {
 /// Serves the tools at `/mcp` until `drain` is cancelled.
 ///
 /// # Errors
-/// The address cannot be listened on, or whoever reaches it could do anything.
+/// The address cannot be listened on, or every client that reaches it could do anything.
 pub async fn run(
     config: McpConfig,
     store: Store,

@@ -1,4 +1,4 @@
-//! The tools, as models are told of them.
+//! The tools, as models see them.
 
 use std::sync::Arc;
 

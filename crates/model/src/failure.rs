@@ -145,7 +145,7 @@ impl fmt::Display for MessageFailure {
     }
 }
 
-/// A message that failed, as clients are told who come later.
+/// A message that failed, as clients that come later see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedMessage {
     /// The thread and the message.

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_turns_has_queues_that_nobody_else_can_name() {
+    fn queues_of_follow_up_work_cannot_be_named_from_outside() {
         for (agent, tenant) in [("ann", None), ("acme~ann", Tenant::parse("acme").ok())] {
             let agent = AgentId::parse(agent).unwrap();
             let queue = agent.queue_of(TaskKind::Memory);
@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(queue.thread().follow_up(), Some(TaskKind::Memory));
             assert_eq!(queue.queue_of(TaskKind::WorkRequest), agent.queue_of(TaskKind::WorkRequest));
             assert_eq!((agent.follow_up(), agent.queue_of(TaskKind::Task)), (None, agent.clone()));
-            assert!(AgentId::of_tenant(tenant.as_ref(), "ann+memory").is_err(), "nobody says it");
+            assert!(AgentId::of_tenant(tenant.as_ref(), "ann+memory").is_err(), "no caller can name it");
             assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann+memory"), Ok(queue));
             assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann"), Ok(agent));
             for bad in ["ann+task", "ann+", "+memory", "x~ann+memory", "ann+memory+memory"] {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_tell_whose_they_are() {
+    fn ids_carry_their_tenant() {
         let tenant = Tenant::parse("acme-2").unwrap();
         let thread = ThreadId::of_tenant(Some(&tenant), "t1").unwrap();
         assert_eq!((thread.as_str(), thread.name(), thread.tenant()), ("acme-2~t1", "t1", Some(tenant)));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_names_what_is_another_tenants() {
+    fn names_of_another_tenant_are_refused() {
         for name in ["acme~t1", "~", "~t1", "acme~", ""] {
             assert!(ThreadId::of_tenant(None, name).is_err(), "{name:?}");
             assert!(ThreadId::of_tenant(Tenant::parse("b").ok().as_ref(), name).is_err(), "{name:?}");

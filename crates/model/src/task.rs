@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(of("acme~a", TaskKind::WorkRequest, follows.clone()).as_deref(), Some("acme~t"));
         let summary = json!({"thread_id": "t", "compaction_id": "7"});
         assert_eq!(of("a", TaskKind::Compaction, summary).as_deref(), Some("t"));
-        assert_eq!(of("a", TaskKind::Task, follows), None, "somebody sent it, whatever it says");
+        assert_eq!(of("a", TaskKind::Task, follows), None, "it was sent from outside, whatever it says");
         assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "t"})), None);
         assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "b~t", "compaction_id": "7"})), None);
     }

@@ -8,7 +8,7 @@ pub type Number = u64;
 /// Who speaks in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReasoningRole {
-    /// A person, or whoever asks the agent.
+    /// A person, or another caller of the agent.
     User,
     /// The agent's model.
     Assistant,

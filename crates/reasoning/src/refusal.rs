@@ -127,7 +127,7 @@ pub enum Reason {
     /// A result of nothing.
     #[error("no call {0:?} waits for a result")]
     NoSuchCall(String),
-    /// Calls of somebody who does not call, or a result of somebody who is no tool.
+    /// Calls of a role that does not call, or a result of a role that is no tool.
     #[error("{what} belongs to a message of the role {role} only")]
     WrongRole {
         /// What it has.
@@ -161,7 +161,7 @@ pub enum Reason {
         /// As asked for.
         to: i64,
     },
-    /// A thread of somebody else, or of nobody.
+    /// A thread of another tenant, or one that does not exist.
     #[error("there is no thread {0:?}, or no message in that range of its batches")]
     Source(String),
 }

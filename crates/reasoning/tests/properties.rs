@@ -76,7 +76,7 @@ impl Known {
     }
 }
 
-/// What a shown message stands for: messages that nobody made by compressing.
+/// What a shown message stands for: messages that no compression made.
 fn originals(stack: &ReasoningThreadStack, number: u64, found: &mut Vec<u64>) {
     match stack.discarded().find(|entry| entry.layer.summary == number) {
         Some(entry) => entry.layer.replaced.iter().for_each(|number| originals(stack, *number, found)),

@@ -1,5 +1,5 @@
 //! The HTTP client for what is outside: rustls with ring, no proxy from the environment, no redirect, for a redirect would
-//! carry what is sent, and perhaps a key, to somebody else.
+//! carry what is sent, and perhaps a key, to another host.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -56,7 +56,7 @@ impl Recorder {
     }
 
     /// Keeps the recorder's memory bounded between scrapes until `token` is tripped. Without this, histograms of a
-    /// process that nobody scrapes grow for ever.
+    /// process that is never scraped grow for ever.
     pub fn spawn_upkeep(&self, token: CancellationToken) {
         let handle = self.handle.clone();
         spawn_named("metrics-upkeep", async move {

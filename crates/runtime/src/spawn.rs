@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 /// Spawns `task` under a name that says what it is in the log when it panics.
 ///
-/// A panic still reaches the handle as a `JoinError`. Whoever spawns a task that the process cannot do without
+/// A panic still reaches the handle as a `JoinError`. The caller that spawns a task which the process cannot do without
 /// awaits the handle and ends the process when it ends: a process that lives on without it hangs unseen.
 #[allow(clippy::disallowed_methods, reason = "this is the named spawn that everything else uses")]
 pub fn spawn_named<F>(name: &'static str, task: F) -> JoinHandle<F::Output>

@@ -119,7 +119,7 @@ impl AgentQueue {
     }
 
     /// A task has been stored behind all others. Beyond `window` it stays in the store. One that was read there before its
-    /// commit was told is here already.
+    /// commit was reported is here already.
     pub fn push(&mut self, task: QueuedTask, window: usize) {
         if self.tasks.back().is_some_and(|last| last.position >= task.position) {
             return;

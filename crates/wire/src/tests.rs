@@ -121,7 +121,7 @@ fn a_turn_token_goes_with_the_frame() {
 }
 
 #[test]
-fn a_payload_that_begins_like_both_forms_is_told_apart() {
+fn a_payload_that_begins_like_both_forms_is_decoded() {
     let json = format!("\n{}", String::from_utf8(encode_json(&frame(vec![rich()])).to_vec()).unwrap());
     assert!(decode(json).is_ok());
     for size in 0..300 {

@@ -42,7 +42,7 @@ impl JwksRefresh {
     }
 
     /// Whether to fetch now. A yes counts as a fetch that was tried: it is said to one of many who ask, and not again for
-    /// 30 s. When the fetch fails, nothing is to be told: the keys stay, and the next question in 30 s begins the next one.
+    /// 30 s. When the fetch fails, nothing is to be reported: the keys stay, and the next question in 30 s begins the next one.
     #[must_use]
     pub fn may_fetch(&mut self, why: RefreshReason, now: Timestamp) -> bool {
         let wanted = why == RefreshReason::UnknownKey

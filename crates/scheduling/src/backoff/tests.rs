@@ -82,7 +82,7 @@ fn the_jitter_is_uniform_at_every_count() {
 
 /// The test above must be able to fail: ten percent of jitter around three quarters is not it.
 #[test]
-fn a_tenth_of_jitter_is_told_from_a_half() {
+fn a_tenth_of_jitter_is_distinguished_from_a_half() {
     let mut random = Random(1);
     let unit = |bits: u64| (bits >> 11) as f64 / (1_u64 << 53) as f64;
     let samples = (0..10_000).map(|_| 0.5 + 0.2 * (unit(random.next()) - 0.5)).collect();

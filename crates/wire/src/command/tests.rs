@@ -64,7 +64,7 @@ fn tasking(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
 }
 
 fn pb_control(kind: pb::control::Kind) -> pb::Control {
-    pb::Control { command_id: "c1".to_owned(), actor: "somebody".to_owned(), kind: Some(kind) }
+    pb::Control { command_id: "c1".to_owned(), actor: "operator".to_owned(), kind: Some(kind) }
 }
 
 fn on_thread(control: pb::Control) -> Vec<u8> {
@@ -373,7 +373,7 @@ fn what_follows_turns_is_kept_apart_from_tasks_and_inputs() {
         let chunk = json!({"session_id": "a1+memory", "message_id": message, "chunk_id": 0, "chunk": "x"});
         decode_entry(PartitionId(0), "chunks.0.a1+memory", None, &chunk.to_string().into(), &limits())
     };
-    assert_eq!(said("m1").unwrap_err().code, "internal_thread", "a message that nobody asked for");
+    assert_eq!(said("m1").unwrap_err().code, "internal_thread", "a message that no request opened");
     assert!(said("t0001-5-a").is_ok(), "its token is judged by the owner");
 }
 

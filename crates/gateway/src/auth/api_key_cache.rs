@@ -25,7 +25,7 @@ const FRESH_MS: i64 = 5_000;
 const STALE_MS: i64 = 5 * 60_000;
 /// After a read that failed it is not tried again for so long.
 const RETRY_MS: i64 = 1_000;
-/// Keys that are settings_cache, with those that do not exist.
+/// Keys that are cached, with those that do not exist.
 const MOST: usize = 10_000;
 /// Keys that are learnt at the start.
 const LEARNT: u32 = 5_000;
@@ -217,7 +217,7 @@ impl ApiKeyCache {
         }
     }
 
-    /// What is settings_cache of a key, though it may be old; nothing when nothing is.
+    /// What is cached of a key, though it may be old; nothing when nothing is.
     pub(crate) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
         self.state().seen(id, now, STALE_MS)
     }

@@ -24,7 +24,7 @@ use crate::settings_cache::ThreadSettings;
 const NAME_BYTES: usize = 16;
 /// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
-/// How long Postgres may take for a thread of which enough is settings_cache.
+/// How long Postgres may take for a thread of which enough is cached.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An input as a client sent it, checked.

@@ -13,7 +13,7 @@ use crate::http::ip_limit::peer;
 const RATE: (u32, u32) = (50, 200);
 /// Until then a bucket is full again, and worth nothing.
 const REFILL_MS: i64 = (RATE.1 as i64 * 1_000).div_euclid(RATE.0 as i64) + 1;
-/// Addresses that are settings_cache.
+/// Addresses that are remembered.
 const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]

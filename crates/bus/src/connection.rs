@@ -102,8 +102,8 @@ impl Bus {
 
     /// The connection that a partition's reader shares.
     pub(crate) async fn reading(&self, partition: PartitionId) -> Result<ConnectionHandle, BusError> {
-        let lanes = &self.shared.reading;
-        lanes[usize::from(partition.0) % lanes.len()].link(&self.shared).await
+        let channels = &self.shared.reading;
+        channels[usize::from(partition.0) % channels.len()].link(&self.shared).await
     }
 
     /// The connection on which gateways listen and ask: in this order, so that the answer to a question cannot

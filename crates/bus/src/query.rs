@@ -50,8 +50,14 @@ impl Bus {
         if !link.is_connected() {
             return Err(QueryError::Away);
         }
+        let mut watch = link.watch();
         let request = Request::new().payload(question).timeout(Some(timeout));
-        match link.client.send_request(subject::query(partition), request).await {
+        let answer = tokio::select! {
+            answer = link.client.send_request(subject::query(partition), request) => answer,
+            // What was asked over a connection that was lost is never answered: the caller asks again at once.
+            _ = watch.lost() => return Err(QueryError::Away),
+        };
+        match answer {
             Ok(answer) => Ok(answer.payload),
             Err(error) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => QueryError::NoOwner,

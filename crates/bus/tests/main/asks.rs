@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use bus::QueryError;
 use bytes::Bytes;
 
-use crate::server::{P0, Server};
+use crate::server::{P0, PATIENCE, Server};
 
 const SOON: Duration = Duration::from_millis(500);
 
@@ -39,5 +39,23 @@ async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
     server.kill()?;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(question().await, Err(QueryError::Away));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_query_ends_when_its_connection_is_replaced() -> Result<()> {
+    let mut server = Server::start()?;
+    let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    let mut queries = worker.serve_queries(P0).await?;
+    let asked = gateway.ask(P0, Bytes::from_static(b"open?"), Duration::from_secs(600));
+    let replaced = async {
+        let query = queries.next().await.context("a query")?;
+        server.kill()?;
+        server.run()?;
+        anyhow::Ok(query)
+    };
+    let (answer, query) = tokio::time::timeout(PATIENCE, async { tokio::join!(asked, replaced) }).await?;
+    query?;
+    assert_eq!(answer, Err(QueryError::Away));
     Ok(())
 }

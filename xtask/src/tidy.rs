@@ -141,6 +141,7 @@ fn violations(files: &[SourceFile]) -> Vec<Violation> {
         .flatten()
         .chain(catalogue::check(files))
         .chain(imports::check(files))
+        .chain(layering::unused(files))
         .collect();
     found.retain(|violation| {
         let file = files.iter().find(|file| file.path == violation.path);

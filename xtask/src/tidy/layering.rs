@@ -115,6 +115,36 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
         .collect()
 }
 
+/// Dependencies that no file of their crate names: each is compiled for nothing, and holds up what waits for the crate.
+pub(super) fn unused(files: &[SourceFile]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for manifest in files {
+        let Some(folder) = manifest.path.strip_suffix("Cargo.toml").filter(|folder| !folder.is_empty())
+        else {
+            continue;
+        };
+        let sources =
+            || files.iter().filter(|file| file.path.starts_with(folder) && file.has_extension(&["rs"]));
+        for (line, dependency) in
+            dependencies(&manifest.text).into_iter().chain(dev_dependencies(&manifest.text))
+        {
+            let name = dependency.replace('-', "_");
+            if sources().next().is_some() && !sources().any(|file| names(&file.text, &name)) {
+                let instead = format!("nothing in `{folder}` names `{dependency}`: remove it");
+                found.push(manifest.violation(line, "unused-dependency", instead));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the text has this word.
+fn names(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
 /// Why the crate may not use the dependency, and what it does instead.
 fn objection(name: &str, dependency: &str) -> Option<String> {
     let ours = MAY_USE.iter().any(|(crate_, _)| *crate_ == dependency)
@@ -155,14 +185,24 @@ fn objection_to_ours(name: &str, dependency: &str) -> Option<String> {
 
 /// The names in `[dependencies]`, `[dependencies.<name>]` and their `target` forms, with their lines.
 fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    in_sections(manifest, "dependencies")
+}
+
+/// As [`dependencies`], of what only tests use.
+fn dev_dependencies(manifest: &str) -> Vec<(usize, String)> {
+    in_sections(manifest, "dev-dependencies")
+}
+
+fn in_sections(manifest: &str, kind: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (index, line) in manifest.lines().enumerate() {
         let line = line.trim();
         if let Some(section) = line.strip_prefix('[') {
             let section = section.trim_end_matches(']');
-            inside = section == "dependencies" || section.ends_with(".dependencies");
-            let named = section.strip_prefix("dependencies.");
+            inside = section == kind
+                || section.rsplit('.').next() == Some(kind) && !section.starts_with("workspace");
+            let named = section.strip_prefix(kind).and_then(|rest| rest.strip_prefix('.'));
             found.extend(named.map(|name| (index + 1, name.to_owned())));
             continue;
         }

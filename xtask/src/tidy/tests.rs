@@ -126,6 +126,20 @@ fn metrics_and_variables_are_in_the_reference() {
 }
 
 #[test]
+fn dependency_that_no_file_names_is_reported() {
+    let manifest =
+        "[dependencies]\nserde-json.workspace = true\n[dev-dependencies]\nanyhow.workspace = true\n";
+    let at = |source| found(&[("crates/demo/Cargo.toml", manifest), ("crates/demo/src/main.rs", source)]);
+    let report = |lines: &[usize]| {
+        let lines = lines.iter().map(|line| format!("crates/demo/Cargo.toml:{line}: unused-dependency"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(at("//! A demo.\nfn main() { serde_json_like(); }\n"), report(&[2, 4]));
+    assert_eq!(at("//! A demo.\nfn main() { serde_json::json!({}); }\n"), report(&[4]));
+    assert_eq!(at("//! A demo.\nuse anyhow::Result;\nfn main() { serde_json::json!({}); }\n"), "");
+}
+
+#[test]
 fn import_circle_between_files_is_reported() {
     let lib = ("crates/feed/src/lib.rs", "//! Feed.\nmod a;\nmod b;\npub use a::One;\n");
     let a = ("crates/feed/src/a.rs", "use crate::b::Two;\npub struct One(Two);\n");

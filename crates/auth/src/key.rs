@@ -9,15 +9,11 @@ use model::Timestamp;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::key_id::{KeyId, is_lower_hex};
 use crate::{Permissions, Principal, Role, TenantName, principal::Source};
 
 const PREFIX: &str = "ant_";
-const ID_DIGITS: usize = 16;
 const SECRET_DIGITS: usize = 64;
-
-/// The public part of an API key, by which it is looked up.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId([u8; 8]);
 
 /// An API key that has just been made. The only value that holds the secret.
 pub struct NewKey {
@@ -67,19 +63,6 @@ pub enum ApiKeyError {
     /// Its time is over.
     #[error("the API key has expired")]
     Expired,
-}
-
-impl KeyId {
-    /// Reads 16 lower-case hexadecimal digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        is_lower_hex(text, ID_DIGITS).then(|| text.as_bytes().chunks_exact(2)).map(|pairs| {
-            let mut bytes = [0; 8];
-            for (byte, pair) in bytes.iter_mut().zip(pairs) {
-                *byte = pair.iter().fold(0, |value, digit| value << 4 | hex_value(*digit));
-            }
-            Self(bytes)
-        })
-    }
 }
 
 impl NewKey {
@@ -166,26 +149,6 @@ impl StoredKey {
             expires_at: self.expires_at,
             source: Source::Key { id: self.id },
         })
-    }
-}
-
-fn is_lower_hex(text: &str, digits: usize) -> bool {
-    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn hex_value(digit: u8) -> u8 {
-    if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 }
-}
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

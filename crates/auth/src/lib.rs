@@ -21,6 +21,7 @@
 mod cors;
 pub mod jwt;
 mod key;
+mod key_id;
 mod limits;
 mod permission;
 mod principal;
@@ -28,7 +29,8 @@ mod tenant;
 pub mod ticket;
 
 pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
-pub use key::{ApiKey, ApiKeyError, KeyId, NewKey, StoredKey};
+pub use key::{ApiKey, ApiKeyError, NewKey, StoredKey};
+pub use key_id::KeyId;
 pub use limits::{
     InvalidRate, Limit, LimitExceeded, Limits, Rate, RequestClass, StreamPermit, TenantRateLimiter,
     TokenBucket,

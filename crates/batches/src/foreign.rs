@@ -13,9 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::{
-    Bucket, InvalidMetadata, MessageId, Metadata, Position, Positions, Role, ThreadId, Timestamp, TurnId,
-};
+use model::{InvalidMetadata, MessageId, Metadata, Position, Positions, Role, ThreadId, Timestamp, TurnId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -212,7 +210,7 @@ pub struct Numbered {
 /// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
 /// where these agree with it; what has no time stands right after what is before it. `now` only tells which times are wrong.
 pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
-    let bucket = Bucket::of(thread);
+    let bucket = thread.bucket();
     // Positions count from 2024. What is older keeps its order and its time, and stands at the beginning.
     let base = Position::from_stored(0).timestamp().plus_ms(1);
     let mut positions = Positions::above(Timestamp(0));

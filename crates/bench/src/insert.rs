@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
-use model::Bucket;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::backlog::{Backlog, Planned};
@@ -91,7 +90,7 @@ impl Rows {
     fn push(&mut self, message: &Planned, position: i64) -> Result<()> {
         let content = message.content();
         self.bytes += content.len();
-        self.bucket.push(i16::try_from(Bucket::of(&message.thread).get())?);
+        self.bucket.push(i16::try_from(message.thread.bucket().get())?);
         self.thread.push(message.thread.to_string());
         self.position.push(position);
         self.message.push(message.message.to_string());

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use devservices::services::ScratchDir;
-use model::{Bucket, MessageKey, PartitionCount};
+use model::{MessageKey, PartitionCount};
 use simulation::checker::Published;
 use sqlx::{Connection, FromRow, PgConnection};
 use tokio::{task::JoinHandle, time::sleep};
@@ -378,6 +378,6 @@ fn seqs(sent: &Sent) -> Vec<u64> {
 
 fn is_named(key: &MessageKey, sent: &Sent, incidents: &[Incident]) -> bool {
     let Ok(count) = PartitionCount::new(PARTITIONS.into()) else { return false };
-    let partition = Bucket::of(&key.thread).partition(count).0;
+    let partition = key.thread.bucket().partition(count).0;
     seqs(sent).iter().any(|seq| incidents.iter().any(|incident| incident.names(partition, *seq)))
 }

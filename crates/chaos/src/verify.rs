@@ -12,7 +12,7 @@ pub mod turns;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use model::{Bucket, Chunk, MessageKey, PartitionCount, PartitionId};
+use model::{Chunk, MessageKey, PartitionCount, PartitionId};
 use simulation::checker::{self, Publish, Published, Rules};
 
 use testkit::{
@@ -149,7 +149,7 @@ fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Fi
         }
     }
     for (key, sent) in evidence.ack_log {
-        let partition = Bucket::of(&key.thread).partition(evidence.partitions);
+        let partition = key.thread.bucket().partition(evidence.partitions);
         let all = sent
             .attempts
             .iter()

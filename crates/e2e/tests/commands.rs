@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use devservices::{services::ScratchDir, workspace};
-use model::{Bucket, ThreadId};
+use model::ThreadId;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgPool, Row, migrate::Migrator};
 use testkit::{
@@ -154,7 +154,7 @@ impl<'a> Written<'a> {
 }
 
 fn bucket(thread: &str) -> i16 {
-    Bucket::of(&ThreadId::parse(thread).unwrap()).get().try_into().unwrap()
+    ThreadId::parse(thread).unwrap().bucket().get().try_into().unwrap()
 }
 
 /// Calls, batches that stand between each other, one that goes on much later, one that nobody has answered.

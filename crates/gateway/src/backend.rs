@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use model::{Bucket, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
+use model::{PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -54,7 +54,7 @@ impl Backend {
     }
 
     pub(crate) fn partition_of(&self, thread: &ThreadId) -> PartitionId {
-        Bucket::of(thread).partition(self.count)
+        thread.bucket().partition(self.count)
     }
 
     /// Asks the owner of a partition; `None`, counted, when it does not answer or its answer cannot be read.

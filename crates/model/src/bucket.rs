@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ThreadId;
-
 /// Number of buckets that every key space is divided into; fixed for ever, because stored rows carry it.
 pub const BUCKETS: u16 = 1024;
 
@@ -14,11 +12,6 @@ pub const BUCKETS: u16 = 1024;
 pub struct Bucket(u16);
 
 impl Bucket {
-    /// The bucket of a thread.
-    pub fn of(thread: &ThreadId) -> Self {
-        Self::of_key(thread.as_str())
-    }
-
     /// The bucket of any key (<http://www.isthe.com/chongo/tech/comp/fnv/>; what NATS's `partition()` uses).
     pub fn of_key(key: &str) -> Self {
         let hash = key

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::TaskKind;
+use crate::{Bucket, TaskKind};
 
 /// Longest identifier, in bytes, without its tenant.
 pub const MAX_ID_LEN: usize = 128;
@@ -280,6 +280,11 @@ impl AgentId {
 }
 
 impl ThreadId {
+    /// Its bucket, which is the bucket of everything in it.
+    pub fn bucket(&self) -> Bucket {
+        Bucket::of_key(self.as_str())
+    }
+
     /// The agent whose own thread this would be.
     pub fn agent(&self) -> AgentId {
         AgentId(Arc::clone(&self.0))

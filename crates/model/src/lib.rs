@@ -6,6 +6,7 @@
 mod bucket;
 mod chunk;
 mod command;
+mod dead_letter;
 mod failure;
 mod id;
 mod mark;
@@ -14,6 +15,7 @@ mod metadata;
 mod position;
 mod status;
 mod task;
+mod task_kind;
 mod time;
 mod token;
 mod turn;
@@ -21,7 +23,8 @@ mod turn;
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};
-pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, IdRange, MessageFailure, RejectedEntry};
+pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry};
+pub use failure::{IdRange, MessageFailure};
 pub use id::{
     AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
     TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
@@ -31,7 +34,8 @@ pub use message::{BatchType, Cut, FrameNumber, Message, Outcome, PartialText, Pl
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
-pub use task::{QueuedTask, Task, TaskKind, origin};
+pub use task::{QueuedTask, Task, origin};
+pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
 pub use turn::{

@@ -79,7 +79,7 @@ pub struct Message {
 impl Message {
     /// The bucket of its thread.
     pub fn bucket(&self) -> Bucket {
-        Bucket::of(&self.key.thread)
+        self.key.thread.bucket()
     }
 
     /// Bytes that it counts against the size of a commit.

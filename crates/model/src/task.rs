@@ -2,44 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{AgentId, Bucket, Metadata, Position, TaskId, ThreadId};
-
-/// What a task is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum TaskKind {
-    /// Work that a client sent.
-    #[default]
-    Task,
-    /// The background work that follows a turn with a person.
-    WorkRequest,
-    /// Extraction of facts from a turn with a person.
-    Memory,
-    /// The summary of a part of a thread that leaves its contexts.
-    Compaction,
-}
-
-impl TaskKind {
-    /// All kinds, in the order of their numbers in protobuf.
-    pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
-
-    /// What follows turns: a class of its own, with queues of its own ([`crate::AgentId::queue_of`]).
-    pub const FOLLOW_UPS: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
-
-    /// The name in JSON and Postgres.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::WorkRequest => "work_request",
-            Self::Memory => "memory",
-            Self::Compaction => "compaction",
-        }
-    }
-
-    /// The kind of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
+use crate::{AgentId, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId};
 
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]

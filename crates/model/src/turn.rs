@@ -39,7 +39,7 @@ impl TurnId {
     /// # Errors
     /// `unique` breaks that rule.
     pub fn foreground(thread: &ThreadId, unique: &str) -> Result<Self, InvalidTurnId> {
-        Self::parse(&format!("u{:04x}-{unique}", Bucket::of(thread).get()))
+        Self::parse(&format!("u{:04x}-{unique}", thread.bucket().get()))
     }
 
     /// The turn of a task; a function of its place alone.
@@ -349,7 +349,7 @@ mod tests {
     fn ids_of_a_turns_messages_lead_back_to_it() {
         let thread = ThreadId::parse("t").unwrap();
         let turn = TurnId::foreground(&thread, "x-a7").unwrap();
-        assert_eq!(turn.bucket(), Bucket::of(&thread));
+        assert_eq!(turn.bucket(), thread.bucket());
         for run in [0, 1, 12] {
             assert_eq!(TurnId::of_answer(&turn.answer(run)), Some((turn.clone(), run)));
         }

@@ -21,6 +21,7 @@ use crate::stream_clock::StreamClock;
 use crate::turn_state::{TurnPhase, TurnTable};
 use crate::types::{OutboxBatch, StatusReply};
 
+mod command_queue;
 mod commands;
 mod commit;
 mod control;
@@ -30,8 +31,7 @@ mod read;
 mod status;
 mod turns;
 
-use commands::CommandQueue;
-use finish::TurnInFlight;
+use command_queue::CommandQueue;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
 const NO_SLOT: Slot = Slot::MAX;
@@ -105,6 +105,16 @@ enum Ended {
 enum InFlight {
     Message { slot: Slot, position: Position, outcome: model::Outcome },
     Turn(TurnInFlight),
+}
+
+/// A turn whose commit is under way.
+#[derive(Debug)]
+struct TurnInFlight {
+    id: TurnId,
+    position: Position,
+    outcome: model::Outcome,
+    /// The agent waits for so long from the commit on, ms.
+    wait_ms: Option<i64>,
 }
 
 /// What follows from the commit under way once it is applied.
@@ -475,7 +485,7 @@ impl Partition {
         Cut {
             epoch: self.epoch,
             number: self.frames.number(),
-            committed: self.committed.of(model::Bucket::of(thread)),
+            committed: self.committed.of(thread.bucket()),
             is_current: self.has_caught_up
                 && self.clock.is_caught_up()
                 && self.deferring.is_none()

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::text::{chars, check_text};
+use crate::message::chars;
+use crate::text::check_text;
 use crate::thread::Pairs;
 use crate::{
     MAX_MESSAGES_PER_SESSION, MAX_NUMBERS_PER_REQUEST, MAX_SUMMARY_BYTES, Number, Reason, ReasoningRole,

@@ -1,7 +1,5 @@
 //! Messages of a session.
 
-use crate::text::chars;
-
 /// The place of a message in its session's numbering: from 1, only rising, never given twice, never in a stored text.
 pub type Number = u64;
 
@@ -98,4 +96,9 @@ pub fn message_id(number: Number) -> String {
 pub fn number_of_message_id(id: &str) -> Option<Number> {
     let number = id.strip_prefix("rm-")?.parse().ok()?;
     (message_id(number) == id).then_some(number)
+}
+
+/// Characters of a text, as sizes are shown.
+pub(crate) fn chars(text: &str) -> u32 {
+    u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }

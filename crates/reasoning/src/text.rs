@@ -24,8 +24,3 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Reason> {
     }
     Ok(())
 }
-
-/// Characters of a text, as sizes are shown.
-pub(crate) fn chars(text: &str) -> u32 {
-    u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
-}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    Bucket, Chunk, ChunkKind, Command, Frame, IncomingChunk, MessageId, MessageKey, Metadata, PartitionCount,
+    Chunk, ChunkKind, Command, Frame, IncomingChunk, MessageId, MessageKey, Metadata, PartitionCount,
     PartitionId, RejectedEntry, Role, ThreadId,
 };
 use partition::{Body, RawPayload};
@@ -49,7 +49,7 @@ pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
     let threads: Vec<(ThreadId, PartitionId)> = (0..scenario.threads)
         .filter_map(|n| ThreadId::parse(&format!("t{n}")).ok())
         .map(|thread| {
-            let partition = count.map_or(PartitionId(0), |count| Bucket::of(&thread).partition(count));
+            let partition = count.map_or(PartitionId(0), |count| thread.bucket().partition(count));
             (thread, partition)
         })
         .collect();

@@ -5,6 +5,7 @@ mod ends;
 pub(crate) mod erasure;
 pub(crate) mod fence;
 mod retention;
+mod rows;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,8 +77,8 @@ pub(crate) struct Store {
     /// How the messages of each thread ended, as gateways read it.
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
     /// Where messages stand, as long as they are there.
-    kept: retention::KeptRows,
-    compactions: BTreeMap<ThreadId, Vec<compactions::CompactionRow>>,
+    kept: rows::KeptRows,
+    compactions: BTreeMap<ThreadId, Vec<rows::CompactionRow>>,
     /// Steps whose answer is still to come.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
     /// Turns that were in the history already when a commit brought them, and stale queues.

@@ -31,7 +31,7 @@ use sqlx::postgres::PgRow;
 use crate::error::StoreError;
 
 fn thread_bucket(thread: &ThreadId) -> i16 {
-    Bucket::of(thread).get() as i16
+    thread.bucket().get() as i16
 }
 
 fn agent_bucket(agent: &AgentId) -> i16 {

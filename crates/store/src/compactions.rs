@@ -117,5 +117,5 @@ impl Store {
 }
 
 fn bucket(thread: &ThreadId) -> i16 {
-    Bucket::of(thread).get() as i16
+    thread.bucket().get() as i16
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{AgentId, Bucket, PartitionId, Tenant, ThreadId, Timestamp};
+use model::{AgentId, PartitionId, Tenant, ThreadId, Timestamp};
 use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
@@ -397,7 +397,7 @@ impl Store {
                     (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
              WHERE bucket = $1 AND thread_id = $2",
         );
-        let statement = statement.bind(Bucket::of(thread).get() as i16).bind(thread.as_str().to_owned());
+        let statement = statement.bind(thread.bucket().get() as i16).bind(thread.as_str().to_owned());
         let erased = |row: &PgRow| -> Result<Erased, StoreError> {
             let at = Timestamp(row.try_get("erased_ms")?);
             let (actor, counts) = (row.try_get("actor")?, row.try_get("receipt")?);
@@ -433,5 +433,5 @@ fn counted(delete: &str, name: &str) -> String {
 }
 
 fn columns(threads: &[ThreadId]) -> (Vec<i16>, Vec<String>) {
-    threads.iter().map(|thread| (Bucket::of(thread).get() as i16, thread.as_str().to_owned())).unzip()
+    threads.iter().map(|thread| (thread.bucket().get() as i16, thread.as_str().to_owned())).unzip()
 }

@@ -2,7 +2,7 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{AgentId, Bucket, Metadata, Position, ThreadId};
+use model::{AgentId, Metadata, Position, ThreadId};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -301,7 +301,7 @@ fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
 }
 
 fn bucket(thread: &ThreadId) -> i16 {
-    Bucket::of(thread).get() as i16
+    thread.bucket().get() as i16
 }
 
 fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statement {

@@ -1,6 +1,6 @@
 //! Reading a thread.
 
-use model::{BatchType, Bucket, MessageId, Position, Role, ThreadId, Timestamp};
+use model::{BatchType, MessageId, Position, Role, ThreadId, Timestamp};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -71,7 +71,7 @@ impl Store {
             include_str!("history/forwards.sql")
         };
         let statement = sqlx::query(sql)
-            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.bucket().get() as i16)
             .bind(thread.as_str())
             .bind(range.after.map_or(i64::MIN, Position::get))
             .bind(range.before.map_or(i64::MAX, Position::get))

@@ -110,7 +110,7 @@ impl Store {
             .bind(agent.thread().as_str().to_owned())
             .bind(actor.to_owned())
             .bind(MAX_BASE_MESSAGES)
-            .bind(sources.iter().map(|source| Bucket::of(&source.thread).get() as i16).collect::<Vec<_>>())
+            .bind(sources.iter().map(|source| source.thread.bucket().get() as i16).collect::<Vec<_>>())
             .bind(sources.iter().map(|source| source.thread.as_str().to_owned()).collect::<Vec<_>>())
             .bind(sources.iter().map(|source| position(source.from_batch)).collect::<Vec<_>>())
             .bind(sources.iter().map(|source| position(source.to_batch)).collect::<Vec<_>>());

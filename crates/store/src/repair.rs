@@ -1,7 +1,7 @@
 //! Repair of stored batches.
 
 use batches::check::Change;
-use model::{Bucket, CommandId, Position, ThreadId};
+use model::{CommandId, Position, ThreadId};
 
 use crate::error::StoreError;
 use crate::row::count;
@@ -37,7 +37,7 @@ impl Store {
         let said = |repair: &RowRepair| repair.said.as_ref().map(|(_, text)| text.clone());
         let act = |repair: &RowRepair| repair.said.as_ref().map(|(act, _)| act.to_string());
         let statement = sqlx::query(include_str!("repair/repair_messages.sql"))
-            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.bucket().get() as i16)
             .bind(thread.as_str().to_owned())
             .bind(column(repairs, |repair| repair.position.get()))
             .bind(column(repairs, |repair| repair.old.batch_id.get()))

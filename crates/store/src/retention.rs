@@ -58,7 +58,7 @@ impl Store {
             "SELECT (extract(epoch FROM clock_timestamp() - created_at) * 1000)::bigint AS oldest_ms FROM messages
              WHERE bucket = $1 AND thread_id = $2 ORDER BY position LIMIT 1",
         )
-        .bind(Bucket::of(thread).get() as i16)
+        .bind(thread.bucket().get() as i16)
         .bind(thread.as_str().to_owned());
         let rows = self.rows(statement).await?;
         rows.first().map_or(Ok(None), |row| Ok(row.try_get("oldest_ms")?))
@@ -89,7 +89,7 @@ impl Store {
         most: u32,
     ) -> Result<Vec<MessageInfo>, StoreError> {
         let statement = sqlx::query(include_str!("retention/index.sql"))
-            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.bucket().get() as i16)
             .bind(thread.as_str().to_owned())
             .bind(before.get())
             .bind(i64::from(most));
@@ -114,7 +114,7 @@ impl Store {
         batches: &[BatchSize],
     ) -> Result<Option<u64>, StoreError> {
         let statement = sqlx::query(include_str!("retention/delete.sql"))
-            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.bucket().get() as i16)
             .bind(thread.as_str().to_owned())
             .bind(head.map(Position::get))
             .bind(batches.iter().map(|batch| batch.id.get()).collect::<Vec<_>>())
@@ -130,7 +130,7 @@ impl Store {
         let statement = sqlx::query(
             "SELECT FROM expired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",
         )
-        .bind(Bucket::of(thread).get() as i16)
+        .bind(thread.bucket().get() as i16)
         .bind(message.as_str().to_owned())
         .bind(thread.as_str().to_owned());
         Ok(!self.rows(statement).await?.is_empty())

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    AgentId, BatchType, Bucket, IdRange, MessageId, MessageKey, Metadata, PartitionId, Position, QueuedTask,
-    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, BatchType, IdRange, MessageId, MessageKey, Metadata, PartitionId, Position, QueuedTask, Role,
+    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -104,7 +104,7 @@ pub(crate) fn column_error(column: &str, error: &dyn std::fmt::Display) -> Store
 
 /// The buckets, threads and messages of `keys` as columns.
 pub(crate) fn columns(keys: &[MessageKey]) -> (Vec<i16>, Vec<&str>, Vec<&str>) {
-    let bucket = |key: &MessageKey| Bucket::of(&key.thread).get() as i16;
+    let bucket = |key: &MessageKey| key.thread.bucket().get() as i16;
     (
         keys.iter().map(bucket).collect(),
         keys.iter().map(|key| key.thread.as_str()).collect(),

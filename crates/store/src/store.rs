@@ -114,7 +114,7 @@ impl Store {
         let statement = sqlx::query(
             "INSERT INTO threads (bucket, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true",
         );
-        let bucket = model::Bucket::of(thread).get() as i16;
+        let bucket = thread.bucket().get() as i16;
         Ok(!self.rows(statement.bind(bucket).bind(thread.as_str())).await?.is_empty())
     }
 

@@ -59,7 +59,7 @@ async fn keep(database: &Database, compaction: &Compaction) {
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, valid_from_position,
                                   undone_at_position)
          VALUES ({}, 't', {}, {}, '{{{}}}', 'They talked.', 'summarise', '{}', {}, {})",
-        model::Bucket::of(&thread("t")).get(),
+        thread("t").bucket().get(),
         compaction.id,
         compaction.through,
         kept.join(","),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, Bucket, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageId,
-    MessageKey, Metadata, PartitionCount, PartitionId, Placement, Position, RejectedEntry, Role, Seq,
-    ThreadId, Timestamp,
+    BatchType, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageId, MessageKey,
+    Metadata, PartitionCount, PartitionId, Placement, Position, RejectedEntry, Role, Seq, ThreadId,
+    Timestamp,
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -216,5 +216,5 @@ pub(crate) fn failed(key: MessageKey, position: i64, failure: MessageFailure) ->
 pub(crate) fn thread_of(partition: PartitionId, count: u64, number: usize) -> String {
     let count = PartitionCount::new(count).unwrap();
     let ids = (0..).map(|n| format!("thread-{n}"));
-    ids.filter(|id| Bucket::of(&thread(id)).partition(count) == partition).nth(number).unwrap()
+    ids.filter(|id| thread(id).bucket().partition(count) == partition).nth(number).unwrap()
 }

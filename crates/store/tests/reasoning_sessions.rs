@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use batches::retention::BatchSize;
-use model::{AgentId, Bucket, Position, ReasoningSessionId, Tenant, ThreadId};
+use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use reasoning::{
@@ -388,7 +388,7 @@ async fn copies_do_not_outlive_what_is_retired() {
     busy(&store, "old", "ann", &[source("t", None, Some(10))]).await;
     busy(&store, "new", "ann", &[source("t", Some(20), None)]).await;
     busy(&store, "other", "ann", &[source("u", None, None)]).await;
-    let head = store.retained_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[0].head;
+    let head = store.retained_threads(thread("t").bucket(), "", 10).await.unwrap()[0].head;
     let batch = |id: i64, last: i64| BatchSize {
         id: Position::from_stored(id),
         last: Position::from_stored(last),

@@ -44,7 +44,7 @@ async fn the_thread_of_what_follows_turns_is_kept_by_the_rules_of_its_agent() {
     let mut commit = owner.empty();
     commit.turns = vec![finishes(queue.as_str(), &turn(queue.as_str(), "x"), 0, 10, None)];
     owner.commit(&commit).await.unwrap();
-    let [kept] = &store.retained_threads(Bucket::of(&queue), "", 10).await.unwrap()[..] else { panic!() };
+    let [kept] = &store.retained_threads(queue.bucket(), "", 10).await.unwrap()[..] else { panic!() };
     assert_eq!((kept.thread.as_str(), kept.agent.as_str()), ("ann+memory", "ann"));
 }
 
@@ -57,11 +57,9 @@ async fn batches_are_measured_and_deleted_whole() {
     assert!(all.iter().all(|one| one.bytes > 0));
     assert!(store.oldest_ms(&thread("t")).await.unwrap().is_some_and(|ms| ms >= 0));
 
-    let [kept] = &store.retained_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[..] else {
-        panic!()
-    };
+    let [kept] = &store.retained_threads(thread("t").bucket(), "", 10).await.unwrap()[..] else { panic!() };
     assert_eq!((kept.agent.as_str(), kept.messages, kept.head), ("t", 16, Some(at(43))));
-    assert_eq!(store.retained_threads(Bucket::of(&thread("t")), "t", 10).await.unwrap(), []);
+    assert_eq!(store.retained_threads(thread("t").bucket(), "t", 10).await.unwrap(), []);
 
     // Not if the thread has gone on since.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);

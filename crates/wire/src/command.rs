@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry,
-    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry, Task,
+    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -125,7 +125,7 @@ fn short(field: &'static str, text: &str, most: usize) -> Result<(), InvalidComm
 
 fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidCommand> {
     let turn = TurnId::parse(text).map_err(InvalidField::Turn)?;
-    match turn.bucket() == Bucket::of(thread) {
+    match turn.bucket() == thread.bucket() {
         true => Ok(turn),
         false => Err(InvalidCommand::TurnElsewhere { turn, place: thread.clone() }),
     }

@@ -10,6 +10,7 @@ mod frame;
 mod json;
 pub mod live;
 pub mod query;
+mod query_envelope;
 pub mod status;
 pub mod subject;
 pub mod work;

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use model::{Cut, MessageId, PartialText, Position, QueryTarget, ThreadId};
 use prost::Message as _;
 
+use crate::query_envelope::{pb_query, pb_reply, read_reply};
 use crate::{DecodeError, InvalidField, convert, pb, status};
 
 /// Any query.
@@ -62,20 +63,6 @@ pub struct ChangedThreads {
     pub threads: Vec<(ThreadId, u64)>,
     /// False when there may be other threads.
     pub is_complete: bool,
-}
-
-pub(crate) fn pb_query(kind: pb::query::Kind) -> Bytes {
-    pb::Query { kind: Some(kind) }.encode_to_vec().into()
-}
-
-pub(crate) fn pb_reply(epoch: u64, reply: pb::query_reply::Reply) -> Bytes {
-    pb::QueryReply { epoch, reply: Some(reply) }.encode_to_vec().into()
-}
-
-/// The epoch of the owner, and its reply.
-pub(crate) fn read_reply(payload: &Bytes) -> Result<(u64, pb::query_reply::Reply), DecodeError> {
-    let reply = pb::QueryReply::decode(payload.as_ref())?;
-    Ok((reply.epoch, reply.reply.ok_or(InvalidField::Missing("reply"))?))
 }
 
 /// The payload of a request for a snapshot.

@@ -6,7 +6,7 @@ use model::{
     WaitReason, WaitingTurn,
 };
 
-use crate::query::{self, pb_query, pb_reply};
+use crate::query_envelope::{pb_query, pb_reply, read_reply};
 use crate::{DecodeError, InvalidField, command, convert, pb};
 
 /// The payload of a status query.
@@ -58,7 +58,7 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
 /// # Errors
 /// The bytes are no status, or a field breaks a rule of the model.
 pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
-    let (_, reply) = query::read_reply(payload)?;
+    let (_, reply) = read_reply(payload)?;
     let pb::query_reply::Reply::Status(status) = reply else {
         return Err(InvalidField::Missing("status").into());
     };

@@ -16,7 +16,7 @@ pub fn chunks_in(p: PartitionId, thread: &ThreadId) -> String {
 
 /// The exact subject for a thread in a fleet of `count` partitions: for publishers without the account mapping.
 pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
-    chunks_in(Bucket::of(thread).partition(count), thread)
+    chunks_in(thread.bucket().partition(count), thread)
 }
 
 /// Where the owner sends ordered frames (core NATS only).

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
-use model::{AgentId, Bucket, Position, Positions, ThreadId, Timestamp};
+use model::{AgentId, Position, Positions, ThreadId, Timestamp};
 
 /// Input, call, result and answer.
 pub(super) const MESSAGES: u32 = 4;
@@ -28,7 +28,7 @@ impl Thread {
     }
 
     pub(super) fn bucket(&self) -> i16 {
-        Bucket::of(&self.id).get() as i16
+        self.id.bucket().get() as i16
     }
 
     /// How many messages it has.
@@ -38,7 +38,7 @@ impl Thread {
 
     /// The id of a batch, from 0; of one after the last: above everything in the thread.
     pub(super) fn batch(&self, number: u32) -> Position {
-        let first = Positions::above(Timestamp(0)).next(Bucket::of(&self.id), self.first_at);
+        let first = Positions::above(Timestamp(0)).next(self.id.bucket(), self.first_at);
         Position::from_stored(first.get() + i64::from(number) * self.stride())
     }
 

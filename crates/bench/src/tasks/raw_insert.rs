@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use devservices::workspace;
 use futures_util::future::try_join_all;
-use model::{Bucket, ThreadId};
+use model::ThreadId;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, migrate::Migrator};
 
 use super::{
@@ -162,7 +162,7 @@ struct Rows {
 impl Rows {
     /// One turn's messages from this position on: the very rows that the worker writes for such a turn.
     fn push(&mut self, thread: &ThreadId, batch: i64, roles: &[&'static str]) -> Result<()> {
-        let bucket = Bucket::of(thread).get();
+        let bucket = thread.bucket().get();
         for (sequence, role) in (0_i32..).zip(roles) {
             let position = batch + i64::from(sequence);
             let is_last = sequence as usize + 1 == roles.len();

@@ -15,7 +15,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
+use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
 use protocols::request::{BadRequest, ErrorBody, Rejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
@@ -209,7 +209,7 @@ pub(crate) async fn active(
 ) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
     // Most who come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
-    if let Some(explained) = owner_query::explain(backend, Bucket::of(thread), &about).await
+    if let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await
         && let Some(found) = foreground(backend, thread, &explained).await?
     {
         return Ok(Some(found));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Bucket, BusyPolicy, QueryTarget, QueueStatus, ThreadId};
+use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::NewThread;
@@ -148,7 +148,7 @@ pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<
 
 /// What the owner says of the thread's turns.
 async fn ask(backend: &Backend, thread: &ThreadId) -> Option<QueueStatus> {
-    owner_query::explain(backend, Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
+    owner_query::explain(backend, thread.bucket(), &QueryTarget::Thread(thread.clone())).await
 }
 
 /// Something in the thread is under way or waits.

@@ -27,7 +27,7 @@ pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarg
 /// # Errors
 /// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
 pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
-    let bucket = Bucket::of(thread);
+    let bucket = thread.bucket();
     let about = QueryTarget::Thread(thread.clone());
     let stored = match context.bus.stream_state(bucket.partition(context.count)).await {
         Ok(state) => state.last_seq,

@@ -21,7 +21,7 @@ pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Resu
     let subject = subject::partition_chunks(context.count, &opened.thread);
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
-    decoded(context, Bucket::of(&opened.thread), &subject, &payload)?;
+    decoded(context, opened.thread.bucket(), &subject, &payload)?;
     store(context, kind, &subject, payload).await
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use model::{
-    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
+    AgentId, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
     TurnOptions,
 };
 use protocols::Cursor;
@@ -215,7 +215,7 @@ fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);
     turn.is_foreground()
-        && turn.bucket() == Bucket::of(thread)
+        && turn.bucket() == thread.bucket()
         && id.is_some_and(|id| id.as_bytes().ends_with(&digest[..MARK_BYTES]))
 }
 
@@ -298,7 +298,7 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentAdmission) -> Resul
 async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
     let about = QueryTarget::Thread(thread.clone());
-    let Some(explained) = owner_query::explain(backend, Bucket::of(thread), &about).await else {
+    let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await else {
         return Ok(false);
     };
     if owner_query::has_turn(&explained, turn) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use model::{Bucket, Position, ThreadId};
+use model::{Position, ThreadId};
 use protocols::Cursor;
 use store::{PositionLookup, Store, StoreError};
 
@@ -67,7 +67,7 @@ async fn find(
         PositionLookup::Found => Ok(()),
         _ if is_in_the_future(backend, base) => Err(ahead()),
         // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
-        _ if base.bucket() != Bucket::of(thread) => Err(unknown()),
+        _ if base.bucket() != thread.bucket() => Err(unknown()),
         PositionLookup::Ahead => Err(ahead()),
         PositionLookup::Missing if forgets(store, thread).await? => Ok(()),
         PositionLookup::Missing => Err(unknown()),

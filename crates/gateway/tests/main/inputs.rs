@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{ActiveTurn, Bucket, BusyPolicy, QueueStatus, ThreadId, TurnId, WaitingTurn};
+use model::{ActiveTurn, BusyPolicy, QueueStatus, ThreadId, TurnId, WaitingTurn};
 use serde_json::{Value, json};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,7 +35,7 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
     assert_eq!(reply.status, 202, "{reply:?}");
     let opened = orders.turn(0).await;
     let turn = opened.turn.to_string();
-    assert!(turn.starts_with(&format!("u{:04x}-", Bucket::of(&thread()).get())));
+    assert!(turn.starts_with(&format!("u{:04x}-", thread().bucket().get())));
     assert_eq!(
         reply.json(),
         json!({

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Bucket, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, Outcome, Placement,
-    Position, Seq, Timestamp, TurnId,
+    DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, Outcome, Placement, Position, Seq,
+    Timestamp, TurnId,
 };
 
 use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
@@ -101,7 +101,7 @@ impl Partition {
         if open.is_saved {
             commit.ended_spills.push(open.key.clone());
         }
-        let position = self.positions.next(Bucket::of(&open.key.thread), now);
+        let position = self.positions.next(open.key.thread.bucket(), now);
         let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
             Ok(message) => {
                 *size += message.size();

@@ -8,7 +8,7 @@ use model::{
 use serde_json::json;
 
 use super::follow_ups::{self, Continuation};
-use super::{InFlight, NO_SLOT, Partition};
+use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MessageEnded, Report};
 use crate::commit::Commit;
 use crate::open::OpenMessage;
@@ -20,16 +20,6 @@ use crate::types::{
 
 /// Only the stored head decides.
 const ANY: Position = Position::MAX;
-
-/// A turn whose commit is under way.
-#[derive(Debug)]
-pub(super) struct TurnInFlight {
-    pub(super) id: TurnId,
-    position: Position,
-    outcome: Outcome,
-    /// The agent waits for so long from the commit on, ms.
-    wait_ms: Option<i64>,
-}
 
 /// What a failure means for a task.
 struct Judgement {
@@ -95,7 +85,7 @@ impl Partition {
         now: Timestamp,
     ) -> Option<Position> {
         let turn = self.table.turns.get(id)?;
-        let position = self.positions.next(Bucket::of(&turn.thread), now);
+        let position = self.positions.next(turn.thread.bucket(), now);
         let open = turn.slot.and_then(|slot| self.messages.get(slot));
         commit.failed_messages.push(FailedMessage {
             key: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
@@ -125,7 +115,7 @@ impl Partition {
         let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
         let folded = batches::fold_turn(released, ending)
             .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
-        let (bucket, attempt) = (Bucket::of(&turn.thread), open.map_or(0, |open| open.attempt));
+        let (bucket, attempt) = (turn.thread.bucket(), open.map_or(0, |open| open.attempt));
         let mut messages = Vec::with_capacity(folded.len() + 1);
         messages.push(input_message(turn, self.positions.next(bucket, now)));
         let (batch_id, last) = (messages[0].placement.batch_id, folded.len());

@@ -1,3 +1,5 @@
+use model::{MessageId, Metadata, ThreadId, Timestamp};
+
 use super::*;
 use crate::AnswerEvent;
 use crate::testing::assert_told;

@@ -8,9 +8,9 @@ use crate::encoder_driver::{End, ProtocolEncoder};
 use crate::usage::{self, Usage};
 use crate::{StreamAction, sse};
 
-use super::event_sequence::EventSequence;
+use super::event_sequence::{EventSequence, Resume};
 use super::object::{Content, Entry, Item, Named, Object, Progress, Status, Text};
-use super::{ResponseOptions, Resume, ToolCallDisplay, id_of};
+use super::options::{ResponseOptions, ToolCallDisplay, id_of};
 
 #[derive(Debug)]
 pub(super) struct Writer {

@@ -5,17 +5,10 @@ use batches::compaction::{self, Compaction};
 use model::{Message, Position, ThreadId, Timestamp};
 
 use super::Store;
+use super::rows::CompactionRow;
 use crate::bug::PlantedBug;
 use crate::checker::turns::TurnRow;
 use crate::log::START;
-
-/// A row of the compactions.
-#[derive(Debug, Clone)]
-pub(crate) struct CompactionRow {
-    pub(crate) compaction: Compaction,
-    /// Its summary is not written yet.
-    pub(crate) is_pending: bool,
-}
 
 /// A message as it was written, under the batch that the store gave it.
 pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> Item {

@@ -6,22 +6,10 @@ use batches::retention::{BatchSize, MessageInfo};
 use model::{Message, MessageKey, Position, ThreadId, Timestamp};
 
 use super::Store;
+use super::rows::KeptMessage;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TurnRow, part_of};
 use crate::log::START;
-
-/// A row of the messages, as retention and continuations look at it.
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
-    pub(super) key: MessageKey,
-    pub(super) batch: i64,
-    sequence: i32,
-    bytes: u64,
-    at: i64,
-    pub(super) item: batches::Item,
-}
-
-pub(super) type KeptRows = BTreeMap<ThreadId, BTreeMap<i64, Kept>>;
 
 impl Store {
     /// The threads of a partition, with the position of the last message of each that was written.
@@ -33,7 +21,7 @@ impl Store {
     /// Where the messages of a thread before this position stand, the newest first.
     pub(crate) fn places(&self, thread: &ThreadId, before: Position, most: usize) -> Vec<MessageInfo> {
         let rows = self.kept.get(thread).into_iter().flat_map(|rows| rows.range(..before.get()).rev());
-        let place = |(position, kept): (&i64, &Kept)| MessageInfo {
+        let place = |(position, kept): (&i64, &KeptMessage)| MessageInfo {
             position: Position::from_stored(*position),
             batch: Position::from_stored(kept.batch),
             bytes: kept.bytes,
@@ -57,7 +45,7 @@ impl Store {
             return None;
         }
         let in_part = self.bug == Some(PlantedBug::RetiredInPart);
-        let is_due = |position: i64, kept: &Kept| {
+        let is_due = |position: i64, kept: &KeptMessage| {
             batches.iter().any(|batch| {
                 let last = batch.last.get() - i64::from(in_part);
                 kept.batch == batch.id.get() && (batch.id.get()..=last).contains(&position)
@@ -96,7 +84,7 @@ impl Store {
         let position = message.placement.position.get();
         let bytes = message.content.len() + message.metadata.size();
         let (batch, sequence) = row.map_or((position, 0), |row| (row.batch_id, row.sequence_num));
-        let kept = Kept {
+        let kept = KeptMessage {
             key: message.key.clone(),
             batch,
             sequence,

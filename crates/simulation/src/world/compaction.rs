@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use batches::compaction::{Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, plan};
+use batches::compaction::{Compaction, Plan, PlanInput, Summary, plan};
 use batches::context::{Builder, ContextRules, Inclusion, NextRead, Reason, Request};
 use batches::{Context, EstimatingCounter, Header, Item, tokens};
 use model::{Position, Role, ThreadId, Timestamp};
@@ -13,51 +13,11 @@ use super::World;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::rng::Rng;
 use crate::world::event::{Address, Event};
+use crate::world::state::compaction::DueCompaction;
 
 /// Of the budget; what is older is put away unread.
 const BUDGETS_READ: u64 = 4;
-
-/// The rules of this history.
-#[derive(Debug)]
-pub(super) struct Compactions {
-    rng: Rng,
-    rules: Option<ContextRules>,
-    /// Messages of one page.
-    page: usize,
-}
-
-/// A compaction on its way to the store.
-#[derive(Debug)]
-pub(super) struct DueCompaction {
-    thread: ThreadId,
-    compaction: Compaction,
-    is_pending: bool,
-}
-
-impl Compactions {
-    pub(super) fn new(mut rng: Rng) -> Self {
-        let has_rules = rng.chance(0.2);
-        let strategy =
-            rng.pick([Strategy::DropOldest, Strategy::Summarise, Strategy::Importance, Strategy::Age]);
-        let rules = ContextRules {
-            tokens: rng.pick([30, 60, 150]),
-            timeout_ms: rng.pick([500, 3_600_000]),
-            compaction: Some(CompactionRules {
-                strategy,
-                high_percent: rng.pick([40, 70, 90]),
-                low_percent: rng.pick([10, 30]),
-                max_age_ms: (strategy == Strategy::Age).then(|| rng.range(300, 6_000)),
-                keep_newest: rng.pick([0, 1, 2]) as u32,
-                summary_tokens: 4,
-            }),
-            ..ContextRules::default()
-        };
-        let page = rng.pick([1, 3, 50]);
-        Self { rng, rules: has_rules.then_some(rules), page }
-    }
-}
 
 impl World {
     /// Builds the context of a turn that begins, and looks whether its thread is to be compacted.

@@ -4,52 +4,12 @@
 use model::{PartitionId, ThreadId};
 
 use super::World;
-use super::in_flight_sql::Kind;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
-use crate::rng::Rng;
 use crate::store::erasure::Place;
 use crate::world::event::{Address, Event};
-
-/// What is erased in this history.
-#[derive(Debug)]
-pub(super) struct Erasures {
-    rng: Rng,
-    erasures: Vec<Erasure>,
-}
-
-/// The erasing of one thread.
-#[derive(Debug)]
-struct Erasure {
-    thread: ThreadId,
-    /// What comes for an earlier run of the command is dropped.
-    run: u64,
-    step: Step,
-    /// Between two statements at most, ms.
-    pace: i64,
-    /// Rows that the pass, and this round of it, have deleted.
-    rows: (usize, usize),
-    is_first_pass: bool,
-    is_over: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Mark,
-    Pass(usize),
-    Renounce(Vec<PartitionId>),
-}
-
-impl Erasures {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self { rng, erasures: Vec::new() }
-    }
-
-    /// Nothing is erased any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.erasures.iter().all(|erasure| erasure.is_over)
-    }
-}
+use crate::world::state::erasure::{Erasure, Step};
+use crate::world::state::statement::Kind;
 
 impl World {
     /// What is erased in this history, and when.

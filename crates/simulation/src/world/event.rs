@@ -3,10 +3,10 @@
 use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
 use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, Start, Takeover};
 
-use super::compaction::DueCompaction;
-use super::going_back::Back;
-use super::retention::Round;
-use super::workflows;
+use super::state::compaction::DueCompaction;
+use super::state::going_back::Back;
+use super::state::retention::Round;
+use super::state::workflows::Writing;
 use crate::gateway::{Fetched, Reader};
 use crate::store::Grant;
 
@@ -61,7 +61,7 @@ pub(crate) enum WorkEvent {
     Deliver(usize),
     /// The delivery of that number has not been answered.
     Again(usize, u32),
-    Frame(usize, u32, Box<workflows::Writing>),
+    Frame(usize, u32, Box<Writing>),
     Ack(usize, u32),
     Stop(TurnId, u32),
 }

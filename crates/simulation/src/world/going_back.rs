@@ -1,84 +1,21 @@
 //! Stores and streams that go back in time: a copy of the store that is put back, streams that lose their end, are made anew, are purged
 //! behind such a copy, or lose an entry. And what owners do about it, by the rule that workers use.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Body, Compared, Entry, Incident, Kept, place};
 
 use super::World;
-use super::in_flight_sql::Kind;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::rng::Rng;
 use crate::store::Grant;
-use crate::store::Store;
 use crate::store::fence::Applied;
 use crate::world::event::{Address, Event, Reply};
+use crate::world::state::going_back::Back;
+use crate::world::state::statement::Kind;
 
 /// By how much what an owner says may come late, ms.
 const TOLD_LATE_MS: i64 = 5_000;
-
-/// One of these faults.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Back {
-    /// A copy of the whole store is made,
-    Copy,
-    /// and put back. `in_commit`: while a commit is under way; `purges`: after the streams were purged behind what it knew.
-    Restore { in_commit: bool, purges: bool },
-    /// A stream loses its end, and goes on with the same sequences.
-    Cut,
-    /// A stream is deleted and made anew.
-    Renew,
-    /// A stream loses an entry.
-    Lose,
-}
-
-/// What went back, and what it took with it.
-#[derive(Debug)]
-pub(super) struct GoingBack {
-    rng: Rng,
-    copy: Option<Box<Store>>,
-    /// When a copy will be put back in this history.
-    pub(super) put_back_at: Option<i64>,
-    purges: bool,
-    /// The next commit that is under way finds its server replaced.
-    pub(super) is_armed: bool,
-    /// When the store was replaced: what is on its way to it then is cut off.
-    pub(super) stepped_at: Option<i64>,
-    /// Entries that no stream has any more, and that the store has to know of: from which its mark tells it.
-    gone: Vec<(PartitionId, Entry, Option<Seq>)>,
-    /// Everything that streams had once.
-    vanished: Vec<(PartitionId, Entry)>,
-    /// Messages that have lost a chunk, or may have.
-    pub(super) lost: BTreeSet<MessageKey>,
-    /// The last epoch of a partition before its store went back.
-    stepped_epochs: BTreeMap<PartitionId, u64>,
-    /// When the store or the stream of a partition went back last.
-    last: BTreeMap<PartitionId, i64>,
-    /// How often a stream lost its end or was made anew.
-    partings: BTreeMap<PartitionId, u32>,
-}
-
-impl GoingBack {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self {
-            rng,
-            copy: None,
-            put_back_at: None,
-            purges: false,
-            is_armed: false,
-            stepped_at: None,
-            gone: Vec::new(),
-            vanished: Vec::new(),
-            lost: BTreeSet::new(),
-            stepped_epochs: BTreeMap::new(),
-            last: BTreeMap::new(),
-            partings: BTreeMap::new(),
-        }
-    }
-}
 
 impl World {
     /// What goes back in this history, and when. Streams only where there are no turns: a command that is gone on both sides has no rule

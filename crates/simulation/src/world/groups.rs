@@ -1,56 +1,15 @@
 //! Group commit: while one statement of a worker is under way, the commits that become ready meanwhile wait, and go with the next one, all of
 //! them or none. What the store refuses of one of them is looked for with each alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::World;
-use super::in_flight_sql::{Kind, Statement};
 use crate::bug::PlantedBug;
-use crate::rng::Rng;
 use crate::store::fence::Decided;
 use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
-
-/// The committers of all workers.
-#[derive(Debug)]
-pub(super) struct Groups {
-    /// Workers gather commits in this history; otherwise each partition has a writer of its own.
-    is_on: bool,
-    /// What becomes ready within so long goes together, ms: for so long other statements are under way.
-    gathers_ms: i64,
-    rng: Rng,
-    /// By the incarnation of the worker.
-    committers: BTreeMap<u64, Committer>,
-    groups: Vec<Group>,
-}
-
-#[derive(Debug, Default)]
-struct Committer {
-    /// Statements that wait for the next group.
-    waiting: Vec<usize>,
-    under_way: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Group {
-    address: Address,
-    /// The statement of all of them.
-    leader: usize,
-    /// By partition: rows are locked in that order.
-    members: Vec<usize>,
-    /// How many of them have been looked at, and those whose rows are locked.
-    looked_at: usize,
-    held: Vec<usize>,
-    /// To be tried alone, the next one last.
-    alone: Vec<usize>,
-}
-
-impl Groups {
-    pub(super) fn new(mut rng: Rng) -> Self {
-        let (is_on, gathers_ms) = (rng.chance(0.7), rng.pick([0, 30, 100, 300]));
-        Self { is_on, gathers_ms, rng, committers: BTreeMap::new(), groups: Vec::new() }
-    }
-}
+use crate::world::state::groups::Group;
+use crate::world::state::statement::{Kind, Statement};
 
 impl World {
     /// A commit of an owner: with the next group of its worker.

@@ -1,7 +1,6 @@
 //! Statements on their way to the store and back, and the row locks they wait for.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use model::{MessageKey, PartitionId, TurnId};
 use partition::Commit;
@@ -11,59 +10,12 @@ use super::World;
 use crate::bug::PlantedBug;
 use crate::log::Log;
 use crate::store::Grant;
-use crate::store::fence::{Applied, Decided};
+use crate::store::fence::Decided;
 use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
+use crate::world::state::statement::{Kind, Statement};
 
 /// Who is not the owner of record asks again after so long.
 pub(super) const ASKED_AGAIN_MS: i64 = 100;
-
-/// What a statement does.
-#[derive(Debug, Clone)]
-pub(super) enum Kind {
-    Acquire,
-    Renew(Applied),
-    Reclaim(Applied),
-    ReadyChunks {
-        epoch: u64,
-    },
-    Commit(Arc<Decided>),
-    /// A commit of no session, for the erasing of that number and run.
-    Renounce(usize, u64),
-    /// The commits of a group.
-    Group(usize),
-}
-
-#[derive(Debug)]
-pub(super) struct Statement {
-    pub(super) kind: Kind,
-    pub(super) address: Address,
-    /// Its worker has died.
-    pub(super) is_orphan: bool,
-    is_applied: bool,
-    /// Its server was replaced while it was under way.
-    pub(super) is_cut_off: bool,
-    /// Its worker was told that the outcome is unknown, or gave up waiting; and whether it had been applied by then.
-    pub(super) unknown: Option<bool>,
-    /// What the store refuses of it, once it has said so.
-    pub(super) judged: Option<BTreeSet<TurnId>>,
-    /// The group that it was refused with.
-    pub(super) group: Option<usize>,
-}
-
-impl Statement {
-    pub(super) fn new(kind: Kind, address: Address) -> Self {
-        Self {
-            kind,
-            address,
-            is_orphan: false,
-            is_applied: false,
-            is_cut_off: false,
-            unknown: None,
-            judged: None,
-            group: None,
-        }
-    }
-}
 
 impl World {
     /// Sends a statement; the reply, if any comes, goes to the address.

@@ -9,16 +9,6 @@ use partition::{FailedTurn, Input, StatusQuery};
 use super::World;
 use crate::world::event::{Event, SessionEvent};
 
-/// What they know.
-#[derive(Default)]
-pub(super) struct Operators {
-    /// Turns that owners have begun.
-    pub(super) begun: Vec<(ThreadId, TurnId)>,
-    controls: usize,
-    /// Agents that the caretaker has resumed, and when.
-    resumed: std::collections::BTreeMap<AgentId, i64>,
-}
-
 impl World {
     /// Now and then an operator gives a command.
     pub(super) fn operators(&mut self) {

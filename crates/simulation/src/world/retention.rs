@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use batches::RetentionRules;
 use batches::retention::{BatchAssembler, BatchSize, Limit, RetentionEvaluator};
 use model::{Position, ThreadId, Timestamp};
 
@@ -12,54 +11,8 @@ use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::publisher::commands::partition_of;
-use crate::rng::Rng;
 use crate::world::event::{Address, Event};
-
-/// The rules of this history, and rounds under way.
-#[derive(Debug)]
-pub(super) struct Retention {
-    rng: Rng,
-    rules: Option<RetentionRules>,
-    every_ms: i64,
-    /// Messages that are looked at with one question.
-    page: usize,
-}
-
-/// A round over the threads of one partition: what is left of it, the next thread last.
-#[derive(Debug)]
-pub(super) struct Round {
-    now: Timestamp,
-    /// Batches that turns under way go on with, as they were when it began.
-    active: BTreeSet<(ThreadId, Position)>,
-    /// With their heads then.
-    threads: Vec<(ThreadId, i64)>,
-    /// The thread that is being looked at.
-    looking: Option<Looking>,
-}
-
-#[derive(Debug)]
-struct Looking {
-    assembler: BatchAssembler,
-    evaluator: RetentionEvaluator,
-    before: Position,
-    due: Vec<(BatchSize, Limit)>,
-    /// Batches that stay, but for active ones.
-    stay: Vec<Position>,
-    is_read: bool,
-}
-
-impl Retention {
-    pub(super) fn new(mut rng: Rng) -> Self {
-        let has_rules = rng.chance(0.15);
-        let rules = RetentionRules {
-            max_age_ms: rng.chance(0.3).then(|| rng.range(300, 6_000)),
-            max_batches: rng.chance(0.6).then(|| rng.pick([0, 1, 1, 2, 4])),
-            max_bytes: rng.chance(0.3).then(|| rng.pick([40, 200, 1_000])),
-        };
-        let (every_ms, page) = (rng.pick([150, 500, 1_500]), rng.pick([1, 3, 50]));
-        Self { rng, rules: has_rules.then_some(rules), every_ms, page }
-    }
-}
+use crate::world::state::retention::{Looking, Round};
 
 impl World {
     /// A session has begun to own its partition.

@@ -4,127 +4,20 @@ mod promises;
 mod read;
 mod replies;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, FrameNumber, Mark, MessageFailure, MessageKey, PartitionId, Seq, Timestamp, TurnId};
-use partition::{Action, CommandKey, Commit, Input, Partition, Report};
-
-use promises::Promises;
+use model::{FrameNumber, MessageFailure, PartitionId, Timestamp, TurnId};
+use partition::{Action, Commit, Input, Partition, Report};
 
 use super::World;
-use super::in_flight_sql::Kind;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::store::fence::{Applied, Decided};
+use crate::store::fence::Decided;
 use crate::world::event::{Address, Event, SessionEvent};
+use crate::world::state::session::Session;
+use crate::world::state::statement::Kind;
 use wire::live::{End, LiveFrame};
-
-pub(super) struct Session {
-    pub(super) address: Address,
-    /// What the store has said.
-    pub(super) known: Applied,
-    /// The stream that it reads, the last entry that it has read, and what the stream jumped over.
-    pub(super) incarnation: String,
-    pub(super) read: Option<Mark>,
-    gone: Vec<(Seq, Seq)>,
-    /// None until the takeover is loaded.
-    machine: Option<Partition>,
-    /// Decided, not performed yet: a worker may die or stand still between any two.
-    actions: VecDeque<Action>,
-    in_flight: Option<(usize, Arc<Decided>)>,
-    reclaiming: Option<usize>,
-    reader: Reader,
-    /// Questions about commands on their way, when the last one is put, and when the last answer comes.
-    pub(super) questions: VecDeque<Vec<CommandKey>>,
-    pub(super) checked_at: i64,
-    pub(super) answered_at: i64,
-    /// Runs whose requests are not to be stored any more.
-    pub(super) unwanted: BTreeSet<(TurnId, u32)>,
-    is_caught_up: bool,
-    renewed_at: i64,
-    ticked_at: i64,
-    /// For how long a gap that only its timeout can end has been read in peace, ms.
-    watch: BTreeMap<MessageKey, i64>,
-    promises: Promises,
-    planted: Planted,
-}
-
-/// What a reader has asked for; what it has handed over is the machine's `last_seq`.
-#[derive(Default)]
-struct Reader {
-    generation: u64,
-    next: u64,
-    arrive_at: i64,
-    told_tail: bool,
-    /// It has seen everything and waits to be woken.
-    is_waiting: bool,
-    /// The stream was looked at when it had been restored so often.
-    restorations: u64,
-}
-
-/// State that only planted bugs need.
-#[derive(Default)]
-struct Planted {
-    frozen_ms: i64,
-    has_entries: bool,
-    arrivals: BTreeMap<MessageKey, (u32, Vec<Arc<Chunk>>)>,
-}
-
-impl Session {
-    pub(super) fn new(address: Address, known: Applied, time: i64) -> Self {
-        Self {
-            address,
-            known,
-            incarnation: String::new(),
-            read: None,
-            gone: Vec::new(),
-            machine: None,
-            actions: VecDeque::new(),
-            in_flight: None,
-            reclaiming: None,
-            reader: Reader::default(),
-            questions: VecDeque::new(),
-            checked_at: 0,
-            answered_at: 0,
-            unwanted: BTreeSet::new(),
-            is_caught_up: false,
-            renewed_at: time,
-            ticked_at: time,
-            watch: BTreeMap::new(),
-            promises: Promises::default(),
-            planted: Planted::default(),
-        }
-    }
-}
-
-impl Session {
-    /// Whom to tell that there is something to read, once.
-    pub(super) fn woken(&mut self) -> Option<(Address, u64)> {
-        let is_waiting = std::mem::take(&mut self.reader.is_waiting);
-        is_waiting.then_some((self.address, self.reader.generation))
-    }
-}
-
-impl Session {
-    /// Its commit is that statement.
-    pub(super) fn waits_for(&self, number: usize) -> bool {
-        self.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number)
-    }
-
-    pub(super) fn machine(&self) -> Option<&Partition> {
-        self.machine.as_ref()
-    }
-
-    pub(super) fn looked_at_stream(&mut self, restorations: u64) {
-        self.reader.restorations = restorations;
-    }
-
-    pub(super) fn has_looked_at_stream(&self, restorations: u64) -> bool {
-        self.reader.restorations == restorations
-    }
-}
 
 impl World {
     pub(super) fn session_event(&mut self, address: Address, event: SessionEvent) {

@@ -10,7 +10,7 @@ use crate::store::fence::Applied;
 use crate::world::event::{Address, Event, Reply};
 use model::PartitionId;
 
-use super::in_flight_sql::Kind;
+use super::state::statement::Kind;
 
 impl Worker {
     pub(super) fn new() -> Self {

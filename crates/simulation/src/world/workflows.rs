@@ -1,6 +1,5 @@
 //! The double of the stream of turn requests, and of the services that answer them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Metadata, Role, ThreadId, TurnId, TurnToken};
@@ -9,82 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::World;
 use crate::bug::PlantedBug;
-use crate::checker::turns;
 use crate::rng::Rng;
 use crate::scenario::TurnProfile;
 use crate::world::event::{Event, WorkEvent};
-
-/// Requests, and what has become of them.
-pub(super) struct Workflows {
-    rng: Rng,
-    requests: Vec<Request>,
-    /// When the last request of a run was stored.
-    latest: BTreeMap<(TurnId, u32), i64>,
-    /// Runs that could not be asked for, and turns that the store refused.
-    pub(super) refused: BTreeSet<(TurnId, u32)>,
-    /// Runs of which there are chunks in the stream: the first entry, and how many entries.
-    pub(super) heard: BTreeMap<(TurnId, u32), (u64, u32)>,
-}
-
-struct Request {
-    turn: TurnId,
-    run: u32,
-    thread: ThreadId,
-    attempt: u32,
-    token: TurnToken,
-    deliveries: u32,
-    stored_at: i64,
-    /// Acknowledged or taken back.
-    is_done: bool,
-    /// When the last delivery was, too: one that has died stays silent, though an earlier one was acknowledged.
-    done_at: Option<i64>,
-    /// The workflow has heard that the run is not waited for.
-    is_stopped: bool,
-}
-
-/// A frame that a delivery publishes.
-pub(super) struct Writing {
-    chunks: Vec<Chunk>,
-    attempt: u32,
-    is_forged: bool,
-    is_last: bool,
-}
-
-/// How a delivery goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    Answers,
-    Fails,
-    Silent,
-    Dies,
-}
-
-impl Workflows {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self {
-            rng,
-            requests: Vec::new(),
-            latest: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            heard: BTreeMap::new(),
-        }
-    }
-
-    /// A request of this run waits, or a workflow works on it.
-    pub(super) fn is_outstanding(&self, turn: &TurnId, run: u32) -> bool {
-        self.requests.iter().any(|request| request.turn == *turn && request.run == run && !request.is_done)
-    }
-
-    pub(super) fn requests(&self) -> Vec<turns::Request> {
-        let request = |request: &Request| turns::Request {
-            turn: request.turn.clone(),
-            run: request.run,
-            from_ms: request.stored_at,
-            until_ms: request.done_at,
-        };
-        self.requests.iter().map(request).collect()
-    }
-}
+use crate::world::state::workflows::{Manner, Request, Writing};
 
 impl World {
     /// The stream keeps the first of an id for a while.

@@ -81,7 +81,7 @@ pub(super) fn bucket(key: &MessageKey) -> i16 {
 }
 
 pub(super) fn bucket_of(thread: &ThreadId) -> i16 {
-    smallint(Bucket::of(thread).get())
+    smallint(thread.bucket().get())
 }
 
 pub(super) fn agent_bucket(agent: &AgentId) -> i16 {

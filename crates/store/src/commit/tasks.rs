@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use model::{AgentId, Bucket, Position, ThreadId};
+use model::{AgentId, Position, ThreadId};
 use partition::{Commit, TaskWrite};
 
 use super::coalesce;
@@ -35,7 +35,7 @@ fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, write)| write.queued.task.content.as_str()))
         .bind(column(&rows, |(_, write)| object(&write.queued.task.metadata)))
         .bind(column(&rows, |(_, write)| bits(write.digest)))
-        .bind(column(&rows, |(_, write)| origin(write).map(|id| Bucket::of(&id).get() as i16)))
+        .bind(column(&rows, |(_, write)| origin(write).map(|id| id.bucket().get() as i16)))
         .bind(column(&rows, |(_, write)| origin(write).map(|id| id.as_str().to_owned())))
 }
 

@@ -1,6 +1,6 @@
 use model::{
-    ActiveTurn, Command, Cut, IdRange, MessageId, OpenMessageStatus, PartitionCount, PartitionId, Position,
-    QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
+    ActiveTurn, Bucket, Command, Cut, IdRange, MessageId, OpenMessageStatus, PartitionCount, PartitionId,
+    Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -33,7 +33,7 @@ fn turn() -> TurnId {
 }
 
 fn other_bucket() -> TurnId {
-    let bucket = (Bucket::of(&thread()).get() + 1) % model::BUCKETS;
+    let bucket = (thread().bucket().get() + 1) % model::BUCKETS;
     TurnId::parse(&format!("u{bucket:04x}-x")).unwrap()
 }
 
@@ -210,7 +210,7 @@ proptest! {
         let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open };
         let payload = status::encode_reply(epoch, &status);
         prop_assert_eq!(status::decode_reply(&payload).unwrap(), status);
-        prop_assert_eq!(query::read_reply(&payload).unwrap().0, epoch);
+        prop_assert_eq!(crate::query_envelope::read_reply(&payload).unwrap().0, epoch);
     }
 }
 

@@ -28,7 +28,7 @@ impl<'a> Erasing<'a> {
     /// The partitions whose owners may hold something of it.
     pub(super) fn touched(&self) -> Vec<PartitionId> {
         let agents = self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()));
-        let buckets = self.threads.iter().map(Bucket::of).chain(agents);
+        let buckets = self.threads.iter().map(ThreadId::bucket).chain(agents);
         buckets.map(|bucket| bucket.partition(self.partitions)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

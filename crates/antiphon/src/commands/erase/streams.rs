@@ -242,7 +242,7 @@ impl<'a> Streams<'a> {
     }
 
     fn partitions_of_threads(&self) -> BTreeSet<PartitionId> {
-        self.threads.iter().map(|thread| Bucket::of(thread).partition(self.partitions)).collect()
+        self.threads.iter().map(|thread| thread.bucket().partition(self.partitions)).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use model::{AgentId, Bucket, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
+use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
 use protocols::responses::{
     Follows, Request, ResponseOptions, Resume, ToolCallDisplay, error_body, message_of,
@@ -315,7 +315,7 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Protoc
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
 async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> Bytes {
     let about = QueryTarget::Thread(terms.thread.clone());
-    let explained = owner_query::explain(backend, Bucket::of(&terms.thread), &about).await;
+    let explained = owner_query::explain(backend, terms.thread.bucket(), &about).await;
     let is_running =
         explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));
     Responses::under_way(terms, is_running)

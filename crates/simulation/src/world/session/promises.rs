@@ -1,83 +1,14 @@
 //! What an owner must do in time, once, or not at all: watched while it happens.
 
-use std::collections::BTreeMap;
+use model::{TaskId, TaskKind, Timestamp};
+use partition::{Commit, Outgoing, Start, TurnStatus};
 
-use model::{Position, TaskId, TaskKind, Timestamp, TurnId};
-use partition::{Action, Commit, Input, Outgoing, Start, Started, TurnStatus};
-
-use super::{Session, World};
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
+use crate::world::World;
 use crate::world::event::Address;
-
-type RunOfTurn = (TurnId, u32);
-
-/// What one session owes.
-#[derive(Default)]
-pub(super) struct Promises {
-    /// The end of the stream when it began: whatever stood there is read before anything begins.
-    pub(super) tail: u64,
-    /// Runs that were requested under it and have not ended.
-    silent: BTreeMap<RunOfTurn, Silence>,
-    /// Runs that the commit which was applied just now has ended, though their workflows do not know it.
-    pub(super) ended: Vec<RunOfTurn>,
-}
-
-/// How long nothing was heard of a run in peace, ms, and how many entries had been by then.
-#[derive(Default)]
-struct Silence {
-    is_requested: bool,
-    age_ms: i64,
-    heard: u32,
-}
-
-impl Promises {
-    pub(super) fn told(&mut self, input: &Input) {
-        if let Input::Started { turn, run, started: Started::Requested(_) } = input
-            && let Some(silence) = self.silent.get_mut(&(turn.clone(), *run))
-        {
-            silence.is_requested = true;
-        }
-    }
-
-    pub(super) fn decided(&mut self, actions: &[Action]) {
-        for action in actions {
-            match action {
-                Action::Start(start) => {
-                    self.silent.insert((start.turn.clone(), start.run), Silence::default());
-                }
-                Action::End(ending) => {
-                    if let Some(run) = TurnId::of_answer(&ending.key.message) {
-                        self.silent.remove(&run);
-                    }
-                }
-                Action::Abandon { turn, run } => self.ended.retain(|ended| *ended != (turn.clone(), *run)),
-                _ => {}
-            }
-        }
-    }
-
-    /// The owner hears that its commit is applied.
-    pub(super) fn applied(&mut self, commit: &Commit) {
-        let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
-        let stopped = outgoing.filter_map(|outgoing| match outgoing {
-            Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => {
-                TurnId::of_answer(ended.message.as_ref()?)
-            }
-            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
-        });
-        // What was refused never began here: only an owner that is none any more may have asked for it.
-        let is_ours = |code: &str| code != "producer_error" && code != "busy";
-        let failed = commit.failed_turns.iter().filter(|failed| is_ours(&failed.code));
-        let failed = failed.map(|failed| (failed.opened.turn.clone(), failed.opened.run));
-        let kept = commit.agents.iter().filter_map(|write| {
-            let is_kept = write.guard != Position::MAX && write.head < write.guard && write.run > 0;
-            let is_ours = write.error.as_ref().is_none_or(|(code, _)| code != "producer_error");
-            (is_kept && is_ours).then(|| (TurnId::of_task(&write.agent, write.guard), write.run - 1))
-        });
-        self.ended = stopped.chain(failed).chain(kept).collect();
-    }
-}
+use crate::world::state::promises::RunOfTurn;
+use crate::world::state::session::Session;
 
 impl World {
     /// No owner asks for an answer of which something stood in the stream when it began to read, or was read since.

@@ -3,11 +3,12 @@
 use model::{Command, ControlKind, MessageKey, Seq, TurnId};
 use partition::{Body, Entry, Input};
 
-use super::{Session, World};
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::store::token_key;
+use crate::world::World;
 use crate::world::event::{Address, Event, SessionEvent};
+use crate::world::state::session::Session;
 
 impl World {
     /// Begins again after the last entry that the machine has read.

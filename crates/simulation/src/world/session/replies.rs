@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use partition::Input;
 
-use super::{Kind, Session, World};
 use crate::bug::PlantedBug;
 use crate::store::fence::Applied;
+use crate::world::World;
 use crate::world::event::Reply;
 use crate::world::event::{Address, Event, SessionEvent};
+use crate::world::state::session::Session;
+use crate::world::state::statement::Kind;
 
 impl World {
     pub(super) fn reply(&mut self, address: Address, number: usize, reply: Reply) {

@@ -1,0 +1,167 @@
+//! Commands that were read and are not in the store yet.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use model::{AgentId, BusyPolicy, Command, ControlKind, Frame, Position, Seq, Task, ThreadId, TurnId};
+
+use crate::recent::Recent;
+use crate::types::{AuditWrite, CommandKey, FailedTask, RawPayload, TaskChange, Verdict};
+
+/// Most commands that wait for the store's word; beyond it they wait in the stream.
+pub(super) const MOST_PENDING: usize = 2_048;
+
+/// Commands on their way.
+#[derive(Debug)]
+pub(super) struct CommandQueue {
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) to_check: Vec<CommandKey>,
+    /// The last entry with a command that was taken in: read again, it is not taken again.
+    pub(super) read: Seq,
+    /// Commands that were taken and that a check under way, or the next one, may not know of.
+    pub(super) recent: Recent<CommandKey, TakenCommand>,
+    /// The last checkpoint that is stored: whatever stands up to it is known to checks from then on.
+    pub(super) stored: Seq,
+    /// Places of tasks that were retried or dropped lately, and whether they were marked failed: a check that was on its way
+    /// then names them still.
+    moved: VecDeque<(Position, bool)>,
+    /// Tasks that wait for a commit.
+    pub(super) incoming: VecDeque<(Seq, Task, u64)>,
+    pub(super) writes: Writes,
+}
+
+/// See [`CommandQueue::recent`].
+#[derive(Debug)]
+pub(super) struct TakenCommand {
+    pub(super) seq: Seq,
+    /// [`Task::digest`] of a task, 0 otherwise.
+    pub(super) digest: u64,
+}
+
+/// What control commands write with the next commit.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub(super) audit: Vec<AuditWrite>,
+    pub(super) task_changes: Vec<TaskChange>,
+    pub(super) failed_tasks: Vec<FailedTask>,
+    pub(super) dropped_turns: Vec<(ThreadId, TurnId)>,
+    /// Agents whose pending tasks are changed, once for each change.
+    pub(super) more: Vec<AgentId>,
+    /// Entries that are done with the commit.
+    pub(super) seqs: Vec<Seq>,
+}
+
+#[derive(Debug)]
+pub(super) enum Pending {
+    Command {
+        seq: Seq,
+        command: Command,
+        raw: RawPayload,
+        verdict: Option<Verdict>,
+        /// What was stored when the store was asked.
+        stored: Seq,
+    },
+    /// Chunks of a turn that is not opened yet: only when the stream is read again.
+    Frame { seq: Seq, frame: Frame },
+}
+
+impl CommandQueue {
+    pub(super) fn new(checkpoint: Seq, seed: u64) -> Self {
+        Self {
+            pending: VecDeque::new(),
+            to_check: Vec::new(),
+            read: Seq(0),
+            recent: Recent::new(seed),
+            stored: checkpoint,
+            moved: VecDeque::new(),
+            incoming: VecDeque::new(),
+            writes: Writes::default(),
+        }
+    }
+
+    /// Commands that are in memory and not in the store yet.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.incoming.len()
+    }
+
+    /// Bytes of the keys of commands that are remembered.
+    pub(super) fn remembered_bytes(&self) -> usize {
+        self.recent.bytes()
+    }
+
+    /// Everything up to this checkpoint is stored. What every check that still counts was asked after is forgotten: so as
+    /// many commands are remembered as the checkpoint is behind, and no more.
+    pub(super) fn stored(&mut self, checkpoint: Seq) {
+        self.stored = checkpoint;
+        let asked = self.pending.iter().find_map(|pending| match pending {
+            Pending::Command { stored, .. } => Some(*stored),
+            Pending::Frame { .. } => None,
+        });
+        let known = asked.unwrap_or(checkpoint);
+        while self.recent.first().is_some_and(|taken| taken.seq <= known) {
+            self.recent.forget_first();
+        }
+    }
+
+    /// The first that waits for the store's word.
+    pub(super) fn first(&self) -> Option<Seq> {
+        self.pending.front().map(|pending| match pending {
+            Pending::Command { seq, .. } | Pending::Frame { seq, .. } => *seq,
+        })
+    }
+
+    /// The task does not stand here like this any more.
+    pub(super) fn leave(&mut self, position: Position, is_failed: bool) {
+        self.moved.push_back((position, is_failed));
+        if self.moved.len() > 2 * MOST_PENDING {
+            self.moved.pop_front();
+        }
+    }
+
+    /// The task has been retried or dropped since the store was asked about it.
+    pub(super) fn has_left(&self, position: Position, is_failed: bool) -> bool {
+        self.moved.contains(&(position, is_failed))
+    }
+
+    /// Turns of which chunks have been read that wait behind a command.
+    pub(super) fn blocked_turns(&self) -> BTreeSet<TurnId> {
+        let frames = self.pending.iter().filter_map(|pending| match pending {
+            Pending::Frame { frame, .. } => Some(frame),
+            Pending::Command { .. } => None,
+        });
+        let arrivals = frames.flat_map(|frame| &frame.chunks);
+        arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
+    }
+
+    /// Chunks of this thread wait behind a command.
+    pub(super) fn blocks_thread(&self, thread: &ThreadId) -> bool {
+        self.pending.iter().any(|pending| match pending {
+            Pending::Frame { frame, .. } => frame.thread == *thread,
+            Pending::Command { .. } => false,
+        })
+    }
+
+    pub(super) fn take_checks(&mut self) -> Option<Vec<CommandKey>> {
+        (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
+    }
+
+    /// Chunks of this run have to wait: for its input, for what may end it, or behind others that do. So an answer that is
+    /// stopped ends where the stream says, whichever owner reads it.
+    pub(super) fn blocks_run(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
+        self.pending.iter().any(|pending| match pending {
+            Pending::Command { command: Command::Turn(opened), .. } => match opened.turn == *turn {
+                true => opened.run <= run,
+                false => {
+                    opened.thread == *thread
+                        && matches!(opened.options.busy_policy, BusyPolicy::Interrupt | BusyPolicy::Rollback)
+                }
+            },
+            Pending::Command { command: Command::Control(control), .. } => {
+                control.kind == ControlKind::StopTurn(turn.clone())
+            }
+            Pending::Command { command: Command::Task(_), .. } => false,
+            Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
+                TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
+            }),
+        })
+    }
+}

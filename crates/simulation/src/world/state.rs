@@ -1,0 +1,12 @@
+//! What the world keeps for each of its concerns; what happens to it stands beside the concern.
+
+pub(crate) mod compaction;
+pub(crate) mod erasure;
+pub(crate) mod going_back;
+pub(crate) mod groups;
+pub(crate) mod operators;
+pub(crate) mod promises;
+pub(crate) mod retention;
+pub(crate) mod session;
+pub(crate) mod statement;
+pub(crate) mod workflows;

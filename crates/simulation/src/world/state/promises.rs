@@ -1,0 +1,75 @@
+//! What one session owes.
+
+use std::collections::BTreeMap;
+
+use model::{Position, TurnId};
+use partition::{Action, Commit, Input, Outgoing, Started, TurnStatus};
+
+pub(crate) type RunOfTurn = (TurnId, u32);
+
+/// What one session owes.
+#[derive(Default)]
+pub(crate) struct Promises {
+    /// The end of the stream when it began: whatever stood there is read before anything begins.
+    pub(crate) tail: u64,
+    /// Runs that were requested under it and have not ended.
+    pub(crate) silent: BTreeMap<RunOfTurn, Silence>,
+    /// Runs that the commit which was applied just now has ended, though their workflows do not know it.
+    pub(crate) ended: Vec<RunOfTurn>,
+}
+
+/// How long nothing was heard of a run in peace, ms, and how many entries had been by then.
+#[derive(Default)]
+pub(crate) struct Silence {
+    pub(crate) is_requested: bool,
+    pub(crate) age_ms: i64,
+    pub(crate) heard: u32,
+}
+
+impl Promises {
+    pub(crate) fn told(&mut self, input: &Input) {
+        if let Input::Started { turn, run, started: Started::Requested(_) } = input
+            && let Some(silence) = self.silent.get_mut(&(turn.clone(), *run))
+        {
+            silence.is_requested = true;
+        }
+    }
+
+    pub(crate) fn decided(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::Start(start) => {
+                    self.silent.insert((start.turn.clone(), start.run), Silence::default());
+                }
+                Action::End(ending) => {
+                    if let Some(run) = TurnId::of_answer(&ending.key.message) {
+                        self.silent.remove(&run);
+                    }
+                }
+                Action::Abandon { turn, run } => self.ended.retain(|ended| *ended != (turn.clone(), *run)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The owner hears that its commit is applied.
+    pub(crate) fn applied(&mut self, commit: &Commit) {
+        let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
+        let stopped = outgoing.filter_map(|outgoing| match outgoing {
+            Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => {
+                TurnId::of_answer(ended.message.as_ref()?)
+            }
+            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
+        });
+        // What was refused never began here: only an owner that is none any more may have asked for it.
+        let is_ours = |code: &str| code != "producer_error" && code != "busy";
+        let failed = commit.failed_turns.iter().filter(|failed| is_ours(&failed.code));
+        let failed = failed.map(|failed| (failed.opened.turn.clone(), failed.opened.run));
+        let kept = commit.agents.iter().filter_map(|write| {
+            let is_kept = write.guard != Position::MAX && write.head < write.guard && write.run > 0;
+            let is_ours = write.error.as_ref().is_none_or(|(code, _)| code != "producer_error");
+            (is_kept && is_ours).then(|| (TurnId::of_task(&write.agent, write.guard), write.run - 1))
+        });
+        self.ended = stopped.chain(failed).chain(kept).collect();
+    }
+}

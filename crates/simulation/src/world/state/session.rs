@@ -1,0 +1,116 @@
+//! What a worker keeps of one partition that it holds.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use model::{Chunk, Mark, MessageKey, Seq, TurnId};
+use partition::{Action, CommandKey, Partition};
+
+use crate::store::fence::{Applied, Decided};
+use crate::world::event::Address;
+use crate::world::state::promises::Promises;
+
+pub(crate) struct Session {
+    pub(crate) address: Address,
+    /// What the store has said.
+    pub(crate) known: Applied,
+    /// The stream that it reads, the last entry that it has read, and what the stream jumped over.
+    pub(crate) incarnation: String,
+    pub(crate) read: Option<Mark>,
+    pub(crate) gone: Vec<(Seq, Seq)>,
+    /// None until the takeover is loaded.
+    pub(crate) machine: Option<Partition>,
+    /// Decided, not performed yet: a worker may die or stand still between any two.
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) in_flight: Option<(usize, Arc<Decided>)>,
+    pub(crate) reclaiming: Option<usize>,
+    pub(crate) reader: Reader,
+    /// Questions about commands on their way, when the last one is put, and when the last answer comes.
+    pub(crate) questions: VecDeque<Vec<CommandKey>>,
+    pub(crate) checked_at: i64,
+    pub(crate) answered_at: i64,
+    /// Runs whose requests are not to be stored any more.
+    pub(crate) unwanted: BTreeSet<(TurnId, u32)>,
+    pub(crate) is_caught_up: bool,
+    pub(crate) renewed_at: i64,
+    pub(crate) ticked_at: i64,
+    /// For how long a gap that only its timeout can end has been read in peace, ms.
+    pub(crate) watch: BTreeMap<MessageKey, i64>,
+    pub(crate) promises: Promises,
+    pub(crate) planted: Planted,
+}
+
+/// What a reader has asked for; what it has handed over is the machine's `last_seq`.
+#[derive(Default)]
+pub(crate) struct Reader {
+    pub(crate) generation: u64,
+    pub(crate) next: u64,
+    pub(crate) arrive_at: i64,
+    pub(crate) told_tail: bool,
+    /// It has seen everything and waits to be woken.
+    pub(crate) is_waiting: bool,
+    /// The stream was looked at when it had been restored so often.
+    pub(crate) restorations: u64,
+}
+
+/// State that only planted bugs need.
+#[derive(Default)]
+pub(crate) struct Planted {
+    pub(crate) frozen_ms: i64,
+    pub(crate) has_entries: bool,
+    pub(crate) arrivals: BTreeMap<MessageKey, (u32, Vec<Arc<Chunk>>)>,
+}
+
+impl Session {
+    pub(crate) fn new(address: Address, known: Applied, time: i64) -> Self {
+        Self {
+            address,
+            known,
+            incarnation: String::new(),
+            read: None,
+            gone: Vec::new(),
+            machine: None,
+            actions: VecDeque::new(),
+            in_flight: None,
+            reclaiming: None,
+            reader: Reader::default(),
+            questions: VecDeque::new(),
+            checked_at: 0,
+            answered_at: 0,
+            unwanted: BTreeSet::new(),
+            is_caught_up: false,
+            renewed_at: time,
+            ticked_at: time,
+            watch: BTreeMap::new(),
+            promises: Promises::default(),
+            planted: Planted::default(),
+        }
+    }
+}
+
+impl Session {
+    /// Whom to tell that there is something to read, once.
+    pub(crate) fn woken(&mut self) -> Option<(Address, u64)> {
+        let is_waiting = std::mem::take(&mut self.reader.is_waiting);
+        is_waiting.then_some((self.address, self.reader.generation))
+    }
+}
+
+impl Session {
+    /// Its commit is that statement.
+    pub(crate) fn waits_for(&self, number: usize) -> bool {
+        self.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number)
+    }
+
+    pub(crate) fn machine(&self) -> Option<&Partition> {
+        self.machine.as_ref()
+    }
+
+    pub(crate) fn looked_at_stream(&mut self, restorations: u64) {
+        self.reader.restorations = restorations;
+    }
+
+    pub(crate) fn has_looked_at_stream(&self, restorations: u64) -> bool {
+        self.reader.restorations == restorations
+    }
+}

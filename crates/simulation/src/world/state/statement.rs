@@ -1,0 +1,57 @@
+//! A statement on its way to the store.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::TurnId;
+
+use crate::store::fence::{Applied, Decided};
+use crate::world::event::Address;
+
+/// What a statement does.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Acquire,
+    Renew(Applied),
+    Reclaim(Applied),
+    ReadyChunks {
+        epoch: u64,
+    },
+    Commit(Arc<Decided>),
+    /// A commit of no session, for the erasing of that number and run.
+    Renounce(usize, u64),
+    /// The commits of a group.
+    Group(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Statement {
+    pub(crate) kind: Kind,
+    pub(crate) address: Address,
+    /// Its worker has died.
+    pub(crate) is_orphan: bool,
+    pub(crate) is_applied: bool,
+    /// Its server was replaced while it was under way.
+    pub(crate) is_cut_off: bool,
+    /// Its worker was told that the outcome is unknown, or gave up waiting; and whether it had been applied by then.
+    pub(crate) unknown: Option<bool>,
+    /// What the store refuses of it, once it has said so.
+    pub(crate) judged: Option<BTreeSet<TurnId>>,
+    /// The group that it was refused with.
+    pub(crate) group: Option<usize>,
+}
+
+impl Statement {
+    pub(crate) fn new(kind: Kind, address: Address) -> Self {
+        Self {
+            kind,
+            address,
+            is_orphan: false,
+            is_applied: false,
+            is_cut_off: false,
+            unknown: None,
+            judged: None,
+            group: None,
+        }
+    }
+}

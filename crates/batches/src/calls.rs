@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_cannot_be_told_by_their_ids_are_counted() {
+    fn calls_with_equal_or_missing_ids_are_counted() {
         let count = |ids: Value| {
             let calls = ids.as_array().unwrap().iter().map(|id| json!({ "id": id })).collect::<Vec<_>>();
             ambiguous_calls(Some(&json!(calls)))

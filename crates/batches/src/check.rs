@@ -1,8 +1,8 @@
 //! Stored damage of a batch: what it is, and what would mend it.
 //!
 //! A batch that was interrupted is not damaged, only incomplete. Damaged is one whose places contradict each other, or whose results
-//! answer nothing: no turn leaves that behind, however it ended. [`examine`] changes nothing; whoever applies its changes writes
-//! them, and what they replace, into the audit.
+//! answer nothing: no turn leaves that behind, however it ended. [`examine`] changes nothing; the caller that applies its changes
+//! writes them, and what they replace, into the audit log.
 
 use std::fmt;
 

@@ -89,7 +89,7 @@ pub enum Older {
         /// The last batch that is.
         through: Position,
     },
-    /// Nobody has looked: there was no room left for them.
+    /// Not read: there was no room left for them.
     Unread {
         /// The oldest message that was read; `None` when none was.
         before: Option<Position>,
@@ -121,9 +121,9 @@ pub enum Inclusion {
 /// Why a batch is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not a whole, and is not the active one.
+    /// It is incomplete, and is not the active one.
     Incomplete(IncompleteReason),
-    /// It is not a whole, and nobody waits for the rest any more.
+    /// It is incomplete, and the rest is not waited for any more.
     Abandoned(IncompleteReason),
     /// A compaction has put it away.
     Compacted {

@@ -1,4 +1,4 @@
-//! Telling a workflow that nobody waits for a run of a turn any more: core NATS, nothing stored. Who misses it works for
+//! Notice to a workflow that a run of a turn is not waited for any more: core NATS, nothing stored. A workflow that misses it works for
 //! nothing, and what it writes is dropped.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::BusError;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Bus {
-    /// Tells whoever works on this run to stop. Not confirmed.
+    /// Notifies the workflow that works on this run to stop. Not confirmed.
     ///
     /// # Errors
     /// It was not sent.
@@ -45,17 +45,17 @@ impl Bus {
     }
 }
 
-/// Hears when nobody waits for a run any more. Dropping it ends the subscription.
+/// Receives the notice that a run is not waited for any more. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct CancelSubscription {
     subscriber: Subscriber,
 }
 
 impl CancelSubscription {
-    /// Returns when the run is to stop; pends for as long as nobody says so. Cancel-safe.
+    /// Returns when the run is to stop, and pends until then. Cancel-safe.
     pub async fn stopped(&mut self) {
         if self.subscriber.next().await.is_none() {
-            // The connection has ended for good: nobody will ever say it here.
+            // The connection has ended for good: no notice will ever come here.
             std::future::pending().await
         }
     }

@@ -12,7 +12,7 @@ use crate::error::BusError;
 /// A connection without a sign of life is given up when the third ping is due, after 6 s; with the library's 60 s a silent host would be
 /// noticed after three minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Over a link that takes a second each way a connection takes six, and eight with TLS. Whoever is silent is tried last.
+/// Over a link that takes a second each way a connection takes six, and eight with TLS. A silent host is tried last.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Two round trips over such a link, and a little.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,12 +14,12 @@ use crate::error::BusError;
 /// How long a publish waits for room on a connection that stands.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Nobody answers here, so the server does: a round trip behind everything sent before on the same connection.
-/// Whoever may ask owners may ask this.
-const NOBODY: &str = "query.nobody";
+/// No process subscribes to it, so the server answers: a round trip behind everything sent before on the same connection.
+/// Clients that may query owners may use it.
+const WITHOUT_RESPONDERS: &str = "query.none";
 
 impl Bus {
-    /// Sends a frame to whoever listens to `thread`. Not stored, not confirmed: gateways notice a hole by the ids
+    /// Sends a frame to the gateways that follow `thread`. Not stored, not confirmed: gateways notice a hole by the ids
     /// in it and ask for what is missing, so a frame that cannot be sent now is dropped, not kept.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Bus {
 
 /// Waits until the server has seen everything that was sent before. A flush does not: it ends at our own socket.
 async fn round_trip(client: &Client) -> Result<(), BusError> {
-    match client.request(NOBODY, Bytes::new()).await {
+    match client.request(WITHOUT_RESPONDERS, Bytes::new()).await {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
         Err(error) if error.kind() == RequestErrorKind::TimedOut => Err(BusError::Timeout("subscription")),

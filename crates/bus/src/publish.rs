@@ -33,13 +33,13 @@ struct Entry<'a> {
 }
 
 impl Bus {
-    /// Publishes into the stream that stores `subject` and waits for its ack, trying again until `patience` is over:
+    /// Publishes into the stream that stores `subject` and waits for its ack, trying again until `timeout` has passed:
     /// through elections, restarts and while the stream is full.
     ///
     /// An ack that was lost leads to a second entry: the reader recognises it by the ids in the payload.
     ///
     /// # Errors
-    /// What the last try said, when the patience is over or the disposition is not to retry.
+    /// What the last try said, when the timeout has passed or the disposition is not to retry.
     pub async fn publish_acked(
         &self,
         subject: &str,

@@ -4,7 +4,7 @@
 //! entry, and it notices a dead consumer after 44 seconds. Here every doubt (a delivery missing, two seconds without
 //! a sign of life, a lost connection, a status of the server) ends the consumer, and a new one is made behind the
 //! last entry seen. Entries come once each and in order; sequences that the stream does not have are left out, and
-//! whoever reads sees the jump.
+//! the caller sees the jump.
 
 mod consumer;
 mod delivery;
@@ -115,7 +115,7 @@ impl Reader {
             OpenResult::Session(session, stream) => (Phase::Reading(session), stream),
             OpenResult::Changed(stream) => (Phase::Changed, stream),
             OpenResult::Fetched(_) => {
-                return Err(BusError::Unexpected("an entry nobody asked for".to_owned()));
+                return Err(BusError::Unexpected("an entry that was not requested".to_owned()));
             }
         };
         let mut reader = Self {

@@ -6,7 +6,7 @@ use async_nats::{ConnectOptions, ReconnectToServer, Server, ServerAddr};
 use rand::seq::IteratorRandom;
 
 /// Never the one that was lost while there is another that failed no more often: a host that has become silent refuses nothing, and
-/// each try with it costs the whole patience of a connect.
+/// each try with it takes the whole connect timeout.
 pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     let last = Mutex::new(None);
     options.reconnect_to_server_callback(move |pool, _| {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_that_was_lost_comes_last_and_those_that_fail_later() {
+    fn lost_server_is_tried_last_and_failing_ones_later() {
         let servers = ["nats://a", "nats://b", "nats://c"].map(|url| url.parse::<ServerAddr>().expect("url"));
         let chosen = |failures: [usize; 3], last: Option<usize>| {
             let of = |_| {

@@ -19,7 +19,7 @@ pub const INCARNATION: &str = "antiphon.incarnation";
 /// Readers of one stream: its owner's, those of owners just gone, and people's tools.
 const MAX_CONSUMERS: i32 = 32;
 
-/// A turn request that nobody has taken for so long is of no use any more: its run has failed long ago.
+/// A turn request that no workflow has taken for so long is of no use any more: its run has failed long ago.
 const WORK_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Integrators may be away for so long.
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -256,7 +256,7 @@ impl Kind {
                 config.max_age = WORK_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
                 config.discard = DiscardPolicy::New;
-                // Requests that nobody waits for are taken back.
+                // Requests that are not waited for any more are taken back.
                 config.deny_delete = false;
             }
             Self::Turns => {

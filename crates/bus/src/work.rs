@@ -1,6 +1,6 @@
 //! Turn requests: taken by workflow services from the stream `WORK`, one at a time.
 //!
-//! A request is asked for only when somebody waits for it: what lies ready in a client that has no time for it would be
+//! A request is fetched only when a caller waits for it: what lies ready in a client that has no time for it would be
 //! delivered again elsewhere, as another attempt, and answered twice.
 
 use std::time::Duration;
@@ -210,7 +210,7 @@ impl WorkItem {
     /// # Errors
     /// There is no connection.
     pub async fn in_progress(&self) -> Result<(), BusError> {
-        self.tell(self.acker.ack_with(AckKind::Progress)).await
+        self.acknowledge(self.acker.ack_with(AckKind::Progress)).await
     }
 
     /// The work is done. Returns when the server knows.
@@ -218,7 +218,7 @@ impl WorkItem {
     /// # Errors
     /// The server does not answer: the request may be delivered again.
     pub async fn ack(&self) -> Result<(), BusError> {
-        self.tell(self.acker.double_ack()).await
+        self.acknowledge(self.acker.double_ack()).await
     }
 
     /// Hands the request back; it is delivered again after `delay`.
@@ -226,23 +226,26 @@ impl WorkItem {
     /// # Errors
     /// As [`Self::ack`].
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
-        self.tell(self.acker.double_ack_with(AckKind::Nak(Some(delay)))).await
+        self.acknowledge(self.acker.double_ack_with(AckKind::Nak(Some(delay)))).await
     }
 
-    /// Nobody can do it: it is not delivered again.
+    /// It cannot be served: it is not delivered again.
     ///
     /// # Errors
     /// As [`Self::ack`].
     pub async fn term(&self) -> Result<(), BusError> {
-        self.tell(self.acker.double_ack_with(AckKind::Term)).await
+        self.acknowledge(self.acker.double_ack_with(AckKind::Term)).await
     }
 
     /// Without a connection the client would queue, and then block without end.
-    async fn tell(&self, told: impl Future<Output = Result<(), async_nats::Error>>) -> Result<(), BusError> {
+    async fn acknowledge(
+        &self,
+        ack: impl Future<Output = Result<(), async_nats::Error>>,
+    ) -> Result<(), BusError> {
         if !self.link.is_connected() {
             return Err(BusError::Away);
         }
-        match tokio::time::timeout(REQUEST_TIMEOUT, told).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, ack).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(BusError::Unexpected(error.to_string())),
             Err(_) => Err(BusError::Timeout("answer to a turn request")),

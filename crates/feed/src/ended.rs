@@ -73,7 +73,7 @@ pub fn catch_up(native: &mut Native, page: &StorePage, until: Option<&MessageId>
         {
             return CatchUp::Ahead;
         }
-        tell(native, ended, &mut out);
+        append_end(native, ended, &mut out);
         if until == Some(message) {
             return CatchUp::Last(out);
         }
@@ -82,8 +82,8 @@ pub fn catch_up(native: &mut Native, page: &StorePage, until: Option<&MessageId>
     CatchUp::NativeEvent(out)
 }
 
-/// Tells what the reader lacks of a message, and its end.
-pub(crate) fn tell(native: &mut Native, ended: &EndedMessage, out: &mut Vec<Bytes>) {
+/// Appends the events that the reader lacks of a message, and its end.
+pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut Vec<Bytes>) {
     let EndedMessage { header, position, how } = ended;
     let message = &header.message;
     match how {

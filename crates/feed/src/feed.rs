@@ -232,7 +232,7 @@ impl Feed {
         self.block();
     }
 
-    /// Nobody answered: no owner, a timeout, no connection.
+    /// The query was not answered: there is no owner or no connection, or it timed out.
     pub fn on_snapshot_failed(&mut self, now: Timestamp) {
         let asks = &mut self.asks;
         (asks.under_way, asks.wanted) = (false, true);
@@ -290,7 +290,7 @@ impl Feed {
         }
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
             let mut out = Vec::new();
-            ended::tell(&mut self.native, ended, &mut out);
+            ended::append_end(&mut self.native, ended, &mut out);
             self.let_go(&ended.header.message);
             // It was asked about as open; an owner that still looks it up does not know better.
             if let Some(reply) = &mut self.reply {

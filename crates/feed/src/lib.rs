@@ -6,7 +6,7 @@
 //! was lost before it, or by a new cut from the owner: then the ends between the two are read from the store, and nothing else is shown
 //! before they are told. Whatever is doubtful (a missing number, another epoch, a lost connection) is cured by asking for a cut.
 //!
-//! Inputs are values, time is an argument. [`Feed::poll_snapshot_request`] and [`Feed::poll_store_read`] say what is to be fetched; whoever drives the feed
+//! Inputs are values, time is an argument. [`Feed::poll_snapshot_request`] and [`Feed::poll_store_read`] say what is to be fetched; the driver of the feed
 //! fetches it and hands it in. All viewers of a feed stand at the same place after they have joined, so each event is encoded once, with
 //! one id. Nothing here knows NATS, SQL, HTTP or a clock.
 

@@ -65,7 +65,7 @@ fn shown(feed: &mut Feed) -> String {
 }
 
 #[test]
-fn frames_are_shown_in_their_order_and_what_is_missing_is_asked_for() {
+fn frames_are_shown_in_order_and_gaps_are_queried() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 2, 1, &[(1, "two")], None), NOW);
     assert_eq!(shown(&mut feed), "", "the one before it has not come");
@@ -95,7 +95,7 @@ fn an_owner_of_a_lower_epoch_is_not_heard() {
 }
 
 #[test]
-fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
+fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
     shown(&mut feed);
@@ -121,7 +121,7 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
 }
 
 #[test]
-fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
+fn text_unknown_to_the_owner_restarts_the_viewers() {
     let mut feed = begun(5);
     feed.on_frame(frame("gone", 1, 0, &[(0, "one")], None), NOW);
     feed.on_frame(frame("open", 2, 1, &[(0, "two")], None), NOW);
@@ -153,7 +153,7 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
 }
 
 #[test]
-fn a_viewer_who_comes_before_there_is_an_owner_begins_where_the_thread_stood_then() {
+fn viewer_without_an_owner_begins_at_the_stored_end() {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
     let mut waiting: WaitingSubscribers<&str> = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     waiting.push("early", None, None, &feed);
@@ -184,7 +184,7 @@ fn a_viewer_who_comes_before_there_is_an_owner_begins_where_the_thread_stood_the
 }
 
 #[test]
-fn a_cursor_is_judged_by_an_answer_that_was_asked_for_after_it_came() {
+fn cursor_is_judged_by_a_reply_requested_after_it_came() {
     let mut feed = begun(5);
     let ahead = Cursor::at(at(99));
     let asked = feed.asked();
@@ -198,7 +198,7 @@ fn a_cursor_is_judged_by_an_answer_that_was_asked_for_after_it_came() {
 }
 
 #[test]
-fn a_viewer_who_was_cut_in_what_the_store_told_of_an_open_message_is_told_it_anew() {
+fn viewer_cut_off_within_an_open_message_gets_it_again() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 1, 0, &[(0, "one "), (1, "two "), (2, "three")], None), NOW);
     shown(&mut feed);

@@ -61,15 +61,15 @@ struct WaitingSubscriber<V> {
     asked: u64,
     /// It knows of an end that the owner does not know of: whether the store does.
     beyond: Option<Beyond>,
-    /// It came without a cursor before anybody knew how the thread stood: what ends from then on is told to it, and the store has to say where
+    /// It came without a cursor before the state of the thread was known: what ends from then on is told to it, and the store has to say where
     /// that begins.
     needs_start: bool,
-    /// It lacks ends that the feed has told, or, while nobody knows how the thread stands, may lack some that are stored.
+    /// It lacks ends that the feed has told, or, while the state of the thread is unknown, may lack some that are stored.
     is_behind: bool,
 }
 
 impl<V> WaitingSubscribers<V> {
-    /// Nobody waits.
+    /// Without subscribers.
     pub fn new(thread: ThreadId) -> Self {
         Self { thread, all: Vec::new(), read_at: Timestamp::default() }
     }
@@ -79,7 +79,7 @@ impl<V> WaitingSubscribers<V> {
         self.all.iter().map(|waiter| &waiter.viewer)
     }
 
-    /// Nobody waits.
+    /// Whether no subscriber waits.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -106,7 +106,7 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// What to read from the store for them, from the one on who has the least; answer with [`WaitingSubscribers::on_page`] or
-    /// [`WaitingSubscribers::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
+    /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown, they are shown what is committed.
     pub fn poll_store_read(&self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
         if now < self.read_at {
             return None;

@@ -14,11 +14,11 @@ pub struct OwnerWatch {
 /// What follows from an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerChanges {
-    /// The epoch of the owner: whoever has heard of a lower one only asks.
+    /// The epoch of the owner: feeds that know only a lower one query it.
     pub epoch: u64,
-    /// Frames of these threads have been sent up to these numbers: whoever has not seen them asks.
+    /// Frames of these threads have been sent up to these numbers: feeds that have not seen them query the owner.
     pub threads: Vec<(ThreadId, u64)>,
-    /// There were more than can be named: everybody asks.
+    /// There were more than can be named: all feeds query the owner.
     pub needs_resync: bool,
 }
 

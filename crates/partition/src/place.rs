@@ -141,7 +141,7 @@ mod tests {
     const GONE: Compared = Compared { read: READ, found: None };
 
     /// `<checkpoint> [kind stream first..last]…`
-    fn told(kept: Kept<'_>, found: Found<'_>, marks: &[Compared]) -> String {
+    fn placed(kept: Kept<'_>, found: Found<'_>, marks: &[Compared]) -> String {
         let place = place(&kept, &found, marks);
         let incidents = place.incidents.iter().map(|it| {
             let last = it.last.map(|last| last.to_string()).unwrap_or_default();
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn the_same_stream_is_read_on() {
-        assert_eq!(told(KEPT, FOUND, &[SAME]), "40");
+        assert_eq!(placed(KEPT, FOUND, &[SAME]), "40");
         assert_eq!(
-            told(KEPT, Found { first: Seq(41), ..FOUND }, &[SAME]),
+            placed(KEPT, Found { first: Seq(41), ..FOUND }, &[SAME]),
             "40",
             "purged up to the checkpoint"
         );
         let first_time = Kept { checkpoint: Seq(0), incarnation: None };
-        assert_eq!(told(first_time, Found { first: Seq(1), ..FOUND }, &[]), "0 unread");
+        assert_eq!(placed(first_time, Found { first: Seq(1), ..FOUND }, &[]), "0 unread");
     }
 
     #[test]
@@ -172,38 +172,38 @@ mod tests {
             // Cut off below the checkpoint and written past: what stands below the end is new as well.
             (Found { last: Seq(35), ..FOUND }, GONE),
         ] {
-            assert_eq!(told(KEPT, found, &[mark]), "29 unread stream_parted a 41..");
+            assert_eq!(placed(KEPT, found, &[mark]), "29 unread stream_parted a 41..");
         }
-        assert_eq!(told(KEPT, Found { last: Seq(39), ..FOUND }, &[]), "29 unread stream_parted a 41..");
+        assert_eq!(placed(KEPT, Found { last: Seq(39), ..FOUND }, &[]), "29 unread stream_parted a 41..");
     }
 
     #[test]
     fn stream_differing_from_store_or_worker_is_another() {
         let later = Compared { read: Mark { seq: Seq(55), stored_at_ns: 5_500 }, found: Some(5_500) };
-        assert_eq!(told(KEPT, FOUND, &[SAME, later]), "40");
+        assert_eq!(placed(KEPT, FOUND, &[SAME, later]), "40");
         assert_eq!(
-            told(KEPT, FOUND, &[OTHER, later]),
+            placed(KEPT, FOUND, &[OTHER, later]),
             "29 unread stream_parted a 41..",
             "the store went back"
         );
-        assert_eq!(told(KEPT, FOUND, &[later, OTHER]), "29 unread stream_parted a 41..");
+        assert_eq!(placed(KEPT, FOUND, &[later, OTHER]), "29 unread stream_parted a 41..");
     }
 
     #[test]
     fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
         let renewed = Found { incarnation: "b", first: Seq(1), ..FOUND };
-        assert_eq!(told(KEPT, renewed, &[SAME]), "0 unread stream_renewed a 41..");
+        assert_eq!(placed(KEPT, renewed, &[SAME]), "0 unread stream_renewed a 41..");
         let purged = Found { first: Seq(9), ..renewed };
-        assert_eq!(told(KEPT, purged, &[SAME]), "8 unread stream_renewed a 41.. entries_gone b 1..8");
+        assert_eq!(placed(KEPT, purged, &[SAME]), "8 unread stream_renewed a 41.. entries_gone b 1..8");
     }
 
     #[test]
     fn what_was_purged_and_is_needed_is_named() {
         let purged = Found { first: Seq(45), ..FOUND };
-        assert_eq!(told(KEPT, purged, &[SAME]), "44 entries_gone a 41..44");
+        assert_eq!(placed(KEPT, purged, &[SAME]), "44 entries_gone a 41..44");
         let beyond = Found { first: Seq(58), ..FOUND };
-        assert_eq!(told(KEPT, beyond, &[GONE]), "57 entries_gone a 41..57");
+        assert_eq!(placed(KEPT, beyond, &[GONE]), "57 entries_gone a 41..57");
         let empty_store = Kept { checkpoint: Seq(0), incarnation: None };
-        assert_eq!(told(empty_store, FOUND, &[]), "29 unread entries_gone a 1..29");
+        assert_eq!(placed(empty_store, FOUND, &[]), "29 unread entries_gone a 1..29");
     }
 }

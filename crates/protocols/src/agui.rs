@@ -3,8 +3,8 @@
 //! Entry types: [`AgUi`] for the answer, [`Request`] for what a client asks. Sources:
 //! <https://docs.ag-ui.com/concepts/events> and <https://ag-ui.com/spec/1.0/schema.json>.
 //!
-//! The messages of steps and results have the ids that the history gives them, but for the last step's, of which nobody
-//! knows while it is being written that it is the last.
+//! The messages of steps and results have the ids that the history gives them, but for the last step's: while it is being
+//! written it is not known that it is the last.
 //!
 //! Resume: the protocol has no cursor. A client that comes back reads the run again from `RUN_STARTED`.
 //!

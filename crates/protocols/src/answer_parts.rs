@@ -197,7 +197,7 @@ impl AnswerParts {
         self.end_span(changes);
         let at = self.open_call(chunk, changes);
         let open = &mut self.calls[at];
-        // A producer that adds to what it has ended is not followed: nobody can take the end back.
+        // A producer that adds to what it has ended is not followed: an end that was sent cannot be taken back.
         let Some(arguments) = &mut open.arguments else { return };
         if !chunk.text.is_empty() {
             arguments.push(&chunk.text);

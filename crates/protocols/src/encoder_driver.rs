@@ -84,7 +84,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         }
         let then = self.reset(attempt, out);
         if then != StreamAction::Continue {
-            // The connection ends here; the state goes on, for whoever waits for the whole.
+            // The connection ends here; the state goes on, for clients that wait for the whole answer.
             self.show(chunk, &mut Vec::new());
             return then;
         }

@@ -242,8 +242,8 @@ pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
 }
 
-/// The last event of a stream whose credential counts no longer, and why: `credential_expired` or `credential_revoked`. Whoever comes
-/// back without another one is refused.
+/// The last event of a stream whose credential counts no longer, and why: `credential_expired` or `credential_revoked`. A client
+/// that comes back with the same one is refused.
 pub fn auth_expired(code: &str) -> Bytes {
     format!("event: auth_expired\ndata: {{\"code\":\"{code}\"}}\n\n").into()
 }

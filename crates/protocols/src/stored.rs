@@ -160,7 +160,7 @@ impl StoredAnswer {
         if let Some(metadata) = self.metadata.as_ref().filter(|_| !seen.is_final) {
             writer.push(ChunkKind::Content, "", metadata.clone(), true);
         }
-        // Whoever has the final chunk lacks nothing.
+        // A client that has the final chunk lacks nothing.
         let is_a_part = !seen.is_final || writer.chunks.is_empty();
         is_a_part.then(|| (writer.chunks, Progress::going_on(seen.clone(), ids, self.has_steps)))
     }

@@ -35,7 +35,7 @@ pub(crate) fn chunk(id: u32, word: &str) -> Chunk {
 
 /// What a protocol says to each word, event by event: a chunk, `open`, `reset:attempt`, `complete`, `stopped`, `failed:code:text`.
 /// The attempt is that of the last reset. Every other word than the last leaves the stream open.
-pub(crate) fn assert_told(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])]) {
+pub(crate) fn assert_events(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])]) {
     let mut attempt = 0;
     for (id, (word, expected)) in (0..).zip(rows) {
         let chunk = chunk(id, word);
@@ -58,11 +58,11 @@ pub(crate) fn assert_told(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])])
         };
         let output = protocol.apply(happening);
         let text = String::from_utf8(output.bytes.to_vec()).unwrap();
-        let told: Vec<&str> = text
+        let events: Vec<&str> = text
             .split_terminator("\n\n")
             .map(|event| event.strip_prefix("data: ").unwrap_or(event))
             .collect();
-        assert_eq!(told, *expected, "{word}");
+        assert_eq!(events, *expected, "{word}");
         let is_end =
             matches!(happening, AnswerEvent::Complete { .. } | AnswerEvent::Stopped | AnswerEvent::Failed(_));
         assert_eq!(output.then == StreamAction::Close, is_end, "{word}");

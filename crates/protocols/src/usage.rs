@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_told_and_nothing_else() {
+    fn only_counts_of_the_producer_are_reported() {
         let counts = json!({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10});
         assert_eq!(usage(json!({"usage": counts, "tokens_used": 10})), Some((7, 3, 10)));
         assert_eq!(usage(json!({"usage": {"input_tokens": 7, "output_tokens": 3}})), Some((7, 3, 10)));

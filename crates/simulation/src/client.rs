@@ -118,10 +118,10 @@ impl Client {
     fn take(&mut self, event: &[u8]) {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
-            let told = Reader::default().feed(event.as_bytes());
-            for told in &told {
-                // Of a message that is told anew, in the attempt that the client has a part of, the places come again.
-                if let NativeEvent::Reset { message, .. } = told {
+            let events = Reader::default().feed(event.as_bytes());
+            for event in &events {
+                // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
+                if let NativeEvent::Reset { message, .. } = event {
                     self.ids.retain(|id| !id.contains(message.as_str()));
                 }
             }
@@ -133,7 +133,7 @@ impl Client {
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
-            self.seen.extend(told.into_iter().filter_map(seen));
+            self.seen.extend(events.into_iter().filter_map(seen));
         }
     }
 
@@ -149,8 +149,8 @@ impl Client {
     }
 }
 
-fn seen(told: NativeEvent) -> Option<Seen> {
-    Some(match told {
+fn seen(event: NativeEvent) -> Option<Seen> {
+    Some(match event {
         NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => {
             let chunk = Arc::new(chunk);
             match is_compacted {

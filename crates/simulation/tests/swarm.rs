@@ -116,7 +116,7 @@ fn simulation_20_000_seeds() {
         (c.unrequestable, 400, "requests that could not be made"),
         (c.continuations, 1_000, "further steps of batches that were asked for"),
         (c.postponed, 500, "turns whose agent might not begin them"),
-        (c.abandoned, 4_000, "runs that nobody waited for any more"),
+        (c.abandoned, 4_000, "runs that were not waited for any more"),
         (c.not_asked, 4_000, "chunks without the turn's token"),
         (c.turns_completed, 30_000, "turns completed"),
         (c.turns_stopped, 400, "turns stopped"),
@@ -156,7 +156,7 @@ fn simulation_20_000_seeds() {
         (c.compactions_undone, 10, "compactions that were undone"),
         (c.retention_outrun, 100, "threads that went on while they were looked at"),
         (c.groups, 1_000, "commits of several partitions"),
-        (c.groups_unknown, 100, "those of which nobody knew"),
+        (c.groups_unknown, 100, "those with an unknown outcome"),
         (c.groups_refused, 20, "those of which the store refused one"),
         (c.erased_commands, 2_000, "orders dropped for that"),
     ] {

@@ -46,7 +46,7 @@ fn timestamp_opt(row: &PgRow, column: &str) -> Result<Option<Timestamp>, StoreEr
     Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp))
 }
 
-/// A JSON object; anything else in the column is nobody's of ours.
+/// A JSON object; anything else in the column was not written by Antiphon.
 fn object(row: &PgRow, column: &str) -> Result<Map<String, Value>, StoreError> {
     match row.try_get(column)? {
         Value::Object(map) => Ok(map),

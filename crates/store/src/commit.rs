@@ -45,14 +45,14 @@ pub enum Committed {
     Fenced,
 }
 
-/// A group of commits that was not applied, or about which nobody knows.
+/// A group of commits that was not applied, or whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// The server says that nothing was applied, or nothing was sent.
     #[error("not committed, may be tried again: {0}")]
     Retry(String),
     /// The connection broke, or no answer came, after it was sent.
-    #[error("nobody knows whether it was committed: {0}")]
+    #[error("the outcome of the commit is unknown: {0}")]
     Unknown(String),
     /// Something in the group cannot be stored; nothing was applied.
     #[error("not committed, the store refuses the data: {sqlstate} {detail}")]

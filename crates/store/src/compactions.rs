@@ -63,7 +63,7 @@ impl Store {
     }
 
     /// The summary of a pending compaction has come, or never will: then the compaction never counts. False when
-    /// somebody else has settled it.
+    /// another caller has settled it.
     pub async fn finish_compaction(
         &self,
         thread: &ThreadId,

@@ -70,19 +70,19 @@ pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sql
 /// Waits until Postgres is there; fails only for what waiting cannot cure.
 pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     let mut pause = FIRST_PAUSE;
-    let mut told = false;
+    let mut is_logged = false;
     loop {
         match open(options).await {
             Ok(connection) => {
-                if told {
+                if is_logged {
                     tracing::warn!("Postgres is there");
                 }
                 return Ok(connection);
             }
             Err(error) if !may_pass(&error) => return Err(StoreError::of_connect(error)),
-            Err(error) if !told => {
+            Err(error) if !is_logged => {
                 tracing::warn!(%error, host = options.get_host(), port = options.get_port(), "waiting for Postgres");
-                told = true;
+                is_logged = true;
             }
             Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
         }

@@ -11,8 +11,8 @@ use crate::row::partition_id;
 use crate::row::{count, unsigned};
 use crate::store::Store;
 
-/// Whose audit has what was done to letters of which nobody can tell whose they are.
-const NOBODY: &str = "dead-letters";
+/// Under this name stands in the audit log what was done to dead letters whose owner is unknown.
+const UNKNOWN_OWNER: &str = "dead-letters";
 
 /// Which dead letter: `<kind>:<bucket>:<key>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,14 +94,14 @@ pub struct StoredDeadLetter {
     pub replayed_at: Option<Timestamp>,
 }
 
-/// What is known of a letter that somebody wants to replay.
+/// What becomes of the claim to replay a dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayClaim {
     /// It is the caller's for a minute.
     Claimed(Box<StoredDeadLetter>),
     /// It has been replayed already.
     Replayed,
-    /// Somebody else is about to replay it.
+    /// Another caller is about to replay it.
     Busy,
     /// There is none.
     Unknown,
@@ -136,7 +136,7 @@ impl Store {
         self.rows(bound(statement, id)).await?.first().map(dead_letter).transpose()
     }
 
-    /// Takes a letter to replay it: nobody else can for a minute, and nobody at all once [`Store::replayed`] says that it was done.
+    /// Claims a dead letter to replay it: no other caller can claim it for a minute, and none at all after [`Store::replayed`].
     pub async fn claim_replay(&self, id: &DeadLetterId) -> Result<ReplayClaim, StoreError> {
         let statement = sqlx::query(
             "UPDATE dead_letters SET claimed_at = clock_timestamp()
@@ -185,7 +185,7 @@ impl Store {
         actor: &str,
     ) -> Result<bool, StoreError> {
         let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner());
-        let owner = owner.unwrap_or_else(|| NOBODY.to_owned());
+        let owner = owner.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
         let statement = bound(statement, id)
             .bind(Bucket::of_key(&owner).get() as i16)
             .bind(owner)

@@ -34,7 +34,7 @@ const OF_TENANTS: [(&str, &str); 3] = [
     ("api_keys", "coalesce(tenant, '-')"),
 ];
 
-/// Where somebody's name stands who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
+/// Where the names of users stand who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
 const ACTORS: [(&str, &str, &str); 10] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
@@ -63,7 +63,7 @@ pub enum ErasedOwner {
 /// What is known of a thread that was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// When somebody erased it last, by the database's clock.
+    /// When it was erased last, by the database's clock.
     pub at: Timestamp,
     /// Who.
     pub actor: String,
@@ -120,7 +120,7 @@ fn places() -> Vec<Place> {
             .to_owned(),
     ));
     // Sessions that have copied messages of the thread, and those of the agent whose thread it is. The sessions last: the rest is found
-    // by them, and goes with them where somebody writes meanwhile.
+    // by them, and goes with them where something is written meanwhile.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
     for table in ["reasoning_messages", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =
@@ -244,9 +244,9 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned())).await.map(drop)
     }
 
-    /// Takes the leases of these partitions from their owners, so that their next commits are refused, and whoever takes the partitions reads
-    /// them again as the store has them now. What was decided before writes nothing, also when the store has gone back in time: to count a
-    /// commit that nobody made would not be enough then. Waits for commits under way.
+    /// Takes the leases of these partitions from their owners, so that their next commits are refused, and the workers that take the partitions read
+    /// them again as the store has them now. What was decided before writes nothing, also when the store has gone back in time: to raise the
+    /// number of commits without a commit would not be enough then. Waits for commits under way.
     pub async fn renounce(&self, partitions: &[PartitionId]) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "WITH held AS MATERIALIZED (
@@ -362,7 +362,7 @@ impl Store {
         Ok(counts)
     }
 
-    /// Dead letters of tasks, after this key, for whoever can read what they carry: bucket, key and payload.
+    /// Dead letters of tasks, after this key, for a caller that can decode them: bucket, key and payload.
     pub async fn dead_tasks(
         &self,
         after: &(u16, String),

@@ -10,7 +10,7 @@ use sqlx::error::DatabaseError;
 pub enum Disposition {
     /// Nothing was changed, and waiting may cure it: try again after a pause.
     Retry,
-    /// Nobody knows whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
+    /// It is unknown whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
     /// the doubtful statement, and rebuild from the store.
     Unknown,
     /// Something in it can never be stored: halve the batch until it is alone, then give that one up.
@@ -152,7 +152,7 @@ impl Cause {
             "40003" => Self::Lost,
             // A primary that has become a standby; the pool or the writer finds the new one.
             "25006" | "25P03" => Self::NotNow,
-            // A right was taken away, or not given yet: whoever does that mends it without starting anything anew.
+            // A right was taken away, or not given yet: that is mended without restarting anything.
             "42501" => Self::NotNow,
             _ => match code.get(..2) {
                 // Inside a session this is a proxy that lost its server.

@@ -23,18 +23,18 @@ pub struct IncidentRow {
     pub incarnation: String,
     /// The first sequence that it is about.
     pub first: Seq,
-    /// The last one; `None` when nobody knows how far the stream had come.
+    /// The last one; `None` when it is unknown how far the stream had come.
     pub last: Option<Seq>,
     /// What happened, in words.
     pub detail: String,
     /// When it was noticed, RFC 3339.
     pub detected_at: String,
-    /// When somebody acknowledged it, and who; `None`: nobody has.
+    /// When it was acknowledged, and by whom; `None`: it is not.
     pub acknowledged: Option<(String, String)>,
 }
 
 impl Store {
-    /// Incidents, the newest first; without `all` those that nobody has acknowledged.
+    /// Incidents, the newest first; without `all` those that are not acknowledged.
     pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
         let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
         self.rows(statement).await?.iter().map(incident).collect()

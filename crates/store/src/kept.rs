@@ -15,9 +15,9 @@ use crate::store::Store;
 pub enum Kept {
     /// Tasks that are completed, with their texts. Their turns are in the history.
     CompletedTasks,
-    /// Tasks that failed and nobody has retried or dropped.
+    /// Tasks that failed and were neither retried nor dropped.
     FailedTasks,
-    /// Turns that failed and nobody has retried or dropped.
+    /// Turns that failed and were neither retried nor dropped.
     FailedTurns,
     /// Inputs given up on.
     DeadLetters,

@@ -1,8 +1,8 @@
 //! Who owns which partition, and for how long.
 //!
 //! A lease is courtesy: it says when others may take a partition. Safety is the fence of every write of its owner: the epoch, which
-//! rises with every grant, and the number of commits, which rises with every write. All rows are locked in the order of their ids, so that nobody waits in a
-//! circle.
+//! rises with every grant, and the number of commits, which rises with every write. All rows are locked in the order of their ids, so that no
+//! statements wait for each other in a circle.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl From<&Grant> for Applied {
 pub struct Renewed {
     /// The partition.
     pub partition: PartitionId,
-    /// How many of its incidents nobody has acknowledged.
+    /// How many of its incidents are not acknowledged.
     pub incidents: u64,
 }
 

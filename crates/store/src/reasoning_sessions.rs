@@ -1,6 +1,6 @@
 //! Focused reasoning sessions: what is shown of them, and the changes that `reasoning` has decided on.
 //!
-//! Every change is one statement that compares what it was decided on: it is made whole, or somebody else was faster and nothing is.
+//! Every change is one statement that compares what it was decided on: it is made whole, or another change was faster and nothing is.
 
 mod changes;
 mod log;

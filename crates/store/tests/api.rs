@@ -146,7 +146,7 @@ async fn failed_turns_are_paged_by_their_ids() {
 }
 
 #[tokio::test]
-async fn what_became_of_a_turn_is_told_in_the_order_of_its_life() {
+async fn turn_state_follows_the_turn_through_its_life() {
     let (database, store) = Database::new(2).await;
     let t = thread("t");
     let x = turn(&t, "x");
@@ -155,10 +155,10 @@ async fn what_became_of_a_turn_is_told_in_the_order_of_its_life() {
     assert_eq!((state().await, failure(0).await), (None, None));
     insert_failed(&database, &x, 1).await;
     assert_eq!(state().await, Some(TurnState::Failed { run: 1 }));
-    let told = RunFailure { code: "deadline".into(), text: "no progress".into(), is_retryable: true };
+    let expected = RunFailure { code: "deadline".into(), text: "no progress".into(), is_retryable: true };
     assert_eq!(
         (failure(0).await, failure(1).await, failure(2).await),
-        (Some(told.clone()), Some(told), None)
+        (Some(expected.clone()), Some(expected), None)
     );
     let columns = database
         .rows(
@@ -212,7 +212,7 @@ async fn queue(database: &Database) {
 }
 
 #[tokio::test]
-async fn tasks_are_told_with_what_became_of_them() {
+async fn tasks_are_listed_with_their_states() {
     let (database, store) = Database::new(2).await;
     queue(&database).await;
     let a = agent("a");
@@ -277,7 +277,7 @@ async fn an_agent_is_its_settings_and_its_queue() {
     let (database, store) = Database::new(2).await;
     queue(&database).await;
     let a = agent("a");
-    assert_eq!(store.agent(&agent("nobody")).await.unwrap(), None);
+    assert_eq!(store.agent(&agent("unknown")).await.unwrap(), None);
     let row = store.agent(&a).await.unwrap().unwrap();
     assert_eq!((row.settings, row.pending, row.failed, row.paused), (None, 1, 3, false));
     assert_eq!(row.head, Some((TaskId::parse("k6").unwrap(), Position::from_stored(60))));
@@ -293,7 +293,7 @@ async fn an_agent_is_its_settings_and_its_queue() {
     assert_eq!(memory.settings.unwrap().workflow.as_str(), "research", "its agent's");
     let standing = store.agent_admission(&a).await.unwrap();
     assert_eq!((standing.settings.get("x"), standing.backoff_left_ms.is_some()), (Some(&json!(2)), true));
-    assert_eq!(store.agent_admission(&agent("nobody")).await.unwrap(), AgentAdmission::default());
+    assert_eq!(store.agent_admission(&agent("unknown")).await.unwrap(), AgentAdmission::default());
     store.put_agent(&put("b", "act-3", json!({"y": 1}))).await.unwrap();
     let standing = store.agent_admission(&agent("b")).await.unwrap();
     assert_eq!((standing.settings.get("y"), standing.backoff_left_ms), (Some(&json!(1)), None));

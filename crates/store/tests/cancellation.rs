@@ -35,7 +35,7 @@ async fn dropped_futures_poison_no_session_and_lose_nothing() {
         let commits = owner.applied().await.commits;
         let group = [submission(&commit, commits)];
         if let Some(outcome) = polled(owner.writer.commit(&group), times).await {
-            // One that nobody waited for has come in between: this one was decided without it.
+            // One whose result was not waited for has come in between: this one was decided without it.
             if outcome.unwrap() == [Committed::Applied] {
                 acknowledged.push(id);
             }

@@ -71,7 +71,7 @@ async fn keep(database: &Database, compaction: &Compaction) {
 }
 
 #[tokio::test]
-async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
+async fn turn_start_reads_settings_compactions_and_thread_end() {
     let (database, store) = with_turns(30).await;
     let bucket = model::Bucket::of_key("kind").get();
     let settings = format!(
@@ -83,7 +83,7 @@ async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
     for one in [compaction(50, &[20]), undone] {
         keep(&database, &one).await;
     }
-    let wanted = [("t", "kind"), ("empty", "kind"), ("t", "nobody")].map(|(id, of)| ContextWanted {
+    let wanted = [("t", "kind"), ("empty", "kind"), ("t", "unknown")].map(|(id, of)| ContextWanted {
         thread: thread(id),
         agent: agent(of),
         gate: Gate::Background,
@@ -110,7 +110,7 @@ async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
 }
 
 #[tokio::test]
-async fn a_compaction_is_written_only_beside_the_message_that_it_was_planned_with() {
+async fn compaction_is_written_only_beside_its_planned_message() {
     let (database, store) = with_turns(3).await;
     let add = async |id: i64, previous: Option<i64>| {
         let one = Compaction { id: at(id), previous: previous.map(at), ..compaction(10, &[]) };
@@ -178,7 +178,7 @@ async fn batches_are_listed_by_their_first_messages() {
     assert_eq!(page(None, 3).await, Some(vec![50, 40, 30]));
     assert_eq!(page(Some(30), 3).await, Some(vec![20, 10]));
     assert_eq!(page(Some(10), 3).await, Some(vec![]));
-    assert_eq!(store.batch_ids(&thread("nobody"), None, 3).await.unwrap(), None);
+    assert_eq!(store.batch_ids(&thread("unknown"), None, 3).await.unwrap(), None);
     assert_eq!(store.batches(&thread("t"), &[]).await.unwrap(), []);
 }
 

@@ -46,7 +46,7 @@ fn ids(turn: &TurnId, run: u32) -> Ids {
 }
 
 #[tokio::test]
-async fn ends_come_in_their_order_with_the_steps_of_answers_and_without_inputs() {
+async fn ends_are_in_order_with_steps_and_without_inputs() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let t = thread("t");
@@ -68,7 +68,7 @@ async fn ends_come_in_their_order_with_the_steps_of_answers_and_without_inputs()
             (50, 40, &zs.input, "continuation", "user", "go on"),
             (51, 40, &zs.first, "continuation", "assistant", "more"),
             (52, 40, &zs.answer, "continuation", "assistant", "text"),
-            // Said by another system, whose history was taken over: nobody was shown it while it came.
+            // Said in another system, whose history was imported: no client was sent it while it came.
             (60, 60, "imported", "user_request", "assistant", "history"),
         ],
     )
@@ -125,7 +125,7 @@ async fn ends_come_in_their_order_with_the_steps_of_answers_and_without_inputs()
 }
 
 #[tokio::test]
-async fn a_persisted_end_says_all_that_its_text_is_told_from() {
+async fn stored_end_has_all_that_its_text_is_rendered_from() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let calls = json!([{"id": "c", "name": "f", "arguments": "{}"}]);
@@ -143,7 +143,7 @@ async fn a_persisted_end_says_all_that_its_text_is_told_from() {
 }
 
 #[tokio::test]
-async fn a_failure_is_kept_as_it_was_told() {
+async fn failure_is_stored_as_it_was_sent() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let missing = vec![IdRange { first: 1, last: 3 }, IdRange { first: 9, last: 9 }];
@@ -244,7 +244,7 @@ async fn failures_go_when_they_are_old() {
 }
 
 #[tokio::test]
-async fn failures_of_others_are_not_told() {
+async fn failures_of_other_tenants_are_not_shown() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let own = model::ThreadId::of_tenant(Some(&model::Tenant::parse("acme").unwrap()), "t").unwrap();
@@ -253,11 +253,11 @@ async fn failures_of_others_are_not_told() {
     of_acme.key.thread = own.clone();
     commit.failed_messages = vec![of_acme];
     owner.commit(&commit).await.unwrap();
-    let told = async |tenant: &str| {
+    let visible_ends = async |tenant: &str| {
         let store = store.for_tenant(Some(model::Tenant::parse(tenant).unwrap()));
         store.ends(&own, at(0), Position::MAX, 9).await.unwrap().len()
     };
-    assert_eq!((told("acme").await, told("acm").await), (1, 0));
+    assert_eq!((visible_ends("acme").await, visible_ends("acm").await), (1, 0));
 }
 
 #[tokio::test]

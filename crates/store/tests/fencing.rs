@@ -123,7 +123,7 @@ async fn cuttable(server: String) -> (std::net::SocketAddr, tokio::sync::oneshot
 }
 
 #[tokio::test]
-async fn a_reclaim_waits_for_the_commit_nobody_knows_about() {
+async fn reclaim_waits_for_a_commit_with_unknown_outcome() {
     let (database, store) = Database::new(1).await;
     let mut owner = Owner::new(&store, "a").await;
     let place = database.url.split_once("//").unwrap().1.split('/').next().unwrap();
@@ -155,7 +155,7 @@ async fn a_reclaim_waits_for_the_commit_nobody_knows_about() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_free_and_a_session_that_is_ended_are_tried_again() {
+async fn busy_locks_and_ended_sessions_are_retried() {
     let (database, _) = Database::new(1).await;
     let config = StoreConfig { lock_timeout: Duration::from_millis(100), ..StoreConfig::new(&database.url) };
     let store = Store::connect(&config).await.unwrap();

@@ -27,16 +27,16 @@ async fn count(database: &Database, of: &str) -> i64 {
     database.number(&format!("SELECT count(*) FROM {of}")).await
 }
 
-/// Partition, kind, range, and whether somebody has to look at it.
+/// Partition, kind, range, and whether it is not acknowledged.
 async fn incidents(store: &Store) -> Vec<String> {
     let mut all = store.incidents(true).await.unwrap();
     all.sort_by_key(|incident| (incident.partition, incident.first));
-    let told = all.iter().map(|it| {
+    let lines = all.iter().map(|it| {
         let last = it.last.map(|last| last.to_string()).unwrap_or_default();
         let open = if it.acknowledged.is_some() { "" } else { " open" };
         format!("{} {} {} {}..{last}{open}", it.partition, it.kind, it.incarnation, it.first)
     });
-    told.collect()
+    lines.collect()
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
 }
 
 #[tokio::test]
-async fn a_store_that_went_back_behind_the_grant_is_taken_by_the_last_owner() {
+async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
     let (database, store) = Database::new(1).await;
     let first = Owner::new(&store, "a").await;
     commit(&first, 1).await;
@@ -118,7 +118,7 @@ async fn an_epoch_is_never_given_again() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_a_commit_overtakes_is_none_of_a_store_that_went_back() {
+async fn renewal_overtaken_by_a_commit_is_no_restored_store() {
     let (_database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let asked = owner.applied().await;
@@ -153,7 +153,7 @@ async fn a_rebase_is_a_write_of_the_owner_and_records_what_it_passes() {
 }
 
 #[tokio::test]
-async fn what_a_stream_has_lost_is_named_with_the_commit_that_passes_it() {
+async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut passes = owner.empty();
@@ -179,7 +179,7 @@ async fn what_a_stream_has_lost_is_named_with_the_commit_that_passes_it() {
     let all = store.incidents(true).await.unwrap();
     assert!(all.iter().all(|it| it.acknowledged.as_ref().is_some_and(|(_, by)| by == "ann")), "{all:?}");
     assert_eq!(store.renew("a", TTL, &[Applied::from(&grant)]).await.unwrap()[0].incidents, 0);
-    // It happens again, and nobody has seen that.
+    // It happens again, and that is not acknowledged.
     let place = Place {
         checkpoint: Seq(9),
         read: None,

@@ -106,7 +106,7 @@ async fn a_dead_letter_is_replayed_once_and_audited() {
 }
 
 #[tokio::test]
-async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
+async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();

@@ -58,7 +58,7 @@ async fn renewed(store: &Store, worker: &str, ttl: Duration, held: &[Applied]) -
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_and_that_nobody_took_is_still_held() {
+async fn expired_lease_is_held_until_another_worker_takes_it() {
     let (_database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let held = [Applied::from(&owner.grant)];

@@ -84,7 +84,7 @@ async fn what_waiting_cannot_cure_is_said_at_once() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_waited_for() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let config = StoreConfig::new(format!("postgres://nobody@{free}/none"));
+    let config = StoreConfig::new(format!("postgres://antiphon@{free}/none"));
     let waited = tokio::time::timeout(std::time::Duration::from_secs(1), Store::connect(&config)).await;
     assert!(waited.is_err(), "{waited:?}");
 }

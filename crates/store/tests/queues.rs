@@ -167,7 +167,7 @@ async fn the_queue_is_read_on_without_what_failed() {
 }
 
 #[tokio::test]
-async fn verdicts_tell_what_has_been_taken() {
+async fn verdicts_report_what_has_been_taken() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let turns = ["done", "failed", "open", "new"].map(|unique| turn("u", unique));
@@ -195,7 +195,7 @@ async fn verdicts_tell_what_has_been_taken() {
         CommandKey::Turn(thread("nowhere"), turn("nowhere", "x"), 0),
         of_task("a", "t1"),
         of_task("a", "t9"),
-        of_task("nobody", "t1"),
+        of_task("unknown", "t1"),
         of_act("act-1", Some("t1")),
         of_act("act-2", Some("t1")),
         of_act("act-2", Some("t2")),

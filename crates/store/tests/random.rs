@@ -320,7 +320,7 @@ fn beyond<'a>(one: &'a [Value], other: &[Value]) -> Vec<&'a Value> {
     one.iter().filter(|row| !other.contains(row)).collect()
 }
 
-/// The partition is released by whoever has it and taken by `worker`.
+/// The partition is released by its owner, if any, and taken by `worker`.
 async fn hand_over(store: &store::Store, expected: &mut Expected, partition: u16, worker: &'static str) {
     let lease = &mut expected.leases[usize::from(partition)];
     if let Some(owner) = lease.owner.take() {

@@ -62,7 +62,7 @@ async fn of_two_compressions_at_once_one_wins() {
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages WHERE role = 'summary'").await, 20);
 }
 
-/// Every change of a row waits for whoever holds the lock: a connection can be killed at each place of a statement.
+/// Every change of a row waits for the connection that holds the lock: a connection can be killed at each place of a statement.
 const STOP: &str = "CREATE OR REPLACE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END $$";
 

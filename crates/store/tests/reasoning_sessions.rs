@@ -64,7 +64,7 @@ pub(crate) fn range(from: i64, to: i64, summary: &str) -> CompressionRequest {
     CompressionRequest { selection: Selection::Range(from, to), summary: summary.to_owned(), token: None }
 }
 
-/// Compresses what is shown now; the layer, if nobody else was faster.
+/// Compresses what is shown now; the layer, if no other change was faster.
 pub(crate) async fn compressed(
     store: &Store,
     seen: &ReasoningThread,
@@ -130,7 +130,7 @@ async fn sessions_without_base_messages_are_refused() {
     let (_database, store) = with_threads().await;
     let id = session("s");
     for (wrong, missing) in [
-        (source("nobody", None, None), "nobody"),
+        (source("unknown", None, None), "unknown"),
         (source("t", Some(40), None), "t"),
         (source("t", Some(11), Some(19)), "t"),
     ] {
@@ -281,7 +281,7 @@ async fn calls_are_answered_once() {
         assert_eq!(refusal.to_string(), text);
     }
     assert_eq!(appended(&store, &id, vec![result("c2", "r")]).await, Appended::Done(2));
-    assert_eq!(appended(&store, &session("nobody"), vec![user("x")]).await, Appended::NoSession);
+    assert_eq!(appended(&store, &session("unknown"), vec![user("x")]).await, Appended::NoSession);
     let seen = seen(&store, &id).await;
     assert_eq!(seen.waiting.into_iter().collect::<Vec<_>>(), ["c1"]);
     assert!(matches!(appended(&store, &id, vec![result("c2", "r")]).await, Appended::Refused(_)));
@@ -295,7 +295,7 @@ async fn plan_is_replaced_as_a_whole() {
     let plan =
         reasoning::Plan::new(vec![item("A", PlanState::Done), item("B", PlanState::InProgress)]).unwrap();
     assert!(store.plan_reasoning(&id, &plan).await.unwrap());
-    assert!(!store.plan_reasoning(&session("nobody"), &plan).await.unwrap());
+    assert!(!store.plan_reasoning(&session("unknown"), &plan).await.unwrap());
     let seen = seen(&store, &id).await;
     assert_eq!(seen.plan, plan);
     assert!(seen.view(true).contains("1. [x] A\n2. [>] B\n") && !seen.view(false).contains("Plan"));

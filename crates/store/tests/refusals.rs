@@ -5,7 +5,7 @@ use store::{CommitError, Committed, Disposition};
 use crate::fixture::{Database, Owner, message};
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_told_from_what_may_pass() {
+async fn unstorable_data_differs_from_errors_that_may_pass() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
@@ -26,7 +26,7 @@ async fn what_cannot_be_stored_is_told_from_what_may_pass() {
 }
 
 #[tokio::test]
-async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
+async fn two_messages_at_one_position_are_a_defect() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
@@ -35,7 +35,7 @@ async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_told_from_what_is_a_defect() {
+async fn damaged_rows_differ_from_defects() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     database

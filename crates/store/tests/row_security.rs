@@ -133,7 +133,7 @@ async fn agents_of_others_are_not_listed() {
     assert_eq!(acme, ["acme~a", "acme~b"]);
     assert_eq!(listed(&store.for_tenant(None), None).await, ["plain"]);
     assert_eq!(listed(&store, None).await.len(), 4);
-    assert!(listed(&store.for_tenant(Some(tenant("nobody"))), None).await.is_empty());
+    assert!(listed(&store.for_tenant(Some(tenant("unknown"))), None).await.is_empty());
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn saves_append_and_come_back_in_order_of_arrival() {
 }
 
 #[tokio::test]
-async fn a_higher_attempt_starts_again_and_a_lower_one_changes_nothing() {
+async fn higher_attempt_replaces_a_spill_and_lower_is_ignored() {
     let (database, store) = Database::new(COUNT).await;
     let owner = Owner::new(&store, "a").await;
     let thread = thread_of(owner.grant.partition, COUNT, 0);

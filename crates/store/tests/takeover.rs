@@ -49,7 +49,7 @@ async fn only_the_owner_of_record_is_answered() {
 }
 
 #[tokio::test]
-async fn queues_come_with_their_heads_their_waits_and_their_first_tasks() {
+async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let ids: Vec<String> = (0..7).map(|n| thread_of(PartitionId(0), 2, n)).collect();

@@ -136,7 +136,7 @@ async fn of_two_writers_one_completes_a_task() {
 }
 
 #[tokio::test]
-async fn a_queue_that_was_further_is_left_alone_with_all_that_belongs_to_it() {
+async fn stale_queue_write_changes_nothing_of_its_turn() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
@@ -200,7 +200,7 @@ async fn a_turn_is_written_whole_or_not_at_all() {
     let owner = Owner::new(&store, "a").await;
     let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
     let mut commit = owner.empty();
-    // Somebody has written under the id of an answer.
+    // A message without a turn has the id of an answer.
     commit.messages = vec![message("u", y.answer(0).as_str(), 3)];
     commit.turns = vec![finishes("u", &x, 0, 10, None)];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -223,7 +223,7 @@ async fn a_turn_is_written_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_the_store_refuses_of_a_turn_leaves_room_for_what_is_written_instead() {
+async fn fallback_is_written_in_place_of_a_refused_turn() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = completes_five(&owner, 0, 50);
@@ -250,7 +250,7 @@ async fn what_the_store_refuses_of_a_turn_leaves_room_for_what_is_written_instea
 }
 
 #[tokio::test]
-async fn a_backoff_goes_on_whatever_is_repeated_and_ends_with_its_error() {
+async fn repeated_commit_keeps_the_backoff_and_its_error() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
@@ -283,7 +283,7 @@ async fn a_backoff_goes_on_whatever_is_repeated_and_ends_with_its_error() {
 }
 
 #[tokio::test]
-async fn a_failed_turn_is_kept_until_a_retry_succeeds_or_somebody_drops_it() {
+async fn failed_turn_is_kept_until_retried_or_dropped() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     let [x, y] = ["x", "y"].map(|unique| turn("u", unique));

@@ -25,7 +25,7 @@ pub struct Header {
     pub bytes: u64,
     /// When its last message was written.
     pub last_at: Timestamp,
-    /// Never compacted: somebody has pinned it (`pinned: true` in the metadata).
+    /// Never compacted, because a message of it is pinned (`pinned: true` in the metadata).
     pub is_pinned: bool,
     /// From 0 to 1.
     pub importance: f64,

@@ -32,7 +32,7 @@ pub enum IncompleteReason {
         /// The number.
         number: i32,
     },
-    /// Somebody asked, but no input is there.
+    /// It should begin with an input, and has none.
     NoInput,
     /// A result answers no call before it.
     OrphanResult {
@@ -53,7 +53,7 @@ pub enum IncompleteReason {
     },
     /// The last message is a result: the model has not spoken since.
     EndsInResult,
-    /// The last message is an input: nobody has answered it.
+    /// The last message is an input, without an answer.
     EndsInInput,
     /// The last message says that the batch goes on.
     Continues,
@@ -94,7 +94,7 @@ impl fmt::Display for IncompleteReason {
             Self::EndsInResult => {
                 f.write_str("it ends in a tool's result, and the model has not spoken since")
             }
-            Self::EndsInInput => f.write_str("it ends in an input that nobody has answered"),
+            Self::EndsInInput => f.write_str("it ends in an input that has no answer"),
             Self::Continues => f.write_str("its last message says that it goes on"),
         }
     }
@@ -135,7 +135,7 @@ fn numbers(items: &[Item]) -> Option<IncompleteReason> {
     })
 }
 
-/// A batch that somebody asked for begins with what was asked; the system may speak unasked.
+/// A batch of a request begins with its input; only what the system says by itself has none.
 fn input(items: &[Item]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;

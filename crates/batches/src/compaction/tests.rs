@@ -49,7 +49,7 @@ fn ids(positions: &[Position]) -> Vec<i64> {
 }
 
 #[test]
-fn nothing_is_done_up_to_the_high_mark_and_then_down_to_the_low_one() {
+fn compaction_begins_above_high_mark_and_stops_at_low_mark() {
     assert_eq!(plan(&input(&headers(9)), &rules(Strategy::DropOldest)), None);
     let plan = plan(&input(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
     assert_eq!(ids(&plan.replaces), [10, 20, 30, 40]);

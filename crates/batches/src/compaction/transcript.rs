@@ -34,7 +34,7 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     text
 }
 
-/// The messages of one turn, one line each, for whoever works on it later and cannot look it up. Beyond `most_bytes` the middle is left out,
+/// The messages of one turn, one line each, for work that is done later and cannot look it up. Beyond `most_bytes` the middle is left out,
 /// and the text says so: how a turn begins and how it ends says most of it.
 pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     let text: String = messages

@@ -167,7 +167,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The newest batch that can be decided: one that was read whole. Those before the window wait for each other, because the
-    /// newest of them goes first; parts of batches that a compaction has put away stay in the way of nobody.
+    /// newest of them goes first; parts of batches that a compaction has put away hold up no other batch.
     fn next_decidable(&self) -> Option<Position> {
         let newest = self.open.keys().next_back().copied()?;
         if self.at_end || self.low.is_some_and(|low| newest >= low) {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_is_the_last_message_of_the_batch_that_it_goes_on_with() {
+    fn continuing_input_is_the_last_message_of_its_batch() {
         let of = |metadata: Value| {
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
             input(MessageId::parse("q").unwrap(), "hi".into(), metadata, Timestamp(7))

@@ -82,7 +82,7 @@ fn newest_first_until_the_budget_is_used_and_never_a_part() {
 }
 
 #[test]
-fn instructions_summary_and_the_active_batch_are_in_over_the_budget() {
+fn instructions_summary_and_active_batch_may_exceed_budget() {
     let request = Request {
         system: Some("x".repeat(32)),
         compaction: Some(compaction(15, 10, &[], Some("four"))),

@@ -7,7 +7,7 @@ use super::line::{Header, Line, MessageText, Trailer, WrittenMessage};
 use super::{Counts, Thread, VERSION};
 use crate::{Batch, Compaction};
 
-/// Writes an export piece by piece. Whoever writes gives the batches of a thread in the order of their ids.
+/// Writes an export piece by piece. The caller passes the batches of a thread in the order of their ids.
 #[derive(Debug, Default)]
 pub struct Writer {
     digest: Sha256,

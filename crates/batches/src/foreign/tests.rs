@@ -228,7 +228,7 @@ fn langgraph_messages_are_read_in_all_their_forms() {
     let numbered = assign_positions(&thread(), read.messages, NOW);
     let batches = group(numbered.items);
     assert_eq!(batches[0].items().len(), 6, "the late call belongs to it");
-    assert_eq!(batches[0].batch_type(), Some(model::BatchType::SystemTrigger), "nobody real asked");
+    assert_eq!(batches[0].batch_type(), Some(model::BatchType::SystemTrigger), "no person asked");
 }
 
 #[test]

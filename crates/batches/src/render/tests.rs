@@ -93,7 +93,7 @@ fn results_stand_right_after_their_call_in_call_order() {
 }
 
 #[test]
-fn an_open_call_of_the_active_batch_is_closed_and_an_orphan_left_out() {
+fn active_batch_closes_open_calls_and_omits_orphan_results() {
     let rendered = openai(&of("1.0u 1.1A:a,b 1.2t:b 1.3t:z", 10));
     assert_eq!(lines(&rendered), ["user:text 1.0", "assistant:(a,b)", "tool:a=stopped", "tool:b=text 1.2"]);
     assert_eq!(codes(&rendered), [(Some(11), "call_closed"), (Some(13), "orphan_dropped")]);

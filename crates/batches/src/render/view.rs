@@ -13,7 +13,7 @@ const NO_TEXT: &str = "(no text)";
 const NO_RESULT: &str = "(no result)";
 /// For a call whose turn was stopped, or goes on without the result.
 const STOPPED: &str = "stopped";
-/// Before an assistant message that nobody asked for.
+/// Before an assistant message that no input asked for.
 const BEGIN: &str = "(The thread begins with the assistant.)";
 /// After an assistant message that the model is to go on from.
 const GO_ON: &str = "(Go on.)";

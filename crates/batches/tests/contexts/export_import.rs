@@ -38,7 +38,7 @@ fn import(mut reader: Reader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Re
     (batches, last, reader.finish().map(|_| ()))
 }
 
-/// What somebody else's system may have kept of a thread.
+/// What another system may have kept of a thread.
 fn foreign_messages() -> impl Strategy<Value = Vec<ForeignMessage>> {
     let message =
         (0..12_u8, proptest::collection::vec(0..3_u8, 1..3), proptest::option::of(0..9_u8), 0..9_i64);

@@ -21,7 +21,7 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};
 
-/// The server forgets a consumer that nobody has read from for so long.
+/// The server deletes a consumer that was not read from for so long.
 const CONSUMER_INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Opening is some round trips, of which each has a limit of its own.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -230,7 +230,7 @@ fn content_type(encoded: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// `p<partition>-e<epoch>-<number>`: whoever takes a partition over knows by it whose consumers are older.
+/// `p<partition>-e<epoch>-<number>`: a worker that takes a partition over sees by it which consumers are older.
 fn consumer_name(partition: PartitionId, epoch: u64, number: u64) -> String {
     format!("p{partition}-e{epoch}-{number}")
 }
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_partition_and_epoch() {
+    fn consumer_name_has_partition_and_epoch() {
         let name = consumer_name(PartitionId(3), 17, 4);
         assert_eq!(name, "p3-e17-4");
         assert_eq!(epoch_of(PartitionId(3), &name), Some(17));

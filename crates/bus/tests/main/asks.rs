@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use bus::QueryError;
 use bytes::Bytes;
 
-use crate::server::{P0, PATIENCE, Server};
+use crate::server::{P0, Server, TEST_TIMEOUT};
 
 const SOON: Duration = Duration::from_millis(500);
 
@@ -54,7 +54,7 @@ async fn a_query_ends_when_its_connection_is_replaced() -> Result<()> {
         server.run()?;
         anyhow::Ok(query)
     };
-    let (answer, query) = tokio::time::timeout(PATIENCE, async { tokio::join!(asked, replaced) }).await?;
+    let (answer, query) = tokio::time::timeout(TEST_TIMEOUT, async { tokio::join!(asked, replaced) }).await?;
     query?;
     assert_eq!(answer, Err(QueryError::Away));
     Ok(())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use bus::{Bus, BusConfig, BusError, Disposition};
 use bytes::Bytes;
 
-use crate::server::{P0, PATIENCE, Server, thread};
+use crate::server::{P0, Server, TEST_TIMEOUT, thread};
 
 #[tokio::test]
 async fn what_is_published_after_a_subscription_comes() -> Result<()> {
@@ -15,7 +15,7 @@ async fn what_is_published_after_a_subscription_comes() -> Result<()> {
     for round in 0..50_u8 {
         let mut subscription = gateway.subscribe_out(&thread()?).await?;
         worker.publish_out(&thread()?, Bytes::from(vec![round])).await?;
-        let frame = tokio::time::timeout(PATIENCE, subscription.next()).await?.context("a frame")?;
+        let frame = tokio::time::timeout(TEST_TIMEOUT, subscription.next()).await?.context("a frame")?;
         assert_eq!(frame[..], [round]);
     }
     Ok(())
@@ -29,7 +29,7 @@ async fn a_subscription_stands_again_after_a_restart_of_the_server() -> Result<(
     let mut subscription = gateway.subscribe_out(&thread).await?;
     server.kill()?;
     server.run()?;
-    let frame = tokio::time::timeout(PATIENCE, async {
+    let frame = tokio::time::timeout(TEST_TIMEOUT, async {
         loop {
             let _ = worker.publish_out(&thread, Bytes::from_static(b"again")).await;
             let frame = tokio::time::timeout(Duration::from_millis(100), subscription.next()).await;
@@ -57,7 +57,7 @@ async fn while_the_server_is_away_publishing_neither_blocks_nor_spins() -> Resul
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     let subject = wire::subject::chunks_in(P0, &thread()?);
-    let stored = bus.publish_acked(&subject, Bytes::from_static(b"kept"), None, PATIENCE);
+    let stored = bus.publish_acked(&subject, Bytes::from_static(b"kept"), None, TEST_TIMEOUT);
     let (stored, restarted) = tokio::join!(stored, async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         server.run()
@@ -79,7 +79,7 @@ async fn connecting_waits_for_the_server() -> Result<()> {
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(!connecting.is_finished());
     server.run()?;
-    assert!(tokio::time::timeout(PATIENCE, connecting).await???.is_connected());
+    assert!(tokio::time::timeout(TEST_TIMEOUT, connecting).await???.is_connected());
     Ok(())
 }
 

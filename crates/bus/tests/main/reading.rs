@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use model::Seq;
 
-use crate::server::{P0, PATIENCE, Server, publish, small_streams};
+use crate::server::{P0, Server, TEST_TIMEOUT, publish, small_streams};
 
 const MAX: usize = 500;
 
@@ -20,7 +20,7 @@ const MAX: usize = 500;
 async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
     let mut read = Vec::new();
     while read.len() < count {
-        match tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await? {
+        match tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await? {
             ReaderEvent::Entries(entries) => read.extend(entries),
             ReaderEvent::CaughtUp(_) | ReaderEvent::Trouble(_) => {}
             ReaderEvent::StreamChanged => anyhow::bail!("the stream changed"),
@@ -32,7 +32,7 @@ async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
 /// The next event that is no trouble on the way.
 async fn next(reader: &mut Reader) -> Result<ReaderEvent> {
     loop {
-        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
         if !matches!(event, ReaderEvent::Trouble(_)) {
             return Ok(event);
         }
@@ -54,12 +54,12 @@ async fn consumers(server: &Server) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn it_reads_from_a_sequence_on_with_everything_that_belongs_to_an_entry() -> Result<()> {
+async fn reader_starts_at_a_sequence_with_complete_entries() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=300).await?;
     let json = Bytes::from_static(b"{}");
-    bus.publish_acked("tasks.0.agent", json.clone(), Some("application/json"), PATIENCE).await?;
+    bus.publish_acked("tasks.0.agent", json.clone(), Some("application/json"), TEST_TIMEOUT).await?;
     let mut reader = Reader::open(&bus, P0, 1, Seq(5), ExpectedStream::default()).await?;
     assert_eq!(reader.stream().last_seq, Seq(301));
     let ReaderEvent::Entries(first) = reader.next_batch(10).await else {
@@ -158,7 +158,7 @@ async fn a_new_epoch_evicts_the_reader_of_the_old_one() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_or_repeated_when_the_server_is_killed_under_load() -> Result<()> {
+async fn killed_server_under_load_loses_and_repeats_nothing() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
@@ -225,12 +225,12 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn it_tells_why_its_stream_cannot_be_read_and_when_it_is_read_again() -> Result<()> {
+async fn reader_reports_an_unreadable_stream_and_its_recovery() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let trouble = async |reader: &mut Reader| loop {
-        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
         if let ReaderEvent::Trouble(trouble) = event {
             return anyhow::Ok(trouble);
         }
@@ -242,8 +242,8 @@ async fn it_tells_why_its_stream_cannot_be_read_and_when_it_is_read_again() -> R
     server.run()?;
     while trouble(&mut reader).await?.is_some() {}
     server.jetstream().await?.delete_stream("PARTITION_0").await?;
-    let told = trouble(&mut reader).await?.context("why")?;
-    assert!(told.contains("there is no stream"), "{told}");
+    let trouble = trouble(&mut reader).await?.context("why")?;
+    assert!(trouble.contains("there is no stream"), "{trouble}");
     let event = loop {
         match next(&mut reader).await? {
             ReaderEvent::CaughtUp(_) => {}
@@ -300,7 +300,7 @@ async fn large_entries_come_in_pulls_bounded_by_bytes() -> Result<()> {
     let bus = server.bus_with_stream().await?;
     let large = Bytes::from(vec![b'x'; 900_000]);
     for _ in 0..30 {
-        bus.publish_acked("chunks.0.t", large.clone(), None, PATIENCE).await?;
+        bus.publish_acked("chunks.0.t", large.clone(), None, TEST_TIMEOUT).await?;
     }
     let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -394,7 +394,7 @@ async fn telling(reader: &mut Reader) -> Result<ReaderEvent> {
 }
 
 #[tokio::test]
-async fn a_stream_that_lost_its_end_and_was_written_past_it_is_another_one() -> Result<()> {
+async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=7).await?;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use model::{PartitionCount, PartitionId, Seq, ThreadId};
 
 /// Long enough for anything that a test waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const P0: PartitionId = PartitionId(0);
 
 pub(crate) struct Server {
@@ -151,7 +151,7 @@ pub(crate) async fn publish(bus: &Bus, numbers: impl IntoIterator<Item = u64>) -
     let mut seqs = Vec::new();
     for number in numbers {
         let payload = Bytes::from(number.to_string());
-        seqs.push(bus.publish_acked(&subject, payload, None, PATIENCE).await?.seq);
+        seqs.push(bus.publish_acked(&subject, payload, None, TEST_TIMEOUT).await?.seq);
     }
     Ok(seqs)
 }

@@ -6,7 +6,7 @@ use bus::{Bus, BusConfig, BusError, Disposition, INCARNATION, StreamOptions};
 use bytes::Bytes;
 use model::{PartitionCount, PartitionId, Seq};
 
-use crate::server::{P0, PATIENCE, Server, publish, small_streams};
+use crate::server::{P0, Server, TEST_TIMEOUT, publish, small_streams};
 
 #[tokio::test]
 async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
@@ -58,10 +58,10 @@ async fn a_publish_that_can_never_succeed_is_refused_at_once() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     let large = Bytes::from(vec![0; 2 << 20]);
-    let error = bus.publish_acked("chunks.0.t", large, None, PATIENCE).await.expect_err("2 MiB");
+    let error = bus.publish_acked("chunks.0.t", large, None, TEST_TIMEOUT).await.expect_err("2 MiB");
     assert_eq!(error.disposition(), Disposition::Reject, "{error}");
     let just_over = Bytes::from(vec![0; (1 << 20) - 10]);
-    let error = bus.publish_acked("chunks.0.t", just_over, Some("text/plain"), PATIENCE).await;
+    let error = bus.publish_acked("chunks.0.t", just_over, Some("text/plain"), TEST_TIMEOUT).await;
     assert_eq!(error.expect_err("the headers count").disposition(), Disposition::Reject);
     let soon = std::time::Duration::from_millis(300);
     let error = bus.publish_acked("nowhere.0.t", Bytes::new(), None, soon).await.expect_err("no stream");
@@ -92,6 +92,6 @@ async fn streams_larger_than_the_storage_are_refused_at_once() -> Result<()> {
     assert!(matches!(error, BusError::NoStorage { max_bytes: 1_125_899_906_842_624, .. }), "{error:?}");
     assert_eq!(error.disposition(), Disposition::Fatal);
     assert!(error.to_string().contains("lower ANTIPHON_STREAM_MAX_BYTES"), "{error}");
-    assert!(started.elapsed() < PATIENCE, "it is not tried again");
+    assert!(started.elapsed() < TEST_TIMEOUT, "it is not tried again");
     Ok(())
 }

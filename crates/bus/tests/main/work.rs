@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{Seq, ThreadId, TurnId, WorkflowName};
 use tokio::time::timeout;
 
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TEST_TIMEOUT};
 
 fn workflow() -> Result<WorkflowName> {
     Ok(WorkflowName::parse("w-1")?)
@@ -19,11 +19,11 @@ fn workflow() -> Result<WorkflowName> {
 async fn request(bus: &Bus, id: &str) -> Result<bus::PublishAck> {
     let subject = wire::subject::work(&workflow()?);
     let payload = Bytes::from(id.to_owned());
-    Ok(bus.publish_with_id(&subject, payload, Some("application/json"), id, PATIENCE).await?)
+    Ok(bus.publish_with_id(&subject, payload, Some("application/json"), id, TEST_TIMEOUT).await?)
 }
 
 async fn next(work: &mut WorkSubscription) -> Result<WorkItem> {
-    Ok(timeout(PATIENCE, work.next()).await.context("a turn request")??)
+    Ok(timeout(TEST_TIMEOUT, work.next()).await.context("a turn request")??)
 }
 
 async fn nothing_comes(work: &mut WorkSubscription) -> bool {
@@ -64,7 +64,7 @@ async fn a_repetition_is_the_first_one_again() -> Result<()> {
     assert_eq!((again.seq, again.is_duplicate), (Seq(1), true));
     assert_eq!(request(&bus, "t.1").await?.seq, Seq(2));
     for subject in ["turns.t1", "tasks.0.a1"] {
-        let publish = || bus.publish_with_id(subject, Bytes::from_static(b"x"), None, "id", PATIENCE);
+        let publish = || bus.publish_with_id(subject, Bytes::from_static(b"x"), None, "id", TEST_TIMEOUT);
         assert_eq!([publish().await?.is_duplicate, publish().await?.is_duplicate], [false, true]);
     }
     Ok(())
@@ -117,7 +117,7 @@ async fn nothing_lies_ready_in_a_service_that_has_no_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_handed_back_comes_again_and_what_is_given_up_does_not() -> Result<()> {
+async fn returned_request_is_redelivered_and_terminated_is_not() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     let mut work = bus.work(&workflow()?, WorkOptions::default());
@@ -134,10 +134,10 @@ async fn what_is_handed_back_comes_again_and_what_is_given_up_does_not() -> Resu
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_is_delivered_again_unless_it_is_in_progress() -> Result<()> {
+async fn unanswered_request_is_redelivered_unless_in_progress() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    // As a service makes it, but with less patience.
+    // As a service makes it, but with a shorter ack wait.
     let config = async_nats::jetstream::consumer::pull::Config {
         durable_name: Some("WORKFLOW_w-1".to_owned()),
         filter_subject: "work.w-1".to_owned(),
@@ -215,7 +215,7 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     // The subscription and the message travel on two connections.
     tokio::time::sleep(Duration::from_millis(100)).await;
     worker.publish_cancel(&turn, 1).await?;
-    timeout(PATIENCE, second.stopped()).await?;
+    timeout(TEST_TIMEOUT, second.stopped()).await?;
     let soon = Duration::from_millis(200);
     assert!(timeout(soon, first.stopped()).await.is_err(), "another run");
     server.kill()?;

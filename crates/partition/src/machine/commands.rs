@@ -244,10 +244,9 @@ impl Partition {
         let steps_aside = |id: &TurnId| {
             self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
         };
-        self.table
-            .thread_queues
-            .get(thread)
-            .is_some_and(|lane| lane.active().is_none() && lane.waiting().all(steps_aside))
+        self.table.thread_queues.get(thread).is_some_and(|thread_queue| {
+            thread_queue.active().is_none() && thread_queue.waiting().all(steps_aside)
+        })
     }
 
     /// A person's message comes before what is under way. A task gives way without having failed.

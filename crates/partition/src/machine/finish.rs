@@ -431,8 +431,8 @@ impl Partition {
                 queue.wait_until(now.plus_ms(ms));
             }
         }
-        if let Some(lane) = self.table.thread_queues.get_mut(&turn.thread) {
-            lane.leave(&id);
+        if let Some(thread_queue) = self.table.thread_queues.get_mut(&turn.thread) {
+            thread_queue.leave(&id);
         }
         self.table.make_ready(&turn.thread);
     }

@@ -43,7 +43,7 @@ impl Partition {
     }
 
     fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus, now: Timestamp) {
-        if let Some(lane) = self.table.thread_queues.get(thread) {
+        if let Some(thread_queue) = self.table.thread_queues.get(thread) {
             let waiting = |id: &TurnId| {
                 let turn = self.table.turns.get(id)?;
                 Some(WaitingTurn {
@@ -53,8 +53,8 @@ impl Partition {
                     steps_aside: turn.waiting(now) == Readiness::StepsAside,
                 })
             };
-            status.waiting = lane.waiting().filter_map(waiting).collect();
-            if let Some(active) = lane.active().cloned() {
+            status.waiting = thread_queue.waiting().filter_map(waiting).collect();
+            if let Some(active) = thread_queue.active().cloned() {
                 status.active = self.active_turn(&active, now);
             }
         }

@@ -4,7 +4,9 @@
 //! be used. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
 //! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread.
 
+mod capacity;
 mod cuts;
+mod failures;
 mod turns;
 
 use std::fmt::Write;
@@ -274,44 +276,6 @@ fn late_duplicate_not_remembered_is_looked_up_and_dropped() {
 }
 
 #[test]
-fn frame_of_many_messages_opens_as_many_as_fit() {
-    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
-    let mut script = Script::with(limits, takeover());
-    let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
-        Body::Frame(frame) => frame,
-        other => panic!("{other:?}"),
-    });
-    let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
-    let frame = Frame { chunks, ..frames[0].clone() };
-    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
-    script.room = 1;
-    for message in ["m0", "m1", "m2", "m3"] {
-        script.entries(vec![entry.clone()]);
-        script.run("ok room");
-        let written = script.last_commit().messages.iter().map(|message| message.key.message.to_string());
-        assert_eq!(written.collect::<Vec<_>>(), [message]);
-    }
-    assert_eq!(script.last_commit().checkpoint, Seq(1));
-}
-
-#[test]
-fn shed_message_is_read_again_from_inside_its_frame() {
-    let mut script = Script::new();
-    let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
-    let chunks = [one.chunks.clone(), two.chunks].concat();
-    let frame = Frame { chunks, ..one };
-    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
-    script.room = 1;
-    assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
-    // The reader is set back for the second message, and the first one is forgotten before it comes to it.
-    script.room = 2;
-    assert_eq!(script.run("room"), "reread(1)");
-    script.handle(Input::Shed(1));
-    assert_eq!(script.machine.load().0, 0);
-    assert_eq!(script.entries(vec![entry]), r#"m0:a m1:b commit(m1:"b" @0)"#);
-}
-
-#[test]
 fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     let again = || {
         let mut script = Script::new();
@@ -346,89 +310,6 @@ fn conflicting_chunk_is_reported_and_first_stays() {
 }
 
 #[test]
-fn contradicting_finals_fail_the_message() {
-    assert_eq!(run("0a 5f! 6g ok"), "a | - | given-up commit(dead:final_conflict/2 @3) | final_conflict");
-    assert_eq!(run("7h 5f! ok"), "- | given-up commit(dead:final_conflict/1 @2) | final_conflict");
-    assert_eq!(run("0a 5f! 3d! ok"), "a | - | given-up commit(dead:final_conflict/2 @3) | final_conflict");
-}
-
-#[test]
-fn an_error_chunk_ends_the_message_as_failed_in_its_turn() {
-    assert_eq!(
-        run("0a 2no-model? 1b ok 3d"),
-        "a | - | given-up b commit(dead:producer_error/3 @3) | producer_error | -"
-    );
-}
-
-#[test]
-fn a_gap_fails_after_its_time_whatever_comes_later() {
-    assert_eq!(
-        run("0a 2c +10s 3d +10s 4e +9s +1s ok"),
-        "a | - | - | - | - | - | - | given-up commit(dead:gap_timeout/4 @4) | gap_timeout"
-    );
-}
-
-#[test]
-fn a_gap_fails_whether_or_not_the_final_is_known() {
-    let mut script = Script::new();
-    assert_eq!(script.run("1b! +31s"), "- | given-up commit(dead:gap_timeout/1 @1)");
-    let DeadLetterSource::Message { failure, .. } = &script.last_commit().dead_letters[0].source else {
-        panic!()
-    };
-    assert_eq!(failure, &MessageFailure::GapTimeout { missing: vec![IdRange { first: 0, last: 0 }] });
-}
-
-#[test]
-fn no_gap_fails_while_the_missing_chunk_may_stand_unread() {
-    assert_eq!(
-        run("0a 2c behind +100s +100s 1b!"),
-        "a | - | - | - | - | given-up commit(dead:final_conflict/2 @3)",
-        "1 as final contradicts 2, which shows that it was still open"
-    );
-}
-
-#[test]
-fn silence_fails_as_stalled_at_a_sweep() {
-    assert_eq!(run("0a +290s +9s +30s ok"), "a | - | - | given-up commit(dead:stalled/1 @1) | stalled");
-}
-
-#[test]
-fn repeated_chunks_keep_no_message_open() {
-    let mut script = Script::new();
-    assert_eq!(
-        script.run("0a +200s 0a +50s 0a 0x +49s 0a +1s"),
-        "a | - | - | - | - | conflict | - | - | given-up commit(dead:stalled/1 @5)"
-    );
-}
-
-#[test]
-fn what_is_missing_is_reported_with_a_message_that_is_given_up() {
-    let state = |words: &str| {
-        let mut script = Script::new();
-        script.run(words);
-        script.reports.pop().map(|report| match report {
-            Report::GivenUp { buffer, .. } => buffer,
-            other => panic!("{other:?}"),
-        })
-    };
-    let stalled = state("0a 1b +330s").unwrap();
-    assert_eq!((stalled.expected, stalled.received, stalled.released), (2, 2, 2));
-    assert_eq!(stalled.missing, []);
-    let gap = state("0a 2c 5f 6g +31s").unwrap();
-    assert_eq!((gap.expected, gap.received, gap.released), (1, 4, 1));
-    assert_eq!(gap.missing, [IdRange { first: 1, last: 1 }, IdRange { first: 3, last: 4 }]);
-}
-
-#[test]
-fn accepted_chunk_repeated_as_final_fails_message() {
-    assert_eq!(
-        run("0a 1b 2c 3d 2c! ok"),
-        "a | b | c | d | given-up commit(dead:final_conflict/4 @5) | final_conflict"
-    );
-    assert_eq!(run("0a 0a! ok"), "a | given-up commit(dead:final_conflict/1 @2) | final_conflict");
-}
-
-#[test]
 fn a_higher_attempt_resets_and_a_lower_one_is_fenced() {
     let mut script = Script::new();
     assert_eq!(
@@ -441,106 +322,6 @@ fn a_higher_attempt_resets_and_a_lower_one_is_fenced() {
 #[test]
 fn a_reset_without_a_ready_chunk_is_announced() {
     assert_eq!(run("0a 1b^2 0x^2"), "a | ^2  | ^2 x,b");
-}
-
-#[test]
-fn rejected_entries_become_dead_letters_and_reading_goes_on() {
-    assert_eq!(run("garbage 0a! ok ok"), r#"commit(dead:malformed @1) | a | commit("a" @2) | complete"#);
-}
-
-#[test]
-fn more_refused_entries_than_the_store_takes_are_not_read() {
-    let limits = Limits { refused_bytes: 600, ..Limits::default() };
-    let mut script = Script::with(limits, takeover());
-    script.run("garbage");
-    assert!(script.machine.wants_entries(), "its commit is under way");
-    script.run("garbage garbage");
-    assert!(script.machine.wants_entries());
-    script.run("garbage");
-    assert!(!script.machine.wants_entries(), "three wait");
-    script.run("ok");
-    assert!(script.machine.wants_entries(), "they are in the next commit");
-}
-
-#[test]
-fn message_of_unknown_thread_fails_without_auto_create() {
-    let mut script = Script::new();
-    script.auto_found = false;
-    assert_eq!(
-        script.run("0a nothread ok"),
-        "look-up(1) | given-up commit(dead:unknown_thread/1 @1) | unknown_thread"
-    );
-}
-
-#[test]
-fn at_capacity_new_messages_wait_in_stream() {
-    let mut script = Script::new();
-    script.run("a:0x");
-    script.room = 0;
-    assert_eq!(
-        script.run("b:0y a:1z c:0w a:2v! ok"),
-        r#"deferring(2) | z | - | v commit("xzv" @1) | complete"#
-    );
-    assert!(!script.machine.wants_entries(), "nothing that could get on");
-    script.room = 10;
-    assert_eq!(script.run("room"), "reread(2)");
-    let log = script.log[1..].to_vec();
-    assert_eq!(script.entries(log), "b:y c:w", "chunks of the message that has ended meanwhile are late");
-    assert_eq!(script.machine.take_counters().deferred, 2);
-}
-
-#[test]
-fn memory_pressure_sheds_largest_message_and_rereads_it() {
-    let mut script = Script::new();
-    script.run("a:0x b:0yyyy a:1z!");
-    assert_eq!(script.machine.load().1, 6);
-    assert_eq!(script.handle(Input::Shed(1)), "-");
-    assert_eq!(script.run("ok"), "complete");
-    assert_eq!(script.run("room"), "reread(2)");
-    let log = script.log[1..].to_vec();
-    assert_eq!(script.entries(log), "b:yyyy");
-}
-
-#[test]
-fn old_message_is_spilled_and_checkpoint_passes_it() {
-    let mut script = Script::with(Limits::default(), takeover());
-    assert_eq!(script.run("0a 2c +20s"), "a | - | commit(save:2 @2)");
-    let saved = script.last_commit().spilled_messages.clone();
-    assert_eq!((saved[0].gap_ms, saved[0].open_ms), (Some(20_000), 20_000));
-    assert_eq!(script.run("ok 3d"), "- | -");
-    let mut second = Script::with(
-        Limits::default(),
-        Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() },
-    );
-    assert_eq!(second.first, "a", "what had been released is sent again");
-    assert_eq!(second.run("3d 1b"), "- | b,c,d");
-    assert_eq!(second.run("4e! ok"), r#"e commit("abcde" @5) | complete"#);
-    assert_eq!(second.last_commit().ended_spills, [key("a")]);
-}
-
-#[test]
-fn a_restored_gap_keeps_its_age() {
-    let mut script = Script::with(Limits::default(), takeover());
-    script.run("0a 2c +20s");
-    let spilled_messages = script.last_commit().spilled_messages.clone();
-    let mut second =
-        Script::with(Limits::default(), Takeover { checkpoint: Seq(2), spilled_messages, ..takeover() });
-    assert_eq!(second.run("+9s +1s"), "- | given-up commit(dead:gap_timeout/2 @2)");
-}
-
-#[test]
-fn spill_by_distance_saves_only_new_chunks() {
-    let mut script = Script::with(Limits { spill_after_entries: 3, ..Limits::default() }, takeover());
-    assert_eq!(script.run("a:0x b:0y! c:0z!").replace("commit", "C"), r#"x | b:y C(b:"y" @0) | c:z"#);
-    assert_eq!(
-        script.run("ok d:0w! ok ok"),
-        "b:complete commit(c:\"z\" @0) | d:w | c:complete commit(d:\"w\" save:1 @4) | d:complete"
-    );
-    assert_eq!(script.run("a:1v e:0u! f:0s! g:0r!").split(" | ").next(), Some("v"));
-    script.run("ok ok ok");
-    let saved =
-        script.commits.iter().flat_map(|commit| &commit.spilled_messages).map(|save| save.chunks.len());
-    assert_eq!(saved.collect::<Vec<_>>(), [1, 1], "the second save has only the second chunk");
 }
 
 #[test]
@@ -598,12 +379,4 @@ fn a_checkpoint_that_moved_is_written_even_when_nothing_ends() {
     script.run("0a! ok");
     assert_eq!(script.run("0a! +1s ok +1s"), "- | commit(@2) | - | -");
     assert_eq!(script.machine.poll_timeout(), None, "an idle partition wants no time");
-}
-
-#[test]
-fn too_many_chunks_or_bytes_fail_the_message() {
-    let limits = Limits { chunks_per_message: 2, message_bytes: 3, ..Limits::default() };
-    let run = |script: &str| Script::with(limits, takeover()).run(script);
-    assert_eq!(run("0a 1b 1b 2c"), "a | b | - | given-up commit(dead:too_many_chunks/2 @4)");
-    assert_eq!(run("0aa 1bb"), "aa | given-up commit(dead:message_too_large/1 @2)");
 }

@@ -122,13 +122,13 @@ impl Partition {
         if self.commands.blocks_thread(thread) {
             return;
         }
-        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
-        if lane.active().is_some() {
+        let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
+        if thread_queue.active().is_some() {
             return;
         }
         let turns = &self.table.turns;
         let waiting = |id: &TurnId| turns.get(id).map_or(Readiness::Ready, |turn| turn.waiting(now));
-        if let Some(id) = lane.start_next(waiting) {
+        if let Some(id) = thread_queue.start_next(waiting) {
             return self.begin(&id, now, actions);
         }
         let agent = thread.agent();
@@ -158,9 +158,9 @@ impl Partition {
         let queue = self.table.queues.get_mut(&agent)?;
         let queued = queue.first()?.clone();
         let (id, run) = (TurnId::of_task(&agent, queued.position), queue.run);
-        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
-        if !lane.start(id.clone()) {
-            lane.wait_first(id.clone());
+        let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
+        if !thread_queue.start(id.clone()) {
+            thread_queue.wait_first(id.clone());
         }
         queue.begin();
         self.table.postponed_queues.remove(&agent);
@@ -207,9 +207,9 @@ impl Partition {
             TurnPhase::Starting | TurnPhase::Running => return true,
             TurnPhase::Waiting => {}
         }
-        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
-        if lane.active() != Some(id) && !lane.start(id.clone()) {
-            lane.wait_first(id.clone());
+        let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
+        if thread_queue.active() != Some(id) && !thread_queue.start(id.clone()) {
+            thread_queue.wait_first(id.clone());
             return true;
         }
         turn.phase = TurnPhase::Running;
@@ -340,8 +340,8 @@ impl Partition {
         let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
         self.table.active -= 1;
         self.counters.postponed += 1;
-        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
-        lane.leave(id);
+        let thread_queue = self.table.thread_queues.entry(thread.clone()).or_default();
+        thread_queue.leave(id);
         if is_task {
             if self.table.remove(id).is_some_and(|turn| turn.is_restored) {
                 self.table.restored.insert(agent.clone());
@@ -353,7 +353,7 @@ impl Partition {
             self.table.timers.insert((postponed.until, agent.clone()));
             self.table.postponed_queues.insert(agent, postponed);
         } else {
-            lane.wait_first(id.clone());
+            thread_queue.wait_first(id.clone());
             self.table.postponed.insert((postponed.until, thread.clone()));
         }
         self.table.make_ready(&thread);
@@ -426,8 +426,8 @@ impl Partition {
         if !was_under_way {
             // Nothing waits for it, but it is counted like the others until it is committed.
             self.table.active += 1;
-            let lane = self.table.thread_queues.entry(turn.thread.clone()).or_default();
-            lane.leave(id);
+            let thread_queue = self.table.thread_queues.entry(turn.thread.clone()).or_default();
+            thread_queue.leave(id);
         }
         if let Some(open) = turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
             open.phase = Phase::Ended;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::assert_told;
+use crate::testing::assert_events;
 
 fn answer() -> AgUi {
     AgUi::new(ThreadId::parse("t").unwrap(), "r", MessageId::parse("m").unwrap())
@@ -9,7 +9,7 @@ const STARTED: &str = r#"{"type":"RUN_STARTED","threadId":"t","runId":"r","proto
 
 #[test]
 fn every_row_of_the_protocol() {
-    assert_told(
+    assert_events(
         &mut answer(),
         &[
             ("open", &[STARTED]),
@@ -84,7 +84,7 @@ fn every_row_of_the_protocol() {
 
 #[test]
 fn a_run_that_was_stopped_is_cancelled_with_nothing_open() {
-    assert_told(
+    assert_events(
         &mut answer(),
         &[
             ("open", &[STARTED]),
@@ -110,6 +110,6 @@ fn a_run_that_was_stopped_is_cancelled_with_nothing_open() {
 #[test]
 fn a_run_that_failed_says_why() {
     let error = r#"{"type":"RUN_ERROR","message":"no chunk arrived for too long","code":"stalled"}"#;
-    assert_told(&mut answer(), &[("failed:stalled:no chunk arrived for too long", &[STARTED, error])]);
+    assert_events(&mut answer(), &[("failed:stalled:no chunk arrived for too long", &[STARTED, error])]);
     assert_eq!(answer().headers(), []);
 }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn of_anything_else_nobody_knows_the_end() {
+    fn end_of_anything_but_one_object_is_unknown() {
         for never in ["", "[1]", "\"{}\"", "1", "{", "{\"a\":\"}", "{}{}", "x{}"] {
             assert_eq!(whole_after(&[never]), None, "{never}");
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::assert_told;
+use crate::testing::assert_events;
 
 fn answer(include_usage: bool, tool_calls: ToolCalls) -> ChatCompletions {
     ChatCompletions::new(CompletionOptions {
@@ -33,7 +33,7 @@ macro_rules! delta {
 #[test]
 fn every_row_of_the_protocol() {
     let mut answer = answer(false, ToolCalls::Shown);
-    assert_told(
+    assert_events(
         &mut answer,
         &[
             ("open", &[delta!(r#"{"role":"assistant","content":""}"#)]),
@@ -78,7 +78,7 @@ fn every_row_of_the_protocol() {
 
 #[test]
 fn usage_is_a_chunk_of_its_own_and_null_before() {
-    assert_told(
+    assert_events(
         &mut answer(true, ToolCalls::Hidden),
         &[
             ("open", &[delta!(r#"{"role":"assistant","content":""}"#, "null", r#","usage":null"#)]),
@@ -101,7 +101,7 @@ fn usage_is_a_chunk_of_its_own_and_null_before() {
 
 #[test]
 fn what_was_stopped_ends_like_what_is_whole() {
-    assert_told(
+    assert_events(
         &mut answer(false, ToolCalls::Shown),
         &[
             ("Hi", &[delta!(r#"{"role":"assistant","content":""}"#), delta!(r#"{"content":"Hi"}"#)]),
@@ -114,7 +114,7 @@ fn what_was_stopped_ends_like_what_is_whole() {
 fn a_failure_is_an_error_of_the_stream_and_of_the_object() {
     let mut answer = answer(false, ToolCalls::Shown);
     let error = r#"{"error":{"message":"no more","type":"server_error","param":null,"code":"stalled"}}"#;
-    assert_told(
+    assert_events(
         &mut answer,
         &[("open", &[delta!(r#"{"role":"assistant","content":""}"#)]), ("failed:stalled:no more", &[error])],
     );

@@ -90,7 +90,7 @@ fn event(bytes: &[u8]) -> Option<NativeEvent> {
     match (name, data) {
         ("drain", _) => Some(NativeEvent::Drain),
         ("restart", _) => Some(NativeEvent::Restart),
-        (name, Some(data)) => told(name, serde_json::from_str(data).ok()?),
+        (name, Some(data)) => native_event(name, serde_json::from_str(data).ok()?),
         (_, None) => None,
     }
 }
@@ -120,7 +120,7 @@ struct Said {
     status: String,
 }
 
-fn told(name: &str, said: Said) -> Option<NativeEvent> {
+fn native_event(name: &str, said: Said) -> Option<NativeEvent> {
     let message = said.message_id.clone();
     match (name, said.chunk_type.as_str()) {
         ("reset", _) => Some(NativeEvent::Reset { message, attempt: said.attempt }),
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(Reader::default().feed(&bytes), wanted);
         for size in [1, 2, 3, 7, 50] {
             let mut reader = Reader::default();
-            let told: Vec<NativeEvent> = bytes.chunks(size).flat_map(|piece| reader.feed(piece)).collect();
-            assert_eq!(told, wanted, "pieces of {size}");
+            let events: Vec<NativeEvent> = bytes.chunks(size).flat_map(|piece| reader.feed(piece)).collect();
+            assert_eq!(events, wanted, "pieces of {size}");
         }
     }
 }

@@ -193,12 +193,12 @@ mod of_responses {
     }
 
     #[test]
-    fn what_is_asked_of_the_model_is_handed_over_under_one_set_of_names() {
+    fn model_parameters_are_passed_under_common_names() {
         let schema =
             json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true});
-        let told = json!([{"role": "developer", "content": "In French."}, {"role": "user", "content": "x"}]);
+        let input = json!([{"role": "developer", "content": "In French."}, {"role": "user", "content": "x"}]);
         let request = parse(json!({
-            "input": told, "instructions": "Be brief.", "max_output_tokens": 20, "reasoning": {"effort": "low"},
+            "input": input, "instructions": "Be brief.", "max_output_tokens": 20, "reasoning": {"effort": "low"},
             "text": {"format": schema, "verbosity": "low"}
         }));
         let wanted = request.unwrap().wanted;
@@ -281,11 +281,11 @@ mod of_completions {
 
     #[test]
     fn instructions_are_no_history() {
-        let told = json!([
+        let input = json!([
             {"role": "system", "content": [{"type": "text", "text": "be brief"}]}, {"role": "developer", "content": ""},
             {"role": "user", "content": "x"}
         ]);
-        let request = parse("messages", told).unwrap();
+        let request = parse("messages", input).unwrap();
         let said = Instructions { param: "messages[0].content".to_owned(), text: "be brief".to_owned() };
         assert_eq!(
             (&*request.text, request.wanted.instructions, request.wanted.history),

@@ -23,7 +23,8 @@ pub enum Resume {
 #[derive(Debug)]
 pub(super) struct EventSequence {
     resume: Resume,
-    /// Of an answer from the history, whoever has seen a part of it is told the end alone, and who asks for all again is told of no pieces.
+    /// It is read from the history: a client that has seen a part of it gets the last event alone, and one that reads it again from the
+    /// beginning gets whole texts without pieces.
     is_recalled: bool,
     attempt: u64,
     /// EventSequence of the events before the first chunk, which are the same in all attempts.
@@ -78,7 +79,7 @@ impl EventSequence {
         self.event().filter(|_| !(self.is_recalled && self.resume == Resume::Again))
     }
 
-    /// The number of the last event, which everybody is told: without it nobody knows that the stream is whole.
+    /// The number of the last event, which every client gets: without it none could see that the stream is whole.
     pub(super) fn terminal(&mut self) -> u64 {
         let number = self.take();
         match self.resume {

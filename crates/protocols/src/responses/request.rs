@@ -11,7 +11,7 @@ use crate::request::{
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Whose workflow answers; without it, whoever answered before.
+    /// Whose workflow answers; without it, the agent that answered before.
     pub agent: Option<AgentId>,
     /// Where the input is said.
     pub follows: Follows,

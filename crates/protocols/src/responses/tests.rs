@@ -2,7 +2,7 @@ use model::{MessageId, Metadata, ThreadId, Timestamp};
 
 use super::*;
 use crate::AnswerEvent;
-use crate::testing::assert_told;
+use crate::testing::assert_events;
 
 fn answer(background: bool) -> Responses {
     Responses::new(terms(background), Resume::Start)
@@ -101,7 +101,7 @@ macro_rules! call {
 
 #[test]
 fn every_row_of_the_protocol() {
-    assert_told(
+    assert_events(
         &mut answer(false),
         &[
             (
@@ -212,20 +212,20 @@ fn reasoning_is_an_item_too() {
     answer.apply(AnswerEvent::Opened);
     let place = r#""item_id":"rs_m-p0","output_index":0,"content_index":0,"#;
     let added = r#"{"type":"reasoning","id":"rs_m-p0","status":"in_progress","summary":[],"content":[]}"#;
-    let told = [
+    let events = [
         format!("output_item.added 2 \"output_index\":0,\"item\":{added}"),
         format!("content_part.added 3 {place}\"part\":{{\"type\":\"reasoning_text\",\"text\":\"\"}}"),
         format!("reasoning_text.delta 4 {place}\"delta\":\"Hm\""),
     ];
-    let told = told.map(|event| {
+    let events = events.map(|event| {
         let [name, number, rest] = event.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{event}") };
         format!("event: response.{name}\ndata: {{\"type\":\"response.{name}\",\"sequence_number\":{number},{rest}}}")
     });
-    assert_told(&mut answer, &[("think:Hm", &told.each_ref().map(String::as_str))]);
+    assert_events(&mut answer, &[("think:Hm", &events.each_ref().map(String::as_str))]);
 }
 
 #[test]
-fn under_way_it_is_queued_only_in_the_background_and_until_somebody_works_on_it() {
+fn only_background_responses_are_queued_until_work_begins() {
     let begun = |background, is_running| Responses::under_way(terms(background), is_running);
     assert_eq!(begun(true, false), object!("queued", "true", "null", "", "null"));
     assert_eq!(begun(true, true), object!("in_progress", "true", "null", "", "null"));
@@ -235,7 +235,7 @@ fn under_way_it_is_queued_only_in_the_background_and_until_somebody_works_on_it(
 #[test]
 fn in_the_background_it_is_queued_until_something_comes() {
     let mut answer = answer(true);
-    assert_told(
+    assert_events(
         &mut answer,
         &[
             ("open", &[lifecycle!("created", 0, "queued"), lifecycle!("queued", 1, "queued")]),
@@ -244,15 +244,15 @@ fn in_the_background_it_is_queued_until_something_comes() {
     );
     assert_eq!(answer.object(), object!("in_progress", "true", "null", "", "null"));
     // Nothing of the answer was shown: the number stays.
-    assert_told(&mut answer, &[("reset:1", &[])]);
-    assert_told(&mut answer, &[("stopped", &[lifecycle!("incomplete", 1000000003, "cancelled")])]);
+    assert_events(&mut answer, &[("reset:1", &[])]);
+    assert_events(&mut answer, &[("stopped", &[lifecycle!("incomplete", 1000000003, "cancelled")])]);
     assert_eq!(answer.object(), object!("cancelled", "true", "null", "", "null"));
 }
 
 #[test]
 fn a_failure_is_in_the_object() {
     let mut answer = answer(false);
-    assert_told(
+    assert_events(
         &mut answer,
         &[
             (
@@ -278,8 +278,8 @@ fn a_failure_is_in_the_object() {
 }
 
 #[test]
-fn an_answer_from_the_history_that_is_told_again_has_no_pieces_and_numbers_above_all() {
-    let told = |resume| {
+fn answer_read_again_from_history_has_higher_numbers() {
+    let events_after = |resume| {
         let mut answer = Responses::new(terms(false), resume);
         answer.recall();
         let mut all = Vec::new();
@@ -305,7 +305,7 @@ fn an_answer_from_the_history_that_is_told_again_has_no_pieces_and_numbers_above
         });
         events.collect::<Vec<_>>()
     };
-    let all = told(Resume::Again);
+    let all = events_after(Resume::Again);
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
     let expected = [
         "created",
@@ -324,9 +324,9 @@ fn an_answer_from_the_history_that_is_told_again_has_no_pieces_and_numbers_above
         all.is_sorted_by_key(|(_, number)| *number) && all.iter().all(|(_, number)| *number < 1 << 53),
         "{all:?}"
     );
-    // Whoever has just asked reads the pieces.
-    assert!(told(Resume::Start).iter().any(|(name, _)| name == "output_text.delta"));
-    let after = told(Resume::After(3));
+    // The client that opened the turn reads the pieces.
+    assert!(events_after(Resume::Start).iter().any(|(name, _)| name == "output_text.delta"));
+    let after = events_after(Resume::After(3));
     assert_eq!(after.len(), 1, "{after:?}");
 }
 

@@ -48,7 +48,7 @@ enum Part {
 const DONE: &str = "done";
 
 impl HistoryMessage {
-    /// What somebody said.
+    /// An input.
     pub fn input(id: &MessageId, role: Role, text: &str, metadata: &Metadata) -> Self {
         let metadata = metadata.as_map().cloned().unwrap_or_default();
         let parts = vec![Part::Text { text: text.to_owned(), state: DONE }];

@@ -15,7 +15,7 @@ use crate::request::{
 pub struct Request {
     /// The thread; the client calls it the id of the chat.
     pub thread: ThreadId,
-    /// Whose workflow answers, in `agent` (the SDK's `body`); without it, whoever answered before.
+    /// Whose workflow answers, in `agent` (the SDK's `body`); without it, the agent that answered before.
     pub agent: Option<AgentId>,
     /// The new input.
     pub text: String,

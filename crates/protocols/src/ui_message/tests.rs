@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::assert_told;
+use crate::testing::assert_events;
 
 fn answer() -> UiMessage {
     UiMessage::new(MessageId::parse("m").unwrap())
@@ -7,7 +7,7 @@ fn answer() -> UiMessage {
 
 #[test]
 fn every_row_of_the_protocol() {
-    assert_told(
+    assert_events(
         &mut answer(),
         &[
             ("open", &[r#"{"type":"start","messageId":"m"}"#]),
@@ -93,7 +93,7 @@ fn every_row_of_the_protocol() {
 
 #[test]
 fn an_end_before_the_final_chunk_closes_what_is_open() {
-    assert_told(
+    assert_events(
         &mut answer(),
         &[
             ("open", &[r#"{"type":"start","messageId":"m"}"#]),
@@ -131,13 +131,13 @@ fn an_end_before_the_final_chunk_closes_what_is_open() {
 fn a_failure_has_no_finish_and_no_done() {
     let error = r#"{"type":"error","errorText":"stalled: no chunk arrived for too long"}"#;
     let start = r#"{"type":"start","messageId":"m"}"#;
-    assert_told(&mut answer(), &[("failed:stalled:no chunk arrived for too long", &[start, error])]);
+    assert_events(&mut answer(), &[("failed:stalled:no chunk arrived for too long", &[start, error])]);
 }
 
 #[test]
 fn an_empty_answer_and_one_that_began_again_unseen() {
     let finish = r#"{"type":"finish","finishReason":"stop"}"#;
-    assert_told(
+    assert_events(
         &mut answer(),
         &[
             ("open", &[r#"{"type":"start","messageId":"m"}"#]),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::encoders::{self, NAMES};
 use crate::golden::{check, folder};
-use crate::scenarios::{self, End, Scenario, told};
+use crate::scenarios::{self, End, Scenario, encode_all};
 
 /// Answers of producers that follow no rule.
 const RANDOM: u64 = 300;
@@ -28,8 +28,8 @@ fn the_real_clients_understand_it() {
 
 fn they_read_the_golden_files(installed: &Path) {
     let understood = node(installed, "read.mjs", &folder());
-    for (client, told) in understood.as_object().unwrap() {
-        check(&format!("parsed_by_clients/{client}.json"), format!("{told:#}\n").as_bytes());
+    for (client, parsed) in understood.as_object().unwrap() {
+        check(&format!("parsed_by_clients/{client}.json"), format!("{parsed:#}\n").as_bytes());
     }
     no_client_takes_a_part_for_the_whole(&understood["cuts"]);
     each_body_is_a_request(understood["posted"].as_array().unwrap());
@@ -41,17 +41,17 @@ fn they_take_whatever_a_producer_says(installed: &Path) {
     for name in NAMES {
         fs::create_dir_all(folder.join(name)).unwrap();
         for (number, scenario) in scenarios.iter().enumerate() {
-            let told = told(&mut *encoders::of(name), &scenario.events());
-            fs::write(folder.join(name).join(format!("{number}.txt")), told).unwrap();
+            let encoded = encode_all(&mut *encoders::of(name), &scenario.events());
+            fs::write(folder.join(name).join(format!("{number}.txt")), encoded).unwrap();
         }
     }
     let understood = node(installed, "random.mjs", &folder);
     for (number, scenario) in scenarios.iter().enumerate() {
         let is_text = |chunk: &&Chunk| chunk.kind == ChunkKind::Content;
         let text: String = scenario.chunks.iter().filter(is_text).map(|chunk| &*chunk.text).collect();
-        for (client, told) in understood.as_object().unwrap() {
+        for (client, parsed) in understood.as_object().unwrap() {
             let expected = json!({"ended": ended(client, &scenario.end), "text": text});
-            assert_eq!(told[number.to_string()], expected, "{client}: {:?}", scenario.chunks);
+            assert_eq!(parsed[number.to_string()], expected, "{client}: {:?}", scenario.chunks);
         }
     }
 }
@@ -76,9 +76,9 @@ fn node(installed: &Path, program: &str, golden: &Path) -> Value {
 }
 
 fn no_client_takes_a_part_for_the_whole(cuts: &Value) {
-    for (client, told) in cuts.as_object().unwrap() {
-        assert!(told["cuts"].as_u64().unwrap() > 9, "{client}: {told}");
-        assert_eq!(told["mistaken"], 0, "{client}: {told}");
+    for (client, parsed) in cuts.as_object().unwrap() {
+        assert!(parsed["cuts"].as_u64().unwrap() > 9, "{client}: {parsed}");
+        assert_eq!(parsed["mistaken"], 0, "{client}: {parsed}");
     }
     assert_eq!(cuts["ui_message"]["differ"], 0, "after a return everything is there once");
 }

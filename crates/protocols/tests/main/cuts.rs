@@ -6,7 +6,7 @@ use protocols::responses::Resume;
 use protocols::{AnswerEvent, Protocol, StreamAction};
 
 use crate::encoders::{self, NAMES};
-use crate::scenarios::{self, told};
+use crate::scenarios::{self, encode_all};
 
 /// What only the end of an answer writes, in any of the protocols.
 const TERMINALS: [&str; 10] = [
@@ -23,7 +23,7 @@ const TERMINALS: [&str; 10] = [
 ];
 
 #[test]
-fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
+fn terminal_event_comes_only_after_the_commit() {
     for name in NAMES {
         for scenario in scenarios::all() {
             let happenings = scenario.events();
@@ -46,11 +46,11 @@ fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
 }
 
 #[test]
-fn whoever_begins_late_is_told_the_same() {
+fn late_client_gets_the_same_bytes() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let whole = told(&mut *encoders::of(name), &scenario.events());
-            assert!(told(&mut *encoders::of(name), &scenario.events()[1..]) == whole, "{name}");
+            let whole = encode_all(&mut *encoders::of(name), &scenario.events());
+            assert!(encode_all(&mut *encoders::of(name), &scenario.events()[1..]) == whole, "{name}");
         }
     }
 }
@@ -60,10 +60,10 @@ fn a_response_goes_on_after_any_number() {
     for background in [false, true] {
         for scenario in scenarios::all() {
             let happenings = scenario.events();
-            let whole = events(&told(&mut encoders::response(background, Resume::Start), &happenings));
+            let whole = events(&encode_all(&mut encoders::response(background, Resume::Start), &happenings));
             for (at, (number, _)) in whole.iter().enumerate() {
                 let mut rest = encoders::response(background, Resume::After(*number));
-                let rest = events(&told(&mut rest, &happenings));
+                let rest = events(&encode_all(&mut rest, &happenings));
                 match &whole[at + 1..] {
                     [] => assert_eq!(ends(&rest), [(number + 1, last_of(&whole))], "{}", scenario.name),
                     left => assert_eq!(rest, left, "{}", scenario.name),
@@ -75,30 +75,30 @@ fn a_response_goes_on_after_any_number() {
 }
 
 #[test]
-fn of_a_response_in_the_history_only_the_end_is_told() {
+fn response_resumed_from_history_has_only_its_end() {
     let scenarios = scenarios::all();
     let scenario = scenarios.iter().find(|scenario| scenario.name == "steps").unwrap();
-    let whole = events(&told(&mut encoders::response(false, Resume::Start), &scenario.events()));
+    let whole = events(&encode_all(&mut encoders::response(false, Resume::Start), &scenario.events()));
     for after in [0, 4_321] {
         let mut rest = encoders::response(false, Resume::After(after));
         rest.recall();
-        let rest = events(&told(&mut rest, &scenario.events()));
+        let rest = events(&encode_all(&mut rest, &scenario.events()));
         let number = whole.last().unwrap().0.max(after + 1);
         assert_eq!(ends(&rest), [(number, last_of(&whole))]);
     }
     let mut all = encoders::response(false, Resume::Start);
     all.recall();
-    assert_eq!(events(&told(&mut all, &scenario.events())), whole);
+    assert_eq!(events(&encode_all(&mut all, &scenario.events())), whole);
 }
 
 #[test]
-fn whoever_claims_to_have_seen_more_than_there_is_is_told_the_end() {
+fn cursor_beyond_the_response_gets_the_end() {
     for scenario in scenarios::all() {
         let happenings = scenario.events();
-        let whole = events(&told(&mut encoders::response(false, Resume::Start), &happenings));
+        let whole = events(&encode_all(&mut encoders::response(false, Resume::Start), &happenings));
         for (after, number) in [(1 << 40, (1 << 40) + 1), (u64::MAX, u64::MAX)] {
             let mut rest = encoders::response(false, Resume::After(after));
-            let rest = events(&told(&mut rest, &happenings));
+            let rest = events(&encode_all(&mut rest, &happenings));
             assert_eq!(ends(&rest), [(number, last_of(&whole))], "{}", scenario.name);
         }
     }
@@ -139,9 +139,9 @@ fn another_attempt_cuts_what_was_shown() {
         assert_eq!(cut.then, if has_no_resume { StreamAction::Close } else { StreamAction::Abort }, "{name}");
         assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
-        // Whoever waits for the whole goes on; whoever comes back is told the same.
-        let again = told(&mut *protocol, &scenario.events());
-        assert!(again == told(&mut *encoders::of(name), &scenario.events()), "{name}");
+        // The encoder goes on for a client that waits for the whole; a client that comes back gets the same.
+        let again = encode_all(&mut *protocol, &scenario.events());
+        assert!(again == encode_all(&mut *encoders::of(name), &scenario.events()), "{name}");
     }
 }
 
@@ -162,7 +162,7 @@ fn a_chunk_of_another_attempt_is_a_reset_too() {
 }
 
 #[test]
-fn a_client_of_an_attempt_that_was_given_up_is_told_the_next_from_its_beginning() {
+fn next_attempt_begins_anew_for_a_client_of_the_last() {
     let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
     let mut before = encoders::response(false, Resume::Start);
     before.apply(AnswerEvent::Opened);
@@ -178,13 +178,13 @@ fn a_client_of_an_attempt_that_was_given_up_is_told_the_next_from_its_beginning(
         };
         events(&outputs.concat()).into_iter().map(name).collect::<Vec<_>>()
     };
-    let told =
+    let events_of_next =
         ["1000000002 output_item.added", "1000000003 content_part.added", "1000000004 output_text.delta"];
     let again = ["1000000000 created", "1000000001 in_progress"];
-    assert_eq!(names(Resume::After(seen)), [&again[..], &told].concat());
-    // Of somebody who has seen no more than the opening nothing is taken back.
-    assert_eq!(names(Resume::After(1)), told);
-    assert_eq!(names(Resume::Start), [&["0 created", "1 in_progress"][..], &told].concat());
+    assert_eq!(names(Resume::After(seen)), [&again[..], &events_of_next].concat());
+    // A client that has seen no more than the opening has nothing to take back.
+    assert_eq!(names(Resume::After(1)), events_of_next);
+    assert_eq!(names(Resume::Start), [&["0 created", "1 in_progress"][..], &events_of_next].concat());
 }
 
 /// The events by their numbers.

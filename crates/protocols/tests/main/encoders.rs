@@ -44,7 +44,7 @@ pub(crate) fn response(background: bool, resume: Resume) -> Responses {
     Responses::new(terms(background, ToolCallDisplay::Functions), resume)
 }
 
-/// With the calls and their results as those of somebody else.
+/// With the calls and their results as those of a hosted service.
 pub(crate) fn hosted() -> Responses {
     Responses::new(terms(false, ToolCallDisplay::Hosted), Resume::Start)
 }

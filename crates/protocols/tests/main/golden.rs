@@ -12,13 +12,13 @@ use protocols::{
 };
 
 use crate::encoders::{self, ALL, NAMES};
-use crate::scenarios::{self, told};
+use crate::scenarios::{self, encode_all};
 
 #[test]
 fn the_streams() {
     for name in ALL {
         for scenario in scenarios::all() {
-            let bytes = told(&mut *encoders::of(name), &scenario.events());
+            let bytes = encode_all(&mut *encoders::of(name), &scenario.events());
             check(&format!("{name}/{}.txt", scenario.name), &bytes);
         }
     }
@@ -49,8 +49,8 @@ fn the_objects() {
 fn no_reader_breaks_a_line_where_none_ends() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let told = told(&mut *encoders::of(name), &scenario.events());
-            let text = String::from_utf8(told).unwrap();
+            let encoded = encode_all(&mut *encoders::of(name), &scenario.events());
+            let text = String::from_utf8(encoded).unwrap();
             assert!(!text.contains(['\u{2028}', '\u{2029}', '\u{85}', '\r']), "{name} {}", scenario.name);
             for event in text.split_terminator("\n\n") {
                 let lines: Vec<&str> = event.lines().collect();
@@ -78,10 +78,10 @@ pub(crate) fn check(file: &str, bytes: &[u8]) {
         fs::write(&path, bytes).unwrap();
     }
     let golden = fs::read(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
-    let (golden, told) = (String::from_utf8(golden).unwrap(), String::from_utf8_lossy(bytes));
+    let (golden, encoded) = (String::from_utf8(golden).unwrap(), String::from_utf8_lossy(bytes));
     let differs = |(line, (a, b)): (usize, (&str, &str))| (a != b).then(|| format!("line {line}:\n{a}\n{b}"));
-    let first = golden.lines().zip(told.lines()).enumerate().find_map(differs);
-    assert!(golden == told, "{file} differs: {}", first.unwrap_or_else(|| "in its length".to_owned()));
+    let first = golden.lines().zip(encoded.lines()).enumerate().find_map(differs);
+    assert!(golden == encoded, "{file} differs: {}", first.unwrap_or_else(|| "in its length".to_owned()));
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test has no command line")]

@@ -10,7 +10,7 @@ use protocols::{AnswerEvent, Cursor, MessageOffset, Progress, Protocol, StoredAn
 use serde_json::Value;
 
 use crate::encoders::{self, NAMES};
-use crate::scenarios::{self, End, Scenario, told};
+use crate::scenarios::{self, End, Scenario, encode_all};
 
 /// Those whose parts are in the order of the history: it keeps reasoning, text and calls of a step apart, each in one piece.
 const IN_ORDER: [&str; 9] =
@@ -72,8 +72,8 @@ fn every_protocol_tells_it_from_the_history() {
         let stored = stored(&messages, scenario.attempt);
         let happenings: Vec<AnswerEvent<'_>> = stored.events().collect();
         for name in NAMES {
-            let live = told(&mut *encoders::of(name), &scenario.events());
-            let again = told(&mut *encoders::of(name), &happenings);
+            let live = encode_all(&mut *encoders::of(name), &scenario.events());
+            let again = encode_all(&mut *encoders::of(name), &happenings);
             assert_eq!(last_event(&again), last_event(&live), "{name} {}", scenario.name);
         }
     }
@@ -93,7 +93,7 @@ fn joined<'a>(chunks: impl Iterator<Item = &'a Chunk>, ending: Ending) -> Vec<Tu
 }
 
 #[test]
-fn whoever_has_a_part_gets_the_rest_and_nothing_twice() {
+fn client_with_a_part_gets_the_rest_and_nothing_twice() {
     let (mut exact, mut anew) = (0, 0);
     for scenario in scenarios::all().into_iter().chain(scenarios::incomplete()) {
         let Some(messages) = folded(&scenario) else { continue };
@@ -124,7 +124,7 @@ fn whoever_has_a_part_gets_the_rest_and_nothing_twice() {
 }
 
 #[test]
-fn what_nobody_can_have_seen_is_known_as_such() {
+fn offset_that_no_client_can_have_is_rejected() {
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == "text").unwrap();
     let stored = stored(&folded(&scenario).unwrap(), 0);
     let text: usize = scenario.chunks.iter().map(|chunk| chunk.text.len()).sum();

@@ -42,7 +42,7 @@ pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> AnswerEvent<'_> {
 }
 
 /// Everything that the protocol says, which must end the stream with the last happening and not before.
-pub(crate) fn told(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<'_>]) -> Vec<u8> {
+pub(crate) fn encode_all(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<'_>]) -> Vec<u8> {
     let outputs: Vec<Output> = happenings.iter().map(|happening| protocol.apply(*happening)).collect();
     let (last, before) = outputs.split_last().unwrap();
     assert_eq!(last.then, StreamAction::Close);
@@ -159,7 +159,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     let bad_results = [
         "result:c:ok",
         "fault:a:error: the arguments are not a JSON object",
-        "result:x:nobody asked",
+        "result:x:unasked text",
         "Well.",
     ];
     let all = vec![

@@ -5,7 +5,7 @@ use protocols::AnswerEvent;
 use reorder::{Insert, Limits, Piece, Reorder};
 
 use crate::encoders::{self, ALL};
-use crate::scenarios::{self, Scenario, dice, happening, told};
+use crate::scenarios::{self, Scenario, dice, encode_all, happening};
 
 const SHUFFLES: u64 = 1_000;
 
@@ -13,13 +13,13 @@ const SHUFFLES: u64 = 1_000;
 fn any_order_of_arrival_gives_the_same_bytes() {
     for scenario in scenarios::all() {
         let golden: Vec<Vec<u8>> =
-            ALL.iter().map(|name| told(&mut *encoders::of(name), &scenario.events())).collect();
+            ALL.iter().map(|name| encode_all(&mut *encoders::of(name), &scenario.events())).collect();
         for seed in 0..SHUFFLES {
             let arrived = shuffled(&scenario.chunks, seed);
             let ordered = in_order(&arrived);
             let happenings = happenings(&scenario, &ordered);
             for (name, golden) in ALL.iter().zip(&golden) {
-                let again = told(&mut *encoders::of(name), &happenings);
+                let again = encode_all(&mut *encoders::of(name), &happenings);
                 assert!(again == *golden, "{name} {} seed {seed}", scenario.name);
             }
         }

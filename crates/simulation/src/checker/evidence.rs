@@ -17,7 +17,7 @@ pub struct Evidence {
     pub messages: Vec<StoredMessage>,
     /// The stored dead letters.
     pub dead_letters: Vec<StoredDeadLetter>,
-    /// How the messages of all threads ended that clients are told of, with their places; empty when nobody knows.
+    /// Messages whose ends clients are sent, with their positions; empty when they are unknown.
     pub ends: Vec<(MessageKey, i64)>,
     /// What clients saw.
     pub transcripts: Vec<Transcript>,
@@ -44,11 +44,11 @@ pub struct Rules {
     pub parted: BTreeSet<PartitionId>,
     /// Messages whose chunks were lost before they were stored: they may fail, be incomplete, or not be there.
     pub lost: BTreeSet<MessageKey>,
-    /// Somebody erased these threads at some time: what was published for them need not end.
+    /// These threads were erased at some time: what was published for them need not end.
     pub erased: BTreeSet<ThreadId>,
     /// Batches that were deleted because they were old: a turn that was to go on with one is a batch of its own.
     pub retired: BTreeSet<(ThreadId, i64)>,
-    /// Payloads that nobody can read, and that went with them.
+    /// Payloads that cannot be decoded, and that went with them.
     pub erased_garbage: BTreeSet<Bytes>,
 }
 
@@ -102,7 +102,7 @@ pub enum Published {
         /// The chunk.
         chunk: Arc<Chunk>,
     },
-    /// What nobody can read.
+    /// What cannot be decoded.
     Garbage(Bytes),
 }
 
@@ -158,7 +158,7 @@ pub struct Transcript {
     pub client: String,
     /// The thread.
     pub thread: ThreadId,
-    /// All ends above this position have to be told, and none at or below; `None` when nobody knows.
+    /// All ends above this position have to be sent, and none at or below; `None` when it is unknown.
     pub since: Option<i64>,
     /// In order.
     pub seen: Vec<Seen>,

@@ -194,9 +194,9 @@ fn the_fate_follows_the_order_of_the_log() {
 
 #[test]
 fn a_violation_says_what_which_and_why() {
-    let violation = Violation::new(Invariant::Content, key("a"), "\"Hello\"", "\"lloHe\"");
+    let violation = Violation::new(Invariant::Content, key("a"), "\"Hello\"", "\"loHel\"");
     assert_eq!(
         violation.to_string(),
-        "I2 the content is the chunks in order: t/a: expected \"Hello\"; seen \"lloHe\""
+        "I2 the content is the chunks in order: t/a: expected \"Hello\"; seen \"loHel\""
     );
 }

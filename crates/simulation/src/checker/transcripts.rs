@@ -182,18 +182,18 @@ impl<'a> Check<'a> {
             }
             _ => None,
         };
-        let told: Vec<(i64, &MessageId)> = self.transcript.seen.iter().filter_map(position).collect();
+        let shown: Vec<(i64, &MessageId)> = self.transcript.seen.iter().filter_map(position).collect();
         let is_last = self.rules.is_settled && self.transcript.is_connected;
-        let until = if is_last { i64::MAX } else { told.last().map_or(since, |(position, _)| *position) };
+        let until = if is_last { i64::MAX } else { shown.last().map_or(since, |(position, _)| *position) };
         let is_wanted = |(key, position): &&(MessageKey, i64)| {
             key.thread == self.transcript.thread && *position > since && *position <= until
         };
         let wanted = self.ends.all.iter().filter(is_wanted).map(|(key, position)| (*position, &key.message));
         let mut wanted: Vec<(i64, &MessageId)> = wanted.collect();
         wanted.sort_unstable();
-        if told != wanted {
+        if shown != wanted {
             let subject = format!("{} at client {}", self.transcript.thread, self.transcript.client);
-            let (expected, seen) = (format!("after {since}: {wanted:?}"), format!("{told:?}"));
+            let (expected, seen) = (format!("after {since}: {wanted:?}"), format!("{shown:?}"));
             self.violations.push(Violation::new(Invariant::NothingMissed, subject, expected, seen));
         }
     }

@@ -150,14 +150,14 @@ impl World {
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         let number = follower.number;
-        let mut told: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
+        let mut shown: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
         let events: Vec<Bytes> = std::iter::from_fn(|| follower.feed.next_event())
             .map(|event| match event {
                 Shown::Chunk(bytes) | Shown::MessageEnd(_, bytes) => bytes,
             })
             .collect();
         if !events.is_empty() {
-            told.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
+            shown.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
         let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
@@ -178,7 +178,7 @@ impl World {
                 WaitOutcome::Joined(first) => {
                     follower.viewers.push(viewer);
                     let_in.push((viewer.client, follower.feed.cursor().base().get()));
-                    told.push((viewer, first));
+                    shown.push((viewer, first));
                 }
                 // It is cut, and comes back.
                 WaitOutcome::OverBudget => cut.push(viewer),
@@ -206,7 +206,7 @@ impl World {
         for (client, base) in let_in {
             self.clients[client].joined(base);
         }
-        self.tell(told);
+        self.send_events(shown);
         for viewer in cut {
             if self.clients[viewer.client].connection == viewer.connection {
                 self.cut(viewer.client);
@@ -225,8 +225,8 @@ impl World {
         }
     }
 
-    fn tell(&mut self, told: Vec<(Viewer, Vec<Bytes>)>) {
-        for (viewer, events) in told {
+    fn send_events(&mut self, shown: Vec<(Viewer, Vec<Bytes>)>) {
+        for (viewer, events) in shown {
             let client = &mut self.clients[viewer.client];
             if client.connection != viewer.connection {
                 continue;
@@ -331,7 +331,7 @@ impl World {
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         follower.is_reading = false;
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         match (reader, fetched) {
             (Reader::Feed, Fetched::Last(last)) => follower.feed.on_last(last, now),
             (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
@@ -340,7 +340,7 @@ impl World {
                 let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
                 let gone = follower
                     .waiting
-                    .on_page(&page, &follower.feed, |viewer, events| told.push((*viewer, events)));
+                    .on_page(&page, &follower.feed, |viewer, events| shown.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     self.clients[viewer.client].may_be_undone |= is_before_step;
                     if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
@@ -348,7 +348,7 @@ impl World {
                     {
                         self.coverage.restarts += 1;
                         follower.viewers.push(viewer);
-                        told.push((viewer, first));
+                        shown.push((viewer, first));
                     }
                 }
             }
@@ -359,7 +359,7 @@ impl World {
             }
             (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }
-        self.tell(told);
+        self.send_events(shown);
     }
 
     /// Asks what was sent lately.

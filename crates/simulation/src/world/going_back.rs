@@ -112,12 +112,12 @@ impl World {
             self.going_back.last.insert(partition, self.time);
             self.store.is_undone = true;
             self.doomed[number].clear();
-            // The copy does not know of what only its successor was told.
+            // The copy does not know of what only its successor was given.
             let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
             let checkpoint = self.store.rows[number].checkpoint;
             self.going_back.gone.retain(|(of, entry, from)| {
-                let is_told = from.is_none_or(|from| mark >= from) && entry.seq.0 > checkpoint;
-                *of != partition || is_told
+                let is_noticed = from.is_none_or(|from| mark >= from) && entry.seq.0 > checkpoint;
+                *of != partition || is_noticed
             });
             if std::mem::take(&mut self.going_back.purges) && used > self.store.rows[number].checkpoint {
                 self.coverage.purges_behind += 1;
@@ -174,17 +174,17 @@ impl World {
         });
         let lost = self.logs[number].cut(last);
         let end = self.logs[number].len();
-        let told_from = (mark > end).then_some(Seq(end + 1));
+        let noticed_from = (mark > end).then_some(Seq(end + 1));
         self.restart_readers(partition);
         // A single entry that was gone above the new end is not jumped over any more: another one takes its sequence.
         let is_above =
             |(of, entry, _): &mut (PartitionId, Entry, Option<Seq>)| *of == partition && entry.seq.0 > end;
         let above: Vec<_> = self.going_back.gone.extract_if(.., is_above).collect();
-        if told_from.is_some() {
-            let told = above.into_iter().map(|(of, entry, _)| (of, entry, told_from));
-            self.going_back.gone.extend(told);
+        if noticed_from.is_some() {
+            let gone = above.into_iter().map(|(of, entry, _)| (of, entry, noticed_from));
+            self.going_back.gone.extend(gone);
         }
-        self.lose_if(partition, lost, told_from);
+        self.lose_if(partition, lost, noticed_from);
     }
 
     fn renew_stream(&mut self) {
@@ -194,9 +194,9 @@ impl World {
         *self.going_back.partings.entry(partition).or_default() += 1;
         self.note(73, [u64::from(partition.0), 0, 0], || format!("stream {partition} is made anew"));
         let lost = self.logs[number].renew();
-        let is_told = self.store.rows[number].incarnation.is_some();
+        let is_noticed = self.store.rows[number].incarnation.is_some();
         self.restart_readers(partition);
-        self.lose_if(partition, lost, is_told.then_some(Seq(1)));
+        self.lose_if(partition, lost, is_noticed.then_some(Seq(1)));
     }
 
     fn lose_entry(&mut self) {
@@ -216,16 +216,16 @@ impl World {
         self.lose(partition, lost.into_iter().collect(), None);
     }
 
-    fn lose_if(&mut self, partition: PartitionId, lost: Vec<Entry>, told_from: Option<Seq>) {
+    fn lose_if(&mut self, partition: PartitionId, lost: Vec<Entry>, noticed_from: Option<Seq>) {
         let before = self.going_back.gone.len();
-        self.lose(partition, lost, told_from);
-        if told_from.is_none() {
+        self.lose(partition, lost, noticed_from);
+        if noticed_from.is_none() {
             self.going_back.gone.truncate(before);
         }
     }
 
-    /// `told_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
-    fn lose(&mut self, partition: PartitionId, lost: Vec<Entry>, told_from: Option<Seq>) {
+    /// `noticed_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
+    fn lose(&mut self, partition: PartitionId, lost: Vec<Entry>, noticed_from: Option<Seq>) {
         self.rules.parted.insert(partition);
         self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
@@ -235,7 +235,7 @@ impl World {
         for entry in lost {
             self.going_back.vanished.push((partition, entry.clone()));
             if self.lose_messages(partition, &entry) && entry.seq.0 > checkpoint {
-                self.going_back.gone.push((partition, entry, told_from));
+                self.going_back.gone.push((partition, entry, noticed_from));
             }
         }
     }

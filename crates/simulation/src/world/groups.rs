@@ -86,18 +86,18 @@ impl World {
             let back = self.rng.range(1, 50);
             return self.schedule(back, Event::GroupAgain(group));
         } else if self.fault(|faults| faults.request_lost) {
-            self.tell_unknown(&members);
+            self.answer_unknown(&members);
             return self.schedule(1, Event::GroupOver(group));
         } else if self.fault(|faults| faults.request_late) {
             delay = self.rng.range(20, 2_000);
-            self.tell_unknown(&members);
+            self.answer_unknown(&members);
             self.schedule(1, Event::GroupOver(group));
         }
         self.schedule(delay, Event::Statement(StatementEvent::Arrive(leader)));
     }
 
     /// The outcome of all of them is unknown.
-    fn tell_unknown(&mut self, members: &[usize]) {
+    fn answer_unknown(&mut self, members: &[usize]) {
         self.coverage.groups_unknown += u64::from(members.len() > 1);
         for member in members {
             let address = self.statements[*member].address;
@@ -155,7 +155,7 @@ impl World {
             duration = self.rng.range(50, 1_500);
             if self.rng.chance(0.5) {
                 let held = self.groups.groups[group].held.clone();
-                self.tell_unknown(&held);
+                self.answer_unknown(&held);
             }
         }
         self.schedule(duration, Event::Statement(StatementEvent::Done(leader)));
@@ -176,14 +176,14 @@ impl World {
     /// The server of the statement is gone.
     pub(super) fn group_cut_off(&mut self, group: usize) {
         let members = self.groups.groups[group].members.clone();
-        self.tell_unknown(&members);
+        self.answer_unknown(&members);
     }
 
     pub(super) fn group_done(&mut self, group: usize) {
         let held = std::mem::take(&mut self.groups.groups[group].held);
         if self.fault(|faults| faults.aborted) {
             self.note(16, [group as u64, 0, 0], || format!("store: group {group} aborts"));
-            self.tell_unknown(&held);
+            self.answer_unknown(&held);
         } else if let Some(bad) = self.group_refused(&held) {
             self.refuse_group(group, &held, &bad);
         } else {
@@ -197,7 +197,7 @@ impl World {
                 }
             }
             if is_lost {
-                self.tell_unknown(&held);
+                self.answer_unknown(&held);
             }
         }
         for member in held {

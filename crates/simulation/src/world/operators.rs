@@ -35,7 +35,7 @@ impl World {
         let is_same = self.rng.chance(0.5);
         let busy_policy = if is_same { opened.options.busy_policy } else { BusyPolicy::Enqueue };
         let options = TurnOptions { busy_policy, ..opened.options.clone() };
-        let actor = Some("somebody".into());
+        let actor = Some("operator".into());
         let again = TurnOpened { run: opened.run + 1, options, actor, ..opened };
         self.coverage.retries += 1;
         self.publish_command(Command::Turn(Box::new(again.clone())));

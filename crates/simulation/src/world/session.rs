@@ -107,7 +107,7 @@ impl World {
             Input::Committed(refused) => refused.clone(),
             _ => Vec::new(),
         };
-        session.promises.told(&input);
+        session.promises.on_input(&input);
         let mut actions = machine.handle(input, now);
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
         partition::bisect::apply_refusals(&mut actions, &[], &refused);

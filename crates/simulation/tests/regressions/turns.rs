@@ -151,7 +151,7 @@ fn answer_requested_by_earlier_owner_waits_for_its_thread() {
     let actions = script.read(vec![answer(3, &input_turn, chunk(0, true))], 9);
     assert_eq!(written(&actions), [input_turn]);
     let actions = script.committed();
-    assert_eq!(starts(&actions), [(task.clone(), true)], "nobody would answer it again");
+    assert_eq!(starts(&actions), [(task.clone(), true)], "no other answer would come");
     assert_eq!(written(&actions), [task]);
 }
 
@@ -169,7 +169,7 @@ fn nothing_starts_before_takeover_commands_are_checked() {
 }
 
 #[test]
-fn a_workflow_is_told_to_stop_only_when_the_end_is_stored() {
+fn workflow_is_stopped_only_after_the_end_is_stored() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
@@ -231,7 +231,7 @@ fn late_request_is_withdrawn_when_end_is_stored() {
     let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
     assert!(!script.started(&input_turn("x")).contains(&abandon));
     assert!(script.committed().contains(&abandon));
-    assert!(script.started(&input_turn("x")).contains(&abandon), "nobody knows of it any more");
+    assert!(script.started(&input_turn("x")).contains(&abandon), "its turn is forgotten");
 }
 
 #[test]
@@ -412,8 +412,12 @@ fn first_chunk_of_run_awaiting_commit_is_kept() {
             _ => None,
         })
     };
-    assert_eq!(checkpoint(&script.committed()), Some((2, 0)), "chunks for whoever goes on with the turn");
-    assert_eq!(checkpoint(&script.committed()), Some((4, 1)), "nobody does");
+    assert_eq!(
+        checkpoint(&script.committed()),
+        Some((2, 0)),
+        "chunks for the owner that goes on with the turn"
+    );
+    assert_eq!(checkpoint(&script.committed()), Some((4, 1)), "no owner does");
     // One that comes while the end is on its way holds up nothing afterwards.
     script.read(vec![answer(5, &turn, chunk(2, false))], 9);
     script.committed();

@@ -125,7 +125,7 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// 32 bytes that all processes of the installation have and nobody else: for what gateways sign themselves.
+    /// 32 bytes that only the processes of the installation have: for what gateways sign themselves.
     pub async fn signing_key(&self) -> Result<Vec<u8>, StoreError> {
         // Not the key of turn tokens itself: what is learnt of one says nothing of the other.
         let sql = "SELECT sha256(token_key || convert_to('gateway', 'UTF8')) AS key FROM installation";

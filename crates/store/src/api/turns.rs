@@ -38,7 +38,7 @@ pub enum TurnState {
         /// The run that it is in.
         run: u32,
     },
-    /// It failed, and somebody dropped it.
+    /// It failed, and was dropped.
     Dropped,
 }
 

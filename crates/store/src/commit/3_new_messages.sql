@@ -2,7 +2,7 @@
 -- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt.
 , fresh AS MATERIALIZED (
     -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
-    -- built. This sees the state before the statement; that is enough, because nobody else writes these threads under
+    -- built. This sees the state before the statement; that is enough, because no other statement writes these threads under
     -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],

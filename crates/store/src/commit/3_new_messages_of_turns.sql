@@ -3,10 +3,10 @@
 -- (from 1, in the order of the part above; NULL: of none).
 , fresh AS MATERIALIZED (
     -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
-    -- built. This sees the state before the statement; that is enough, because nobody else writes these threads under
+    -- built. This sees the state before the statement; that is enough, because no other statement writes these threads under
     -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
     SELECT i.number, i.bucket, i.thread_id, i.position, i.message_id,
-           -- A batch that nobody knows cannot go on: the turn is one of its own.
+           -- An unknown batch cannot go on: the turn is a batch of its own.
            CASE WHEN i.batch_type = 'continuation' AND c.next IS NULL
                 THEN (SELECT min(o.position) FROM unnest($16::bigint[], $4::bigint[]) AS o (turn, position)
                       WHERE o.turn = i.turn)

@@ -1,7 +1,7 @@
 -- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6 checkpoint, $7 position_ms; $8 by whom
 -- incidents are acknowledged that cost nothing.
 WITH found AS MATERIALIZED (
-    -- The own lease; or a lower epoch, which only a store has that went back behind the grant: nobody was granted the partition
+    -- The own lease; or a lower epoch, which only a store has that went back behind the grant: the partition was granted to no worker
     -- since, or the epoch would be higher. Waits for a doubtful commit, which holds the lock while it runs.
     SELECT p.*, p.epoch < $4 OR p.commits < $5 AS stepped_back
     FROM partitions AS p

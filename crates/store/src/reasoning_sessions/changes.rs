@@ -240,7 +240,7 @@ fn calls_text(calls: &[Call]) -> Option<String> {
     (!calls.is_empty()).then(|| Value::Array(calls).to_string())
 }
 
-/// Whether somebody has written the same unique value.
+/// Whether the same unique value is written already.
 fn is_taken(error: &StoreError) -> bool {
     match error {
         StoreError::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",

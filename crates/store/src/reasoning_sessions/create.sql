@@ -4,7 +4,7 @@ WITH asked AS (
     SELECT * FROM unnest($7::smallint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY
         AS k (bucket, thread_id, from_batch, to_batch, place)
 )
--- Whoever erases one of the threads waits for this, and finds the session afterwards.
+-- An erasure of one of the threads waits for this, and finds the session afterwards.
 , held AS MATERIALIZED (
     SELECT t.bucket, t.thread_id, t.head_position FROM threads AS t
     WHERE (t.bucket, t.thread_id) IN (SELECT k.bucket, k.thread_id FROM asked AS k)

@@ -218,7 +218,7 @@ fn turn_key(thread: &str, turn: &TurnId) -> (String, String) {
     (thread.to_owned(), turn.to_string())
 }
 
-/// Whoever requeues or removes a task has seen it fail.
+/// A commit that requeues or removes a task was decided on its failure.
 fn is_lifted(commit: &Commit, of: &str, at: Position) -> bool {
     commit.task_changes.iter().any(|change| match change {
         TaskChange::Requeue { agent, from, .. } => agent.as_str() == of && *from == at,

@@ -53,7 +53,7 @@ fn snapshot_lists_known_then_oldest_and_marks_left_out() {
     assert_eq!(ask(&["d"], 4), ("d:w a:x b:y c:z".into(), false));
     assert_eq!(ask(&["c", "d"], 1), ("c:z d:w".into(), true), "all that it has, however few it wants");
     assert_eq!(ask(&["a", "b", "c", "d"], 1), ("a:x b:y c:z d:w".into(), false));
-    assert_eq!(ask(&["gone", "d"], 2), ("d:w a:x".into(), true), "what is not open takes nobody's place");
+    assert_eq!(ask(&["gone", "d"], 2), ("d:w a:x".into(), true), "a message that is not open takes no place");
     assert_eq!(ask(&[], 0), (String::new(), true));
 }
 

@@ -334,7 +334,7 @@ fn failed_turn_is_out_of_history_and_can_be_retried() {
 }
 
 #[test]
-fn a_retry_that_comes_before_its_failure_is_told_waits() {
+fn retry_before_the_failure_is_committed_waits() {
     let mut script = Script::new();
     script.open("x");
     script.auto = false;
@@ -342,8 +342,8 @@ fn a_retry_that_comes_before_its_failure_is_told_waits() {
     script.command(opened("x", 1, BusyPolicy::Enqueue));
     let key = script.checks.pop().unwrap();
     assert!(script.handle(Input::Checked(vec![(key, Verdict::New)])).is_empty());
-    let told = script.handle(Input::Committed(Vec::new()));
-    assert_eq!(told, ["end x run 0 producer_error", "start x run 1"]);
+    let actions = script.handle(Input::Committed(Vec::new()));
+    assert_eq!(actions, ["end x run 0 producer_error", "start x run 1"]);
 }
 
 #[test]
@@ -481,20 +481,20 @@ fn no_more_turns_than_allowed_are_under_way() {
 }
 
 #[test]
-fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
+fn failing_turn_is_reported_once_with_its_buffer() {
     let mut script = Script::new();
     let Command::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
     traced.options.correlation_id = Some("c-1".into());
     script.command(Command::Turn(traced));
     script.say(0, &["one"]);
     script.say(2, &["three"]);
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for second in 0..60 {
         script.now = script.now.plus_ms(1_000);
         let input = if second == 45 { Input::Committed(Vec::new()) } else { Input::Tick };
         for action in script.machine.handle(input, script.now) {
             if let Action::Report(report) = action {
-                told.push(report);
+                reports.push(report);
             }
         }
     }
@@ -514,7 +514,7 @@ fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
         buffer: Some(buffer),
         correlation_id: Some("c-1".into()),
     };
-    assert_eq!(told, [failed]);
+    assert_eq!(reports, [failed]);
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn a_turn_that_cannot_be_requested_fails_for_good() {
     let Some(Outgoing::TurnEnded(ended)) =
         script.last_commit().outbox.as_ref().and_then(|batch| batch.outgoing.first())
     else {
-        panic!("nobody hears of it")
+        panic!("its end is not sent")
     };
     assert_eq!((ended.status, ended.code.as_deref()), (TurnStatus::Failed, Some("request_invalid")));
 }

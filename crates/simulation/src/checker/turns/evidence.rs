@@ -47,7 +47,7 @@ pub struct TurnRules {
     pub max_attempts: Option<u32>,
     /// Agents that do not exist and may not be created by use, nor may the threads of their ids.
     pub missing: BTreeSet<AgentId>,
-    /// Queues of which tasks were deleted with an erased thread: nobody can tell their order any more.
+    /// Queues of which tasks were deleted with an erased thread: their order is not known any more.
     pub unordered: BTreeSet<AgentId>,
     /// Turns of erased threads, and of what followed them.
     pub erased_turns: BTreeSet<TurnId>,

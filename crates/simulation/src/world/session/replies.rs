@@ -97,7 +97,7 @@ impl World {
         let number = self.send(address, Kind::Reclaim(known));
         session.reclaiming = Some(number);
         self.workers[address.worker].sessions.insert(address.partition, session);
-        let patience = self.scenario.answer_timeout_ms * 4;
-        self.schedule(patience, Event::Session(address, SessionEvent::Timeout(number)));
+        let timeout_ms = self.scenario.answer_timeout_ms * 4;
+        self.schedule(timeout_ms, Event::Session(address, SessionEvent::Timeout(number)));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Silence {
 }
 
 impl Promises {
-    pub(crate) fn told(&mut self, input: &Input) {
+    pub(crate) fn on_input(&mut self, input: &Input) {
         if let Input::Started { turn, run, started: Started::Requested(_) } = input
             && let Some(silence) = self.silent.get_mut(&(turn.clone(), *run))
         {

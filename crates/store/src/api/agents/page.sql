@@ -1,4 +1,4 @@
--- $1, $2 after this bucket and agent, $3 limit, $4 of this tenant only ('-': the default tenant) or NULL. An agent that nobody has configured may have tasks only: the loose scan goes
+-- $1, $2 after this bucket and agent, $3 limit, $4 of this tenant only ('-': the default tenant) or NULL. An agent without settings may have tasks only: the loose scan goes
 -- from agent to agent by the index.
 WITH RECURSIVE busy AS (
     (SELECT t.bucket, t.agent_id FROM tasks AS t

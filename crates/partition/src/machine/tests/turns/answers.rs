@@ -24,7 +24,7 @@ fn of_an_answer_that_ends_too_soon_is_stored_what_came() {
         script.open("x");
         script.say(0, words);
         let messages = script.last_commit().turns[0].messages.clone();
-        assert_eq!(messages.last().unwrap().key.message, turn("x").answer(0), "clients are told of this id");
+        assert_eq!(messages.last().unwrap().key.message, turn("x").answer(0), "clients are sent this id");
         let numbers: Vec<_> = messages.iter().map(|it| it.placement.sequence_num).collect();
         assert_eq!(numbers, (0..messages.len() as i32).collect::<Vec<_>>());
         let ids: std::collections::BTreeSet<_> = messages.iter().map(|it| &it.key.message).collect();
@@ -32,17 +32,17 @@ fn of_an_answer_that_ends_too_soon_is_stored_what_came() {
         let is_missing = messages.last().unwrap().metadata.get("missing") == Some(&json!(true));
         (script.history()[0].clone(), is_missing)
     };
-    let told = |history: &str, is_missing| (format!(r#"user "ask x", {history}"#), is_missing);
+    let history = |rows: &str, is_missing| (format!(r#"user "ask x", {rows}"#), is_missing);
     assert_eq!(
         stored(&["look", "call:c:{}", "result:c:42!"]),
-        told(r#"assistant "look", tool "42", assistant """#, true)
+        history(r#"assistant "look", tool "42", assistant """#, true)
     );
-    assert_eq!(stored(&["look", "call:c:{}!"]), told(r#"assistant "look", assistant """#, true));
+    assert_eq!(stored(&["look", "call:c:{}!"]), history(r#"assistant "look", assistant """#, true));
     assert_eq!(
         stored(&["call:c:{}", "call:d:{}", "result:d:42", "so!"]),
-        told(r#"assistant "", tool "42", assistant "so""#, false)
+        history(r#"assistant "", tool "42", assistant "so""#, false)
     );
-    assert_eq!(stored(&["result:c:42", "so!"]), told(r#"tool "42", assistant "so""#, false));
+    assert_eq!(stored(&["result:c:42", "so!"]), history(r#"tool "42", assistant "so""#, false));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn failed(told: &[String]) -> bool {
-    told.iter().any(|told| told.starts_with("end x run 0 deadline"))
+fn failed(actions: &[String]) -> bool {
+    actions.iter().any(|action| action.starts_with("end x run 0 deadline"))
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn nothing_waits_for_a_backoff_that_was_cleared() {
     script.task("t1");
     script.say(0, &["error:{}"]);
     assert_eq!(script.machine.stats(script.now).backing_off, 1);
-    let told = script.command(control("clear", ControlKind::ClearBackoff));
-    assert_eq!(told, ["start task run 1"]);
+    let actions = script.command(control("clear", ControlKind::ClearBackoff));
+    assert_eq!(actions, ["start task run 1"]);
     assert_eq!(script.machine.stats(script.now).backing_off, 0);
 }
 
@@ -80,7 +80,7 @@ fn request_stored_after_turn_end_is_withdrawn() {
     script.say(0, &["ok!"]);
     script.handle(started("x"));
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 complete"]);
-    assert_eq!(script.handle(started("x")), ["abandon x run 0"], "nobody remembers it");
+    assert_eq!(script.handle(started("x")), ["abandon x run 0"], "its turn is forgotten");
 }
 
 #[test]
@@ -151,13 +151,13 @@ fn what_was_saved_of_an_answer_without_a_turn_goes() {
 
 #[test]
 fn the_silence_of_a_message_goes_on_under_another_owner() {
-    let told = |idle_ms: i64| {
+    let actions_after = |idle_ms: i64| {
         let message = MessageId::parse("m").unwrap();
         let takeover = Takeover { spilled_messages: vec![saved(message, thread("t"), idle_ms)], ..bare() };
         let mut script = Script::with(quiet(), takeover);
         script.auto = false;
         script.later(31_000)
     };
-    assert_eq!(told(290_000), ["given up"]);
-    assert!(told(200_000).is_empty());
+    assert_eq!(actions_after(290_000), ["given up"]);
+    assert!(actions_after(200_000).is_empty());
 }

@@ -132,8 +132,8 @@ fn answer_behind_deferred_command_is_not_requested_again() {
     assert!(script.handle(Input::Entries { entries: entries[1..3].to_vec(), room: 1 }).is_empty());
     assert!(script.machine.is_deferring());
     assert!(script.machine.wants_entries(), "what answers it may be the next entry");
-    let told = script.handle(Input::Entries { entries: entries[3..].to_vec(), room: 0 });
-    assert_eq!(told[0], "start y run 0 adopted");
+    let actions = script.handle(Input::Entries { entries: entries[3..].to_vec(), room: 0 });
+    assert_eq!(actions[0], "start y run 0 adopted");
     assert_eq!(script.history()[1..], [r#"user "ask y", assistant "Hello""#]);
 }
 
@@ -164,8 +164,8 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
     let checks = std::mem::take(&mut script.checks);
     let judged = |key: &CommandKey, verdict| Input::Checked(vec![(key.clone(), verdict)]);
     assert!(script.handle(judged(&checks[0], Verdict::Known { digest: 0 })).is_empty());
-    let told = script.handle(judged(&checks[1], Verdict::New));
-    assert_eq!(told, ["start x run 0 adopted", "start y run 0"]);
+    let actions = script.handle(judged(&checks[1], Verdict::New));
+    assert_eq!(actions, ["start x run 0 adopted", "start y run 0"]);
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn turn_stopped_before_resuming_is_withdrawn() {
     let saved = OpenTurn { opened: *x, seq: Seq(0) };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.seq = 0;
-    let told = script.command(control("stop", ControlKind::StopTurn(turn("x"))));
-    assert_eq!(told, ["abandon x run 0", "end x run 0 stopped"]);
+    let actions = script.command(control("stop", ControlKind::StopTurn(turn("x"))));
+    assert_eq!(actions, ["abandon x run 0", "end x run 0 stopped"]);
 }
 
 #[test]

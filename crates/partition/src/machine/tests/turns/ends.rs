@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How the turns of a script ended: `x:stopped/user_request`, in the order in which it was told, each held against what was committed.
+/// How the turns of a script ended: `x:stopped/user_request`, in the order in which the ends were sent, each compared with what was committed.
 fn ends(script: &Script) -> Vec<String> {
     let rows: Vec<_> = script.commits.iter().flat_map(|commit| &commit.failed_messages).collect();
     let messages: Vec<_> =
@@ -25,8 +25,8 @@ fn ends(script: &Script) -> Vec<String> {
         }
     }
     assert!(script.endings.is_sorted_by(|a, b| a.position < b.position), "{:?}", script.endings);
-    let told = rows.iter().filter(|row| script.endings.iter().any(|ending| ending.key == row.key));
-    assert_eq!(told.count(), rows.len(), "nothing is kept that is not told");
+    let with_end = rows.iter().filter(|row| script.endings.iter().any(|ending| ending.key == row.key));
+    assert_eq!(with_end.count(), rows.len(), "every row that is kept has its end");
     let line = |ending: &MessageEnded| {
         let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
         let how = match &ending.outcome {

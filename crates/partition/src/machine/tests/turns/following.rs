@@ -82,7 +82,7 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     script.say(0, &[r#"error:{"class": "auth"}"#]);
     let commit = script.last_commit().clone();
     assert!(commit.agents.is_empty(), "nothing of another partition is written here");
-    assert!(commit.failed_turns[0].is_retryable, "it may succeed once somebody has seen to them");
+    assert!(commit.failed_turns[0].is_retryable, "it may succeed once the credentials are mended");
     let outgoing = commit.outbox.unwrap().outgoing;
     let [Outgoing::TurnEnded(_), Outgoing::Pause(pause)] = &outgoing[..] else { panic!("{outgoing:?}") };
     assert_eq!((pause.agent.clone(), pause.id.as_str()), (agent(), &*format!("{}-auth0", turn("x"))));

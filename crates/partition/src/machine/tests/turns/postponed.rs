@@ -53,7 +53,7 @@ fn inputs_of_persons_wait_in_their_order() {
 }
 
 #[test]
-fn what_nobody_waits_for_steps_aside() {
+fn turn_that_no_client_waits_for_steps_aside() {
     let mut script = Script::new();
     let mut command = opened("h1", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {

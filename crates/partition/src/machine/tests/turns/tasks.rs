@@ -76,7 +76,7 @@ fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
 }
 
 #[test]
-fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
+fn auth_error_pauses_the_agent_until_it_is_resumed() {
     let mut script = Script::new();
     script.task("t1");
     script.say(0, &[r#"error:{"class": "auth"}"#]);

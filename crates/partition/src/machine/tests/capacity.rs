@@ -1,0 +1,102 @@
+//! Limits of memory: what waits, is shed or spilled, and read again.
+
+use super::*;
+
+#[test]
+fn frame_of_many_messages_opens_as_many_as_fit() {
+    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
+    let mut script = Script::with(limits, takeover());
+    let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
+        Body::Frame(frame) => frame,
+        other => panic!("{other:?}"),
+    });
+    let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
+    let frame = Frame { chunks, ..frames[0].clone() };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    for message in ["m0", "m1", "m2", "m3"] {
+        script.entries(vec![entry.clone()]);
+        script.run("ok room");
+        let written = script.last_commit().messages.iter().map(|message| message.key.message.to_string());
+        assert_eq!(written.collect::<Vec<_>>(), [message]);
+    }
+    assert_eq!(script.last_commit().checkpoint, Seq(1));
+}
+
+#[test]
+fn shed_message_is_read_again_from_inside_its_frame() {
+    let mut script = Script::new();
+    let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
+    let chunks = [one.chunks.clone(), two.chunks].concat();
+    let frame = Frame { chunks, ..one };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
+    // The reader is set back for the second message, and the first one is forgotten before it comes to it.
+    script.room = 2;
+    assert_eq!(script.run("room"), "reread(1)");
+    script.handle(Input::Shed(1));
+    assert_eq!(script.machine.load().0, 0);
+    assert_eq!(script.entries(vec![entry]), r#"m0:a m1:b commit(m1:"b" @0)"#);
+}
+
+#[test]
+fn at_capacity_new_messages_wait_in_stream() {
+    let mut script = Script::new();
+    script.run("a:0x");
+    script.room = 0;
+    assert_eq!(
+        script.run("b:0y a:1z c:0w a:2v! ok"),
+        r#"deferring(2) | z | - | v commit("xzv" @1) | complete"#
+    );
+    assert!(!script.machine.wants_entries(), "nothing that could get on");
+    script.room = 10;
+    assert_eq!(script.run("room"), "reread(2)");
+    let log = script.log[1..].to_vec();
+    assert_eq!(script.entries(log), "b:y c:w", "chunks of the message that has ended meanwhile are late");
+    assert_eq!(script.machine.take_counters().deferred, 2);
+}
+
+#[test]
+fn memory_pressure_sheds_largest_message_and_rereads_it() {
+    let mut script = Script::new();
+    script.run("a:0x b:0yyyy a:1z!");
+    assert_eq!(script.machine.load().1, 6);
+    assert_eq!(script.handle(Input::Shed(1)), "-");
+    assert_eq!(script.run("ok"), "complete");
+    assert_eq!(script.run("room"), "reread(2)");
+    let log = script.log[1..].to_vec();
+    assert_eq!(script.entries(log), "b:yyyy");
+}
+
+#[test]
+fn old_message_is_spilled_and_checkpoint_passes_it() {
+    let mut script = Script::with(Limits::default(), takeover());
+    assert_eq!(script.run("0a 2c +20s"), "a | - | commit(save:2 @2)");
+    let saved = script.last_commit().spilled_messages.clone();
+    assert_eq!((saved[0].gap_ms, saved[0].open_ms), (Some(20_000), 20_000));
+    assert_eq!(script.run("ok 3d"), "- | -");
+    let mut second = Script::with(
+        Limits::default(),
+        Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() },
+    );
+    assert_eq!(second.first, "a", "what had been released is sent again");
+    assert_eq!(second.run("3d 1b"), "- | b,c,d");
+    assert_eq!(second.run("4e! ok"), r#"e commit("abcde" @5) | complete"#);
+    assert_eq!(second.last_commit().ended_spills, [key("a")]);
+}
+
+#[test]
+fn spill_by_distance_saves_only_new_chunks() {
+    let mut script = Script::with(Limits { spill_after_entries: 3, ..Limits::default() }, takeover());
+    assert_eq!(script.run("a:0x b:0y! c:0z!").replace("commit", "C"), r#"x | b:y C(b:"y" @0) | c:z"#);
+    assert_eq!(
+        script.run("ok d:0w! ok ok"),
+        "b:complete commit(c:\"z\" @0) | d:w | c:complete commit(d:\"w\" save:1 @4) | d:complete"
+    );
+    assert_eq!(script.run("a:1v e:0u! f:0s! g:0r!").split(" | ").next(), Some("v"));
+    script.run("ok ok ok");
+    let saved =
+        script.commits.iter().flat_map(|commit| &commit.spilled_messages).map(|save| save.chunks.len());
+    assert_eq!(saved.collect::<Vec<_>>(), [1, 1], "the second save has only the second chunk");
+}

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use devservices::{
-    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
     tools, workspace,
 };
 
@@ -113,14 +113,14 @@ pub(crate) fn database(options: impl FnOnce() -> Result<PostgresOptions>) -> Res
 }
 
 /// `NATS_URL`, else a server of our own with the account mapping.
-pub(crate) fn nats() -> Result<Service<Nats>> {
+pub(crate) fn nats() -> Result<Service<NatsProcess>> {
     if let Some(url) = given("NATS_URL") {
         say("NATS: NATS_URL is set, using it");
         return Ok(Service { url, _ours: None });
     }
     let mut options = NatsOptions::new(tools::nats_server()?.path);
     options.partitions = Some(partitions()?);
-    let nats = Nats::start(None, &options)?;
+    let nats = NatsProcess::start(None, &options)?;
     say(&format!("NATS at {}", nats.url()));
     Ok(Service { url: nats.url(), _ours: Some(nats) })
 }

@@ -45,8 +45,8 @@ impl SourceFile {
         file == "tests.rs" || file.ends_with("_tests.rs") || parts.any(|dir| dir == "tests")
     }
 
-    fn violation(&self, line: usize, rule: &'static str, instead: impl Into<String>) -> Violation {
-        Violation { path: self.path.clone(), line, rule, instead: instead.into() }
+    fn violation(&self, line: usize, rule: &'static str, instead: impl Into<String>) -> RuleViolation {
+        RuleViolation { path: self.path.clone(), line, rule, instead: instead.into() }
     }
 
     /// Whether the line (from 1) is exempted from the rule, on itself or on the one above.
@@ -59,7 +59,7 @@ impl SourceFile {
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Violation {
+pub(crate) struct RuleViolation {
     /// From the root of the checkout.
     pub(crate) path: String,
     /// From 1.
@@ -70,7 +70,7 @@ pub(crate) struct Violation {
     pub(crate) instead: String,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for RuleViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.instead)
     }
@@ -78,9 +78,9 @@ impl fmt::Display for Violation {
 
 /// What a run found.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct TidyReport {
     /// Broken rules, by path and line.
-    pub(crate) violations: Vec<Violation>,
+    pub(crate) violations: Vec<RuleViolation>,
     /// Files that were read.
     pub(crate) files: usize,
     /// What cargo-deny said, if it found something or was skipped.
@@ -98,14 +98,14 @@ pub(crate) enum Deny {
     Failed(String),
 }
 
-impl Report {
+impl TidyReport {
     /// Whether nothing is to be done.
     pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && !matches!(self.deny, Deny::Failed(_))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TidyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
@@ -120,13 +120,13 @@ impl fmt::Display for Report {
 }
 
 /// Checks a checkout.
-pub(crate) fn check(root: &Path) -> Result<Report> {
+pub(crate) fn check(root: &Path) -> Result<TidyReport> {
     let files = read(root)?;
-    Ok(Report { violations: violations(&files), files: files.len(), deny: deny(root) })
+    Ok(TidyReport { violations: violations(&files), files: files.len(), deny: deny(root) })
 }
 
-fn violations(files: &[SourceFile]) -> Vec<Violation> {
-    let mut found: Vec<Violation> = files
+fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
+    let mut found: Vec<RuleViolation> = files
         .iter()
         .flat_map(|file| {
             [

@@ -12,7 +12,7 @@ use model::Timestamp;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::{Permissions, Principal, Role, TenantName, principal::Source};
+use crate::{AccessRole, Permissions, Principal, TenantName, principal::CredentialSource};
 
 pub use keys::{InvalidJwks, Jwks, SkippedKey};
 pub use refresh::{JwksRefresh, RefreshReason};
@@ -246,7 +246,7 @@ fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> R
         permissions: role.permissions().and(scopes(claims, rules)?),
         thread: None,
         expires_at: Some(expires_at),
-        source: Source::Jwt,
+        source: CredentialSource::Jwt,
     })
 }
 
@@ -279,7 +279,7 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, Jw
     Ok(Some(Timestamp((seconds * 1000.0) as i64)))
 }
 
-fn role(claims: &Map<String, Value>, claim: &str) -> Result<Role, JwtError> {
+fn role(claims: &Map<String, Value>, claim: &str) -> Result<AccessRole, JwtError> {
     // Some providers know roles only as lists. Of several it is not known which one is meant.
     let name = match claims.get(claim) {
         Some(Value::String(name)) => Some(name.as_str()),
@@ -287,7 +287,7 @@ fn role(claims: &Map<String, Value>, claim: &str) -> Result<Role, JwtError> {
         _ => None,
     };
     let name = name.ok_or_else(|| JwtError::Claim(claim.to_owned()))?;
-    Role::of_name(name).ok_or(JwtError::UnknownRole)
+    AccessRole::of_name(name).ok_or(JwtError::UnknownRole)
 }
 
 fn tenant(claims: &Map<String, Value>, rules: &JwtRules) -> Result<TenantName, JwtError> {
@@ -300,9 +300,9 @@ fn tenant(claims: &Map<String, Value>, rules: &JwtRules) -> Result<TenantName, J
 }
 
 fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, JwtError> {
-    let Some(claim) = &rules.scope_claim else { return Ok(Role::Admin.permissions()) };
+    let Some(claim) = &rules.scope_claim else { return Ok(AccessRole::Admin.permissions()) };
     match claims.get(claim) {
-        None => Ok(Role::Admin.permissions()),
+        None => Ok(AccessRole::Admin.permissions()),
         Some(Value::String(scopes)) => Ok(Permissions::of_scopes(scopes.split(' '))),
         Some(_) => Err(JwtError::Claim(claim.clone())),
     }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::key_id::{KeyId, is_lower_hex};
-use crate::{Permissions, Principal, Role, TenantName, principal::Source};
+use crate::{AccessRole, Permissions, Principal, TenantName, principal::CredentialSource};
 
 const PREFIX: &str = "ant_";
 const SECRET_DIGITS: usize = 64;
@@ -31,8 +31,8 @@ pub struct StoredKey {
     /// To whom it gives access.
     pub tenant: TenantName,
     /// What it is for.
-    pub role: Role,
-    /// To what its role is restricted_to, if it is ([`Role::restricted_to`]).
+    pub role: AccessRole,
+    /// To what its role is restricted_to, if it is ([`AccessRole::restricted_to`]).
     pub scopes: Option<Permissions>,
     /// What people call it. Not checked, not shown in the audit.
     pub name: String,
@@ -147,7 +147,7 @@ impl StoredKey {
             permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
             thread: None,
             expires_at: self.expires_at,
-            source: Source::Key { id: self.id },
+            source: CredentialSource::Key { id: self.id },
         })
     }
 }

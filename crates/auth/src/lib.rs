@@ -32,9 +32,9 @@ pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
 pub use key::{ApiKey, ApiKeyError, NewKey, StoredKey};
 pub use key_id::KeyId;
 pub use limits::{
-    InvalidRate, Limit, LimitExceeded, Limits, Rate, RequestClass, StreamPermit, TenantRateLimiter,
+    InvalidRate, Limit, LimitExceeded, Rate, RequestClass, StreamPermit, TenantLimits, TenantRateLimiter,
     TokenBucket,
 };
-pub use permission::{InvalidScope, Permission, Permissions, Role};
-pub use principal::{Principal, Source};
+pub use permission::{AccessRole, InvalidScope, Permission, Permissions};
+pub use principal::{CredentialSource, Principal};
 pub use tenant::TenantName;

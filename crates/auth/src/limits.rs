@@ -41,7 +41,7 @@ pub struct TokenBucket {
 
 /// What every tenant may ask for. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct TenantLimits {
     /// Requests that change nothing.
     pub reads: Option<Rate>,
     /// Inputs, tasks and acts.
@@ -62,11 +62,11 @@ pub enum RequestClass {
 /// What there was too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// [`Limits::reads`].
+    /// [`TenantLimits::reads`].
     Reads,
-    /// [`Limits::writes`].
+    /// [`TenantLimits::writes`].
     Writes,
-    /// [`Limits::streams`].
+    /// [`TenantLimits::streams`].
     Streams,
 }
 
@@ -94,8 +94,8 @@ pub struct StreamPermit {
 /// one that has streams open only if all have.
 #[derive(Debug)]
 pub struct TenantRateLimiter {
-    limits: Limits,
-    known: BTreeMap<TenantName, Usage>,
+    limits: TenantLimits,
+    known: BTreeMap<TenantName, TenantUsage>,
     /// By whether streams are open, then by the last use.
     idle: BTreeMap<(bool, u64), TenantName>,
     /// Counts uses: clocks may go back.
@@ -104,7 +104,7 @@ pub struct TenantRateLimiter {
 }
 
 #[derive(Debug)]
-struct Usage {
+struct TenantUsage {
     reads: Option<TokenBucket>,
     writes: Option<TokenBucket>,
     streams: u32,
@@ -158,7 +158,7 @@ impl TokenBucket {
 
 impl TenantRateLimiter {
     /// Nothing used yet.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: TenantLimits) -> Self {
         Self { limits, known: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, most: MOST_TENANTS }
     }
 
@@ -212,13 +212,13 @@ impl TenantRateLimiter {
     }
 
     /// What the tenant has used, which is in use now.
-    fn usage(&mut self, tenant: &TenantName, now: Timestamp) -> &mut Usage {
+    fn usage(&mut self, tenant: &TenantName, now: Timestamp) -> &mut TenantUsage {
         if !self.known.contains_key(tenant) && self.known.len() >= self.most {
             self.forget_one();
         }
         self.uses += 1;
         let (limits, used) = (self.limits, self.uses);
-        let usage = self.known.entry(tenant.clone()).or_insert_with(|| Usage {
+        let usage = self.known.entry(tenant.clone()).or_insert_with(|| TenantUsage {
             reads: limits.reads.map(|rate| TokenBucket::new(rate, now)),
             writes: limits.writes.map(|rate| TokenBucket::new(rate, now)),
             streams: 0,
@@ -245,7 +245,7 @@ impl TenantRateLimiter {
     }
 }
 
-impl Usage {
+impl TenantUsage {
     fn place(&self) -> (bool, u64) {
         (self.streams > 0, self.used)
     }

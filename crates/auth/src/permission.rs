@@ -120,7 +120,7 @@ impl fmt::Debug for Permissions {
 
 /// What a credential is for. Its scopes can only narrow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum AccessRole {
     /// Sees threads and agents.
     Viewer,
     /// Also writes threads, sends tasks, operates agents and reads the audit.
@@ -139,13 +139,13 @@ pub enum InvalidScope {
     #[error("the role {role} does not have the scope {scope}", role = .role.name(), scope = .permission.scope())]
     BeyondRole {
         /// The credential's role.
-        role: Role,
+        role: AccessRole,
         /// What it does not have.
         permission: Permission,
     },
 }
 
-impl Role {
+impl AccessRole {
     /// All of them, the lowest first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn roles_hold_each_other() {
-        let [viewer, operator, admin] = Role::ALL.map(Role::permissions);
+        let [viewer, operator, admin] = AccessRole::ALL.map(AccessRole::permissions);
         assert_eq!(format!("{viewer:?}"), r#"{"threads:read", "agents:read", "reasoning:read"}"#);
         assert_eq!(operator.iter().count(), 8);
         assert!(!operator.has(Permission::ConfigureAgents) && !operator.has(Permission::ManageKeys));
@@ -221,20 +221,20 @@ mod tests {
             assert_eq!(Permission::of_scope(permission.scope()), Some(permission));
             assert_eq!(Permissions::of(&[permission]).iter().collect::<Vec<_>>(), [permission]);
         }
-        for role in Role::ALL {
-            assert_eq!(Role::of_name(role.name()), Some(role));
+        for role in AccessRole::ALL {
+            assert_eq!(AccessRole::of_name(role.name()), Some(role));
         }
-        assert_eq!((Permission::of_scope("threads:READ"), Role::of_name("Admin")), (None, None));
+        assert_eq!((Permission::of_scope("threads:READ"), AccessRole::of_name("Admin")), (None, None));
     }
 
     #[test]
     fn scopes_only_narrow() {
-        let scoped = Role::Operator.restricted_to(&["threads:read", "tasks:write"]).unwrap();
+        let scoped = AccessRole::Operator.restricted_to(&["threads:read", "tasks:write"]).unwrap();
         assert_eq!(scoped, Permissions::of(&[Permission::ReadThreads, Permission::SendTasks]));
-        assert_eq!(Role::Viewer.restricted_to(&[]), Ok(Permissions::NONE));
-        let beyond = Role::Viewer.restricted_to(&["threads:read", "threads:write"]).unwrap_err();
+        assert_eq!(AccessRole::Viewer.restricted_to(&[]), Ok(Permissions::NONE));
+        let beyond = AccessRole::Viewer.restricted_to(&["threads:read", "threads:write"]).unwrap_err();
         assert_eq!(beyond.to_string(), "the role viewer does not have the scope threads:write");
-        let unknown = Role::Admin.restricted_to(&["threads:*"]).unwrap_err();
+        let unknown = AccessRole::Admin.restricted_to(&["threads:*"]).unwrap_err();
         assert!(
             unknown.to_string().starts_with(r#"there is no scope "threads:*"; there are threads:read, "#)
         );

@@ -2,7 +2,7 @@
 
 use model::{ThreadId, Timestamp};
 
-use crate::{KeyId, Permission, Permissions, Role, TenantName};
+use crate::{AccessRole, KeyId, Permission, Permissions, TenantName};
 
 /// The one in whose name a request is served. Only a checked credential makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub struct Principal {
     pub(crate) permissions: Permissions,
     pub(crate) thread: Option<ThreadId>,
     pub(crate) expires_at: Option<Timestamp>,
-    pub(crate) source: Source,
+    pub(crate) source: CredentialSource,
 }
 
 /// The kind of credential that was shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum CredentialSource {
     /// An API key.
     Key {
         /// Which one.
@@ -40,10 +40,10 @@ impl Principal {
         Self {
             tenant: TenantName::default(),
             name: "local".into(),
-            permissions: Role::Admin.permissions(),
+            permissions: AccessRole::Admin.permissions(),
             thread: None,
             expires_at: None,
-            source: Source::Insecure,
+            source: CredentialSource::Insecure,
         }
     }
 
@@ -74,16 +74,16 @@ impl Principal {
     }
 
     /// The kind of credential.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> CredentialSource {
         self.source
     }
 
     /// The API key on which this depends, directly or through a ticket.
     pub fn key(&self) -> Option<KeyId> {
         match self.source {
-            Source::Key { id } => Some(id),
-            Source::Ticket { key } => key,
-            Source::Jwt | Source::Insecure => None,
+            CredentialSource::Key { id } => Some(id),
+            CredentialSource::Ticket { key } => key,
+            CredentialSource::Jwt | CredentialSource::Insecure => None,
         }
     }
 

@@ -14,7 +14,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use model::{ThreadId, Timestamp};
 use sha2::Sha256;
 
-use crate::{KeyId, Permissions, Principal, TenantName, principal::Source};
+use crate::{KeyId, Permissions, Principal, TenantName, principal::CredentialSource};
 
 const PREFIX: &str = "tkt_";
 const VERSION: u8 = 1;
@@ -108,7 +108,7 @@ pub fn issue(
     if !(SHORTEST_LIFETIME_S..=LONGEST_LIFETIME_S).contains(&lifetime_s) {
         return Err(IssueError::Lifetime);
     }
-    if matches!(asker.source, Source::Ticket { .. }) || !asker.can_stream(thread) {
+    if matches!(asker.source, CredentialSource::Ticket { .. }) || !asker.can_stream(thread) {
         return Err(IssueError::NotAllowed);
     }
     // Whole seconds: the end is rounded up, so that a ticket lives as long as was asked, and never past its credential.
@@ -173,7 +173,7 @@ fn read(payload: &[u8]) -> Option<Principal> {
         permissions: Permissions::NONE,
         thread: Some(ThreadId::parse(thread).ok()?),
         expires_at: Some(Timestamp(i64::from_be_bytes(*end_s).saturating_mul(1000))),
-        source: Source::Ticket { key: name.strip_prefix("key:").and_then(KeyId::parse) },
+        source: CredentialSource::Ticket { key: name.strip_prefix("key:").and_then(KeyId::parse) },
     })
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use auth::{
-    Permission, Permissions, Role, Source,
+    AccessRole, CredentialSource, Permission, Permissions,
     jwt::{InvalidJwks, Jwks, JwtAlgorithm, JwtError, JwtRules, verify},
 };
 use base64::{
@@ -143,8 +143,11 @@ fn a_good_token_of_each_algorithm_is_taken() {
     for (kid, algorithm) in PUBLIC {
         let principal = verify(&token_of(kid, algorithm, &claims()), &set(), &rules(), NOW).unwrap();
         assert_eq!((principal.name(), principal.tenant().as_str()), ("jwt:alice", Some("acme")));
-        assert_eq!((principal.source(), principal.key(), principal.thread()), (Source::Jwt, None, None));
-        assert_eq!(principal.permissions(), Role::Operator.permissions());
+        assert_eq!(
+            (principal.source(), principal.key(), principal.thread()),
+            (CredentialSource::Jwt, None, None)
+        );
+        assert_eq!(principal.permissions(), AccessRole::Operator.permissions());
         assert_eq!(principal.expires_at(), Some(Timestamp((NOW_S + 600 + 30) * 1000)));
     }
     let secret = Jwks::secret(SECRET).unwrap();
@@ -425,8 +428,8 @@ fn a_tenant_is_named_or_allowed_to_be_missing() {
 #[test]
 fn a_role_is_one_of_ours_and_scopes_narrow_it() {
     let got = |changes: Value| verify(&token(&with(changes)), &set(), &rules(), NOW).map(|p| p.permissions());
-    assert_eq!(got(json!({ "role": "viewer" })), Ok(Role::Viewer.permissions()));
-    assert_eq!(got(json!({ "role": ["admin"] })), Ok(Role::Admin.permissions()));
+    assert_eq!(got(json!({ "role": "viewer" })), Ok(AccessRole::Viewer.permissions()));
+    assert_eq!(got(json!({ "role": ["admin"] })), Ok(AccessRole::Admin.permissions()));
     for role in ["root", "", "Admin", "viewer admin"] {
         assert_eq!(got(json!({ "role": role })), Err(JwtError::UnknownRole), "{role}");
     }
@@ -440,7 +443,7 @@ fn a_role_is_one_of_ours_and_scopes_narrow_it() {
     assert_eq!(got(json!({ "scope": ["threads:read"] })).map(|_| ()), claim("scope"));
     let unread = JwtRules { scope_claim: None, ..rules() };
     let principal = verify(&token(&with(json!({ "scope": "openid" }))), &set(), &unread, NOW).unwrap();
-    assert_eq!(principal.permissions(), Role::Operator.permissions());
+    assert_eq!(principal.permissions(), AccessRole::Operator.permissions());
 }
 
 #[test]

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 use model::{BatchType, Position, TaskKind, Timestamp};
 
-pub use header::Header;
-pub use state::{IncompleteReason, State};
+pub use header::BatchHeader;
+pub use state::{BatchState, IncompleteReason};
 
 use crate::turn::{MISSING, STOPPED};
-use crate::{Answer, Item, Pairing};
+use crate::{AnswerLocation, Item, Pairing};
 
 /// The messages of one batch, as many of them as there are, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ impl Batch {
     }
 
     /// Whether it is complete, and if not, why.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BatchState {
         state::state(&self.items)
     }
 
@@ -93,7 +93,10 @@ impl Batch {
     /// Since when it counts as abandoned (kept, but no longer waited for): it is incomplete, and has made no progress for its own timeout,
     /// or for `timeout_ms` where it has none. A hole is no sign of that: nothing that comes could fill it.
     pub fn abandoned_since(&self, now: Timestamp, timeout_ms: i64) -> Option<Timestamp> {
-        if matches!(self.state(), State::Complete | State::Incomplete(IncompleteReason::Hole { .. })) {
+        if matches!(
+            self.state(),
+            BatchState::Complete | BatchState::Incomplete(IncompleteReason::Hole { .. })
+        ) {
             return None;
         }
         let since = self.last_at().plus_ms(self.timeout_ms().unwrap_or(timeout_ms));
@@ -107,8 +110,8 @@ impl Batch {
         for (index, item) in self.items.iter().enumerate() {
             for (call, answer) in item.calls().into_iter().zip(pairing.answers(index)) {
                 let answering = match answer {
-                    Answer::Message(index) => self.items.get(*index),
-                    Answer::Beside | Answer::Open => None,
+                    AnswerLocation::Message(index) => self.items.get(*index),
+                    AnswerLocation::Beside | AnswerLocation::Open => None,
                 };
                 let is_real =
                     answering.is_none_or(|item| !item.is_marked(MISSING) && !item.is_marked(STOPPED));
@@ -117,7 +120,7 @@ impl Batch {
                     name: call.name.to_owned(),
                     call_at: item.position,
                     result: answering.map(|item| (item.position, item.content.as_str())),
-                    is_answered: *answer != Answer::Open && is_real,
+                    is_answered: *answer != AnswerLocation::Open && is_real,
                 });
             }
         }

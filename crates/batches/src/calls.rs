@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// One call, as far as it has come.
 #[derive(Debug, Default)]
-pub(crate) struct Call {
+pub(crate) struct CallProgress {
     pub(crate) id: String,
     pub(crate) name: String,
     /// `None` where only a result has come.
@@ -20,18 +20,19 @@ pub(crate) struct Call {
 
 /// The calls of a step, or of a bare message, in the order in which they began.
 ///
-/// A piece belongs to the call of its `tool_call_id`. Where calls have one id, or none, they are kept apart as far as it can be told: a call that
+/// A piece belongs to the call of its `tool_call_id`. Where calls have one id, or none, they are kept apart as far as possible: a call that
 /// has its result, has another name, or whose arguments are a whole object does not go on. Of such calls each chunk of a result answers
 /// the next one. Some producers say the arguments of a call once more when they are whole: that is not another call.
 #[derive(Debug, Default)]
-pub(crate) struct Calls(pub(crate) Vec<Call>);
+pub(crate) struct Calls(pub(crate) Vec<CallProgress>);
 
 impl Calls {
     /// Takes a piece of a call or of a result; others are none of theirs.
     pub(crate) fn add(&mut self, chunk: &Chunk) {
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, name) = (text_at("tool_call_id"), text_at("tool_name"));
-        let is_again = |call: &Call| call.id == id && !id.is_empty() && call.is_said_again(name, &chunk.text);
+        let is_again =
+            |call: &CallProgress| call.id == id && !id.is_empty() && call.is_said_again(name, &chunk.text);
         let at = match chunk.kind {
             ChunkKind::ToolCall if self.0.iter().any(is_again) => return,
             ChunkKind::ToolCall => self.0.iter().rposition(|call| call.id == id).filter(|at| {
@@ -45,7 +46,7 @@ impl Calls {
             ChunkKind::Content | ChunkKind::Metadata | ChunkKind::Error | ChunkKind::Reasoning => return,
         };
         let at = at.unwrap_or_else(|| {
-            self.0.push(Call { id: id.to_owned(), ..Call::default() });
+            self.0.push(CallProgress { id: id.to_owned(), ..CallProgress::default() });
             self.0.len() - 1
         });
         let call = &mut self.0[at];
@@ -66,7 +67,7 @@ impl Calls {
     }
 }
 
-impl Call {
+impl CallProgress {
     /// Whether a piece with this name may be a further one of this call.
     fn goes_on(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name.is_empty() || self.name == name;
@@ -89,7 +90,7 @@ impl Call {
     }
 }
 
-/// How many of these stored calls, `[{"id", …}]`, cannot be told by their ids: they have none, or that of a call before them.
+/// How many of these stored calls, `[{"id", …}]`, cannot be distinguished by their ids: they have none, or that of a call before them.
 pub fn ambiguous_calls(calls: Option<&Value>) -> usize {
     let calls = calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut seen = BTreeSet::from([""]);

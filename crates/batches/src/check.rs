@@ -113,7 +113,7 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::testing::{batch, item, position};
-    use crate::{IncompleteReason, State, group};
+    use crate::{BatchState, IncompleteReason, group};
 
     fn found(script: &str) -> Vec<String> {
         examine(&batch(script)).iter().map(Finding::to_string).collect()
@@ -154,7 +154,7 @@ mod tests {
         );
         for script in ["1.0u 1.1a 1.1a@12", "1.0u 1.2A:c 1.4t:c 1.5a", "1.0u@10 1.2a@11 1.1u@12 1.3a@13"] {
             let mended = mended(script);
-            assert_eq!((mended.len(), mended[0].state()), (1, State::Complete), "{script}");
+            assert_eq!((mended.len(), mended[0].state()), (1, BatchState::Complete), "{script}");
             assert_eq!(examine(&mended[0]), []);
         }
     }
@@ -170,8 +170,8 @@ mod tests {
             ]
         );
         let mended = mended(script);
-        assert_eq!((mended[0].id(), mended[0].state()), (position(10), State::Complete));
-        let orphan = State::Incomplete(IncompleteReason::OrphanResult { id: "z".to_owned() });
+        assert_eq!((mended[0].id(), mended[0].state()), (position(10), BatchState::Complete));
+        let orphan = BatchState::Incomplete(IncompleteReason::OrphanResult { id: "z".to_owned() });
         assert_eq!((mended[1].id(), mended[1].state()), (position(11), orphan));
     }
 
@@ -183,7 +183,7 @@ mod tests {
         );
         assert_eq!(
             mended("1.2t:c 1.3a")[0].state(),
-            State::Incomplete(IncompleteReason::Hole { missing: 0 })
+            BatchState::Incomplete(IncompleteReason::Hole { missing: 0 })
         );
     }
 

@@ -24,7 +24,7 @@ use crate::{Batch, IncompleteReason, Item};
 
 /// What a context is built for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ContextRequest {
     /// The agent's instructions.
     pub system: Option<String>,
     /// The batch that the model is to go on with. [`Position::MAX`] for an input that is not stored yet.
@@ -33,7 +33,7 @@ pub struct Request {
     pub budget: u64,
     /// The compaction that counts.
     pub compaction: Option<Compaction>,
-    /// To tell what is abandoned.
+    /// Decides what is abandoned.
     pub now: Timestamp,
     /// Without progress for so long an incomplete batch is abandoned; `timeout_ms` of its metadata goes first.
     pub timeout_ms: i64,
@@ -183,7 +183,7 @@ impl fmt::Display for Reason {
 
 /// The context of these messages, all of the thread's.
 pub fn build(
-    request: Request,
+    request: ContextRequest,
     counter: &dyn crate::TokenCounter,
     items: impl IntoIterator<Item = Item>,
 ) -> Context {

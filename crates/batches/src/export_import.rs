@@ -8,7 +8,7 @@
 //! {"trailer":{"threads":1,"batches":1,"messages":1,"compactions":1,"sha256":"…"}}
 //! ```
 //!
-//! The messages of a batch stand together, batches by position, so that [`Reader`] has no more than one batch in memory and
+//! The messages of a batch stand together, batches by position, so that [`ExportReader`] has no more than one batch in memory and
 //! gives out whole batches only: a file that was cut leaves nothing half behind. Everything has its id and its place in the file, so
 //! importing twice writes nothing twice.
 
@@ -24,8 +24,8 @@ use model::{AgentId, MessageId, Position, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use reader::{Cursor, InvalidBatches, Limits, Reader};
-pub use writer::Writer;
+pub use reader::{Cursor, ExportReader, ImportLimits, InvalidBatches};
+pub use writer::ExportWriter;
 
 use crate::{Compaction, IncompleteReason, Item};
 
@@ -34,7 +34,7 @@ pub const VERSION: u64 = 1;
 
 /// What is known of a thread besides its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Thread {
+pub struct ExportedThread {
     /// The thread.
     pub thread_id: ThreadId,
     /// Whose workflow answers in it, where that is not the agent of the thread's own name.
@@ -47,7 +47,7 @@ pub struct Thread {
 
 /// How much there is in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counts {
+pub struct ExportCounts {
     /// Threads.
     pub threads: u64,
     /// Batches.
@@ -58,11 +58,11 @@ pub struct Counts {
     pub compactions: u64,
 }
 
-/// What a [`Reader`] gives out.
+/// What a [`ExportReader`] gives out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// A thread begins.
-    Thread(Thread),
+    Thread(ExportedThread),
     /// A whole batch.
     Batch {
         /// Its thread.
@@ -87,7 +87,7 @@ pub enum Record {
         compaction: Compaction,
     },
     /// The file is complete and is as it was written.
-    End(Counts),
+    End(ExportCounts),
 }
 
 /// Why a file is refused, and where.
@@ -208,9 +208,9 @@ pub enum LineError {
     #[error("the trailer counts {said:?}, but the file has {found:?}")]
     Counts {
         /// In the trailer.
-        said: Counts,
+        said: ExportCounts,
         /// In the file.
-        found: Counts,
+        found: ExportCounts,
     },
     /// The digest is another.
     #[error("the digest does not match: the file was changed")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, InvalidMetadata, Metadata};
 use serde_json::{Map, Value, json};
 
-use crate::calls::{Call, Calls};
+use crate::calls::{CallProgress, Calls};
 
 /// What a message says, folded from its chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +76,7 @@ pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Me
 
 /// As they are stored beside each other: a bare message has no messages of its own for results.
 fn stored(calls: Calls) -> Option<Value> {
-    let one = |call: Call| {
+    let one = |call: CallProgress| {
         let name = Some(call.name).filter(|name| !name.is_empty());
         let fields = [("name", name), ("arguments", call.arguments), ("result", call.result)];
         let fields = fields.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));

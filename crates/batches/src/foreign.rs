@@ -208,7 +208,7 @@ pub struct Numbered {
 }
 
 /// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
-/// where these agree with it; what has no time stands right after what is before it. `now` only tells which times are wrong.
+/// where these agree with it; what has no time stands right after what is before it. `now` only decides which times are wrong.
 pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
     let bucket = thread.bucket();
     // Positions count from 2024. What is older keeps its order and its time, and stands at the beginning.
@@ -287,7 +287,7 @@ impl Ids {
                 }
             }
         }
-        // Two equal messages without ids are two messages: the number tells them apart.
+        // Two equal messages without ids are two messages: the number distinguishes them.
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         for number in 0_u64.. {
             let text =

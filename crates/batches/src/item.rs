@@ -34,7 +34,7 @@ pub struct Item {
 
 /// A call that a message makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call<'a> {
+pub struct ItemCall<'a> {
     /// Unique in its message, if the model kept to the rules.
     pub id: &'a str,
     /// The tool.
@@ -47,8 +47,8 @@ pub struct Call<'a> {
 
 impl Item {
     /// The calls that it makes, in the order of the model; only assistant messages call.
-    pub fn calls(&self) -> Vec<Call<'_>> {
-        Call::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))
+    pub fn calls(&self) -> Vec<ItemCall<'_>> {
+        ItemCall::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))
     }
 
     /// Whether it makes calls whose results are not beside them.
@@ -79,10 +79,10 @@ impl Item {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> ItemCall<'a> {
     /// Those that are stored with a message, in the order of the model.
     pub(crate) fn all_of(stored: Option<&'a Value>) -> Vec<Self> {
-        stored.and_then(Value::as_array).into_iter().flatten().map(Call::of).collect()
+        stored.and_then(Value::as_array).into_iter().flatten().map(ItemCall::of).collect()
     }
 
     fn of(stored: &'a Value) -> Self {

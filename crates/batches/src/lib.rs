@@ -24,13 +24,13 @@ mod testing;
 pub mod tokens;
 mod turn;
 
-pub use batch::{Batch, Exchange, Header, IncompleteReason, State, group};
+pub use batch::{Batch, BatchHeader, BatchState, Exchange, IncompleteReason, group};
 pub use calls::ambiguous_calls;
 pub use compaction::{Compaction, CompactionRules};
 pub use context::Context;
 pub use fold::{Folded, fold};
-pub use item::{Call, Item};
-pub use pairing::{Answer, Pairing};
+pub use item::{Item, ItemCall};
+pub use pairing::{AnswerLocation, Pairing};
 pub use retention::RetentionRules;
 pub use tokens::{EstimatingCounter, TokenCounter};
 pub use turn::{Ending, TurnMessage, fold_turn};

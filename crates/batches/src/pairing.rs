@@ -8,7 +8,7 @@ use crate::Item;
 
 /// What answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum AnswerLocation {
     /// The message with this index.
     Message(usize),
     /// It stands beside the call.
@@ -21,7 +21,7 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairing {
     /// Per message that calls: what answers its calls, in call order.
-    answers: BTreeMap<usize, Vec<Answer>>,
+    answers: BTreeMap<usize, Vec<AnswerLocation>>,
     /// Tool messages that answer nothing before them.
     orphans: Vec<usize>,
 }
@@ -37,7 +37,7 @@ impl Pairing {
                 match open.iter().position(|(open, _, _)| Some(*open) == id) {
                     Some(found) => {
                         let (_, message, call) = open.remove(found);
-                        pairing.set(message, call, Answer::Message(index));
+                        pairing.set(message, call, AnswerLocation::Message(index));
                     }
                     None => pairing.orphans.push(index),
                 }
@@ -47,7 +47,9 @@ impl Pairing {
             if calls.is_empty() {
                 continue;
             }
-            let answer = |beside: Option<&str>| if beside.is_some() { Answer::Beside } else { Answer::Open };
+            let answer = |beside: Option<&str>| {
+                if beside.is_some() { AnswerLocation::Beside } else { AnswerLocation::Open }
+            };
             pairing.answers.insert(index, calls.iter().map(|call| answer(call.result)).collect());
             let unanswered = calls.iter().enumerate().filter(|(_, call)| call.result.is_none());
             open.extend(unanswered.map(|(number, call)| (call.id, index, number)));
@@ -55,14 +57,14 @@ impl Pairing {
         pairing
     }
 
-    fn set(&mut self, message: usize, call: usize, answer: Answer) {
+    fn set(&mut self, message: usize, call: usize, answer: AnswerLocation) {
         if let Some(slot) = self.answers.get_mut(&message).and_then(|answers| answers.get_mut(call)) {
             *slot = answer;
         }
     }
 
     /// What answers the calls of the message with this index, in call order.
-    pub fn answers(&self, message: usize) -> &[Answer] {
+    pub fn answers(&self, message: usize) -> &[AnswerLocation] {
         self.answers.get(&message).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -74,7 +76,7 @@ impl Pairing {
     /// `(message, call)` of every call without a result.
     pub fn open(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.answers.iter().flat_map(|(message, answers)| {
-            let open = answers.iter().enumerate().filter(|(_, answer)| **answer == Answer::Open);
+            let open = answers.iter().enumerate().filter(|(_, answer)| **answer == AnswerLocation::Open);
             open.map(|(call, _)| (*message, call))
         })
     }
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn each_result_answers_the_first_open_call_of_its_id() {
         let pairing = Pairing::of(&items("1.0u 1.1A:a,b,a 1.2t:b 1.3t:a 1.4t:a 1.5A:a 1.6t:a 1.7t:a 1.8t:z"));
-        let message = Answer::Message;
+        let message = AnswerLocation::Message;
         assert_eq!(pairing.answers(1), [message(3), message(2), message(4)]);
         assert_eq!(pairing.answers(5), [message(6)]);
         assert_eq!(pairing.orphans(), [7, 8]);
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_result_before_its_call_answers_nothing() {
         let pairing = Pairing::of(&items("1.0u 1.1t:a 1.2A:a"));
-        assert_eq!((pairing.orphans(), pairing.answers(2)), (&[1][..], &[Answer::Open][..]));
+        assert_eq!((pairing.orphans(), pairing.answers(2)), (&[1][..], &[AnswerLocation::Open][..]));
         assert_eq!(pairing.open().collect::<Vec<_>>(), [(2, 0)]);
     }
 }

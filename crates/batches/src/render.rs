@@ -21,7 +21,7 @@ use crate::Context;
 pub use anthropic::anthropic;
 pub use openai::openai;
 pub use repair::{Repair, RepairKind};
-pub use view::{Rules, Said, SaidCall, View, view};
+pub use view::{Rules, SaidCall, View, ViewMessage, view};
 
 /// What a provider gets.
 #[derive(Debug, Clone, PartialEq)]

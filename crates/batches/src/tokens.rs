@@ -39,7 +39,7 @@ pub fn of_item(item: &Item, counter: &dyn TokenCounter) -> u64 {
 
 fn text_of(item: &Item, counter: &dyn TokenCounter) -> u64 {
     let calls = item.calls();
-    let of_call = |call: &crate::Call<'_>| {
+    let of_call = |call: &crate::ItemCall<'_>| {
         let texts = counter.count(call.name) + counter.count(call.arguments);
         PER_CALL + texts + call.result.map_or(0, |result| counter.count(result) + PER_MESSAGE)
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role};
 use serde_json::{Map, Value, json};
 
-use crate::calls::{Call, Calls};
+use crate::calls::{CallProgress, Calls};
 use crate::fold::{with_origin, with_reasoning};
 
 /// One message of a turn, without its place.
@@ -53,11 +53,11 @@ pub enum Ending {
 /// # Errors
 /// `tokens_used` of the final chunk is not a count.
 pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessage>, InvalidMetadata> {
-    let mut steps = vec![Step::default()];
+    let mut steps = vec![OpenStep::default()];
     for chunk in chunks {
         let begins = !matches!(chunk.kind, ChunkKind::ToolResult | ChunkKind::Metadata | ChunkKind::Error);
         if begins && steps.last().is_some_and(|step| step.calls.have_results()) {
-            steps.push(Step::default());
+            steps.push(OpenStep::default());
         }
         if let Some(step) = steps.last_mut() {
             step.add(chunk);
@@ -66,7 +66,7 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
     // The last message has no calls, whatever the producer did.
     let is_missing = steps.last().is_some_and(|step| !step.calls.0.is_empty());
     if is_missing {
-        steps.push(Step::default());
+        steps.push(OpenStep::default());
     }
     let last = steps.pop().unwrap_or_default();
     let number = steps.len() as u32;
@@ -85,13 +85,13 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
 }
 
 #[derive(Debug, Default)]
-struct Step {
+struct OpenStep {
     content: String,
     reasoning: String,
     calls: Calls,
 }
 
-impl Step {
+impl OpenStep {
     fn add(&mut self, chunk: &Chunk) {
         match chunk.kind {
             ChunkKind::Content => self.content.push_str(&chunk.text),
@@ -107,7 +107,7 @@ impl Step {
         ending: Ending,
         messages: &mut Vec<TurnMessage>,
     ) -> Result<(), InvalidMetadata> {
-        let call = |call: &Call| {
+        let call = |call: &CallProgress| {
             let arguments = call.arguments.as_deref().unwrap_or_default();
             json!({ "id": call.id, "name": call.name, "arguments": arguments })
         };

@@ -25,7 +25,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use devservices::{
-    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
     tools,
 };
 use model::PartitionId;
@@ -155,7 +155,7 @@ async fn compare(options: &Options, shape: &Shape) -> Result<Rounds> {
 
 /// The services of one measurement, with their process ids.
 struct Environment {
-    nats: Nats,
+    nats: NatsProcess,
     postgres: Postgres,
     partitions: u16,
 }
@@ -163,7 +163,7 @@ struct Environment {
 impl Environment {
     /// Commits reach the disk; the stream's file has the server's own sync interval.
     fn start(partitions: u16) -> Result<Self> {
-        let nats = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
+        let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
         options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));

@@ -4,14 +4,14 @@ use std::{hint::black_box, sync::Arc, time::Instant};
 
 use model::{Chunk, Timestamp};
 use rand::{SeedableRng, rngs::StdRng};
-use reorder::{Insert, Limits, Piece, Reorder};
+use reorder::{Insert, MessageLimits, Piece, Reorder};
 
 use super::backlog::CHUNK_BYTES;
 use testkit::text;
 
 const MESSAGES: usize = 1_000;
 const CHUNKS: u32 = 300;
-const LIMITS: Limits = Limits { chunks: 10_000, bytes: 4 << 20 };
+const LIMITS: MessageLimits = MessageLimits { chunks: 10_000, bytes: 4 << 20 };
 
 /// What a chunk costs.
 #[derive(Debug, Clone, Copy)]

@@ -47,7 +47,7 @@ impl BusConfig {
     }
 
     /// Reads files and checks everything that can be checked without a server.
-    pub(crate) async fn prepare(&self) -> Result<Prepared, BusError> {
+    pub(crate) async fn prepare(&self) -> Result<PreparedConfig, BusError> {
         let (servers, login) = parse_urls(&self.url)?;
         let mut options = login.apply(ConnectOptions::new());
         if let Some(path) = &self.nkey_seed_file {
@@ -59,7 +59,7 @@ impl BusConfig {
             let loaded = options.credentials_file(path).await;
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
-        Ok(Prepared { servers, name: self.name.clone(), options: self.tune(options) })
+        Ok(PreparedConfig { servers, name: self.name.clone(), options: self.tune(options) })
     }
 
     fn tune(&self, mut options: ConnectOptions) -> ConnectOptions {
@@ -98,13 +98,13 @@ impl fmt::Debug for BusConfig {
 }
 
 /// Checked settings; the servers carry no secrets.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedConfig {
     pub(crate) servers: Vec<ServerAddr>,
     pub(crate) name: String,
     pub(crate) options: ConnectOptions,
 }
 
-impl Prepared {
+impl PreparedConfig {
     /// The servers for a log line.
     pub(crate) fn describe(&self) -> String {
         describe(&self.servers)

@@ -14,7 +14,7 @@ use model::PartitionId;
 use runtime::Backoff;
 use tokio::sync::{Mutex, watch};
 
-use crate::config::{BusConfig, Prepared, REQUEST_TIMEOUT};
+use crate::config::{BusConfig, PreparedConfig, REQUEST_TIMEOUT};
 use crate::error::BusError;
 use crate::servers::leave_lost_ones;
 
@@ -26,11 +26,11 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(4);
 /// The connections to NATS. Clones share them.
 #[derive(Clone)]
 pub struct Bus {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Connections>,
 }
 
-pub(crate) struct Shared {
-    prepared: Prepared,
+pub(crate) struct Connections {
+    prepared: PreparedConfig,
     pub(crate) control: ConnectionHandle,
     pub(crate) publishing: ConnectionHandle,
     listening: Channel,
@@ -65,7 +65,7 @@ impl Bus {
         let store = ContextBuilder::new().timeout(ACK_TIMEOUT).ack_timeout(ACK_TIMEOUT);
         let store = store.max_ack_inflight(ACKS_IN_FLIGHT).build(publishing.client.clone());
         let reading = (0..config.reading_connections.max(1)).map(|_| Channel::new("reading")).collect();
-        let shared = Shared {
+        let shared = Connections {
             prepared,
             control,
             publishing,
@@ -123,7 +123,7 @@ pub(crate) struct ConnectionHandle {
 
 impl ConnectionHandle {
     async fn open(
-        prepared: &Prepared,
+        prepared: &PreparedConfig,
         counters: &Arc<Counters>,
         role: &'static str,
         tune: impl FnOnce(ConnectOptions) -> ConnectOptions,
@@ -183,7 +183,7 @@ impl LivenessWatch {
 
     /// Waits for the end of the connection. Cancel-safe.
     pub(crate) async fn lost(&mut self) -> Disconnected {
-        // The news of a connect comes later than the connect: only the count tells whether it is an old story.
+        // The event of a connect comes later than the connect: only the count shows whether it is an old event.
         while self.link.connect_count() == self.baseline {
             if self.connects.changed().await.is_err() {
                 return Disconnected::Closed;
@@ -204,7 +204,7 @@ impl Channel {
         Self { role, link: Mutex::new(None) }
     }
 
-    async fn link(&self, shared: &Shared) -> Result<ConnectionHandle, BusError> {
+    async fn link(&self, shared: &Connections) -> Result<ConnectionHandle, BusError> {
         let mut place = self.link.lock().await;
         match &*place {
             Some(link) if !link.is_closed() => Ok(link.clone()),
@@ -219,7 +219,7 @@ impl Channel {
 }
 
 async fn connect_until_ready(
-    prepared: &Prepared,
+    prepared: &PreparedConfig,
     options: &ConnectOptions,
     role: &'static str,
 ) -> Result<Client, BusError> {

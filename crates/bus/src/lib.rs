@@ -1,11 +1,11 @@
 //! NATS: connections, partition streams, the partition reader, publishing, asking.
 //!
-//! [`Bus`] is the entry; [`Reader`] reads one partition's stream without acks, [`Bus::publish_out`] and
+//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_out`] and
 //! [`LiveSubscription`] carry live frames, [`Bus::ask`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
 //! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
 //! knows what a chunk is.
 //!
-//! `async-nats` tells every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
+//! `async-nats` logs every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
 
 mod cancel;
 mod config;
@@ -30,7 +30,7 @@ pub use error::{BusError, Disposition};
 pub use live::LiveSubscription;
 pub use publish::PublishAck;
 pub use query::{QueryError, QueryRequest, QueryServer};
-pub use reader::{ExpectedStream, RawEntry, Reader, ReaderEvent};
+pub use reader::{ExpectedStream, PartitionReader, RawEntry, ReaderEvent};
 pub use stream::{INCARNATION, StreamOptions, StreamState};
 pub use work::{ACK_WAIT, WorkItem, WorkOptions, WorkSubscription};
 

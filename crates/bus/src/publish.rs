@@ -25,7 +25,7 @@ pub struct PublishAck {
 }
 
 /// What is published.
-struct Entry<'a> {
+struct Publication<'a> {
     subject: &'a str,
     payload: Bytes,
     content_type: Option<&'a str>,
@@ -47,7 +47,7 @@ impl Bus {
         content_type: Option<&str>,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Entry { subject, payload, content_type, id: None };
+        let entry = Publication { subject, payload, content_type, id: None };
         self.publish_until(&entry, timeout).await
     }
 
@@ -63,11 +63,15 @@ impl Bus {
         id: &str,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Entry { subject, payload, content_type, id: Some(id) };
+        let entry = Publication { subject, payload, content_type, id: Some(id) };
         self.publish_until(&entry, timeout).await
     }
 
-    async fn publish_until(&self, entry: &Entry<'_>, timeout: Duration) -> Result<PublishAck, BusError> {
+    async fn publish_until(
+        &self,
+        entry: &Publication<'_>,
+        timeout: Duration,
+    ) -> Result<PublishAck, BusError> {
         let give_up_at = Instant::now() + timeout;
         let mut backoff = Backoff::default();
         loop {
@@ -83,7 +87,7 @@ impl Bus {
         }
     }
 
-    async fn publish_once(&self, entry: &Entry<'_>) -> Result<PublishAck, BusError> {
+    async fn publish_once(&self, entry: &Publication<'_>) -> Result<PublishAck, BusError> {
         // Without a connection each try would be queued, and all of them sent on the reconnect.
         if !self.shared.publishing.is_connected() {
             return Err(BusError::Away);

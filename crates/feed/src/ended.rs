@@ -1,14 +1,14 @@
-//! Messages that have ended, as the store tells of them, and how a reader is told.
+//! Messages that have ended, as the store has them, and the events by which a reader learns of them.
 
 use bytes::Bytes;
 use model::{MessageId, Position};
-use protocols::{Header, MessageOffset, Native, StoredAnswer, StreamError};
+use protocols::{MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
 
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedMessage {
     /// Which message.
-    pub header: Header,
+    pub header: MessageHeader,
     /// Its place among the ends of the thread.
     pub position: Position,
     /// How it ended.
@@ -60,7 +60,7 @@ pub enum CatchUp {
     Ahead,
 }
 
-/// Tells a reader what ended after its cursor. `until`: nothing is told after the end of this message.
+/// Shows a reader what ended after its cursor. `until`: nothing is shown after the end of this message.
 pub fn catch_up(native: &mut Native, page: &StorePage, until: Option<&MessageId>) -> CatchUp {
     let mut out = Vec::new();
     for ended in page.ends.iter().filter(|ended| ended.position > page.after) {

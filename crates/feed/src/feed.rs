@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
-use protocols::{Cursor, Header, Native, StreamError, cursor};
-use wire::live::{End, LiveFrame};
+use model::{Chunk, MessageId, MessageOutcome, Position, ThreadId, Timestamp};
+use protocols::{Cursor, MessageHeader, Native, StreamError, cursor};
+use wire::live::{LiveFrame, MessageEnd};
 use wire::query::{SnapshotReply, SnapshotRequest};
 
 use crate::ended::{self, StorePage, StoreRead};
-use crate::open::Open;
+use crate::open::FeedMessage;
 
 /// Pause after a question without an answer: first, and at most.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
@@ -25,7 +25,7 @@ const PENDING_BYTES: usize = 1 << 20;
 
 /// What a feed counted since it was last asked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct FeedCounts {
     /// Times when frames were missing and an owner's cut made up for them.
     pub gaps_filled: u64,
     /// Chunks that were already shown, or of a lower attempt or epoch.
@@ -48,16 +48,16 @@ pub enum FeedEvent {
 pub struct Feed {
     thread: ThreadId,
     pub(crate) native: Native,
-    pub(crate) open: BTreeMap<MessageId, Open>,
+    pub(crate) open: BTreeMap<MessageId, FeedMessage>,
     /// The last frame that is in, by epoch and number; `None` before the first cut.
     mark: Option<(u64, u64)>,
     /// Owners of lower epochs are owners no more.
     least_epoch: u64,
-    /// Ends up to here have been told, or are older than the feed; `None` until it is known where it begins.
+    /// Ends up to here have been shown, or are older than the feed; `None` until it is known where it begins.
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// An answer whose text is shown once the ends that it knows of are told.
+    /// An answer whose text is shown once the ends that it includes are shown.
     reply: Option<SnapshotReply>,
     /// Frames that wait for an answer or for the store.
     pending: BTreeMap<(u64, u64), LiveFrame>,
@@ -73,7 +73,7 @@ pub struct Feed {
     events: VecDeque<FeedEvent>,
     log_budget: usize,
     log_bytes: usize,
-    counts: Counts,
+    counts: FeedCounts,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Feed {
             events: VecDeque::new(),
             log_budget,
             log_bytes: 0,
-            counts: Counts::default(),
+            counts: FeedCounts::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Feed {
     }
 
     /// What happened since the last call, for metrics.
-    pub fn take_counts(&mut self) -> Counts {
+    pub fn take_counts(&mut self) -> FeedCounts {
         std::mem::take(&mut self.counts)
     }
 
@@ -208,7 +208,7 @@ impl Feed {
         (self.mark, self.is_blocked) = (Some(mark), false);
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
         self.pending_bytes = self.pending.values().map(size).sum();
-        // Frames that are not missing have told the ends that were in them.
+        // Frames that are not missing have shown the ends that were in them.
         if known != Some(mark) {
             self.counts.gaps_filled += u64::from(known.is_some());
             self.target = self.target.max(cut.committed);
@@ -221,7 +221,7 @@ impl Feed {
     }
 
     /// What was shown does not exist any more: the store has gone back in time and lost ends, the stream has lost what was open, or a task was
-    /// dropped with its answer. Every viewer is told to drop what came after `committed`, and all that is open, which is asked for from its
+    /// dropped with its answer. Every viewer is sent a restart: it drops what came after `committed`, and all that is open, which is requested from its
     /// beginning.
     fn begin_anew(&mut self, committed: Position) {
         (self.through, self.target) = (Some(committed), committed);
@@ -248,7 +248,7 @@ impl Feed {
         }
         (self.asks.wanted, self.asks.under_way) = (false, true);
         let known =
-            |(message, open): (&MessageId, &Open)| (message.clone(), open.seen().attempt, open.next());
+            |(message, open): (&MessageId, &FeedMessage)| (message.clone(), open.seen().attempt, open.next());
         let known = self.open.iter().map(known).collect();
         Some(SnapshotRequest { thread: self.thread.clone(), known, max_messages: cursor::MAX_OPEN as u32 })
     }
@@ -338,7 +338,7 @@ impl Feed {
         }
     }
 
-    /// The open text of a cut whose ends have been told.
+    /// The open text of a cut whose ends have been shown.
     fn show_open(&mut self, reply: SnapshotReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
         if self.has_lost(&named, reply.cut.is_current, now) {
@@ -346,7 +346,7 @@ impl Feed {
         }
         let mut is_short = false;
         for text in reply.open {
-            let header = Header::new(text.message, text.attempt, text.role, text.batch_type);
+            let header = MessageHeader::new(text.message, text.attempt, text.role, text.batch_type);
             self.merge(header, &text.chunks, true);
             is_short |= !text.chunks.is_empty();
         }
@@ -386,7 +386,7 @@ impl Feed {
 
     fn apply(&mut self, frame: LiveFrame) {
         let LiveFrame { message, attempt, role, batch_type, chunks, terminal, .. } = frame;
-        let header = Header::new(message, attempt, role, batch_type);
+        let header = MessageHeader::new(message, attempt, role, batch_type);
         match terminal {
             Some(end) => self.end(header, &end),
             None => self.merge(header, &chunks, false),
@@ -395,7 +395,7 @@ impl Feed {
 
     /// Shows chunks with consecutive ids. `may_begin`: from the first on, or from what the message has; else a message that is not known is one
     /// that was left out, unless it begins here.
-    fn merge(&mut self, header: Header, chunks: &[Arc<Chunk>], may_begin: bool) {
+    fn merge(&mut self, header: MessageHeader, chunks: &[Arc<Chunk>], may_begin: bool) {
         let message = header.message.clone();
         let Some(open) = self.open.get_mut(&message) else {
             let begins = may_begin || chunks.first().is_none_or(|chunk| chunk.id == 0);
@@ -404,7 +404,7 @@ impl Feed {
                 self.left_out = true;
                 return;
             }
-            self.open.insert(message.clone(), Open::new(header));
+            self.open.insert(message.clone(), FeedMessage::new(header));
             return self.show(&message, chunks);
         };
         let known = open.seen().attempt;
@@ -417,7 +417,7 @@ impl Feed {
             if self.native.cursor().seen(&message).is_some() {
                 self.events.push_back(FeedEvent::Chunk(self.native.reset(&message, header.attempt)));
             }
-            *open = Open::new(header);
+            *open = FeedMessage::new(header);
         }
         self.show(&message, chunks);
     }
@@ -443,22 +443,22 @@ impl Feed {
         }
     }
 
-    fn end(&mut self, header: Header, end: &End) {
+    fn end(&mut self, header: MessageHeader, end: &MessageEnd) {
         let through = self.through.unwrap_or(end.position);
         if end.position <= through {
             return;
         }
         let open = self.open.get(&header.message);
-        let has_all = open.map_or(0, Open::next) == end.chunks
+        let has_all = open.map_or(0, FeedMessage::next) == end.chunks
             && open.is_none_or(|open| open.seen().attempt == header.attempt);
         let event = match &end.outcome {
-            Outcome::Failed(failure) => {
+            MessageOutcome::Failed(failure) => {
                 self.native.failed(&header, end.position, &StreamError::from(failure))
             }
-            Outcome::Complete if has_all => self.native.complete(&header, end.position, false),
-            Outcome::Stopped if has_all => self.native.complete(&header, end.position, true),
+            MessageOutcome::Complete if has_all => self.native.complete(&header, end.position, false),
+            MessageOutcome::Stopped if has_all => self.native.complete(&header, end.position, true),
             // It was left out: the store has it.
-            Outcome::Complete | Outcome::Stopped => {
+            MessageOutcome::Complete | MessageOutcome::Stopped => {
                 self.target = self.target.max(end.position);
                 return;
             }
@@ -469,7 +469,7 @@ impl Feed {
     }
 
     /// A message is not open any more; those that were left out may have room now.
-    fn let_go(&mut self, message: &MessageId) -> Option<Open> {
+    fn let_go(&mut self, message: &MessageId) -> Option<FeedMessage> {
         let open = self.open.remove(message)?;
         self.log_bytes -= open.log_bytes();
         self.native.remove(message);

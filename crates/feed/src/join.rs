@@ -5,14 +5,14 @@ use model::{MessageId, Timestamp};
 use protocols::{Cursor, MessageOffset, Native};
 
 use crate::feed::{AGAIN_MS, Feed};
-use crate::open::Open;
+use crate::open::FeedMessage;
 
 /// What comes of a viewer's wish to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinResult {
     /// It gets these bytes first; from then on it stands where the feed stands.
     Joined(Vec<Bytes>),
-    /// It has not been told of all ends that the feed has told: read those after its cursor, up to the feed's.
+    /// It lacks ends that the feed has shown: read those after its cursor, up to the feed's.
     Behind,
     /// It may know more than the feed, or the feed does not know yet how its thread stands. Try again when the feed has gone on.
     Wait,
@@ -56,7 +56,7 @@ impl Feed {
                 }
                 Some(_) => {}
                 None => match self.unless_newer(asked, now, JoinResult::Unknown(message.clone())) {
-                    // It is there and not shown here: when it ends it is told anew.
+                    // It is there and not shown here: when it ends it is shown anew.
                     JoinResult::Unknown(message) if self.left_out => forgotten.push(message),
                     other => return other,
                 },
@@ -84,7 +84,7 @@ impl Feed {
     /// lower attempt, so the feed's own cursor names it, too: then the message is not let go when the next owner has not read it yet.
     fn remember_resets(&mut self, cursor: &Cursor) {
         for (message, _) in cursor.open() {
-            let shown = self.open.get(message).map(Open::seen).filter(|shown| shown.attempt > 0);
+            let shown = self.open.get(message).map(FeedMessage::seen).filter(|shown| shown.attempt > 0);
             if let Some(shown) = shown.filter(|_| self.native.cursor().seen(message).is_none()) {
                 self.native.advance_silently(message, MessageOffset::nothing(shown.attempt));
             }
@@ -137,7 +137,7 @@ fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
 
 /// Whether what a viewer has seen was numbered as it is here. NativeEvent from the store, an answer has other chunks than while it comes: a viewer
 /// who was cut there may come to a feed that does not know yet that the message has ended.
-fn has_same_chunks(seen: &MessageOffset, open: &Open) -> bool {
+fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     let has_same_text =
         |shown: &MessageOffset| (shown.bytes, shown.reasoning) == (seen.bytes, seen.reasoning);
     if seen.next == open.next() {
@@ -148,7 +148,7 @@ fn has_same_chunks(seen: &MessageOffset, open: &Open) -> bool {
 }
 
 /// What a viewer misses of an open message, from the log; false when that is gone.
-fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Vec<Bytes>) -> bool {
+fn show_rest(native: &mut Native, message: &MessageId, open: &FeedMessage, out: &mut Vec<Bytes>) -> bool {
     let known = native.cursor().seen(message);
     let next = match known {
         Some(seen) if seen.attempt == open.seen().attempt && has_same_chunks(seen, open) => seen.next,

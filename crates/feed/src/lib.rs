@@ -1,10 +1,10 @@
 //! What the subscribers of a thread are shown: a machine without sockets that turns one consistent cut of the thread, and the frames
 //! after it, into one sequence of events.
 //!
-//! Entry type: [`Feed`]. Invariant, the *cut*: a feed stands at one frame of one owner. All ends up to a position have been told, in their
+//! Entry type: [`Feed`]. Invariant, the *cut*: a feed stands at one frame of one owner. All ends up to a position have been shown, in their
 //! order; open are these messages with this text; nothing between is missing. It moves by the next frame, whose number says that none
 //! was lost before it, or by a new cut from the owner: then the ends between the two are read from the store, and nothing else is shown
-//! before they are told. Whatever is doubtful (a missing number, another epoch, a lost connection) is cured by asking for a cut.
+//! before they are shown. After any doubt (a missing number, another epoch, a lost connection) the feed requests a new cut.
 //!
 //! Inputs are values, time is an argument. [`Feed::poll_snapshot_request`] and [`Feed::poll_store_read`] say what is to be fetched; the driver of the feed
 //! fetches it and hands it in. All viewers of a feed stand at the same place after they have joined, so each event is encoded once, with
@@ -18,7 +18,7 @@ mod waiting;
 mod watch;
 
 pub use ended::{CatchUp, EndKind, EndedMessage, StorePage, StoreRead, catch_up};
-pub use feed::{Counts, Feed, FeedEvent};
+pub use feed::{Feed, FeedCounts, FeedEvent};
 pub use join::JoinResult;
 pub use waiting::{BadCursor, WaitOutcome, WaitingSubscribers};
 pub use watch::{OwnerChanges, OwnerWatch};

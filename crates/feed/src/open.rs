@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use model::{Chunk, ChunkKind};
-use protocols::{Header, MessageOffset, Native, Progress};
+use protocols::{MessageHeader, MessageOffset, MessageProgress, Native};
 
 #[derive(Debug)]
-pub(crate) struct Open {
-    pub(crate) header: Header,
-    progress: Progress,
+pub(crate) struct FeedMessage {
+    pub(crate) header: MessageHeader,
+    progress: MessageProgress,
     /// How many answers of a current owner in a row have not named it.
     pub(crate) absent: u32,
     log: Option<Vec<Shown>>,
@@ -21,9 +21,9 @@ pub(crate) struct Shown {
     pub(crate) seen: MessageOffset,
 }
 
-impl Open {
-    pub(crate) fn new(header: Header) -> Self {
-        let progress = Progress::new(header.attempt, header.is_answer());
+impl FeedMessage {
+    pub(crate) fn new(header: MessageHeader) -> Self {
+        let progress = MessageProgress::new(header.attempt, header.is_answer());
         Self { header, progress, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
     }
 

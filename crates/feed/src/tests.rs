@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, Cut, FrameNumber, MessageId, Outcome, PartialText, Position, Role, ThreadId, Timestamp,
+    BatchType, Chunk, Cut, FrameNumber, MessageId, MessageOutcome, PartialText, Position, Role, ThreadId,
+    Timestamp,
 };
 use protocols::Cursor;
-use wire::live::{End, LiveFrame};
+use wire::live::{LiveFrame, MessageEnd};
 use wire::query::SnapshotReply;
 
 use super::*;
@@ -28,10 +29,10 @@ fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at
         batch_type: BatchType::UserRequest,
         number: FrameNumber { epoch: EPOCH, number, after },
         chunks: if ends_at.is_none() { chunks } else { Vec::new() },
-        terminal: ends_at.map(|position| End {
+        terminal: ends_at.map(|position| MessageEnd {
             position: at(position),
             chunks: 2,
-            outcome: Outcome::Complete,
+            outcome: MessageOutcome::Complete,
         }),
     }
 }
@@ -107,7 +108,7 @@ fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
     assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is told from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
-    // What ends above that is told, though it is below what was told before.
+    // What ends above that is shown, though it is below what was shown before.
     let frame = LiveFrame {
         number: FrameNumber { epoch: EPOCH + 1, number: 1, after: 0 },
         ..frame("n", 1, 0, &[], Some(4))
@@ -146,7 +147,7 @@ fn text_unknown_to_the_owner_restarts_the_viewers() {
     let (_, text) = ask(&mut feed, &[]);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"5\""), "{text}");
     assert!(!text.contains("\"error\""), "what is lost has not ended: {text}");
-    // What is open is asked for, and told from its beginning.
+    // What is open is requested, and shown from its beginning.
     let (known, text) = ask(&mut feed, &[(0, "two")]);
     assert!(known == 0 && text.contains("two") && !text.contains("gone"), "{text}");
     assert_eq!(feed.cursor().open().count(), 1);
@@ -170,7 +171,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
         waiting.poll_store_read(&feed, NOW),
         Some(StoreRead::Ends { after: at(5), through: Position::MAX })
     );
-    // A message ended between the two: the first is told of it, the second is not.
+    // A message ended between the two: the first is shown it, the second is not.
     feed.poll_snapshot_request(NOW);
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
     feed.poll_store_read(NOW);

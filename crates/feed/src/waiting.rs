@@ -1,4 +1,4 @@
-//! Viewers who wait to join a feed: those who come with a cursor are told what ended since, until they stand where the feed stands.
+//! Viewers who wait to join a feed: those that come with a cursor are shown what ended since, until they stand where the feed stands.
 
 use bytes::Bytes;
 use model::{MessageId, Position, ThreadId, Timestamp};
@@ -25,7 +25,7 @@ pub enum BadCursor {
 pub enum WaitOutcome {
     /// It gets these bytes first; from then on it stands where the feed stands.
     Joined(Vec<Bytes>),
-    /// It has been told of the end of the one message that it wanted.
+    /// It has been shown the end of the one message that it wanted.
     Finished,
     /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
     Refused(BadCursor),
@@ -55,16 +55,16 @@ struct WaitingSubscriber<V> {
     viewer: V,
     /// Where it stands, if it came with a cursor.
     native: Option<Native>,
-    /// Nothing is told to it after the end of this message.
+    /// Nothing is shown to it after the end of this message.
     until: Option<MessageId>,
     /// See [`Feed::asked`].
     asked: u64,
     /// It knows of an end that the owner does not know of: whether the store does.
     beyond: Option<Beyond>,
-    /// It came without a cursor before the state of the thread was known: what ends from then on is told to it, and the store has to say where
+    /// It came without a cursor before the state of the thread was known: what ends from then on is shown to it, and the store has to say where
     /// that begins.
     needs_start: bool,
-    /// It lacks ends that the feed has told, or, while the state of the thread is unknown, may lack some that are stored.
+    /// It lacks ends that the feed has shown, or, while the state of the thread is unknown, may lack some that are stored.
     is_behind: bool,
 }
 
@@ -147,7 +147,7 @@ impl<V> WaitingSubscribers<V> {
         }
     }
 
-    /// Tells them what they have missed of the ends on a page.
+    /// Shows them what they have missed of the ends on a page.
     pub fn on_page(
         &mut self,
         page: &StorePage,

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use protocols::request::{BadRequest, ErrorBody, Rejection};
+use protocols::request::{BadRequest, ErrorBody, RequestRejection};
 use serde::Serialize;
 use store::{Disposition, StoreError};
 use utoipa::ToSchema;
@@ -108,14 +108,14 @@ impl Problem {
     }
 
     /// For a protocol that says it in its own form.
-    pub(crate) fn rejection(&self) -> (Rejection, Retry) {
+    pub(crate) fn rejection(&self) -> (RequestRejection, Retry) {
         let again = match self.retry_after_s {
             Some(seconds) => Retry::After(seconds),
             None if self.is_retryable => Retry::Maybe,
             None => Retry::Never,
         };
         let (status, code, message) = (self.status.as_u16(), self.code.to_owned(), self.detail.clone());
-        (Rejection { status, code, message, param: self.param.clone() }, again)
+        (RequestRejection { status, code, message, param: self.param.clone() }, again)
     }
 
     /// A request of a protocol that asks for what is not done.
@@ -167,7 +167,7 @@ impl IntoResponse for Problem {
 }
 
 /// A refusal that was counted, in the form of a protocol.
-pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+pub(crate) fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     in_form(&rejection, again, error_body)
 }
@@ -175,9 +175,9 @@ pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody
 /// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
 /// second time would be the first, unless they are told not to.
 pub(crate) fn in_form(
-    rejection: &Rejection,
+    rejection: &RequestRejection,
     again: Retry,
-    error_body: fn(&Rejection) -> ErrorBody,
+    error_body: fn(&RequestRejection) -> ErrorBody,
 ) -> Response {
     let body = error_body(rejection);
     let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -2,7 +2,7 @@
 
 use model::ReasoningSessionId;
 use reasoning::{
-    Compression, CompressionRequest, Message, Reason, Refusal, Selection, Valid, compress, message_id,
+    Compression, CompressionRequest, Reason, Refusal, Selection, SessionMessage, Valid, compress, message_id,
     restorable,
 };
 use rmcp::model::JsonObject;
@@ -275,7 +275,7 @@ fn entry_json(entry: &DiscardedLayer) -> Value {
     })
 }
 
-fn original_json(message: &Message) -> Value {
+fn original_json(message: &SessionMessage) -> Value {
     let calls = message.calls.iter().map(|call| json!({ "id": call.id, "name": call.name }));
     json!({
         "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,

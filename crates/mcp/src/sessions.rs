@@ -3,8 +3,8 @@
 use auth::Permission;
 use model::{AgentId, ReasoningSessionId, ThreadId};
 use reasoning::{
-    Call, ContextSource, NewMessage, Plan, PlanItem, PlanState, Reason, ReasoningRole, ReasoningSession,
-    Refusal, message_id,
+    ContextSource, NewMessage, Plan, PlanItem, PlanState, Reason, ReasoningRole, ReasoningSession, Refusal,
+    SessionCall, message_id,
 };
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn new_message(given: &Arguments) -> Result<NewMessage, ToolError> {
     let calls = given.objects("tool_calls", &["id", "name"])?.unwrap_or_default();
     let call = |call: &Arguments| {
         let text = |name| call.required_text(name).map(str::to_owned);
-        Ok::<_, ToolError>(Call { id: text("id")?, name: text("name")? })
+        Ok::<_, ToolError>(SessionCall { id: text("id")?, name: text("name")? })
     };
     let owned = |name| Ok::<_, ToolError>(given.text(name)?.map(str::to_owned));
     Ok(NewMessage {

@@ -151,7 +151,7 @@ impl Chunk {
         self.text.len() + self.metadata.size() + self.timestamp.as_ref().map_or(0, |t| t.len())
     }
 
-    /// Tells chunks of the same id apart: text, kind, finality and metadata, not timestamp or correlation id,
+    /// Distinguishes chunks of the same id: text, kind, finality and metadata, not timestamp or correlation id,
     /// which a retrying publisher may write anew.
     pub fn digest(&self) -> u64 {
         let tag = (self.kind as u64) << 1 | u64::from(self.is_final);

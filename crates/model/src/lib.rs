@@ -30,7 +30,7 @@ pub use id::{
     TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
-pub use message::{BatchType, Cut, FrameNumber, Message, Outcome, PartialText, Placement};
+pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};

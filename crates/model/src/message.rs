@@ -107,7 +107,7 @@ pub struct PartialText {
 
 /// How a message ended, as gateways and clients learn of it after the commit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum MessageOutcome {
     /// Persisted whole.
     Complete,
     /// Persisted as far as it had come when its turn was stopped.

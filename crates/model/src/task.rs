@@ -30,7 +30,7 @@ impl Task {
         origin(&self.agent, self.kind, &self.metadata)
     }
 
-    /// Tells payloads of the same id apart.
+    /// Distinguishes payloads of the same id.
     pub fn digest(&self) -> u64 {
         let json = match self.metadata.as_map() {
             Some(map) => serde_json::to_vec(map).unwrap_or_default(),

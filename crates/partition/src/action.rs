@@ -1,31 +1,33 @@
-//! What a partition is told, and what it decides.
+//! The inputs of a partition, and the actions that it decides on.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
     AgentId, BatchType, Chunk, Command, Cut, Frame, FrameNumber, IdRange, MessageFailure, MessageId,
-    MessageKey, Outcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId, Timestamp,
-    TurnId,
+    MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId,
+    Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Lookup};
-use crate::types::{CommandKey, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, Verdict};
+use crate::types::{
+    CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply,
+};
 
 /// One entry of the partition's stream, decoded.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct StreamEntry {
     /// Its sequence in the stream.
     pub seq: Seq,
     /// When the stream stored it, by the stream's clock.
     pub stored_at: Timestamp,
     /// What it says, or why it cannot be used.
-    pub body: Body,
+    pub body: EntryBody,
 }
 
 /// The body of an entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum EntryBody {
     /// Chunks of one thread.
     Frame(Frame),
     /// Something to be done. Kept raw as well, for the dead letter that it may become.
@@ -73,7 +75,7 @@ pub enum Input {
     /// Entries of the stream in its order, and how many more messages may be opened meanwhile.
     Entries {
         /// The entries.
-        entries: Vec<Entry>,
+        entries: Vec<StreamEntry>,
         /// New messages beyond this many wait in the stream.
         room: usize,
     },
@@ -86,7 +88,7 @@ pub enum Input {
     /// [`TurnWrite::on_refusal`](crate::TurnWrite::otherwise) says was written with this text.
     Committed(Vec<(TurnId, String)>),
     /// The answer to [`Action::Check`], in the order of the questions.
-    Checked(Vec<(CommandKey, Verdict)>),
+    Checked(Vec<(CommandKey, CommandVerdict)>),
     /// The answer to [`Action::Start`].
     Started {
         /// The turn.
@@ -142,7 +144,7 @@ pub enum Action {
     Publish(ReadyChunks),
     /// Write this; answer with [`Input::Committed`], or drop the partition. One at a time.
     Commit(Commit),
-    /// Tell the gateways how the message ended.
+    /// Send the end of the message to the gateways.
     End(MessageEnded),
     /// Answer a [`SnapshotRequest`].
     Snapshot(SnapshotReply),
@@ -152,7 +154,7 @@ pub enum Action {
     Check(Vec<CommandKey>),
     /// Begin a turn.
     Start(Box<Start>),
-    /// Tell the workflow that this run is not waited for any more, and take its request back if no workflow has it yet.
+    /// Notify the workflow that this run is not waited for any more, and take its request back if no workflow has it yet.
     Abandon {
         /// The turn.
         turn: TurnId,
@@ -175,7 +177,7 @@ pub enum Action {
     /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
     Reread(Seq),
     /// Worth a line in the log.
-    Report(Report),
+    Report(MachineReport),
 }
 
 impl Action {
@@ -233,7 +235,7 @@ pub struct MessageEnded {
     /// How many chunks were released.
     pub chunks: u32,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: MessageOutcome,
     /// The number of the frame.
     pub frame: FrameNumber,
 }
@@ -270,7 +272,7 @@ pub struct ChangedThreads {
 
 /// Something worth a line in the log and nothing else.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Report {
+pub enum MachineReport {
     /// Same id, other content: the first one stays.
     Conflict {
         /// The message.

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, Metadata,
-    Outcome, Position, Seq, TurnId,
+    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, MessageOutcome,
+    Metadata, Position, Seq, TurnId,
 };
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ const UNSTORABLE: &str = "rejected_by_database";
 pub struct CommitParts {
     rest: Commit,
     /// In the order of their places: each message of a thread names the one before it.
-    untried: std::vec::IntoIter<Part>,
+    untried: std::vec::IntoIter<CommitPart>,
     /// Indices in `rest.agents` of what has been written with its turn.
     written: Vec<usize>,
     /// Messages that were refused, with what the store said: they have become dead letters.
@@ -41,14 +41,14 @@ pub struct CommitParts {
 
 /// What is tried alone.
 #[derive(Debug)]
-pub enum Part {
+pub enum CommitPart {
     /// A bare message.
     Message(Message),
     /// A turn with all that it writes.
     Turn(TurnWrite),
 }
 
-impl Part {
+impl CommitPart {
     /// Of its first message.
     fn position(&self) -> Option<Position> {
         let first = match self {
@@ -62,10 +62,10 @@ impl Part {
 impl CommitParts {
     /// Takes a commit apart.
     pub fn of(mut commit: Commit) -> Self {
-        let messages = std::mem::take(&mut commit.messages).into_iter().map(Part::Message);
-        let turns = std::mem::take(&mut commit.turns).into_iter().map(Part::Turn);
-        let mut untried: Vec<Part> = messages.chain(turns).collect();
-        untried.sort_by_key(Part::position);
+        let messages = std::mem::take(&mut commit.messages).into_iter().map(CommitPart::Message);
+        let turns = std::mem::take(&mut commit.turns).into_iter().map(CommitPart::Turn);
+        let mut untried: Vec<CommitPart> = messages.chain(turns).collect();
+        untried.sort_by_key(CommitPart::position);
         Self {
             untried: untried.into_iter(),
             rest: commit,
@@ -80,21 +80,21 @@ impl CommitParts {
         clippy::should_implement_trait,
         reason = "between two of them it has to be told what came of the first"
     )]
-    pub fn next(&mut self) -> Option<Part> {
+    pub fn next(&mut self) -> Option<CommitPart> {
         self.untried.next()
     }
 
     /// The commit that writes this part alone, with all that must not be missing when it is found done later.
-    pub fn alone(&self, part: &Part) -> Commit {
+    pub fn alone(&self, part: &CommitPart) -> Commit {
         let rest = &self.rest;
         let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
         match part {
-            Part::Message(message) => {
+            CommitPart::Message(message) => {
                 // What was saved of it would be a message again, should the rest never be written.
                 alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
                 alone.messages.push(message.clone());
             }
-            Part::Turn(turn) => {
+            CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
                 alone.failed_tasks =
@@ -110,8 +110,8 @@ impl CommitParts {
     }
 
     /// The part has been written.
-    pub fn wrote(&mut self, part: Part) {
-        if let Part::Turn(turn) = part {
+    pub fn wrote(&mut self, part: CommitPart) {
+        if let CommitPart::Turn(turn) = part {
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
             let write = turn.agent.and_then(|index| self.rest.agents.get(index));
@@ -121,15 +121,15 @@ impl CommitParts {
     }
 
     /// The store has refused the part: `detail` is what it said.
-    pub fn refuse(&mut self, part: Part, detail: String) {
+    pub fn refuse(&mut self, part: CommitPart, detail: String) {
         match part {
-            Part::Message(message) => {
+            CommitPart::Message(message) => {
                 let key = message.key.clone();
                 self.rest.failed_messages.push(FailedMessage::unstorable(&message, detail.clone()));
                 self.rest.dead_letters.push(dead_letter(message, &detail));
                 self.unstorable.push((key, detail));
             }
-            Part::Turn(turn) => {
+            CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
                 }
@@ -178,7 +178,8 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
         match action {
             Action::End(ending) => {
                 if let Some((_, detail)) = unstorable.iter().find(|(key, _)| *key == ending.key) {
-                    ending.outcome = Outcome::Failed(MessageFailure::Unstorable { detail: detail.clone() });
+                    ending.outcome =
+                        MessageOutcome::Failed(MessageFailure::Unstorable { detail: detail.clone() });
                 }
             }
             Action::Send(batch) => refused.iter().for_each(|turn| apply_refusal(batch, turn)),

@@ -26,7 +26,7 @@ pub struct Commit {
     pub messages: Vec<Message>,
     /// Inputs given up on.
     pub dead_letters: Vec<DeadLetter>,
-    /// Messages that failed, for clients who come later: whatever is told as an end has a row here or is a message.
+    /// Messages that failed, for clients that come later: every end that clients are sent has a row here or is a message.
     pub failed_messages: Vec<FailedMessage>,
     /// What is saved of messages that have been open for long, so that the checkpoint can pass them.
     pub spilled_messages: Vec<SpilledMessage>,

@@ -24,16 +24,16 @@ mod turn_state;
 mod types;
 
 pub use action::{
-    Action, Body, BufferState, ChangedThreads, ChangedThreadsQuery, Entry, Input, MessageEnded, ReadyChunks,
-    Report, SnapshotReply, SnapshotRequest,
+    Action, BufferState, ChangedThreads, ChangedThreadsQuery, EntryBody, Input, MachineReport, MessageEnded,
+    ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry,
 };
 pub use commit::{Commit, Lookup, SpilledMessage, Takeover};
-pub use limits::Limits;
+pub use limits::PartitionLimits;
 pub use machine::Partition;
-pub use place::{Compared, Found, Incident, IncidentKind, Kept, Place, place};
+pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
 pub use stats::{Counters, Stats};
 pub use types::{
-    AgentWrite, AuditWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, NotNow, OpenTurn,
-    OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery, StatusReply,
-    TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict,
+    AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, FailedTask, FailedTurn, Fallback,
+    NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,
+    StatusReply, TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite,
 };

@@ -2,7 +2,7 @@
 
 /// Bounds of one partition; the defaults are those of the requirements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PartitionLimits {
     /// Chunks of one message.
     pub chunks_per_message: u32,
     /// Bytes of one message.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub create_agents: bool,
 }
 
-impl Default for Limits {
+impl Default for PartitionLimits {
     fn default() -> Self {
         Self {
             chunks_per_message: 10_000,

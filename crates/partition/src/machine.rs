@@ -8,10 +8,10 @@ use model::{
     RejectedEntry, Seq, ThreadId, Timestamp, TurnId,
 };
 
-use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, ReadyChunks, Report};
+use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, MachineReport, ReadyChunks};
 use crate::commit::{Lookup, Takeover};
 use crate::frames::Frames;
-use crate::limits::Limits;
+use crate::limits::PartitionLimits;
 use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase};
 use crate::recent::Recent;
@@ -37,14 +37,14 @@ use command_queue::CommandQueue;
 const NO_SLOT: Slot = Slot::MAX;
 
 /// An entry, and a chunk in its frame by its index; 0 in an entry that has none.
-type Place = (Seq, usize);
+type EntryPlace = (Seq, usize);
 
 /// One partition under one epoch. See the crate's documentation.
 #[derive(Debug)]
 pub struct Partition {
     id: PartitionId,
     epoch: u64,
-    limits: Limits,
+    limits: PartitionLimits,
     messages: Messages,
     /// Messages that ended lately.
     recent: Recent<MessageKey, ()>,
@@ -56,7 +56,7 @@ pub struct Partition {
     /// Entries that the checkpoint must not pass, with the message that needs them.
     holds: BTreeSet<(Seq, Slot)>,
     /// What has ended, in the order in which it did, and waits for a commit.
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedInput>,
     /// Of entries that are in it.
     refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
@@ -76,10 +76,10 @@ pub struct Partition {
     /// The last entry that had been read by then: commands up to here are judged before anything begins.
     begins_after: Seq,
     /// The first that has to wait in the stream.
-    deferring: Option<Place>,
+    deferring: Option<EntryPlace>,
     /// Chunks before this one in its frame have been taken, though their entry is read again for one that had to wait: messages
     /// that ended meanwhile must not take its room anew each time.
-    resumes_at: Place,
+    resumes_at: EntryPlace,
     /// The checkpoint of the last commit handed out.
     checkpoint: Seq,
     committed_at: Timestamp,
@@ -95,7 +95,7 @@ pub struct Partition {
 }
 
 #[derive(Debug)]
-enum Ended {
+enum EndedInput {
     Message(Slot),
     Turn(TurnId),
     Entry { seq: Seq, subject: String, payload: Bytes, refusal: RejectedEntry },
@@ -103,7 +103,7 @@ enum Ended {
 
 #[derive(Debug)]
 enum InFlight {
-    Message { slot: Slot, position: Position, outcome: model::Outcome },
+    Message { slot: Slot, position: Position, outcome: model::MessageOutcome },
     Turn(TurnInFlight),
 }
 
@@ -112,7 +112,7 @@ enum InFlight {
 struct TurnInFlight {
     id: TurnId,
     position: Position,
-    outcome: model::Outcome,
+    outcome: model::MessageOutcome,
     /// The agent waits for so long from the commit on, ms.
     wait_ms: Option<i64>,
 }
@@ -140,7 +140,7 @@ const MAX_CHANGED_THREADS: usize = 2_000;
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
     /// a simulation passes a fixed one.
-    pub fn new(mut takeover: Takeover, limits: Limits, hash_seed: u64, now: Timestamp) -> Self {
+    pub fn new(mut takeover: Takeover, limits: PartitionLimits, hash_seed: u64, now: Timestamp) -> Self {
         let mut partition = Self {
             id: takeover.partition,
             epoch: takeover.epoch,
@@ -279,7 +279,7 @@ impl Partition {
             || self.table.active > 0
     }
 
-    /// True while new messages wait in the stream: tell it of room.
+    /// True while new messages wait in the stream: the driver passes [`Input::Room`] when there is room.
     pub fn is_deferring(&self) -> bool {
         self.deferring.is_some()
     }
@@ -392,16 +392,16 @@ impl Partition {
             let gap_timeout = matches!(failure, MessageFailure::GapTimeout { .. });
             self.counters.gap_timeouts += u64::from(gap_timeout);
             self.counters.failed += 1;
-            // The failure of a turn's answer is told with the end of its run.
+            // The failure of a turn's answer is reported with the end of its run.
             if open.turn.is_none() {
                 let (key, failure, buffer) = (open.key.clone(), failure.clone(), open.buffer_state(time));
                 let correlation_id = open.correlation_id();
-                actions.push(Action::Report(Report::GivenUp { key, failure, buffer, correlation_id }));
+                actions.push(Action::Report(MachineReport::GivenUp { key, failure, buffer, correlation_id }));
             }
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
             true => self.answer_ended(slot),
-            false => self.ended.push_back(Ended::Message(slot)),
+            false => self.ended.push_back(EndedInput::Message(slot)),
         }
     }
 

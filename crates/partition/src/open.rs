@@ -6,11 +6,11 @@ use model::{
     BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, RetryHint, Role, Seq, Timestamp,
     TurnId, TurnToken,
 };
-use reorder::{Insert, Piece, Rejection, Reorder};
+use reorder::{ChunkRejection, Insert, Piece, Reorder};
 
 use crate::action::BufferState;
 use crate::commit::SpilledMessage;
-use crate::limits::Limits;
+use crate::limits::PartitionLimits;
 
 /// Most missing ranges that a failure or a buffer's state names.
 const NAMED_RANGES: usize = 64;
@@ -83,7 +83,7 @@ impl OpenMessage {
         key: MessageKey,
         arrival: &IncomingChunk,
         seq: Seq,
-        limits: &Limits,
+        limits: &PartitionLimits,
         time: Timestamp,
     ) -> Self {
         Self::empty(key, arrival.attempt, arrival.role, seq, limits, time)
@@ -94,7 +94,7 @@ impl OpenMessage {
         attempt: u32,
         role: Role,
         first_seq: Seq,
-        limits: &Limits,
+        limits: &PartitionLimits,
         time: Timestamp,
     ) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl OpenMessage {
 
     /// A message as its last owner saved it. Everything that was released is sent again: frames that were lost with
     /// the last owner are thus repaired, and gateways drop what they have.
-    pub(crate) fn restore(saved: &SpilledMessage, limits: &Limits, time: Timestamp) -> Self {
+    pub(crate) fn restore(saved: &SpilledMessage, limits: &PartitionLimits, time: Timestamp) -> Self {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
         for chunk in &saved.chunks {
@@ -148,7 +148,12 @@ impl OpenMessage {
     }
 
     /// Takes one chunk; the caller has placed it by its key.
-    pub(crate) fn take(&mut self, arrival: &IncomingChunk, limits: &Limits, time: Timestamp) -> ChunkOutcome {
+    pub(crate) fn take(
+        &mut self,
+        arrival: &IncomingChunk,
+        limits: &PartitionLimits,
+        time: Timestamp,
+    ) -> ChunkOutcome {
         if arrival.attempt < self.attempt {
             return ChunkOutcome::Fenced;
         }
@@ -200,7 +205,7 @@ impl OpenMessage {
         outcome
     }
 
-    fn reset(&mut self, arrival: &IncomingChunk, limits: &Limits) {
+    fn reset(&mut self, arrival: &IncomingChunk, limits: &PartitionLimits) {
         self.attempt = arrival.attempt;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
@@ -313,16 +318,16 @@ impl OpenMessage {
     }
 }
 
-fn new_reorder(limits: &Limits) -> Reorder<Arc<Chunk>> {
-    Reorder::new(reorder::Limits { chunks: limits.chunks_per_message, bytes: limits.message_bytes })
+fn new_reorder(limits: &PartitionLimits) -> Reorder<Arc<Chunk>> {
+    Reorder::new(reorder::MessageLimits { chunks: limits.chunks_per_message, bytes: limits.message_bytes })
 }
 
-fn failure_of(rejection: Rejection, limits: &Limits) -> MessageFailure {
+fn failure_of(rejection: ChunkRejection, limits: &PartitionLimits) -> MessageFailure {
     match rejection {
-        Rejection::FinalConflict { final_id, other_id } => {
+        ChunkRejection::FinalConflict { final_id, other_id } => {
             MessageFailure::FinalConflict { final_id, other_id }
         }
-        Rejection::TooManyChunks => MessageFailure::TooManyChunks { limit: limits.chunks_per_message },
-        Rejection::TooLarge => MessageFailure::MessageTooLarge { limit: limits.message_bytes },
+        ChunkRejection::TooManyChunks => MessageFailure::TooManyChunks { limit: limits.chunks_per_message },
+        ChunkRejection::TooLarge => MessageFailure::MessageTooLarge { limit: limits.message_bytes },
     }
 }

@@ -17,7 +17,7 @@ pub struct Kept<'a> {
 /// An entry that is known to have been read, and what the stream has there now.
 ///
 /// The store knows one and the worker another one: a store that has gone back in time remembers a stream that the worker has
-/// never read, and each of the two may be what tells that the stream is another one.
+/// never read, and each of the two may be what shows that the stream is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compared {
     /// What was read. At the checkpoint or above it.
@@ -89,7 +89,7 @@ pub struct Incident {
 
 /// Where to read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct StreamPlace {
     /// The checkpoint from now on: what comes after it is read.
     pub checkpoint: Seq,
     /// The last entry that is known to have been read and to be there still.
@@ -99,7 +99,7 @@ pub struct Place {
 }
 
 /// Where a stream is read on.
-pub fn place(kept: &Kept<'_>, found: &Found<'_>, marks: &[Compared]) -> Place {
+pub fn place(kept: &Kept<'_>, found: &Found<'_>, marks: &[Compared]) -> StreamPlace {
     let beginning = found.first.before();
     let incident = |kind, incarnation: &str, first: Seq, last| Incident {
         kind,
@@ -116,17 +116,17 @@ pub fn place(kept: &Kept<'_>, found: &Found<'_>, marks: &[Compared]) -> Place {
     if let Some(old) = kept.incarnation.filter(|old| *old != found.incarnation) {
         let renewed = incident(IncidentKind::StreamRenewed, old, after, None);
         let incidents = std::iter::once(renewed).chain(lacks(Seq(0))).collect();
-        return Place { checkpoint: beginning, read: None, incidents };
+        return StreamPlace { checkpoint: beginning, read: None, incidents };
     }
     let is_behind = marks.is_empty() && found.last < kept.checkpoint;
     let parted = is_behind || marks.iter().any(|mark| !found.agrees(*mark));
     if parted {
         let incidents = vec![incident(IncidentKind::StreamParted, found.incarnation, after, None)];
-        return Place { checkpoint: beginning, read: None, incidents };
+        return StreamPlace { checkpoint: beginning, read: None, incidents };
     }
     let incidents: Vec<Incident> = lacks(kept.checkpoint).into_iter().collect();
     let read = marks.iter().map(|mark| mark.read).max_by_key(|read| read.seq);
-    Place { checkpoint: kept.checkpoint.max(beginning), read, incidents }
+    StreamPlace { checkpoint: kept.checkpoint.max(beginning), read, incidents }
 }
 
 #[cfg(test)]

@@ -17,18 +17,18 @@ const OVERHEAD: usize = 64;
 const SMALL: usize = 64;
 
 /// What is remembered.
-pub(crate) trait Key: Eq + Hash {
+pub(crate) trait RecentKey: Eq + Hash {
     /// Bytes of the text of its ids.
     fn text_bytes(&self) -> usize;
 }
 
-impl Key for MessageKey {
+impl RecentKey for MessageKey {
     fn text_bytes(&self) -> usize {
         self.thread.as_str().len() + self.message.as_str().len()
     }
 }
 
-impl Key for CommandKey {
+impl RecentKey for CommandKey {
     fn text_bytes(&self) -> usize {
         match self {
             Self::Turn(thread, turn, _) => thread.as_str().len() + turn.as_str().len(),
@@ -55,7 +55,7 @@ pub(crate) struct Recent<K, V> {
     bytes: usize,
 }
 
-impl<K: Key, V> Recent<K, V> {
+impl<K: RecentKey, V> Recent<K, V> {
     pub(crate) fn new(hash_seed: u64) -> Self {
         let hasher = foldhash::fast::FixedState::with_seed(hash_seed);
         Self { hasher, numbers: HashTable::new(), entries: VecDeque::new(), forgotten: 0, bytes: 0 }

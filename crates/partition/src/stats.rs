@@ -1,4 +1,4 @@
-//! What a partition tells of itself.
+//! Figures of a partition, for metrics.
 
 /// What happened since the counters were last taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Counters {
     pub continuations: u64,
     /// Continuations that were not sent: too many in a row.
     pub continuations_rejected: u64,
-    /// Calls of tools in finished messages that cannot be told by their ids: they have none, or that of another call.
+    /// Calls of tools in finished messages that cannot be distinguished by their ids: they have none, or that of another call.
     pub ambiguous_calls: u64,
     /// Control commands taken.
     pub control_commands: u64,

@@ -25,7 +25,7 @@ impl StreamClock {
         Self { elapsed_ms: 0, caught_up_since: None, latest_stored_at: None, step_ms }
     }
 
-    /// Moves with real time if the reader has seen everything, and tells the time.
+    /// Moves with real time if the reader has seen everything, and returns the time.
     pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
         if let Some(since) = &mut self.caught_up_since {
             // A process that stood still for a minute has read nothing for a minute.

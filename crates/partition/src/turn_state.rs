@@ -17,7 +17,7 @@ type Hasher = foldhash::fast::FixedState;
 
 /// What a turn answers.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub(crate) enum TurnSource {
     Input(Box<TurnOpened>),
     Task(QueuedTask),
 }
@@ -26,7 +26,7 @@ pub(crate) enum Source {
 pub(crate) enum TurnPhase {
     /// It waits for its thread.
     Waiting,
-    /// The driver has been told to request it.
+    /// The action to request it has been handed out.
     Starting,
     /// It is requested; chunks come.
     Running,
@@ -43,11 +43,11 @@ pub(crate) enum TurnEnd {
 }
 
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TrackedTurn {
     pub(crate) id: TurnId,
     pub(crate) thread: ThreadId,
     pub(crate) agent: AgentId,
-    pub(crate) source: Source,
+    pub(crate) source: TurnSource,
     pub(crate) run: u32,
     pub(crate) phase: TurnPhase,
     pub(crate) end: Option<TurnEnd>,
@@ -62,7 +62,7 @@ pub(crate) struct Turn {
     pub(crate) is_restored: bool,
     /// A chunk of it came before this owner had requested it.
     pub(crate) is_adopted: bool,
-    /// Its workflow is told once its end is stored: before that, an owner after this one may have to wait for the answer.
+    /// Its workflow is notified once its end is stored: before that, an owner after this one may have to wait for the answer.
     pub(crate) is_abandoned: bool,
     /// The command that has ended it, with its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
@@ -110,27 +110,34 @@ impl Postponed {
     }
 }
 
-impl Turn {
+impl TrackedTurn {
     /// The metadata of its input.
     pub(crate) fn metadata(&self) -> &Metadata {
         match &self.source {
-            Source::Input(opened) => &opened.metadata,
-            Source::Task(queued) => &queued.task.metadata,
+            TurnSource::Input(opened) => &opened.metadata,
+            TurnSource::Task(queued) => &queued.task.metadata,
         }
     }
 
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
         let (id, thread, agent, run) =
             (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
-        Self::new(id, thread, agent, run, Source::Input(opened), token)
+        Self::new(id, thread, agent, run, TurnSource::Input(opened), token)
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
         let agent = queued.task.agent.clone();
-        Self::new(id, agent.thread(), agent, run, Source::Task(queued), token)
+        Self::new(id, agent.thread(), agent, run, TurnSource::Task(queued), token)
     }
 
-    fn new(id: TurnId, thread: ThreadId, agent: AgentId, run: u32, source: Source, token: TurnToken) -> Self {
+    fn new(
+        id: TurnId,
+        thread: ThreadId,
+        agent: AgentId,
+        run: u32,
+        source: TurnSource,
+        token: TurnToken,
+    ) -> Self {
         Self {
             id,
             thread,
@@ -162,8 +169,8 @@ impl Turn {
     pub(crate) fn batch_type(&self) -> BatchType {
         match (&self.source, self.metadata().continues()) {
             (_, Some(_)) => BatchType::Continuation,
-            (Source::Input(_), None) => BatchType::UserRequest,
-            (Source::Task(queued), None) => batch_type_of(queued.task.kind),
+            (TurnSource::Input(_), None) => BatchType::UserRequest,
+            (TurnSource::Task(queued), None) => batch_type_of(queued.task.kind),
         }
     }
 
@@ -185,14 +192,14 @@ impl Turn {
     }
 
     pub(crate) fn is_task(&self) -> bool {
-        matches!(self.source, Source::Task(_))
+        matches!(self.source, TurnSource::Task(_))
     }
 
     /// Bytes that it counts against budgets.
     pub(crate) fn size(&self) -> usize {
         match &self.source {
-            Source::Input(opened) => opened.size(),
-            Source::Task(queued) => queued.task.size(),
+            TurnSource::Input(opened) => opened.size(),
+            TurnSource::Task(queued) => queued.task.size(),
         }
     }
 }
@@ -215,7 +222,7 @@ pub(crate) struct AgentRowChange {
 #[derive(Debug)]
 pub(crate) struct TurnTable {
     /// In the order of ids, so that whatever goes through all of them does so in one order.
-    pub(crate) turns: BTreeMap<TurnId, Turn>,
+    pub(crate) turns: BTreeMap<TurnId, TrackedTurn>,
     pub(crate) thread_queues: HashMap<ThreadId, ThreadQueue<TurnId>, Hasher>,
     pub(crate) queues: HashMap<AgentId, AgentQueue, Hasher>,
     /// Threads in which something may be able to start, each once.
@@ -261,7 +268,7 @@ impl TurnTable {
         }
     }
 
-    pub(crate) fn insert(&mut self, turn: Turn) {
+    pub(crate) fn insert(&mut self, turn: TrackedTurn) {
         self.bytes += turn.size();
         if let Some((seq, _)) = turn.hold {
             self.held.insert(seq, turn.id.clone());
@@ -269,7 +276,7 @@ impl TurnTable {
         self.turns.insert(turn.id.clone(), turn);
     }
 
-    pub(crate) fn remove(&mut self, id: &TurnId) -> Option<Turn> {
+    pub(crate) fn remove(&mut self, id: &TurnId) -> Option<TrackedTurn> {
         let turn = self.turns.remove(id)?;
         self.bytes -= turn.size();
         Some(turn)
@@ -303,8 +310,8 @@ impl TurnTable {
         let turn = self.turns.get_mut(&self.held.remove(&seq)?)?;
         (turn.hold, turn.is_saved) = (None, true);
         match &turn.source {
-            Source::Input(opened) => Some((**opened).clone()),
-            Source::Task(_) => None,
+            TurnSource::Input(opened) => Some((**opened).clone()),
+            TurnSource::Task(_) => None,
         }
     }
 

@@ -19,7 +19,7 @@ pub enum CommandKey {
 
 /// What the store knows of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CommandVerdict {
     /// Nothing: it is new. Of a control command: it has not been done, and the task that it is about is not known.
     New,
     /// It has been taken already: a turn that is committed or whose run failed or is saved as open, a control command that was done,
@@ -378,7 +378,7 @@ pub struct SavedAgent {
     pub wait_ms: Option<i64>,
     /// Tasks do not start.
     pub paused: bool,
-    /// The first tasks after the head that are not marked failed, at most [`crate::Limits::queue_window`].
+    /// The first tasks after the head that are not marked failed, at most [`crate::PartitionLimits::queue_window`].
     pub tasks: Vec<QueuedTask>,
     /// There are more.
     pub more: bool,

@@ -1,6 +1,6 @@
 //! What happens to the answer of one turn, and what every protocol makes of it.
 //!
-//! Entry types: [`AnswerEvent`] goes in, [`Output`] comes out, and [`Protocol`] is the fold between them.
+//! Entry types: [`AnswerEvent`] goes in, [`ProtocolOutput`] comes out, and [`Protocol`] is the fold between them.
 
 use bytes::Bytes;
 use model::{Chunk, Position, Role};
@@ -38,7 +38,7 @@ pub enum AnswerEvent<'a> {
     Failed(&'a StreamError),
 }
 
-/// What becomes of the connection after the bytes of an [`Output`].
+/// What becomes of the connection after the bytes of an [`ProtocolOutput`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamAction {
     /// It goes on.
@@ -52,7 +52,7 @@ pub enum StreamAction {
 
 /// What a protocol says to one happening.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct ProtocolOutput {
     /// CompletePart events, or nothing.
     pub bytes: Bytes,
     /// What comes after them.
@@ -69,7 +69,7 @@ pub trait Protocol {
     ///
     /// After [`StreamAction::Abort`] the fold stands at the beginning of the new attempt, for a caller that has no connection to cut
     /// because it only waits for the whole. After [`StreamAction::Close`] nothing more is to be handed in.
-    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output;
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput;
 
     /// What follows is the answer as the history has it, whose pieces are not those that a client may have seen before.
     /// Nothing of it has been handed in yet.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, MessageId, Metadata};
 use serde_json::Value;
 
-use arguments::Arguments;
+use arguments::ArgumentsScanner;
 
 /// A run of text or of reasoning that nothing interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Span {
 
 /// A tool call, as it is shown.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct ShownCall {
     /// Unique in the answer: a producer that uses an id for two calls would make clients mix them up.
     pub(crate) id: String,
     /// The tool.
@@ -54,17 +54,17 @@ pub(crate) enum PartChange<'a> {
     /// Never empty.
     SpanGrew(Span, &'a str),
     SpanEnded(Span),
-    CallBegan(Arc<Call>),
+    CallBegan(Arc<ShownCall>),
     /// Never empty.
-    CallGrew(Arc<Call>, &'a str),
+    CallGrew(Arc<ShownCall>, &'a str),
     /// All of its arguments: nothing of it follows but a result.
-    CallEnded(Arc<Call>, String),
+    CallEnded(Arc<ShownCall>, String),
     /// The first piece of a result.
-    ResultBegan(Arc<Call>, PartDelta<'a>),
+    ResultBegan(Arc<ShownCall>, PartDelta<'a>),
     /// The whole result, as far as anybody knows: where results come in pieces by turns, more may follow.
-    ResultEnded(Arc<Call>, CompletePart),
+    ResultEnded(Arc<ShownCall>, CompletePart),
     /// The step, or the answer, ended without a result.
-    Unanswered(Arc<Call>),
+    Unanswered(Arc<ShownCall>),
     /// Metadata that came before the end; never empty.
     Noted(&'a Metadata),
 }
@@ -83,7 +83,7 @@ pub(crate) struct CompletePart {
     pub(crate) is_error: bool,
     /// Of how many pieces; of one, [`PartChange::ResultBegan`] had all of it.
     pub(crate) pieces: u32,
-    /// Bytes of the text that were told as the whole before.
+    /// Bytes of the text that were sent as the whole before.
     pub(crate) told: usize,
 }
 
@@ -108,11 +108,11 @@ pub(crate) struct AnswerParts {
 /// A call of the step that is open.
 #[derive(Debug)]
 struct OpenCall {
-    call: Arc<Call>,
+    call: Arc<ShownCall>,
     /// The producer's id.
     named: String,
     /// `None` when they have ended.
-    arguments: Option<Arguments>,
+    arguments: Option<ArgumentsScanner>,
     result: Option<CompletePart>,
 }
 
@@ -270,7 +270,7 @@ impl AnswerParts {
         let named = text_at(chunk, "tool_call_id");
         let call = Arc::new(self.new_call(named, text_at(chunk, "tool_name")));
         changes.push(PartChange::CallBegan(Arc::clone(&call)));
-        let arguments = Some(Arguments::default());
+        let arguments = Some(ArgumentsScanner::default());
         self.calls.push(OpenCall { call, named: named.to_owned(), arguments, result: None });
         self.calls.len() - 1
     }
@@ -280,7 +280,7 @@ impl AnswerParts {
         self.calls.iter().position(|open| open.named == named)
     }
 
-    fn new_call(&mut self, named: &str, tool: &str) -> Call {
+    fn new_call(&mut self, named: &str, tool: &str) -> ShownCall {
         let index = self.ids.len() as u32;
         let mut id = match named {
             "" => format!("{}-c{index}", self.message),
@@ -291,7 +291,7 @@ impl AnswerParts {
         }
         self.ids.insert(id.clone());
         let tool = if tool.is_empty() { "unknown" } else { tool }.to_owned();
-        Call { id, tool, part: self.take_part(), index, step: self.step, number: self.calls.len() }
+        ShownCall { id, tool, part: self.take_part(), index, step: self.step, number: self.calls.len() }
     }
 
     fn take_part(&mut self) -> u32 {

@@ -1,7 +1,7 @@
 // tidy: allow(names): the protocol is called so.
 //! OpenAI's chat completions: the chunks of a stream, and the whole completion.
 //!
-//! Entry types: [`ChatCompletions`] for the answer, [`Request`] for what a client asks. Source:
+//! Entry types: [`ChatCompletions`] for the answer, [`ChatCompletionRequest`] for what a client asks. Source:
 //! <https://platform.openai.com/docs/api-reference/chat>.
 //!
 //! All steps of a turn are one message here: its text is that of all steps, its calls are those of all steps. Reasoning and
@@ -19,14 +19,14 @@ use bytes::Bytes;
 use model::{MessageId, Metadata, Timestamp};
 use serde::Serialize;
 
-use crate::answer_parts::{Call, PartChange};
-use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
+use crate::answer_parts::{PartChange, ShownCall};
+use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::openai::{ApiError, ErrorObject};
 use crate::usage::{self, Usage};
-use crate::{AnswerEvent, Output, Protocol, StreamAction, StreamError, json, sse};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, json, sse};
 
 pub use crate::openai::error_body;
-pub use request::Request;
+pub use request::ChatCompletionRequest;
 
 /// What a completion says of itself.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub enum ToolCalls {
 /// The fold for one answer.
 #[derive(Debug)]
 // tidy: allow(names): the protocol is called so.
-pub struct ChatCompletions(EncoderDriver<Writer>);
+pub struct ChatCompletions(EncoderDriver<ChatCompletionEncoder>);
 
 impl ChatCompletions {
     /// The completion of an answer.
@@ -65,7 +65,7 @@ impl ChatCompletions {
         let id = format!("chatcmpl-{}", terms.message);
         Self(EncoderDriver::new(
             terms.message.clone(),
-            Writer { terms, id, text: String::new(), calls: Vec::new(), ended: None },
+            ChatCompletionEncoder { terms, id, text: String::new(), calls: Vec::new(), ended: None },
         ))
     }
 
@@ -79,29 +79,29 @@ impl ChatCompletions {
 }
 
 impl Protocol for ChatCompletions {
-    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
         self.0.apply(happening)
     }
 }
 
 #[derive(Debug)]
-struct Writer {
+struct ChatCompletionEncoder {
     terms: CompletionOptions,
     id: String,
     text: String,
     calls: Vec<WholeCall>,
-    ended: Option<Ended>,
+    ended: Option<CompletionEnd>,
 }
 
 #[derive(Debug)]
-enum Ended {
+enum CompletionEnd {
     Well { finish_reason: &'static str, usage: Option<Usage> },
     Failed(StreamError),
 }
 
 #[derive(Debug)]
 struct WholeCall {
-    call: Arc<Call>,
+    call: Arc<ShownCall>,
     arguments: String,
 }
 
@@ -114,19 +114,19 @@ struct Chunk<'a> {
     choices: &'a [Choice<'a>],
     /// Outer: whether the field is there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Tokens>>,
+    usage: Option<Option<CompletionUsage>>,
 }
 
 #[derive(Serialize)]
 struct Choice<'a> {
     index: u32,
-    delta: Delta<'a>,
+    delta: CompletionDelta<'a>,
     logprobs: Option<()>,
     finish_reason: Option<&'static str>,
 }
 
 #[derive(Default, Serialize)]
-struct Delta<'a> {
+struct CompletionDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,19 +161,19 @@ struct Completion<'a> {
     model: &'a str,
     choices: [CompletePart<'a>; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Tokens>,
+    usage: Option<CompletionUsage>,
 }
 
 #[derive(Serialize)]
 struct CompletePart<'a> {
     index: u32,
-    message: Message<'a>,
+    message: CompletionMessage<'a>,
     logprobs: Option<()>,
     finish_reason: &'static str,
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct CompletionMessage<'a> {
     role: &'static str,
     content: &'a str,
     refusal: Option<()>,
@@ -182,21 +182,21 @@ struct Message<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Tokens {
+struct CompletionUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
 }
 
-impl From<Usage> for Tokens {
+impl From<Usage> for CompletionUsage {
     fn from(usage: Usage) -> Self {
         Self { prompt_tokens: usage.input, completion_tokens: usage.output, total_tokens: usage.total }
     }
 }
 
-impl ProtocolEncoder for Writer {
+impl ProtocolEncoder for ChatCompletionEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
-        self.delta(Delta { role: Some("assistant"), content: Some(""), tool_calls: None }, out);
+        self.delta(CompletionDelta { role: Some("assistant"), content: Some(""), tool_calls: None }, out);
     }
 
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
@@ -204,7 +204,7 @@ impl ProtocolEncoder for Writer {
         match change {
             PartChange::SpanGrew(span, text) if !span.is_reasoning => {
                 self.text.push_str(text);
-                self.delta(Delta { content: Some(text), ..Delta::default() }, out);
+                self.delta(CompletionDelta { content: Some(text), ..CompletionDelta::default() }, out);
             }
             PartChange::CallBegan(call) if shows_calls => {
                 let function = Function { name: Some(&call.tool), arguments: "" };
@@ -234,23 +234,23 @@ impl ProtocolEncoder for Writer {
         }
     }
 
-    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
         let finish_reason = match end {
-            End::Failed(failure) => {
+            AnswerEnd::Failed(failure) => {
                 sse::data(out, &error(failure));
-                self.ended = Some(Ended::Failed(failure.clone()));
+                self.ended = Some(CompletionEnd::Failed(failure.clone()));
                 return;
             }
-            End::Stopped => "stop",
-            End::Complete => reason(usage::finish_reason(metadata)),
+            AnswerEnd::Stopped => "stop",
+            AnswerEnd::Complete => reason(usage::finish_reason(metadata)),
         };
         let usage = Usage::of(metadata);
-        self.chunk(&[choice(Delta::default(), Some(finish_reason))], None, out);
+        self.chunk(&[choice(CompletionDelta::default(), Some(finish_reason))], None, out);
         if let Some(usage) = usage.filter(|_| self.terms.include_usage) {
             self.chunk(&[], Some(usage.into()), out);
         }
         out.extend_from_slice(sse::DONE);
-        self.ended = Some(Ended::Well { finish_reason, usage });
+        self.ended = Some(CompletionEnd::Well { finish_reason, usage });
     }
 
     fn restart(&mut self, _attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction {
@@ -264,17 +264,17 @@ impl ProtocolEncoder for Writer {
     }
 }
 
-impl Writer {
-    fn delta(&self, delta: Delta<'_>, out: &mut Vec<u8>) {
+impl ChatCompletionEncoder {
+    fn delta(&self, delta: CompletionDelta<'_>, out: &mut Vec<u8>) {
         self.chunk(&[choice(delta, None)], None, out);
     }
 
     fn call(&self, call: ToolCall<'_>, out: &mut Vec<u8>) {
-        self.delta(Delta { tool_calls: Some([call]), ..Delta::default() }, out);
+        self.delta(CompletionDelta { tool_calls: Some([call]), ..CompletionDelta::default() }, out);
     }
 
     /// With `include_usage` every chunk has the field; it is null in all but the last.
-    fn chunk(&self, choices: &[Choice<'_>], usage: Option<Tokens>, out: &mut Vec<u8>) {
+    fn chunk(&self, choices: &[Choice<'_>], usage: Option<CompletionUsage>, out: &mut Vec<u8>) {
         let chunk = Chunk {
             id: &self.id,
             object: "chat.completion.chunk",
@@ -288,10 +288,10 @@ impl Writer {
 
     fn object(&self) -> Option<Result<Bytes, &StreamError>> {
         let (finish_reason, usage) = match self.ended.as_ref()? {
-            Ended::Well { finish_reason, usage } => (*finish_reason, *usage),
-            Ended::Failed(failure) => return Some(Err(failure)),
+            CompletionEnd::Well { finish_reason, usage } => (*finish_reason, *usage),
+            CompletionEnd::Failed(failure) => return Some(Err(failure)),
         };
-        let message = Message {
+        let message = CompletionMessage {
             role: "assistant",
             content: &self.text,
             refusal: None,
@@ -303,7 +303,7 @@ impl Writer {
             created: self.terms.created_at.0.div_euclid(1_000),
             model: &self.terms.model,
             choices: [CompletePart { index: 0, message, logprobs: None, finish_reason }],
-            usage: usage.map(Tokens::from),
+            usage: usage.map(CompletionUsage::from),
         };
         let mut out = Vec::new();
         json::append(&mut out, &completion);
@@ -311,7 +311,7 @@ impl Writer {
     }
 }
 
-fn choice<'a>(delta: Delta<'a>, finish_reason: Option<&'static str>) -> Choice<'a> {
+fn choice<'a>(delta: CompletionDelta<'a>, finish_reason: Option<&'static str>) -> Choice<'a> {
     Choice { index: 0, delta, logprobs: None, finish_reason }
 }
 

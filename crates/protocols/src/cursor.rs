@@ -25,7 +25,7 @@ use serde_json::Value;
 
 /// Most messages that may be open in one cursor.
 pub const MAX_OPEN: usize = 64;
-/// Most calls of one step of which a cursor tells how much was seen.
+/// Most calls of one step of which a cursor records how much was seen.
 const MAX_CALLS: usize = 8;
 /// Longest text that is read as a cursor, in bytes.
 pub const MAX_LEN: usize = 20 * 1024;
@@ -74,14 +74,14 @@ impl MessageOffset {
 
 /// [`MessageOffset`] of a message while its chunks are shown, one after another.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct MessageProgress {
     seen: MessageOffset,
     /// Of the calls of the step.
     ids: Vec<String>,
     has_steps: bool,
 }
 
-impl Progress {
+impl MessageProgress {
     /// Nothing of an attempt. `has_steps`: the message is the answer of a turn, in which a step begins with the first text, reasoning or call
     /// after a result.
     pub fn new(attempt: u32, has_steps: bool) -> Self {

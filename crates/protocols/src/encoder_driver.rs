@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{Chunk, MessageId, Metadata};
 
 use crate::answer_parts::{AnswerParts, PartChange};
-use crate::{AnswerEvent, Output, StreamAction, StreamError};
+use crate::{AnswerEvent, ProtocolOutput, StreamAction, StreamError};
 
 /// How one protocol says what happens. Everything is appended to `out` as whole events.
 pub(crate) trait ProtocolEncoder {
@@ -20,10 +20,10 @@ pub(crate) trait ProtocolEncoder {
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>);
 
     /// The end has come, and what is open will be closed.
-    fn ending(&mut self, _end: End<'_>) {}
+    fn ending(&mut self, _end: AnswerEnd<'_>) {}
 
     /// The end; everything that was open has been closed. `metadata`: of the final chunk.
-    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>);
+    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>);
 
     /// Another attempt begins from nothing. `was_shown`: something of the one before was, so this connection cannot go on.
     fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction;
@@ -31,7 +31,7 @@ pub(crate) trait ProtocolEncoder {
 
 /// How an answer ends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum End<'a> {
+pub(crate) enum AnswerEnd<'a> {
     Complete,
     Stopped,
     Failed(&'a StreamError),
@@ -55,7 +55,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         Self { message, words, outline, attempt: 0, is_open: false, was_shown: false, is_over: false }
     }
 
-    pub(crate) fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+    pub(crate) fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
         let mut out = Vec::new();
         if self.is_over {
             return output(out, StreamAction::Close);
@@ -64,9 +64,9 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
             AnswerEvent::Opened => self.open(&mut out),
             AnswerEvent::Chunk { attempt, chunk, .. } => self.chunk(attempt, chunk, &mut out),
             AnswerEvent::Reset { attempt } => self.reset(attempt, &mut out),
-            AnswerEvent::Complete { .. } => self.end(End::Complete, &mut out),
-            AnswerEvent::Stopped => self.end(End::Stopped, &mut out),
-            AnswerEvent::Failed(failure) => self.end(End::Failed(failure), &mut out),
+            AnswerEvent::Complete { .. } => self.end(AnswerEnd::Complete, &mut out),
+            AnswerEvent::Stopped => self.end(AnswerEnd::Stopped, &mut out),
+            AnswerEvent::Failed(failure) => self.end(AnswerEnd::Failed(failure), &mut out),
         };
         output(out, then)
     }
@@ -114,7 +114,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         self.words.restart(attempt, was_shown, out)
     }
 
-    fn end(&mut self, end: End<'_>, out: &mut Vec<u8>) -> StreamAction {
+    fn end(&mut self, end: AnswerEnd<'_>, out: &mut Vec<u8>) -> StreamAction {
         self.open(out);
         self.words.ending(end);
         let mut changes = Vec::new();
@@ -128,6 +128,6 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
     }
 }
 
-fn output(out: Vec<u8>, then: StreamAction) -> Output {
-    Output { bytes: Bytes::from(out), then }
+fn output(out: Vec<u8>, then: StreamAction) -> ProtocolOutput {
+    ProtocolOutput { bytes: Bytes::from(out), then }
 }

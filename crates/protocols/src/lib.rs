@@ -34,10 +34,10 @@ pub mod ui_message;
 mod usage;
 
 pub use agui::AgUi;
-pub use answer_event::{AnswerEvent, Output, Protocol, StreamAction};
+pub use answer_event::{AnswerEvent, Protocol, ProtocolOutput, StreamAction};
 pub use chat_completions::ChatCompletions;
-pub use cursor::{Cursor, InvalidCursor, MessageOffset, Progress};
-pub use native::{Encoded, Header, Native, StreamError};
+pub use cursor::{Cursor, InvalidCursor, MessageOffset, MessageProgress};
+pub use native::{Encoded, MessageHeader, Native, StreamError};
 pub use responses::Responses;
-pub use stored::{Rest, StoredAnswer, StoredMessage};
+pub use stored::{AnswerRest, StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;

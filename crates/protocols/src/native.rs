@@ -13,7 +13,7 @@ use crate::{Cursor, MessageOffset, sse};
 
 mod reader;
 
-pub use reader::{NativeEvent, Reader};
+pub use reader::{NativeEvent, NativeEventReader};
 
 /// What a stream begins with: it makes proxies pass the headers on before the first chunk. A comment is a line; a blank line after it would
 /// be an event without data to some clients.
@@ -50,7 +50,7 @@ impl Encoded {
     }
 }
 
-/// What a client is told of a failure, wherever it was learnt.
+/// What a client is shown of a failure, however the gateway learnt of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamError {
     /// See [`MessageFailure::code`].
@@ -83,7 +83,7 @@ impl From<&MessageFailure> for StreamError {
 
 /// What every event of a message says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct MessageHeader {
     /// Its id.
     pub message: MessageId,
     /// The attempt.
@@ -96,7 +96,7 @@ pub struct Header {
     turn: Option<TurnId>,
 }
 
-impl Header {
+impl MessageHeader {
     /// The turn follows from the message's id.
     pub fn new(message: MessageId, attempt: u32, role: Role, batch_type: BatchType) -> Self {
         let turn = TurnId::of_answer(&message).map(|(turn, _)| turn);
@@ -141,14 +141,14 @@ impl Native {
     /// kind that the reader lacks.
     pub fn chunk(
         &mut self,
-        header: &Header,
+        header: &MessageHeader,
         seen: MessageOffset,
         chunk: &Chunk,
         is_compacted: bool,
     ) -> Encoded {
         self.cursor.set(&header.message, seen);
         let thread = &self.thread;
-        self.event(chunk.text.len() + 320, &ChunkEvent { thread, header, chunk, is_compacted })
+        self.event(chunk.text.len() + 320, &NativeChunk { thread, header, chunk, is_compacted })
     }
 
     /// A chunk that takes its number but is not shown.
@@ -190,7 +190,7 @@ impl Native {
     }
 
     /// The message is persisted at `position`; `is_stopped`: as far as it had come when its turn was stopped.
-    pub fn complete(&mut self, header: &Header, position: Position, is_stopped: bool) -> Encoded {
+    pub fn complete(&mut self, header: &MessageHeader, position: Position, is_stopped: bool) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = CompleteEvent {
             chunk_type: "system",
@@ -207,7 +207,7 @@ impl Native {
     }
 
     /// The message was given up. `position`: its place among the ends of the thread.
-    pub fn failed(&mut self, header: &Header, position: Position, failure: &StreamError) -> Encoded {
+    pub fn failed(&mut self, header: &MessageHeader, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = ErrorEvent {
             chunk_type: "error",
@@ -237,7 +237,7 @@ impl Native {
     }
 }
 
-/// Tells a client to connect again, to any gateway, after `retry_ms`.
+/// Asks a client to connect again, to any gateway, after `retry_ms`.
 pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
 }
@@ -253,14 +253,14 @@ fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     let _ = writeln!(out, "id: {cursor}");
 }
 
-struct ChunkEvent<'a> {
+struct NativeChunk<'a> {
     thread: &'a ThreadId,
-    header: &'a Header,
+    header: &'a MessageHeader,
     chunk: &'a Chunk,
     is_compacted: bool,
 }
 
-impl Serialize for ChunkEvent<'_> {
+impl Serialize for NativeChunk<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { header, chunk, .. } = self;
         let mut map = serializer.serialize_map(None)?;

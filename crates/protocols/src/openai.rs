@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::json;
-use crate::request::{ErrorBody, Rejection};
+use crate::request::{ErrorBody, RequestRejection};
 
 /// The `error` of a body and of an event.
 #[derive(Debug, Serialize)]
@@ -23,7 +23,7 @@ pub(crate) struct ErrorObject<'a> {
 }
 
 /// A refusal: `{"error": {"message", "type", "param", "code"}}`.
-pub fn error_body(rejection: &Rejection) -> ErrorBody {
+pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let error = ErrorObject {
         message: &rejection.message,
         kind: kind_of(rejection.status),

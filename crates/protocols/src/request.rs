@@ -1,6 +1,6 @@
 //! What clients ask for: the one new input of a thread, whatever their protocol wraps around it.
 //!
-//! Entry types: [`BadRequest`] and [`Rejection`]; each protocol has a `Request` of its own. The history is ours: of the messages
+//! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its own. The history is ours: of the messages
 //! that a client sends along only the last one is read. What cannot be done is refused with its place in the body, never
 //! left out in silence: each protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What is
 //! asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
@@ -105,8 +105,8 @@ impl BadRequest {
     }
 
     /// The same as what a protocol writes.
-    pub fn rejection(&self) -> Rejection {
-        Rejection {
+    pub fn rejection(&self) -> RequestRejection {
+        RequestRejection {
             status: 400,
             code: self.code().to_owned(),
             message: self.to_string(),
@@ -117,7 +117,7 @@ impl BadRequest {
 
 /// A refusal, before a protocol gives it its form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
+pub struct RequestRejection {
     /// The HTTP status.
     pub status: u16,
     /// For programs.
@@ -128,7 +128,7 @@ pub struct Rejection {
     pub param: Option<String>,
 }
 
-impl Rejection {
+impl RequestRejection {
     /// One that no field is at fault for.
     pub fn new(status: u16, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { status, code: code.into(), message: message.into(), param: None }
@@ -149,7 +149,7 @@ pub struct ErrorBody {
 pub struct Wanted {
     /// Sampling, limits and the like, for the workflow: under the names of OpenAI's chat completions, whatever the protocol.
     pub parameters: Metadata,
-    /// What the model is told besides the agent's own instructions: the agent's settings decide about it.
+    /// What the model is given besides the agent's own instructions: the agent's settings decide about it.
     pub instructions: Option<Instructions>,
     /// Earlier messages were sent along, and no thread was named in which they could be: how that is refused, if the agent's settings
     /// do not say that they are ignored.
@@ -185,7 +185,7 @@ pub(crate) enum Use {
     /// It is read; its value may be refused.
     Read,
     /// Handed over to the workflow under this name, if it is of that shape.
-    Handed(&'static str, Shape),
+    Handed(&'static str, FieldShape),
     /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why not.
     Only(&'static [&'static str], &'static str),
     /// Refused unless it is empty, and why.
@@ -194,7 +194,7 @@ pub(crate) enum Use {
 
 /// What a value must be that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum FieldShape {
     /// A number from the first to the second; in words.
     Number(f64, f64, &'static str),
     /// A whole number above 0.
@@ -211,7 +211,7 @@ pub(crate) enum Shape {
     Object,
 }
 
-impl Shape {
+impl FieldShape {
     fn has(self, value: &Value) -> bool {
         match (self, value) {
             (Self::Number(from, to, _), Value::Number(number)) => {
@@ -248,12 +248,12 @@ impl Shape {
 /// The fields of an object that are known.
 pub(crate) type Known = [(&'static str, Use)];
 
-pub(crate) const PENALTY: Shape = Shape::Number(-2.0, 2.0, "a number from -2 to 2");
-pub(crate) const TEMPERATURE: Shape = Shape::Number(0.0, 2.0, "a number from 0 to 2");
-pub(crate) const PROBABILITY: Shape = Shape::Number(0.0, 1.0, "a number from 0 to 1");
-pub(crate) const VERBOSITY: Shape = Shape::OneOf(&["low", "medium", "high"], "low, medium or high");
+pub(crate) const PENALTY: FieldShape = FieldShape::Number(-2.0, 2.0, "a number from -2 to 2");
+pub(crate) const TEMPERATURE: FieldShape = FieldShape::Number(0.0, 2.0, "a number from 0 to 2");
+pub(crate) const PROBABILITY: FieldShape = FieldShape::Number(0.0, 1.0, "a number from 0 to 1");
+pub(crate) const VERBOSITY: FieldShape = FieldShape::OneOf(&["low", "medium", "high"], "low, medium or high");
 /// A call that has to be made would be made in every step.
-pub(crate) const TOOL_CHOICE: Shape = Shape::OneOf(
+pub(crate) const TOOL_CHOICE: FieldShape = FieldShape::OneOf(
     &["auto", "none"],
     "auto or none: tools belong to the agent's workflow and are called there",
 );

@@ -1,6 +1,6 @@
 //! OpenAI's Responses: the events of a stream, and the response object at any time.
 //!
-//! Entry types: [`Responses`] for the answer, [`Request`] for what a client asks. Sources:
+//! Entry types: [`Responses`] for the answer, [`ResponseRequest`] for what a client asks. Sources:
 //! <https://platform.openai.com/docs/api-reference/responses> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 //!
@@ -8,9 +8,9 @@
 //!
 //! Resume: `starting_after` ([`Resume`]). EventSequence are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
-//! history is left, the pieces are not known any more: a client that names a number is told the last event alone, whose object has the whole
-//! output; one that names none is told of whole texts (`response.output_text.done`), under numbers above all that were told before, so that
-//! OpenAI's own helper, which asks for everything and drops what is not above its number, tells of them too. The last event is always told,
+//! history is left, the pieces are not known any more: a client that names a number gets the last event alone, whose object has the whole
+//! output; one that names none gets whole texts (`response.output_text.done`), under numbers above all that were sent before, so that
+//! OpenAI's own helper, which asks for everything and drops what is not above its number, passes them on too. The last event is always sent,
 //! also to a client that names a number ahead of it.
 //!
 //! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
@@ -25,23 +25,23 @@ mod writer;
 use bytes::Bytes;
 
 use crate::encoder_driver::{EncoderDriver, ProtocolEncoder};
-use crate::{AnswerEvent, Output, Protocol, json};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, json};
 
-use writer::Writer;
+use writer::ResponseEncoder;
 
 pub use crate::openai::error_body;
 pub use event_sequence::Resume;
 pub use options::{ResponseOptions, ToolCallDisplay, id_of, message_of};
-pub use request::{Follows, Request};
+pub use request::{Follows, ResponseRequest};
 
 /// The fold for one answer.
 #[derive(Debug)]
-pub struct Responses(EncoderDriver<Writer>);
+pub struct Responses(EncoderDriver<ResponseEncoder>);
 
 impl Responses {
     /// The response of an answer, with the events that a client wants.
     pub fn new(terms: ResponseOptions, resume: Resume) -> Self {
-        Self(EncoderDriver::new(terms.message.clone(), Writer::new(terms, resume)))
+        Self(EncoderDriver::new(terms.message.clone(), ResponseEncoder::new(terms, resume)))
     }
 
     /// The response of an answer of which nothing is known but that it is under way: `queued` until a workflow works on it.
@@ -63,7 +63,7 @@ impl Responses {
 }
 
 impl Protocol for Responses {
-    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
         self.0.apply(happening)
     }
 

@@ -1,14 +1,14 @@
-//! An answer of which only the history is left, as chunks again, so that every protocol can tell it.
+//! An answer of which only the history is left, as chunks again, so that every protocol can encode it.
 //!
 //! Entry type: [`StoredAnswer`]. The steps, texts, calls and results are those of the answer as it was spoken, so that objects and
 //! messages come out the same; the pieces are not, because the history does not keep them. A client that has a part of the answer is
-//! told the rest of each text, call and result, in the order of the steps ([`StoredAnswer::rest`]).
+//! sent the rest of each text, call and result, in the order of the steps ([`StoredAnswer::rest`]).
 
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
-use crate::cursor::{CallOffset, MessageOffset, Progress};
+use crate::cursor::{CallOffset, MessageOffset, MessageProgress};
 
 /// A message of a turn after its input, or one that no turn asked for, as the history has it.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub struct StoredAnswer {
     position: Position,
     /// An answer of a turn, and not a message that no turn asked for.
     has_steps: bool,
-    steps: Vec<Step>,
+    steps: Vec<StoredStep>,
     /// Of the final chunk; `None` when the turn was stopped before it.
     metadata: Option<Metadata>,
     /// All of it.
@@ -40,14 +40,14 @@ pub struct StoredAnswer {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Step {
+struct StoredStep {
     reasoning: String,
     content: String,
-    calls: Vec<Call>,
+    calls: Vec<StoredCall>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Call {
+struct StoredCall {
     id: String,
     name: String,
     arguments: String,
@@ -59,13 +59,13 @@ struct Call {
 
 /// What a client lacks of an answer.
 #[derive(Debug, Clone)]
-pub struct Rest {
-    /// The client's part does not go together with the answer: it is told anew, from its beginning.
+pub struct AnswerRest {
+    /// The client's part does not match the answer, which is sent anew from its beginning.
     pub is_anew: bool,
     /// Chunks whose ids go on after what the client has.
     pub chunks: Vec<Chunk>,
     /// What the client has, to be advanced with each of them.
-    pub progress: Progress,
+    pub progress: MessageProgress,
 }
 
 impl StoredAnswer {
@@ -83,7 +83,7 @@ impl StoredAnswer {
             last = Some(message.metadata);
         }
         let metadata = last.unwrap_or(&Metadata::EMPTY);
-        let is_silent = has_steps && steps.last().is_some_and(|step: &Step| step.content.is_empty());
+        let is_silent = has_steps && steps.last().is_some_and(|step: &StoredStep| step.content.is_empty());
         let metadata = (!has_mark(metadata, "stopped")).then(|| said_with_final(metadata, is_silent));
         let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new() };
         answer.chunks =
@@ -128,19 +128,19 @@ impl StoredAnswer {
     }
 
     /// What a client lacks who has seen so much.
-    pub fn rest(&self, seen: &MessageOffset) -> Rest {
+    pub fn rest(&self, seen: &MessageOffset) -> AnswerRest {
         match self.after(seen).filter(|_| seen.attempt == self.attempt) {
-            Some((chunks, progress)) => Rest { is_anew: false, chunks, progress },
+            Some((chunks, progress)) => AnswerRest { is_anew: false, chunks, progress },
             None => {
-                let progress = Progress::new(self.attempt, self.has_steps);
-                Rest { is_anew: seen.next > 0, chunks: self.chunks.clone(), progress }
+                let progress = MessageProgress::new(self.attempt, self.has_steps);
+                AnswerRest { is_anew: seen.next > 0, chunks: self.chunks.clone(), progress }
             }
         }
     }
 
     /// `None` when what was seen is no part of this answer, or is not known exactly.
-    fn after(&self, seen: &MessageOffset) -> Option<(Vec<Chunk>, Progress)> {
-        let mut writer = Writer { next: seen.next, chunks: Vec::new() };
+    fn after(&self, seen: &MessageOffset) -> Option<(Vec<Chunk>, MessageProgress)> {
+        let mut writer = ChunkWriter { next: seen.next, chunks: Vec::new() };
         let (mut said, mut thought) = (seen.bytes as usize, seen.reasoning as usize);
         let mut ids = Vec::new();
         if seen.is_inexact || (seen.next > 0 && seen.step as usize >= self.steps.len()) {
@@ -162,18 +162,18 @@ impl StoredAnswer {
         }
         // A client that has the final chunk lacks nothing.
         let is_a_part = !seen.is_final || writer.chunks.is_empty();
-        is_a_part.then(|| (writer.chunks, Progress::going_on(seen.clone(), ids, self.has_steps)))
+        is_a_part.then(|| (writer.chunks, MessageProgress::going_on(seen.clone(), ids, self.has_steps)))
     }
 }
 
-fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
+fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
     if message.role == Role::Tool {
         // What closes a call without a result is none.
         if has_mark(message.metadata, "missing") || has_mark(message.metadata, "stopped") {
             return;
         }
         if steps.is_empty() {
-            steps.push(Step { reasoning: String::new(), content: String::new(), calls: Vec::new() });
+            steps.push(StoredStep { reasoning: String::new(), content: String::new(), calls: Vec::new() });
         }
         let Some(step) = steps.last_mut() else { return };
         let (id, result) = (message.tool_call_id.unwrap_or_default(), Some(message.content.to_owned()));
@@ -183,14 +183,14 @@ fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
             None => {
                 let name = message.metadata.get("tool_name").and_then(Value::as_str).unwrap_or_default();
                 let (id, name, arguments) = (id.to_owned(), name.to_owned(), String::new());
-                step.calls.push(Call { id, name, arguments, is_made: false, result, is_error });
+                step.calls.push(StoredCall { id, name, arguments, is_made: false, result, is_error });
             }
         }
         return;
     }
     let calls = message.tool_calls.and_then(Value::as_array).into_iter().flatten().map(|call| {
         let text = |key: &str| call.get(key).and_then(Value::as_str);
-        Call {
+        StoredCall {
             id: text("id").unwrap_or_default().to_owned(),
             name: text("name").unwrap_or_default().to_owned(),
             arguments: text("arguments").unwrap_or_default().to_owned(),
@@ -201,16 +201,16 @@ fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
     });
     let reasoning = message.metadata.get("reasoning").and_then(Value::as_str).unwrap_or_default();
     let content = message.content.to_owned();
-    steps.push(Step { reasoning: reasoning.to_owned(), content, calls: calls.collect() });
+    steps.push(StoredStep { reasoning: reasoning.to_owned(), content, calls: calls.collect() });
 }
 
-struct Writer {
+struct ChunkWriter {
     next: u32,
     chunks: Vec<Chunk>,
 }
 
-impl Writer {
-    fn step(&mut self, step: &Step) {
+impl ChunkWriter {
+    fn step(&mut self, step: &StoredStep) {
         if !step.reasoning.is_empty() {
             self.push(ChunkKind::Reasoning, &step.reasoning, Metadata::EMPTY, false);
         }
@@ -221,10 +221,17 @@ impl Writer {
     }
 
     /// Beyond so many bytes of text and reasoning, and of these calls.
-    fn rest_of_step(&mut self, step: &Step, said: usize, thought: usize, calls: &[CallOffset]) -> Option<()> {
+    fn rest_of_step(
+        &mut self,
+        step: &StoredStep,
+        said: usize,
+        thought: usize,
+        calls: &[CallOffset],
+    ) -> Option<()> {
         let (content, reasoning) = (step.content.get(said..)?, step.reasoning.get(thought..)?);
         let (begun, others) = step.calls.split_at_checked(calls.len())?;
-        let arguments = |(call, seen): (&Call, &CallOffset)| call.arguments.len() > seen.arguments as usize;
+        let arguments =
+            |(call, seen): (&StoredCall, &CallOffset)| call.arguments.len() > seen.arguments as usize;
         let lacks_calls = !others.is_empty() || begun.iter().zip(calls).any(arguments);
         let has_results = calls.iter().any(|call| call.result.is_some());
         // What is said after a result would begin the next step.
@@ -259,14 +266,14 @@ impl Writer {
         Some(())
     }
 
-    fn call(&mut self, call: &Call) {
+    fn call(&mut self, call: &StoredCall) {
         if !call.is_made {
             return;
         }
         self.push(ChunkKind::ToolCall, &call.arguments, call.metadata(), false);
     }
 
-    fn result(&mut self, call: &Call, from: usize) {
+    fn result(&mut self, call: &StoredCall, from: usize) {
         if let Some(result) = &call.result {
             let mut metadata = json!({"tool_call_id": call.id});
             if !call.is_made && !call.name.is_empty() {
@@ -285,7 +292,7 @@ impl Writer {
     }
 }
 
-impl Call {
+impl StoredCall {
     fn metadata(&self) -> Metadata {
         fields(json!({"tool_call_id": self.id, "tool_name": self.name}))
     }

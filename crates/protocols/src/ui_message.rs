@@ -1,7 +1,7 @@
 //! The UI message stream of Vercel's AI SDK, versions 5 to 7: one UI message for a turn, with a step for each call of the
 //! model and a dynamic tool part for each call of a tool.
 //!
-//! Entry types: [`UiMessage`] for the answer, [`Request`] for what a client asks. Source:
+//! Entry types: [`UiMessage`] for the answer, [`UiMessageRequest`] for what a client asks. Source:
 //! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types and fields that version 5.0.100 knows are written: a client
 //! ends the stream over one that it does not.
 //!
@@ -19,29 +19,29 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::answer_parts::{PartChange, arguments};
-use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::usage::finish_reason;
-use crate::{AnswerEvent, Output, Protocol, StreamAction, sse};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, sse};
 
 pub use history::HistoryMessage;
-pub use request::{Regenerated, Request, error_body};
+pub use request::{Regenerated, UiMessageRequest, error_body};
 
-/// The header that tells clients and proxies which stream it is.
+/// The header by which clients and proxies recognise the stream's protocol.
 pub const HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
 /// The fold for one answer.
 #[derive(Debug)]
-pub struct UiMessage(EncoderDriver<Writer>);
+pub struct UiMessage(EncoderDriver<UiMessageEncoder>);
 
 impl UiMessage {
     /// The stream of the answer `message`, which becomes the id of the UI message.
     pub fn new(message: MessageId) -> Self {
-        Self(EncoderDriver::new(message.clone(), Writer { message, refused: Vec::new() }))
+        Self(EncoderDriver::new(message.clone(), UiMessageEncoder { message, refused: Vec::new() }))
     }
 }
 
 impl Protocol for UiMessage {
-    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
         self.0.apply(happening)
     }
 
@@ -51,7 +51,7 @@ impl Protocol for UiMessage {
 }
 
 #[derive(Debug)]
-struct Writer {
+struct UiMessageEncoder {
     message: MessageId,
     /// Calls of the step whose arguments were shown as an error.
     refused: Vec<u32>,
@@ -60,7 +60,7 @@ struct Writer {
 /// The chunks of the protocol, as far as they are used.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-enum Part<'a> {
+enum UiChunk<'a> {
     Start {
         message_id: &'a MessageId,
     },
@@ -90,7 +90,7 @@ enum Part<'a> {
         tool_call_id: &'a str,
         tool_name: &'a str,
         #[serde(flatten)]
-        tool: Tool,
+        tool: ToolFlags,
     },
     ToolInputDelta {
         tool_call_id: &'a str,
@@ -101,7 +101,7 @@ enum Part<'a> {
         tool_name: &'a str,
         input: Value,
         #[serde(flatten)]
-        tool: Tool,
+        tool: ToolFlags,
     },
     ToolInputError {
         tool_call_id: &'a str,
@@ -109,19 +109,19 @@ enum Part<'a> {
         input: &'a str,
         error_text: String,
         #[serde(flatten)]
-        tool: Tool,
+        tool: ToolFlags,
     },
     ToolOutputAvailable {
         tool_call_id: &'a str,
         output: &'a str,
         #[serde(flatten)]
-        tool: Tool,
+        tool: ToolFlags,
     },
     ToolOutputError {
         tool_call_id: &'a str,
         error_text: &'a str,
         #[serde(flatten)]
-        tool: Tool,
+        tool: ToolFlags,
     },
     MessageMetadata {
         message_metadata: &'a Metadata,
@@ -140,54 +140,59 @@ enum Part<'a> {
 /// On every part of a call: clients have no type for our tools, and must not call them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Tool {
+struct ToolFlags {
     provider_executed: bool,
     dynamic: bool,
 }
 
-const OURS: Tool = Tool { provider_executed: true, dynamic: true };
+const OURS: ToolFlags = ToolFlags { provider_executed: true, dynamic: true };
 
-impl ProtocolEncoder for Writer {
+impl ProtocolEncoder for UiMessageEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
-        sse::data(out, &Part::Start { message_id: &self.message });
+        sse::data(out, &UiChunk::Start { message_id: &self.message });
     }
 
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         match change {
             PartChange::StepBegan => {
                 self.refused.clear();
-                sse::data(out, &Part::StartStep);
+                sse::data(out, &UiChunk::StartStep);
             }
-            PartChange::StepEnded => sse::data(out, &Part::FinishStep),
+            PartChange::StepEnded => sse::data(out, &UiChunk::FinishStep),
             PartChange::SpanBegan(span) => {
                 let id = PartId(span.part);
-                let part =
-                    if span.is_reasoning { Part::ReasoningStart { id } } else { Part::TextStart { id } };
+                let part = if span.is_reasoning {
+                    UiChunk::ReasoningStart { id }
+                } else {
+                    UiChunk::TextStart { id }
+                };
                 sse::data(out, &part);
             }
             PartChange::SpanGrew(span, delta) => {
                 let id = PartId(span.part);
                 let part = match span.is_reasoning {
-                    true => Part::ReasoningDelta { id, delta },
-                    false => Part::TextDelta { id, delta },
+                    true => UiChunk::ReasoningDelta { id, delta },
+                    false => UiChunk::TextDelta { id, delta },
                 };
                 sse::data(out, &part);
             }
             PartChange::SpanEnded(span) => {
                 let id = PartId(span.part);
-                let part = if span.is_reasoning { Part::ReasoningEnd { id } } else { Part::TextEnd { id } };
+                let part =
+                    if span.is_reasoning { UiChunk::ReasoningEnd { id } } else { UiChunk::TextEnd { id } };
                 sse::data(out, &part);
             }
             PartChange::CallBegan(call) => {
-                let part = Part::ToolInputStart { tool_call_id: &call.id, tool_name: &call.tool, tool: OURS };
+                let part =
+                    UiChunk::ToolInputStart { tool_call_id: &call.id, tool_name: &call.tool, tool: OURS };
                 sse::data(out, &part);
             }
             PartChange::CallGrew(call, input_text_delta) => {
-                sse::data(out, &Part::ToolInputDelta { tool_call_id: &call.id, input_text_delta });
+                sse::data(out, &UiChunk::ToolInputDelta { tool_call_id: &call.id, input_text_delta });
             }
             PartChange::CallEnded(call, text) => {
                 let part = input(&call.id, &call.tool, &text);
-                if matches!(part, Part::ToolInputError { .. }) {
+                if matches!(part, UiChunk::ToolInputError { .. }) {
                     self.refused.push(call.part);
                 }
                 sse::data(out, &part);
@@ -204,22 +209,24 @@ impl ProtocolEncoder for Writer {
             PartChange::Unanswered(call) if self.refused.contains(&call.part) => {}
             PartChange::Unanswered(call) => sse::data(out, &result(&call.id, NO_RESULT, true)),
             PartChange::Noted(message_metadata) => {
-                sse::data(out, &Part::MessageMetadata { message_metadata })
+                sse::data(out, &UiChunk::MessageMetadata { message_metadata })
             }
         }
     }
 
-    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
         let part = match end {
-            End::Complete => Part::Finish {
+            AnswerEnd::Complete => UiChunk::Finish {
                 finish_reason: reason(finish_reason(metadata)),
                 message_metadata: Some(metadata).filter(|metadata| !metadata.is_empty()),
             },
-            End::Stopped => Part::Abort,
-            End::Failed(failure) => Part::Error { error_text: format!("{}: {}", failure.code, failure.text) },
+            AnswerEnd::Stopped => UiChunk::Abort,
+            AnswerEnd::Failed(failure) => {
+                UiChunk::Error { error_text: format!("{}: {}", failure.code, failure.text) }
+            }
         };
         sse::data(out, &part);
-        if !matches!(end, End::Failed(_)) {
+        if !matches!(end, AnswerEnd::Failed(_)) {
             out.extend_from_slice(sse::DONE);
         }
     }
@@ -242,20 +249,20 @@ impl Serialize for PartId {
     }
 }
 
-fn input<'a>(tool_call_id: &'a str, tool_name: &'a str, text: &'a str) -> Part<'a> {
+fn input<'a>(tool_call_id: &'a str, tool_name: &'a str, text: &'a str) -> UiChunk<'a> {
     match arguments::parse(text) {
-        Ok(input) => Part::ToolInputAvailable { tool_call_id, tool_name, input, tool: OURS },
+        Ok(input) => UiChunk::ToolInputAvailable { tool_call_id, tool_name, input, tool: OURS },
         Err(error) => {
             let error_text = format!("the arguments are no JSON: {error}");
-            Part::ToolInputError { tool_call_id, tool_name, input: text, error_text, tool: OURS }
+            UiChunk::ToolInputError { tool_call_id, tool_name, input: text, error_text, tool: OURS }
         }
     }
 }
 
-fn result<'a>(tool_call_id: &'a str, text: &'a str, is_error: bool) -> Part<'a> {
+fn result<'a>(tool_call_id: &'a str, text: &'a str, is_error: bool) -> UiChunk<'a> {
     match is_error {
-        true => Part::ToolOutputError { tool_call_id, error_text: text, tool: OURS },
-        false => Part::ToolOutputAvailable { tool_call_id, output: text, tool: OURS },
+        true => UiChunk::ToolOutputError { tool_call_id, error_text: text, tool: OURS },
+        false => UiChunk::ToolOutputAvailable { tool_call_id, output: text, tool: OURS },
     }
 }
 

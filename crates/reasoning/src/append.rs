@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::text::{check_name, check_text};
 use crate::{
-    Call, MAX_CALLS_PER_MESSAGE, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND, Reason, ReasoningRole, Refusal,
+    MAX_CALLS_PER_MESSAGE, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND, Reason, ReasoningRole, Refusal,
+    SessionCall,
 };
 
 /// A message that is to be appended.
@@ -17,7 +18,7 @@ pub struct NewMessage {
     /// What the model thought before.
     pub thinking: Option<String>,
     /// Of an assistant message.
-    pub calls: Vec<Call>,
+    pub calls: Vec<SessionCall>,
     /// Of a tool message: the call that it answers.
     pub answers: Option<String>,
     /// Of a tool message: the tool; without it, the name in the call.
@@ -65,7 +66,7 @@ pub fn append(mut messages: Vec<NewMessage>) -> Result<NewMessages, Refusal> {
         let (count, max) = (messages.len() as u64, MAX_MESSAGES_PER_APPEND as u64);
         return Err(Reason::TooMany { what: "messages", count, max }.into());
     }
-    let (mut answers, mut calls, mut waiting) = (BTreeSet::new(), BTreeSet::new(), Vec::<Call>::new());
+    let (mut answers, mut calls, mut waiting) = (BTreeSet::new(), BTreeSet::new(), Vec::<SessionCall>::new());
     for message in &mut messages {
         check(message)?;
         for call in &message.calls {

@@ -7,7 +7,7 @@ use crate::text::check_text;
 use crate::thread::Pairs;
 use crate::{
     MAX_MESSAGES_PER_SESSION, MAX_NUMBERS_PER_REQUEST, MAX_SUMMARY_BYTES, Number, Reason, ReasoningRole,
-    Refusal, Runs, Thread, Valid,
+    Refusal, Runs, ShownThread, Valid,
 };
 
 /// Which messages are to be compressed.
@@ -69,7 +69,7 @@ impl Compression {
 ///
 /// # Errors
 /// What is wrong with the request; then nothing is to change.
-pub fn compress(thread: &Thread, request: &CompressionRequest) -> Result<Compression, Refusal> {
+pub fn compress(thread: &ShownThread, request: &CompressionRequest) -> Result<Compression, Refusal> {
     let pairs = thread.pairs();
     let refused = |reason| Refusal {
         reason,
@@ -103,7 +103,7 @@ pub fn compress(thread: &Thread, request: &CompressionRequest) -> Result<Compres
         let max = MAX_MESSAGES_PER_SESSION;
         return Err(refused(Reason::TooMany { what: "messages of the session", count: summary, max }));
     }
-    let numbers = |range: &[crate::Entry]| range.iter().map(|entry| entry.number).collect::<Vec<_>>();
+    let numbers = |range: &[crate::ShownMessage]| range.iter().map(|entry| entry.number).collect::<Vec<_>>();
     let shown = numbers(&thread.entries[..first])
         .into_iter()
         .chain([summary])
@@ -129,7 +129,7 @@ fn check_summary(summary: &str) -> Result<(), Reason> {
 }
 
 /// The first and the last index.
-fn select(thread: &Thread, pairs: &Pairs, selection: &Selection) -> Result<(usize, usize), Reason> {
+fn select(thread: &ShownThread, pairs: &Pairs, selection: &Selection) -> Result<(usize, usize), Reason> {
     let settled = thread.settled(pairs);
     match selection {
         Selection::Last(count) => {
@@ -146,7 +146,7 @@ fn select(thread: &Thread, pairs: &Pairs, selection: &Selection) -> Result<(usiz
     }
 }
 
-fn of_numbers(thread: &Thread, numbers: &[i64]) -> Result<(usize, usize), Reason> {
+fn of_numbers(thread: &ShownThread, numbers: &[i64]) -> Result<(usize, usize), Reason> {
     if numbers.len() > MAX_NUMBERS_PER_REQUEST {
         let (count, max) = (numbers.len() as u64, MAX_NUMBERS_PER_REQUEST as u64);
         return Err(Reason::TooMany { what: "numbers", count, max });
@@ -174,7 +174,7 @@ fn of_numbers(thread: &Thread, numbers: &[i64]) -> Result<(usize, usize), Reason
 }
 
 /// Why not all of these numbers are shown.
-fn missing(thread: &Thread, numbers: &[i64]) -> Reason {
+fn missing(thread: &ShownThread, numbers: &[i64]) -> Reason {
     let shown: HashSet<Number> = thread.entries.iter().map(|entry| entry.number).collect();
     for number in numbers {
         match Number::try_from(*number) {

@@ -1,7 +1,7 @@
 //! Focused reasoning threads: an agent sees its thread numbered, replaces a stretch of it by a summary in place, and takes that back
 //! exactly.
 //!
-//! Entry points: [`Thread`] is what is shown of a session, [`render`] how a model sees it, [`compress`] decides on a compression,
+//! Entry points: [`ShownThread`] is what is shown of a session, [`render`] how a model sees it, [`compress`] decides on a compression,
 //! [`append`] on new messages. [`ReasoningThreadStack`] is the whole session in memory: what a store must do with these decisions.
 //!
 //! Invariants: messages are never changed and never deleted, a [`Layer`] says which are shown and in which order; a number is given
@@ -29,12 +29,12 @@ pub use limits::{
     MAX_MESSAGES_PER_SESSION, MAX_NAME_BYTES, MAX_NUMBERS_PER_REQUEST, MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS,
     MAX_SOURCES, MAX_SUMMARIES_SHOWN, MAX_SUMMARY_BYTES, TOOL_RESULT_SHOWN_CHARS,
 };
-pub use message::{Call, Message, Number, ReasoningRole, message_id, number_of_message_id};
+pub use message::{Number, ReasoningRole, SessionCall, SessionMessage, message_id, number_of_message_id};
 pub use plan::{Plan, PlanItem, PlanState};
 pub use refusal::{Reason, Refusal, Valid};
 pub use session::{ContextSource, ReasoningSession};
 pub use stack::{Discarded, ReasoningThreadStack};
 pub use text::check_text;
-pub use thread::{Entry, Thread};
+pub use thread::{ShownMessage, ShownThread};
 pub use token::SnapshotToken;
 pub use view::{ViewLine, numbers_text, plan_text, render};

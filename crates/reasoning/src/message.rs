@@ -52,7 +52,7 @@ impl ReasoningRole {
 
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct SessionCall {
     /// Unique among the calls of the session that wait for their result.
     pub id: String,
     /// The tool.
@@ -61,7 +61,7 @@ pub struct Call {
 
 /// One message of a session, never changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct SessionMessage {
     /// Its number.
     pub number: Number,
     /// Whether it is of the temp layer; a summary is when all that it replaced is.
@@ -73,14 +73,14 @@ pub struct Message {
     /// What the model thought before: it has no number of its own and goes where its message goes.
     pub thinking: Option<String>,
     /// Of an assistant message.
-    pub calls: Vec<Call>,
+    pub calls: Vec<SessionCall>,
     /// Of a tool message: the call that it answers.
     pub answers: Option<String>,
     /// Of a tool message: the tool.
     pub tool: Option<String>,
 }
 
-impl Message {
+impl SessionMessage {
     /// Characters of its text.
     pub fn chars(&self) -> u32 {
         chars(&self.content)

@@ -6,8 +6,9 @@ use model::{ReasoningSessionId, Timestamp};
 
 use crate::layer::{Checkpoint, Layer, LayerId, checkpoint_name, restorable};
 use crate::{
-    Compression, CompressionRequest, Entry, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, Message, NewMessage,
-    Number, Reason, ReasoningRole, Refusal, Runs, Thread, ViewLine, append, compress, message_id, render,
+    Compression, CompressionRequest, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, NewMessage, Number, Reason,
+    ReasoningRole, Refusal, Runs, SessionMessage, ShownMessage, ShownThread, ViewLine, append, compress,
+    message_id, render,
 };
 
 /// Base layers, which are read-only, and a temp layer, with the layers of compressions on top of both.
@@ -15,7 +16,7 @@ use crate::{
 pub struct ReasoningThreadStack {
     session: ReasoningSessionId,
     /// All that was ever there: the message with the number n is at n - 1.
-    messages: Vec<Message>,
+    messages: Vec<SessionMessage>,
     layers: Vec<Layer>,
     /// The newest layer that is not undone.
     head: LayerId,
@@ -29,14 +30,17 @@ pub struct Discarded<'a> {
     /// The compression.
     pub layer: &'a Layer,
     /// The message that stands for what it replaced.
-    pub summary: &'a Message,
+    pub summary: &'a SessionMessage,
 }
 
 impl ReasoningThreadStack {
     /// A session over these base messages, which are numbered in their order.
-    pub fn new(session: ReasoningSessionId, base: Vec<Message>) -> Self {
-        let numbered =
-            base.into_iter().zip(1..).map(|(message, number)| Message { number, in_temp: false, ..message });
+    pub fn new(session: ReasoningSessionId, base: Vec<SessionMessage>) -> Self {
+        let numbered = base.into_iter().zip(1..).map(|(message, number)| SessionMessage {
+            number,
+            in_temp: false,
+            ..message
+        });
         Self {
             session,
             messages: numbered.collect(),
@@ -48,12 +52,12 @@ impl ReasoningThreadStack {
     }
 
     /// All that was ever there, by number.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[SessionMessage] {
         &self.messages
     }
 
     /// What is shown, in order.
-    pub fn shown(&self) -> Vec<&Message> {
+    pub fn shown(&self) -> Vec<&SessionMessage> {
         let (runs, through) = match self.layer(self.head) {
             Some(layer) => (layer.shown.clone(), layer.summary),
             None => (Runs::default(), 0),
@@ -65,9 +69,9 @@ impl ReasoningThreadStack {
     }
 
     /// What is shown, as decisions need it.
-    pub fn thread(&self) -> Thread {
-        let entries = self.shown().into_iter().map(Entry::from).collect();
-        Thread { session: self.session.clone(), entries, last_number: self.messages.len() as Number }
+    pub fn thread(&self) -> ShownThread {
+        let entries = self.shown().into_iter().map(ShownMessage::from).collect();
+        ShownThread { session: self.session.clone(), entries, last_number: self.messages.len() as Number }
     }
 
     /// What a model sees.
@@ -95,7 +99,7 @@ impl ReasoningThreadStack {
             return Err(Reason::TooMany { what: "messages of the session", count: last, max }.into());
         }
         self.waiting = waiting;
-        self.messages.extend(new.messages.into_iter().zip(first..).map(|(message, number)| Message {
+        self.messages.extend(new.messages.into_iter().zip(first..).map(|(message, number)| SessionMessage {
             number,
             in_temp: true,
             role: message.role,
@@ -114,7 +118,7 @@ impl ReasoningThreadStack {
     /// What is wrong with the request.
     pub fn compress(&mut self, request: &CompressionRequest) -> Result<Compression, Refusal> {
         let compression = compress(&self.thread(), request)?;
-        self.messages.push(Message {
+        self.messages.push(SessionMessage {
             number: compression.summary,
             in_temp: compression.in_temp,
             role: ReasoningRole::Summary,
@@ -196,7 +200,7 @@ impl ReasoningThreadStack {
         self.layers.get(usize::try_from(id).ok()?.checked_sub(1)?)
     }
 
-    fn message(&self, number: Number) -> Option<&Message> {
+    fn message(&self, number: Number) -> Option<&SessionMessage> {
         self.messages.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 }

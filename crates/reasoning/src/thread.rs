@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use model::ReasoningSessionId;
 
-use crate::message::Message;
-use crate::{Call, MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SnapshotToken, Valid, numbers_text};
+use crate::message::SessionMessage;
+use crate::{MAX_SUMMARIES_SHOWN, Number, ReasoningRole, SessionCall, SnapshotToken, Valid, numbers_text};
 
 /// A message that is shown, without its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ShownMessage {
     /// Its number.
     pub number: Number,
     /// Whether it is of the temp layer.
@@ -19,13 +19,13 @@ pub struct Entry {
     /// Characters of its text.
     pub chars: u32,
     /// Of an assistant message, but those whose result stands beside them.
-    pub calls: Vec<Call>,
+    pub calls: Vec<SessionCall>,
     /// Of a tool message: the call that it answers.
     pub answers: Option<String>,
 }
 
-impl From<&Message> for Entry {
-    fn from(message: &Message) -> Self {
+impl From<&SessionMessage> for ShownMessage {
+    fn from(message: &SessionMessage) -> Self {
         Self {
             number: message.number,
             in_temp: message.in_temp,
@@ -39,11 +39,11 @@ impl From<&Message> for Entry {
 
 /// What is shown of a session, in order. Position 1 is the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thread {
+pub struct ShownThread {
     /// The session.
     pub session: ReasoningSessionId,
     /// What is shown.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ShownMessage>,
     /// The highest number that was given, shown or not.
     pub last_number: Number,
 }
@@ -69,7 +69,7 @@ impl Pairs {
     }
 }
 
-impl Thread {
+impl ShownThread {
     /// How many messages are shown.
     pub fn len(&self) -> u64 {
         self.entries.len() as u64

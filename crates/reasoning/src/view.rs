@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::{
-    Call, Message, Number, Plan, PlanState, ReasoningRole, Runs, SnapshotToken, TOOL_RESULT_SHOWN_CHARS,
+    Number, Plan, PlanState, ReasoningRole, Runs, SessionCall, SessionMessage, SnapshotToken,
+    TOOL_RESULT_SHOWN_CHARS,
 };
 
 /// One message as a view needs it.
@@ -18,13 +19,13 @@ pub struct ViewLine<'a> {
     /// Characters of its text.
     pub chars: u32,
     /// Of an assistant message.
-    pub calls: &'a [Call],
+    pub calls: &'a [SessionCall],
     /// Of a tool message.
     pub tool: Option<&'a str>,
 }
 
-impl<'a> From<&'a Message> for ViewLine<'a> {
-    fn from(message: &'a Message) -> Self {
+impl<'a> From<&'a SessionMessage> for ViewLine<'a> {
+    fn from(message: &'a SessionMessage) -> Self {
         Self {
             number: message.number,
             role: message.role,

@@ -1,6 +1,6 @@
 //! What may be appended.
 
-use reasoning::{Call, MAX_CONTENT_BYTES, ReasoningRole, append};
+use reasoning::{MAX_CONTENT_BYTES, ReasoningRole, SessionCall, append};
 
 use crate::fixture::{empty, message, messages, temp};
 
@@ -59,7 +59,7 @@ fn wrong_messages_change_nothing() {
         change(&mut new);
         vec![message("u:fine"), new]
     };
-    let call = |id: &str, name: &str| vec![Call { id: id.to_owned(), name: name.to_owned() }];
+    let call = |id: &str, name: &str| vec![SessionCall { id: id.to_owned(), name: name.to_owned() }];
     for wrong in [
         with(&|new| new.content = "a\0b".to_owned()),
         with(&|new| new.content = "x".repeat(MAX_CONTENT_BYTES + 1)),

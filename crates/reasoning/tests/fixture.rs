@@ -2,8 +2,8 @@
 
 use model::ReasoningSessionId;
 use reasoning::{
-    Call, Compression, CompressionRequest, Message, NewMessage, ReasoningRole, ReasoningThreadStack, Refusal,
-    Selection, message_id,
+    Compression, CompressionRequest, NewMessage, ReasoningRole, ReasoningThreadStack, Refusal, Selection,
+    SessionCall, SessionMessage, message_id,
 };
 
 /// An empty session.
@@ -27,7 +27,7 @@ pub(crate) fn message(word: &str) -> NewMessage {
     };
     let call = |id: &str| {
         let name = if id.starts_with("frs") { "frs_compress_last" } else { "search" };
-        Call { id: id.to_owned(), name: name.to_owned() }
+        SessionCall { id: id.to_owned(), name: name.to_owned() }
     };
     NewMessage {
         role,
@@ -52,7 +52,7 @@ pub(crate) fn temp(words: &str) -> ReasoningThreadStack {
 
 /// A session with base messages, and a temp layer on them.
 pub(crate) fn over(base: &str, words: &str) -> ReasoningThreadStack {
-    let base = messages(base).into_iter().map(|new| Message {
+    let base = messages(base).into_iter().map(|new| SessionMessage {
         number: 0,
         in_temp: true,
         role: new.role,

@@ -6,4 +6,4 @@
 
 mod reorder;
 
-pub use reorder::{Insert, Limits, Piece, Rejection, Reorder};
+pub use reorder::{ChunkRejection, Insert, MessageLimits, Piece, Reorder};

@@ -10,7 +10,7 @@ const RING: usize = 64;
 
 /// Bounds of one message.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct MessageLimits {
     /// Chunks of a message; ids from this number on are too many.
     pub chunks: u32,
     /// Bytes of a message.
@@ -24,7 +24,7 @@ pub struct Piece {
     pub id: u32,
     /// True on the last one.
     pub is_final: bool,
-    /// Tells chunks of the same id apart.
+    /// Distinguishes chunks of the same id.
     pub digest: u64,
     /// Bytes that it counts.
     pub size: usize,
@@ -45,12 +45,12 @@ pub enum Insert {
         kept: u64,
     },
     /// It breaks the message; dropped, nothing else changed.
-    Rejected(Rejection),
+    Rejected(ChunkRejection),
 }
 
 /// Why a chunk breaks its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
+pub enum ChunkRejection {
     /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
     #[error("chunk {final_id} is final, but chunk {other_id} contradicts it")]
     FinalConflict {
@@ -59,10 +59,10 @@ pub enum Rejection {
         /// The id that contradicts it.
         other_id: u32,
     },
-    /// At or above [`Limits::chunks`].
+    /// At or above [`MessageLimits::chunks`].
     #[error("too many chunks")]
     TooManyChunks,
-    /// Beyond [`Limits::bytes`].
+    /// Beyond [`MessageLimits::bytes`].
     #[error("too many bytes")]
     TooLarge,
 }
@@ -77,7 +77,7 @@ struct Held<T> {
 /// size cannot change once it is known.
 #[derive(Debug)]
 pub struct Reorder<T> {
-    limits: Limits,
+    limits: MessageLimits,
     /// Digests of the chunks below `next`, by id.
     released: Vec<u64>,
     /// A chunk that came in order and has not been taken; it is counted in `released` already.
@@ -95,7 +95,7 @@ pub struct Reorder<T> {
 
 impl<T> Reorder<T> {
     /// An empty buffer; allocates nothing yet.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: MessageLimits) -> Self {
         Self {
             limits,
             released: Vec::new(),
@@ -230,8 +230,8 @@ impl<T> Reorder<T> {
         self.bytes
     }
 
-    fn check_final(&self, piece: &Piece) -> Result<(), Rejection> {
-        let contradiction = |final_id, other_id| Err(Rejection::FinalConflict { final_id, other_id });
+    fn check_final(&self, piece: &Piece) -> Result<(), ChunkRejection> {
+        let contradiction = |final_id, other_id| Err(ChunkRejection::FinalConflict { final_id, other_id });
         match (self.final_id, self.highest) {
             (Some(last), _) if piece.id > last || (piece.is_final && piece.id < last) => {
                 contradiction(last, piece.id)
@@ -243,12 +243,12 @@ impl<T> Reorder<T> {
         }
     }
 
-    fn check_size(&self, piece: &Piece) -> Result<(), Rejection> {
+    fn check_size(&self, piece: &Piece) -> Result<(), ChunkRejection> {
         if piece.id >= self.limits.chunks {
-            return Err(Rejection::TooManyChunks);
+            return Err(ChunkRejection::TooManyChunks);
         }
         if self.bytes + piece.size > self.limits.bytes {
-            return Err(Rejection::TooLarge);
+            return Err(ChunkRejection::TooLarge);
         }
         Ok(())
     }

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 
 use crate::*;
 
-const LIMITS: Limits = Limits { chunks: 10_000, bytes: 4 << 20 };
+const LIMITS: MessageLimits = MessageLimits { chunks: 10_000, bytes: 4 << 20 };
 
 /// Scenario text in, rendered outcome out: `3d` is chunk 3 with text d, `5f!` is final.
 fn run(scenario: &str) -> String {
     run_within(scenario, LIMITS)
 }
 
-fn run_within(scenario: &str, limits: Limits) -> String {
+fn run_within(scenario: &str, limits: MessageLimits) -> String {
     let mut reorder = Reorder::new(limits);
     let mut out = String::new();
     for word in scenario.split_whitespace() {
@@ -81,7 +81,7 @@ fn a_known_chunk_that_comes_again_as_final_contradicts_itself() {
 
 #[test]
 fn limits_refuse_but_a_duplicate_at_the_limit_does_not() {
-    let limits = Limits { chunks: 3, bytes: 4 };
+    let limits = MessageLimits { chunks: 3, bytes: 4 };
     assert_eq!(run_within("0a 1b 2c 2c 3d", limits), "a | b | c | duplicate | too many chunks");
     assert_eq!(run_within("0aa 1bb 1bb 2c", limits), "aa | bb | duplicate | too many bytes");
 }

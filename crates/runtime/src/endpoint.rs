@@ -11,7 +11,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::{Answer, Health};
+use crate::health::{Health, ProbeAnswer};
 use crate::metrics::Recorder;
 
 /// An address that could not be listened on.
@@ -58,7 +58,7 @@ pub async fn serve(listener: TcpListener, router: Router, token: CancellationTok
     axum::serve(listener, router).with_graceful_shutdown(token.cancelled_owned()).await
 }
 
-fn probe(answer: Answer) -> impl Future<Output = Response> {
+fn probe(answer: ProbeAnswer) -> impl Future<Output = Response> {
     let status = if answer.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     std::future::ready((status, answer.body).into_response())
 }

@@ -13,11 +13,11 @@ pub const LIVENESS_LIMIT: Duration = Duration::from_secs(10);
 /// The state of health of a process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HealthState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     started: bool,
     next_loop: u64,
     loops: BTreeMap<u64, Loop>,
@@ -35,14 +35,14 @@ struct Loop {
 
 /// The answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ProbeAnswer {
     /// True is HTTP 200, false 503.
     pub ok: bool,
     /// `ok`, or one line for each thing that is not.
     pub body: String,
 }
 
-impl Answer {
+impl ProbeAnswer {
     fn of(faults: Vec<String>) -> Self {
         match faults.is_empty() {
             true => Self { ok: true, body: "ok\n".to_owned() },
@@ -84,37 +84,37 @@ impl Health {
     }
 
     /// Has every registered loop beaten within [`LIVENESS_LIMIT`]?
-    pub fn livez(&self) -> Answer {
+    pub fn livez(&self) -> ProbeAnswer {
         self.livez_at(Instant::now())
     }
 
-    fn livez_at(&self, now: Instant) -> Answer {
+    fn livez_at(&self, now: Instant) -> ProbeAnswer {
         let state = self.lock();
         let silent =
             state.loops.values().map(|task| (&task.name, now.saturating_duration_since(task.beaten)));
         let stuck = silent.filter(|(_, silence)| *silence > LIVENESS_LIMIT);
-        Answer::of(
+        ProbeAnswer::of(
             stuck.map(|(name, silence)| format!("{name}: stuck for {} s", silence.as_secs())).collect(),
         )
     }
 
     /// Has the start ended and does every condition hold?
-    pub fn readyz(&self) -> Answer {
+    pub fn readyz(&self) -> ProbeAnswer {
         let state = self.lock();
         let starting = (!state.started).then(|| "starting".to_owned());
         let said = |((name, _), why): (&(String, u64), &Option<String>)| {
             why.as_ref().map(|why| format!("{name}: {why}"))
         };
-        Answer::of(starting.into_iter().chain(state.conditions.iter().filter_map(said)).collect())
+        ProbeAnswer::of(starting.into_iter().chain(state.conditions.iter().filter_map(said)).collect())
     }
 
     /// Has the start ended?
-    pub fn startupz(&self) -> Answer {
+    pub fn startupz(&self) -> ProbeAnswer {
         let starting = (!self.lock().started).then(|| "starting".to_owned());
-        Answer::of(starting.into_iter().collect())
+        ProbeAnswer::of(starting.into_iter().collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,7 +180,7 @@ mod tests {
         drop(writer);
         assert_eq!(
             health.livez_at(later),
-            Answer { ok: false, body: "reader 3: stuck for 12 s\n".to_owned() }
+            ProbeAnswer { ok: false, body: "reader 3: stuck for 12 s\n".to_owned() }
         );
         reader.beat();
         assert!(health.livez_at(Instant::now() + Duration::from_secs(9)).ok);
@@ -216,7 +216,7 @@ mod tests {
         assert!(health.livez().ok);
         health.set_started();
         health.set_ready("nats", true);
-        assert_eq!(health.readyz(), Answer { ok: true, body: "ok\n".to_owned() });
+        assert_eq!(health.readyz(), ProbeAnswer { ok: true, body: "ok\n".to_owned() });
         assert!(health.startupz().ok);
     }
 }

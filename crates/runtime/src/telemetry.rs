@@ -13,7 +13,7 @@ use crate::spawn::panic_text;
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -26,7 +26,7 @@ pub enum Format {
 #[error("the log format is {0:?}; it must be text or json")]
 pub struct InvalidFormat(String);
 
-impl FromStr for Format {
+impl FromStr for LogFormat {
     type Err = InvalidFormat;
 
     fn from_str(text: &str) -> Result<Self, InvalidFormat> {
@@ -57,16 +57,16 @@ pub enum InitError {
 /// Sends everything that passes `filter` (`info`, or `warn,worker=debug`) to standard error, and panics too, with
 /// their place and without a stack trace.
 ///
-/// `defaults` are directives that the filter may override, such as `library=warn` for a library that tells every
+/// `defaults` are directives that the filter may override, such as `library=warn` for a library that logs every
 /// small event at `info`.
 ///
 /// # Errors
 /// The filter is wrong, or logging is set up already.
-pub fn init(filter: &str, format: Format, defaults: &[&str]) -> Result<(), InitError> {
+pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        Format::Text => fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).boxed(),
-        Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+        LogFormat::Text => fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).boxed(),
+        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn formats_have_names() {
-        assert_eq!("json".parse(), Ok(Format::Json));
-        assert_eq!("text".parse(), Ok(Format::Text));
-        let error = "yaml".parse::<Format>().expect_err("unknown").to_string();
+        assert_eq!("json".parse(), Ok(LogFormat::Json));
+        assert_eq!("text".parse(), Ok(LogFormat::Text));
+        let error = "yaml".parse::<LogFormat>().expect_err("unknown").to_string();
         assert_eq!(error, "the log format is \"yaml\"; it must be text or json");
     }
 }

@@ -22,7 +22,7 @@ pub enum PlantedBug {
     AppendOnArrival,
     /// Leases are written and judged by the clocks of the workers.
     LeaseByWorkerClock,
-    /// The machine is told that its commit was applied when it was only sent.
+    /// The machine gets its commit as applied when it was only sent.
     FreedBeforeCommit,
     /// The clock of gaps stands still while chunks come.
     GapClockReset,

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{MessageKey, PartitionId};
 
-pub use evidence::{Evidence, Publish, Published, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript};
-pub use expected_outcome::{End, ExpectedOutcome, expected_outcomes};
+pub use evidence::{DeadLetterRow, Evidence, MessageRow, Publish, Published, Rules, SeenEvent, Transcript};
+pub use expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
 pub use invariant::{Invariant, Violation};
 
 /// Checks every invariant of messages that the evidence can show. An empty answer means that all of them hold.

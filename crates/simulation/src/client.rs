@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{PartitionId, ThreadId};
 use protocols::Cursor;
-use protocols::native::{NativeEvent, Reader};
+use protocols::native::{NativeEvent, NativeEventReader};
 
-use crate::checker::{Seen, Transcript};
+use crate::checker::{SeenEvent, Transcript};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     last_id: Option<String>,
     id_before: Option<String>,
     ids: BTreeSet<String>,
-    seen: Vec<Seen>,
+    seen: Vec<SeenEvent>,
     since: Option<i64>,
     /// When it began anew.
     pub(crate) begun_at: i64,
@@ -72,7 +72,7 @@ impl Client {
     }
 
     pub(crate) fn cut(&mut self) {
-        self.seen.push(Seen::Cut);
+        self.seen.push(SeenEvent::Cut);
         self.unread.clear();
         (self.is_connected, self.is_reading) = (false, false);
         self.connection += 1;
@@ -118,7 +118,7 @@ impl Client {
     fn take(&mut self, event: &[u8]) {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
-            let events = Reader::default().feed(event.as_bytes());
+            let events = NativeEventReader::default().feed(event.as_bytes());
             for event in &events {
                 // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
                 if let NativeEvent::Reset { message, .. } = event {
@@ -129,7 +129,7 @@ impl Client {
                 // A restart names the place that the reader goes back to, which may be that of an event it has.
                 let is_restart = event.lines().any(|line| line == "event: restart");
                 if !self.ids.insert(id.to_owned()) && !is_restart {
-                    self.seen.push(Seen::RepeatedId { id: id.to_owned() });
+                    self.seen.push(SeenEvent::RepeatedId { id: id.to_owned() });
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
@@ -149,23 +149,23 @@ impl Client {
     }
 }
 
-fn seen(event: NativeEvent) -> Option<Seen> {
+fn seen(event: NativeEvent) -> Option<SeenEvent> {
     Some(match event {
         NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => {
             let chunk = Arc::new(chunk);
             match is_compacted {
-                true => Seen::Rest { message, chunk },
-                false => Seen::Chunk { message, attempt, chunk },
+                true => SeenEvent::Rest { message, chunk },
+                false => SeenEvent::Chunk { message, attempt, chunk },
             }
         }
-        NativeEvent::Reset { message, attempt } => Seen::Reset { message, attempt },
+        NativeEvent::Reset { message, attempt } => SeenEvent::Reset { message, attempt },
         NativeEvent::Complete { message, position, .. } => {
-            Seen::Complete { message, position: Some(position.get()) }
+            SeenEvent::Complete { message, position: Some(position.get()) }
         }
         NativeEvent::Failed { message, position, .. } => {
-            Seen::Failed { message, position: Some(position.get()) }
+            SeenEvent::Failed { message, position: Some(position.get()) }
         }
-        NativeEvent::Restart => Seen::Restart,
+        NativeEvent::Restart => SeenEvent::Restart,
         NativeEvent::Drain => return None,
     })
 }

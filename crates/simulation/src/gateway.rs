@@ -7,14 +7,14 @@ use model::ThreadId;
 
 /// A client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Viewer {
+pub(crate) struct ViewerConnection {
     pub(crate) client: usize,
     pub(crate) connection: u64,
 }
 
 /// For whom the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum StoreReader {
     Feed,
     Waiting,
 }
@@ -32,8 +32,8 @@ pub(crate) struct Follower {
     /// What comes for another one is dropped.
     pub(crate) number: u64,
     pub(crate) feed: Feed,
-    pub(crate) viewers: Vec<Viewer>,
-    pub(crate) waiting: WaitingSubscribers<Viewer>,
+    pub(crate) viewers: Vec<ViewerConnection>,
+    pub(crate) waiting: WaitingSubscribers<ViewerConnection>,
     /// The highest epoch that was heard of, for a planted bug.
     pub(crate) epoch: u64,
     /// Of the owner whose answer the feed goes by.
@@ -62,7 +62,7 @@ impl Follower {
 
 /// One process of a gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Gateway {
+pub(crate) struct SimulatedGateway {
     pub(crate) followers: BTreeMap<ThreadId, Follower>,
     pub(crate) watch: OwnerWatch,
     /// A new one with each start.

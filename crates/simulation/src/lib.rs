@@ -20,15 +20,15 @@ mod world;
 
 pub use bug::PlantedBug;
 pub use coverage::Coverage;
-pub use swarm::{Outcome, swarm};
-pub use world::Report;
+pub use swarm::{SwarmOutcome, swarm};
+pub use world::SeedReport;
 
 /// Runs one seed to its end. `verbose` keeps the last lines of its history. A panic is a violation like any other.
-pub fn simulate(seed: u64, bug: Option<PlantedBug>, verbose: bool) -> Report {
+pub fn simulate(seed: u64, bug: Option<PlantedBug>, verbose: bool) -> SeedReport {
     let run = || world::World::new(seed, bug, verbose).run(seed);
     std::panic::catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-        Report::panicked(seed, text)
+        SeedReport::panicked(seed, text)
     })
 }

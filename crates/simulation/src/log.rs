@@ -1,7 +1,7 @@
 //! The double of a partition's stream: entries with sequences from 1, which may lose its end, be made anew, be purged and have holes.
 
 use model::{Mark, Seq, Timestamp};
-use partition::{Body, Compared, Entry, Found};
+use partition::{Compared, EntryBody, Found, StreamEntry};
 
 /// Unix time of the simulation's start, ms.
 pub(crate) const START: i64 = 1_800_000_000_000;
@@ -10,7 +10,7 @@ pub(crate) const START: i64 = 1_800_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Log {
     /// By time, ns; `None` where an entry was lost.
-    entries: Vec<Option<(i64, Body)>>,
+    entries: Vec<Option<(i64, EntryBody)>>,
     /// Everything below is purged.
     first: u64,
     /// Its name.
@@ -28,7 +28,7 @@ impl Default for Log {
 
 impl Log {
     /// Stores an entry; its sequence.
-    pub(crate) fn append(&mut self, time: i64, body: Body) -> u64 {
+    pub(crate) fn append(&mut self, time: i64, body: EntryBody) -> u64 {
         self.appended += 1;
         self.entries.push(Some(((START + time) * 1_000_000 + self.appended % 1_000_000, body)));
         self.len()
@@ -45,13 +45,13 @@ impl Log {
     }
 
     /// The entries from `first` to `last`, both included, but for those that are gone.
-    pub(crate) fn read(&self, first: u64, last: u64) -> Vec<Entry> {
+    pub(crate) fn read(&self, first: u64, last: u64) -> Vec<StreamEntry> {
         (first.max(self.first)..=last.min(self.len())).filter_map(|seq| self.entry(seq)).collect()
     }
 
-    fn entry(&self, seq: u64) -> Option<Entry> {
+    fn entry(&self, seq: u64) -> Option<StreamEntry> {
         let (at_ns, body) = self.entries.get(seq as usize - 1)?.as_ref()?;
-        Some(Entry { seq: Seq(seq), stored_at: Timestamp(at_ns / 1_000_000), body: body.clone() })
+        Some(StreamEntry { seq: Seq(seq), stored_at: Timestamp(at_ns / 1_000_000), body: body.clone() })
     }
 
     /// What the entry of that sequence is recognised by.
@@ -78,7 +78,7 @@ impl Log {
     }
 
     /// Removes everything up to `last`.
-    pub(crate) fn purge(&mut self, last: u64) -> Vec<Entry> {
+    pub(crate) fn purge(&mut self, last: u64) -> Vec<StreamEntry> {
         let last = last.min(self.len());
         let purged = self.read(self.first, last);
         self.first = self.first.max(last + 1);
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Loses everything after `last`.
-    pub(crate) fn cut(&mut self, last: u64) -> Vec<Entry> {
+    pub(crate) fn cut(&mut self, last: u64) -> Vec<StreamEntry> {
         let lost = self.read(last + 1, self.len());
         self.entries.truncate(last as usize);
         // A hole at the end cannot be noticed.
@@ -98,14 +98,14 @@ impl Log {
     }
 
     /// Is deleted and made anew.
-    pub(crate) fn renew(&mut self) -> Vec<Entry> {
+    pub(crate) fn renew(&mut self) -> Vec<StreamEntry> {
         let lost = self.cut(0);
         (self.first, self.incarnation) = (1, self.restorations.to_string());
         lost
     }
 
     /// Loses one entry.
-    pub(crate) fn lose(&mut self, seq: u64) -> Option<Entry> {
+    pub(crate) fn lose(&mut self, seq: u64) -> Option<StreamEntry> {
         let lost = self.entry(seq).filter(|_| seq >= self.first);
         if let Some(entry) = self.entries.get_mut(seq as usize - 1) {
             *entry = None;

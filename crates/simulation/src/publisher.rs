@@ -9,7 +9,7 @@ use model::{
     Chunk, ChunkKind, Command, Frame, IncomingChunk, MessageId, MessageKey, Metadata, PartitionCount,
     PartitionId, RejectedEntry, Role, ThreadId,
 };
-use partition::{Body, RawPayload};
+use partition::{EntryBody, RawPayload};
 use serde_json::{Map, Value};
 
 use crate::checker::Published;
@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::scenario::Scenario;
 
 /// What will be published, by time, and the names.
-pub(crate) struct Plan {
+pub(crate) struct PublishPlan {
     pub(crate) entries: Vec<Planned>,
     pub(crate) threads: Vec<(ThreadId, PartitionId)>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Plan {
 pub(crate) struct Planned {
     pub(crate) at: i64,
     pub(crate) partition: PartitionId,
-    pub(crate) body: Body,
+    pub(crate) body: EntryBody,
     pub(crate) published: Vec<Published>,
 }
 
@@ -44,7 +44,7 @@ enum SentBody {
 }
 
 /// Plans everything that is published.
-pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
+pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> PublishPlan {
     let count = PartitionCount::new(scenario.partitions.into()).ok();
     let threads: Vec<(ThreadId, PartitionId)> = (0..scenario.threads)
         .filter_map(|n| ThreadId::parse(&format!("t{n}")).ok())
@@ -174,7 +174,7 @@ fn append(
     threads: Vec<(ThreadId, PartitionId)>,
     scenario: &Scenario,
     rng: &mut Rng,
-) -> Plan {
+) -> PublishPlan {
     let mut entries: Vec<Planned> = Vec::with_capacity(sendings.len());
     let mut last_of = vec![None; usize::from(scenario.partitions)];
     for Sending { at, thread, what } in sendings {
@@ -186,14 +186,14 @@ fn append(
             SentBody::Garbage(payload) => {
                 let refusal = RejectedEntry { code: "malformed", detail: "planted".to_owned() };
                 let subject = format!("chunks.{partition}.{thread}");
-                let body = Body::Refused { subject, payload: payload.clone(), refusal };
+                let body = EntryBody::Refused { subject, payload: payload.clone(), refusal };
                 entries.push(planned(body, vec![Published::Garbage(payload)]));
             }
             SentBody::Command(command) => {
                 let payload = Bytes::from(format!("order {}", entries.len()));
                 let subject = format!("orders.{partition}.{}", commands::owner_of(&command));
                 let raw = RawPayload { subject, payload };
-                entries.push(planned(Body::Command(command, raw), Vec::new()));
+                entries.push(planned(EntryBody::Command(command, raw), Vec::new()));
             }
             SentBody::Chunk(arrival) => {
                 let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
@@ -202,7 +202,7 @@ fn append(
                 let is_framed = rng.chance(scenario.publishing.framed);
                 let before = last.and_then(|index: usize| entries.get_mut(index));
                 match before.map(|entry| (&mut entry.at, &mut entry.published, &mut entry.body)) {
-                    Some((last_at, all, Body::Frame(frame)))
+                    Some((last_at, all, EntryBody::Frame(frame)))
                         if is_framed
                             && frame.thread == *thread
                             && at - *last_at < 50
@@ -216,7 +216,7 @@ fn append(
                     }
                     _ => {
                         let frame = Frame { thread: thread.clone(), chunks: vec![arrival], token: None };
-                        entries.push(planned(Body::Frame(frame), vec![published]));
+                        entries.push(planned(EntryBody::Frame(frame), vec![published]));
                     }
                 }
             }
@@ -224,5 +224,5 @@ fn append(
         *last = Some(entries.len() - 1);
     }
     entries.sort_by_key(|entry| entry.at);
-    Plan { entries, threads }
+    PublishPlan { entries, threads }
 }

@@ -1,6 +1,6 @@
 //! What one seed is like: its sizes, its limits and its rates of faults. Each seed draws its own.
 
-use partition::{Limits, TurnRules};
+use partition::{PartitionLimits, TurnRules};
 
 use crate::rng::Rng;
 
@@ -19,7 +19,7 @@ pub(crate) struct Scenario {
     pub(crate) most_shown: usize,
     /// Publishers begin messages, and faults happen, until then.
     pub(crate) faults_until: i64,
-    pub(crate) limits: Limits,
+    pub(crate) limits: PartitionLimits,
     pub(crate) max_open: usize,
     pub(crate) lease_ms: i64,
     pub(crate) answer_timeout_ms: i64,
@@ -155,9 +155,9 @@ impl Scenario {
     }
 }
 
-fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
+fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> PartitionLimits {
     let stall_timeout_ms = gap_timeout_ms * rng.range(1, 3) + 500;
-    Limits {
+    PartitionLimits {
         chunks_per_message: rng.pick([24, 64, 64]),
         message_bytes: 1 << 20,
         gap_timeout_ms,
@@ -173,11 +173,11 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         stream_step_ms: tick_ms * 2,
         active_turns: rng.pick([1, 2, 1_000]),
         // Beyond it an input fails, which nothing here expects.
-        postponed_turns: Limits::default().postponed_turns,
+        postponed_turns: PartitionLimits::default().postponed_turns,
         queue_window: rng.pick([1, 2, 8]),
         frame_bytes: rng.pick([1, 300, 100_000]),
         numbered_threads: rng.pick([1, 2, 1_000]),
-        refused_bytes: Limits::default().refused_bytes,
+        refused_bytes: PartitionLimits::default().refused_bytes,
         create_agents: true,
     }
 }

@@ -15,11 +15,11 @@ use model::{
     Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
     PartitionId, Position, Seq, ThreadId, Timestamp, TokenKey, TurnId,
 };
-use partition::{Body, Commit, Entry, Incident, Lookup, SpilledMessage, Takeover};
+use partition::{Commit, EntryBody, Incident, Lookup, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Part, Transition, TransitionKind, TurnRow, part_of};
-use crate::checker::{Invariant, StoredDeadLetter, StoredMessage, Violation};
+use crate::checker::turns::{Transition, TransitionKind, TurnPart, TurnRow, part_of};
+use crate::checker::{DeadLetterRow, Invariant, MessageRow, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
 
@@ -54,8 +54,8 @@ pub(crate) struct Grant {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Store {
     pub(crate) rows: Vec<Row>,
-    pub(crate) messages: Vec<StoredMessage>,
-    pub(crate) letters: Vec<StoredDeadLetter>,
+    pub(crate) messages: Vec<MessageRow>,
+    pub(crate) letters: Vec<DeadLetterRow>,
     pub(crate) grants: Vec<(PartitionId, u64)>,
     pub(crate) violations: Vec<Violation>,
     /// Messages that were there already when a commit brought them.
@@ -290,7 +290,7 @@ impl Store {
         let position = message.placement.position.get();
         let head = self.heads.get(&message.key.thread).copied();
         self.heads.insert(message.key.thread.clone(), head.unwrap_or(i64::MIN).max(position));
-        self.messages.push(StoredMessage {
+        self.messages.push(MessageRow {
             key: message.key.clone(),
             position,
             parent: head,
@@ -300,7 +300,7 @@ impl Store {
             attempt: message.attempt,
         });
         // Clients are shown bare messages and answers.
-        if !matches!(part_of(&message.key.message), Some((_, Part::Input | Part::Step(_)))) {
+        if !matches!(part_of(&message.key.message), Some((_, TurnPart::Input | TurnPart::Step(_)))) {
             self.end(&message.key, time);
         }
         self.add_end(message);
@@ -313,12 +313,12 @@ impl Store {
                 let (key, owner) = ((partition, seq, payload.clone()), subject.split('.').nth(2));
                 if self.entry_keys.insert(key, owner.map(str::to_owned)).is_none() {
                     let payload = payload.clone();
-                    self.letters.push(StoredDeadLetter::Entry { partition, seq, payload });
+                    self.letters.push(DeadLetterRow::Entry { partition, seq, payload });
                 }
             }
             DeadLetterSource::Message { key, attempt, chunks, failure } => {
                 if self.letter_keys.insert(key.clone()) {
-                    self.letters.push(StoredDeadLetter::Message {
+                    self.letters.push(DeadLetterRow::Message {
                         key: key.clone(),
                         attempt: *attempt,
                         code: failure.code().to_owned(),
@@ -378,23 +378,23 @@ impl Store {
     }
 
     /// What of an entry is not in the store.
-    pub(crate) fn lacks(&self, partition: PartitionId, entry: &Entry) -> Option<String> {
+    pub(crate) fn lacks(&self, partition: PartitionId, entry: &StreamEntry) -> Option<String> {
         if self.needs_nothing_of(entry) {
             return None;
         }
         match &entry.body {
-            Body::Command(_, raw)
+            EntryBody::Command(_, raw)
                 if self.entry_keys.contains_key(&(partition, entry.seq.0, raw.payload.clone())) =>
             {
                 None
             }
-            Body::Command(command, _) if self.keeps_order(partition, command) => None,
-            Body::Command(command, _) => Some(format!("{command:?}")),
-            Body::Refused { payload, .. } => {
+            EntryBody::Command(command, _) if self.keeps_order(partition, command) => None,
+            EntryBody::Command(command, _) => Some(format!("{command:?}")),
+            EntryBody::Refused { payload, .. } => {
                 let is_kept = self.entry_keys.contains_key(&(partition, entry.seq.0, payload.clone()));
                 (!is_kept).then(|| "its dead letter".to_owned())
             }
-            Body::Frame(frame) => {
+            EntryBody::Frame(frame) => {
                 let lost =
                     frame.chunks.iter().find(|arrival| !self.keeps_chunk(partition, frame, arrival))?;
                 Some(format!("chunk {} of {}/{}", lost.chunk.id, frame.thread, lost.message))

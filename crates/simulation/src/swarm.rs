@@ -4,17 +4,17 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Coverage, PlantedBug, Report, simulate};
+use crate::{Coverage, PlantedBug, SeedReport, simulate};
 
 /// What came of many seeds.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SwarmOutcome {
     /// Sums over all seeds that were run.
     pub coverage: Coverage,
     /// How many those were.
     pub seeds: u64,
     /// The report of the lowest seed that failed, if one did.
-    pub failed: Option<Report>,
+    pub failed: Option<SeedReport>,
 }
 
 /// Runs seeds until one fails or all are done. `progress` is called after each with their number.
@@ -23,9 +23,9 @@ pub fn swarm(
     bug: Option<PlantedBug>,
     threads: usize,
     progress: impl Fn(u64) + Sync,
-) -> Outcome {
+) -> SwarmOutcome {
     let next = AtomicU64::new(seeds.start);
-    let outcome = Mutex::new(Outcome::default());
+    let outcome = Mutex::new(SwarmOutcome::default());
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);

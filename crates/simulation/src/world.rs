@@ -30,20 +30,20 @@ use crate::checker::turns::{Ordered, TurnEvent};
 use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::Client;
 use crate::coverage::Coverage;
-use crate::gateway::Gateway;
+use crate::gateway::SimulatedGateway;
 use crate::log::Log;
 use crate::publisher::{self, Planned};
 use crate::rng::Rng;
 use crate::scenario::{FaultRates, Scenario};
 use crate::store::Store;
-use event::{Address, Event, GatewayEvent, SessionEvent, StatementEvent};
+use event::{Address, GatewayEvent, SessionEvent, StatementEvent, WorldEvent};
 use state::compaction::Compactions;
 use state::erasure::Erasures;
 use state::going_back::GoingBack;
 use state::groups::Groups;
 use state::operators::Operators;
 use state::retention::Retention;
-use state::session::Session;
+use state::session::WorkerSession;
 use state::statement::Statement;
 use state::workflows::Workflows;
 
@@ -55,7 +55,7 @@ const CLIENTS_SETTLE_MS: i64 = 9_000;
 
 /// What came of one seed.
 #[derive(Debug)]
-pub struct Report {
+pub struct SeedReport {
     /// The seed.
     pub seed: u64,
     /// What does not hold.
@@ -70,7 +70,7 @@ pub struct Report {
     pub trace: VecDeque<String>,
 }
 
-impl Report {
+impl SeedReport {
     pub(crate) fn panicked(seed: u64, text: &str) -> Self {
         let violation = Violation::new(Invariant::NoPanic, format!("seed {seed}"), "no panic", text);
         Self {
@@ -125,7 +125,7 @@ pub(crate) struct World {
     last_incarnation: u64,
     last_session: u64,
     clients: Vec<Client>,
-    gateways: Vec<Gateway>,
+    gateways: Vec<SimulatedGateway>,
     last_follower: u64,
     last_ask: u64,
     /// Questions that are on their way: whose they are.
@@ -152,14 +152,14 @@ struct Worker {
     idle_until: i64,
     /// It never comes back.
     is_gone: bool,
-    sessions: BTreeMap<PartitionId, Session>,
+    sessions: BTreeMap<PartitionId, WorkerSession>,
 }
 
 struct Scheduled {
     at: i64,
     order: u64,
     /// Boxed: the heap moves what it orders.
-    event: Box<Event>,
+    event: Box<WorldEvent>,
 }
 
 impl PartialEq for Scheduled {
@@ -256,34 +256,34 @@ impl World {
         for worker in 0..self.scenario.workers {
             self.workers.push(Worker::new());
             let delay = self.rng.range(0, 50);
-            self.schedule(delay, Event::Restart(worker));
+            self.schedule(delay, WorldEvent::Restart(worker));
         }
         for gateway in 0..self.scenario.gateways {
             let link_ms = self.scenario.link_ms[gateway];
-            self.gateways.push(Gateway { link_ms, ..Gateway::default() });
+            self.gateways.push(SimulatedGateway { link_ms, ..SimulatedGateway::default() });
             for p in 0..self.scenario.partitions {
                 let at = self.rng.range(0, 2_000);
-                self.schedule(at, Event::Gateway(gateway, GatewayEvent::Watch(PartitionId(p))));
+                self.schedule(at, WorldEvent::Gateway(gateway, GatewayEvent::Watch(PartitionId(p))));
             }
         }
         for client in 0..self.scenario.clients {
             let (thread, partition) = threads[self.rng.index(threads.len())].clone();
             self.clients.push(Client::new(thread, partition));
             let at = self.rng.range(0, self.scenario.faults_until);
-            self.schedule(at, Event::Join(client));
+            self.schedule(at, WorldEvent::Join(client));
         }
-        self.schedule(self.scenario.faults_until, Event::Quiet);
+        self.schedule(self.scenario.faults_until, WorldEvent::Quiet);
         self.plan_going_back();
         self.plan_erasing(threads);
         self.planned.reverse();
         self.schedule_planned();
         if self.scenario.turn_profile.people_ms > 0 {
-            self.schedule(self.scenario.turn_profile.people_ms, Event::Operators);
+            self.schedule(self.scenario.turn_profile.people_ms, WorldEvent::Operators);
         }
     }
 
     /// Runs to the end and judges.
-    pub(crate) fn run(mut self, seed: u64) -> Report {
+    pub(crate) fn run(mut self, seed: u64) -> SeedReport {
         let limit = self.time_limit();
         while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
             self.time = at;
@@ -299,40 +299,42 @@ impl World {
         self.finish(seed)
     }
 
-    fn dispatch(&mut self, event: Event) {
+    fn dispatch(&mut self, event: WorldEvent) {
         match event {
-            Event::Quiet => self.quiet(),
-            Event::Restart(worker) => self.restart(worker),
-            Event::Acquire(worker, incarnation) => self.acquire(worker, incarnation),
-            Event::Resume(worker, incarnation) => self.resume(worker, incarnation),
-            Event::Session(address, event) => self.session_event(address, event),
-            Event::Statement(StatementEvent::Arrive(statement)) => self.statement_arrives(statement),
-            Event::Statement(StatementEvent::Done(statement)) => self.statement_done(statement),
-            Event::Lookup(address, keys) => self.lookup(address, &keys),
-            Event::Load(address, grant) => self.load(address, grant),
-            Event::Client(client, connection, event) => self.client_event(client, connection, event),
-            Event::Gateway(gateway, event) => self.gateway_event(gateway, event),
-            Event::Join(client) => self.join(client),
-            Event::Planned => self.publish_planned(),
-            Event::Check(address) => self.check_orders(address),
-            Event::LoadTasks(address, agent, after, limit) => self.load_tasks(address, agent, after, limit),
-            Event::Request(address, start) => self.requested(address, &start),
-            Event::Work(event) => self.work(event),
-            Event::Relay(address, batch, outgoing, left) => self.relay(address, batch, &outgoing, left),
-            Event::Operators => self.operators(),
-            Event::Caretaker => self.take_care(),
-            Event::GoBack(back) => self.go_back(back),
-            Event::Erase(number, run) => self.erase(number, run),
-            Event::Gather(address) => self.gather(address),
-            Event::GroupAgain(group) => self.send_group_again(group),
-            Event::GroupOver(group) => self.group_over(group),
-            Event::Retain(address, round) => self.retain(address, round),
-            Event::Compact(address, due) => self.compact(address, due),
-            Event::Summary(address, thread, id) => self.summarise(address, &thread, id),
+            WorldEvent::Quiet => self.quiet(),
+            WorldEvent::Restart(worker) => self.restart(worker),
+            WorldEvent::Acquire(worker, incarnation) => self.acquire(worker, incarnation),
+            WorldEvent::Resume(worker, incarnation) => self.resume(worker, incarnation),
+            WorldEvent::Session(address, event) => self.session_event(address, event),
+            WorldEvent::Statement(StatementEvent::Arrive(statement)) => self.statement_arrives(statement),
+            WorldEvent::Statement(StatementEvent::Done(statement)) => self.statement_done(statement),
+            WorldEvent::Lookup(address, keys) => self.lookup(address, &keys),
+            WorldEvent::Load(address, grant) => self.load(address, grant),
+            WorldEvent::Client(client, connection, event) => self.client_event(client, connection, event),
+            WorldEvent::Gateway(gateway, event) => self.gateway_event(gateway, event),
+            WorldEvent::Join(client) => self.join(client),
+            WorldEvent::Planned => self.publish_planned(),
+            WorldEvent::Check(address) => self.check_orders(address),
+            WorldEvent::LoadTasks(address, agent, after, limit) => {
+                self.load_tasks(address, agent, after, limit)
+            }
+            WorldEvent::Request(address, start) => self.requested(address, &start),
+            WorldEvent::Work(event) => self.work(event),
+            WorldEvent::Relay(address, batch, outgoing, left) => self.relay(address, batch, &outgoing, left),
+            WorldEvent::Operators => self.operators(),
+            WorldEvent::Caretaker => self.take_care(),
+            WorldEvent::GoBack(back) => self.go_back(back),
+            WorldEvent::Erase(number, run) => self.erase(number, run),
+            WorldEvent::Gather(address) => self.gather(address),
+            WorldEvent::GroupAgain(group) => self.send_group_again(group),
+            WorldEvent::GroupOver(group) => self.group_over(group),
+            WorldEvent::Retain(address, round) => self.retain(address, round),
+            WorldEvent::Compact(address, due) => self.compact(address, due),
+            WorldEvent::Summary(address, thread, id) => self.summarise(address, &thread, id),
         }
     }
 
-    fn schedule(&mut self, delay: i64, event: Event) {
+    fn schedule(&mut self, delay: i64, event: WorldEvent) {
         self.order += 1;
         let (at, order) = (self.time + delay.max(0), self.order);
         self.heap.push(Reverse(Scheduled { at, order, event: Box::new(event) }));
@@ -385,7 +387,7 @@ fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u6
         .collect();
     let mut doomed = vec![Vec::new(); usize::from(scenario.partitions)];
     for (key, fate) in checker::expected_outcomes(ledger, rules) {
-        if fate.end != checker::End::Open {
+        if fate.end != checker::ExpectedEnd::Open {
             continue;
         }
         let (seq, after_ms) = match fate.gap_since_seq {

@@ -6,7 +6,7 @@
 )]
 
 use simulation::checker::Invariant;
-use simulation::{PlantedBug, Report, simulate, swarm};
+use simulation::{PlantedBug, SeedReport, simulate, swarm};
 
 const THREADS: usize = 2;
 /// The first of the seeds of this run; without it, it follows from the commit.
@@ -35,7 +35,7 @@ fn yield_to_others() {
     let _ = renice.output();
 }
 
-fn fail(failed: &Report, base: u64) -> ! {
+fn fail(failed: &SeedReport, base: u64) -> ! {
     let violations: Vec<String> = failed.violations.iter().map(ToString::to_string).collect();
     panic!(
         "seed {seed} (of {BASE}={base}; cargo xtask simulate --from {seed} --seeds 1 --verbose):\n{}\n{}",

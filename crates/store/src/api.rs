@@ -17,7 +17,7 @@ pub use agents::{
 };
 pub use audit::AuditRow;
 pub use keys::KeyRow;
-pub use messages::{EndRow, Said};
+pub use messages::{EndContent, EndRow};
 pub use responses::{AskedResponse, ResponseRow};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};

@@ -1,7 +1,7 @@
 //! Applying commits: one statement per group, each commit fenced by the epoch of its lease and the number of commits before it.
 //!
 //! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little: `parts` joins them, the
-//! modules beside it turn commits into arrays. [`Writer`] is the entry.
+//! modules beside it turn commits into arrays. [`CommitWriter`] is the entry.
 
 mod coalesce;
 mod columns;
@@ -41,7 +41,7 @@ pub enum Committed {
     /// Durable, but for queues whose stored heads were not below their guards any more, and for the turns and marks that
     /// belong to them. The owner has a wrong idea of these queues: rebuild the partition from the store.
     Stale,
-    /// Nothing was written: the lease is gone, or the store has gone back in time. [`crate::Store::reclaim`] tells which.
+    /// Nothing was written: the lease is gone, or the store has gone back in time. [`crate::Store::reclaim`] decides which.
     Fenced,
 }
 
@@ -122,20 +122,20 @@ impl CommitError {
 /// Groups are applied one after the other. The connection opens when it is needed and is never used again after
 /// an outcome that is not certain.
 #[derive(Debug)]
-pub struct Writer {
+pub struct CommitWriter {
     owner: String,
     options: PgConnectOptions,
     answer_timeout: Duration,
-    session: Arc<Mutex<Option<Session>>>,
+    session: Arc<Mutex<Option<WriterSession>>>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct WriterSession {
     connection: PgConnection,
     used_at: Instant,
 }
 
-impl Writer {
+impl CommitWriter {
     /// A writer that commits as `owner`. The connection opens with the first commit.
     pub fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
         Ok(Self {
@@ -178,7 +178,7 @@ fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
 
 /// Holds the session for as long as the statement runs, and puts it back only after a certain outcome.
 async fn apply(
-    mut slot: OwnedMutexGuard<Option<Session>>,
+    mut slot: OwnedMutexGuard<Option<WriterSession>>,
     options: &PgConnectOptions,
     limit: Duration,
     statement: Statement,
@@ -193,13 +193,13 @@ async fn apply(
         Err(_) => Err(CommitError::Unknown("no answer in time".to_owned())),
     };
     if matches!(outcome, Ok(_) | Err(CommitError::Data { .. })) {
-        *slot = Some(Session { connection, used_at: Instant::now() });
+        *slot = Some(WriterSession { connection, used_at: Instant::now() });
     }
     outcome
 }
 
-async fn usable(session: Option<Session>) -> Option<PgConnection> {
-    let Session { mut connection, used_at } = session?;
+async fn usable(session: Option<WriterSession>) -> Option<PgConnection> {
+    let WriterSession { mut connection, used_at } = session?;
     if used_at.elapsed() < IDLE_BEFORE_PROBE {
         return Some(connection);
     }

@@ -10,7 +10,7 @@ use model::Tenant;
 pub struct StoreConfig {
     /// `postgres://user:password@host:port/database`.
     pub url: String,
-    /// Connections for reads and leases. Each [`crate::Writer`] holds one more.
+    /// Connections for reads and leases. Each [`crate::CommitWriter`] holds one more.
     pub read_connections: u32,
     /// The server gives a statement up after this.
     pub statement_timeout: Duration,

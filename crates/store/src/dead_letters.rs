@@ -202,7 +202,7 @@ impl StoredDeadLetter {
         DeadLetterCursor { created_us: self.created_us, id: self.id.clone() }
     }
 
-    /// The thread, or the agent as its own thread, that it came for, if that can be told.
+    /// The thread, or the agent as its own thread, that it came for, if that is known.
     pub fn owner(&self) -> Option<String> {
         let of_subject = |subject: &String| {
             let name = subject.strip_prefix("chunks.").or_else(|| subject.strip_prefix("tasks."))?;

@@ -74,7 +74,7 @@ pub struct Erased {
 }
 
 /// Rows of one table that belong to threads.
-struct Place {
+struct ErasedTable {
     table: &'static str,
     /// In the receipt.
     name: &'static str,
@@ -82,13 +82,13 @@ struct Place {
     rows: String,
 }
 
-fn places() -> Vec<Place> {
-    let own = |table, column: &str| Place {
+fn places() -> Vec<ErasedTable> {
+    let own = |table, column: &str| ErasedTable {
         table,
         name: table,
         rows: format!("JOIN {table} AS t ON t.bucket = k.bucket AND t.{column} = k.id"),
     };
-    let mut places: Vec<Place> = [
+    let mut places: Vec<ErasedTable> = [
         "threads",
         "spilled_turns",
         "failed_turns",
@@ -104,7 +104,7 @@ fn places() -> Vec<Place> {
     .map(|table| own(table, "thread_id"))
     .into();
     places.extend(["tasks", "task_ids", "failed_tasks"].map(|table| own(table, "agent_id")));
-    let place = |table, name, rows: String| Place { table, name, rows };
+    let place = |table, name, rows: String| ErasedTable { table, name, rows };
     places.push(place(
         "dead_letters",
         "dead_letters",
@@ -280,7 +280,7 @@ impl Store {
             }
         }
         for place in places() {
-            let Place { table, name, rows } = place;
+            let ErasedTable { table, name, rows } = place;
             let delete = format!(
                 "picked AS MATERIALIZED (SELECT t.ctid AS at, k.id FROM {} {rows} LIMIT {ROWS_AT_ONCE})
                  , gone AS (

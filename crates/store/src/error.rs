@@ -22,7 +22,7 @@ pub enum Disposition {
     Fatal,
 }
 
-/// An operation that did not succeed. Except for [`crate::Writer::commit`], which has an error of its own, every
+/// An operation that did not succeed. Except for [`crate::CommitWriter::commit`], which has an error of its own, every
 /// operation may be tried again whatever became of the first try.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -84,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// Fails unless `stored` is what this process was told.
+    /// Fails unless `stored` is what this process was configured with.
     pub(crate) fn check_count(stored: PartitionCount, wanted: PartitionCount) -> Result<(), Self> {
         match stored == wanted {
             true => Ok(()),

@@ -60,10 +60,10 @@ impl Kept {
     }
 
     /// Sizes are those on disk, as far as a row has some.
-    fn parts(self) -> Parts {
-        let plain = |table, at, size| Parts { table, at, size, only: "true", rest: "" };
+    fn parts(self) -> KeptTable {
+        let plain = |table, at, size| KeptTable { table, at, size, only: "true", rest: "" };
         match self {
-            Self::CompletedTasks => Parts {
+            Self::CompletedTasks => KeptTable {
                 table: "tasks",
                 at: "created_at",
                 size: "pg_column_size(t.content) + pg_column_size(t.metadata) + 128",
@@ -73,7 +73,7 @@ impl Kept {
                                        AND f.position = t.position OFFSET 0)",
                 rest: "",
             },
-            Self::FailedTasks => Parts {
+            Self::FailedTasks => KeptTable {
                 table: "failed_tasks",
                 at: "failed_at",
                 size: "pg_column_size(t.text) + 128 + coalesce((SELECT pg_column_size(w.content) + pg_column_size(w.metadata) + 128
@@ -102,7 +102,7 @@ impl Kept {
     }
 }
 
-struct Parts {
+struct KeptTable {
     table: &'static str,
     /// When it was written.
     at: &'static str,
@@ -116,7 +116,7 @@ struct Parts {
 impl Store {
     /// Deletes at most `limit` rows beyond a bound, the oldest first, and says how many; to be called until it says fewer.
     pub async fn delete_beyond(&self, kept: Kept, bound: KeptBound, limit: u32) -> Result<u64, StoreError> {
-        let Parts { table, at, size, only, rest } = kept.parts();
+        let KeptTable { table, at, size, only, rest } = kept.parts();
         let gone = format!(
             ", gone AS (DELETE FROM {table} AS t USING old AS o WHERE t.ctid = o.place RETURNING t.*)
              {rest}

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use model::{Mark, PartitionCount, PartitionId, Seq, Timestamp};
-use partition::{Incident, IncidentKind, Place};
+use partition::{Incident, IncidentKind, StreamPlace};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -52,7 +52,7 @@ pub struct Grant {
     pub read: Option<Mark>,
 }
 
-/// What an owner has been told of its partition.
+/// What the store has acknowledged to an owner of its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     /// The partition.
@@ -93,7 +93,7 @@ pub struct Renewed {
 pub struct Reclaimed {
     /// What to start from.
     pub grant: Grant,
-    /// The store knew less than its owner had been told. There is an incident that says so.
+    /// The store had less than it had acknowledged to the owner. An incident records it.
     pub stepped_back: bool,
 }
 
@@ -168,7 +168,7 @@ impl Store {
     /// After a commit that was not applied for certain, or a lease that was not renewed: raises the own epoch.
     ///
     /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it when it has not
-    /// come so far. Afterwards the store tells the truth: build the partition anew from this grant. `None` when the
+    /// come so far. Afterwards the store's state is the one that counts: build the partition anew from this grant. `None` when the
     /// lease is gone. A wait longer than the lock timeout is an error to be tried again.
     pub async fn reclaim(
         &self,
@@ -196,7 +196,7 @@ impl Store {
         &self,
         worker: &str,
         grant: &Grant,
-        place: &Place,
+        place: &StreamPlace,
         incarnation: &str,
     ) -> Result<Option<Grant>, StoreError> {
         let incidents = &place.incidents;

@@ -1,6 +1,6 @@
 //! Postgres: every query and transaction of Antiphon; embeds `migrations/`.
 //!
-//! [`Store`] reads, and keeps leases, over a small pool. A [`Writer`] holds one connection and applies
+//! [`Store`] reads, and keeps leases, over a small pool. A [`CommitWriter`] holds one connection and applies
 //! [`partition::Commit`]s. [`migrate`] lays out a database.
 //!
 //! Invariants: one operation is one function and one statement; nothing here begins a transaction, and none leaves this
@@ -37,10 +37,10 @@ mod takeover;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, PositionLookup, PutAgent, ResponseRow,
-    RunFailure, Said, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
+    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, PositionLookup, PutAgent,
+    ResponseRow, RunFailure, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
-pub use commit::{CommitError, Committed, Gone, Submission, Writer};
+pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};

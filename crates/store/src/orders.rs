@@ -1,7 +1,7 @@
 //! What is known of orders, and the queues that they filled.
 
 use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
-use partition::{CommandKey, Verdict};
+use partition::{CommandKey, CommandVerdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -16,7 +16,7 @@ impl Store {
     /// What the store knows of each of these orders, in the order of the question.
     ///
     /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
-    /// [`Verdict::Unknown`]. What belongs to a thread that was erased, or carries its text, is [`Verdict::Erased`]: nothing of it is
+    /// [`CommandVerdict::Unknown`]. What belongs to a thread that was erased, or carries its text, is [`CommandVerdict::Erased`]: nothing of it is
     /// kept.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Store {
         owner: Option<Applied>,
         keys: &[CommandKey],
         create_agents: bool,
-    ) -> Result<Vec<(CommandKey, Verdict)>, StoreError> {
+    ) -> Result<Vec<(CommandKey, CommandVerdict)>, StoreError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -124,24 +124,25 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
     }
 }
 
-fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<Verdict, StoreError> {
+fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<CommandVerdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
     if row.try_get::<bool, _>("is_erased")? {
-        return Ok(Verdict::Erased);
+        return Ok(CommandVerdict::Erased);
     }
     Ok(match (key, position) {
         (CommandKey::Task(..), _) if is_known => {
             let digest: Option<i64> = row.try_get("digest")?;
-            Verdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
+            CommandVerdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
         }
-        _ if is_known => Verdict::Known { digest: 0 },
+        _ if is_known => CommandVerdict::Known { digest: 0 },
         // Its agent has had the turn that this follows.
-        (CommandKey::Task(agent, ..), _) if agent.follow_up().is_some() => Verdict::New,
-        _ if !has_subject && !create_agents => Verdict::Unknown,
-        (CommandKey::Control(..), Some(position)) => {
-            Verdict::Task { position: Position::from_stored(position), is_failed: row.try_get("is_failed")? }
-        }
-        _ => Verdict::New,
+        (CommandKey::Task(agent, ..), _) if agent.follow_up().is_some() => CommandVerdict::New,
+        _ if !has_subject && !create_agents => CommandVerdict::Unknown,
+        (CommandKey::Control(..), Some(position)) => CommandVerdict::Task {
+            position: Position::from_stored(position),
+            is_failed: row.try_get("is_failed")?,
+        },
+        _ => CommandVerdict::New,
     })
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// An entry of a batch. Short names: there is one with every turn.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Entry {
+enum OutboxEntry {
     Task {
         agent: AgentId,
         id: TaskId,
@@ -54,18 +54,18 @@ enum Entry {
 
 /// A batch as JSON.
 pub(crate) fn encoded(outgoing: &[Outgoing]) -> String {
-    let entries: Vec<Entry> = outgoing.iter().map(Entry::from).collect();
+    let entries: Vec<OutboxEntry> = outgoing.iter().map(OutboxEntry::from).collect();
     // Nothing in an entry can fail to become JSON; should it, an unreadable batch would stop the next owner.
     serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned())
 }
 
 /// The batch that [`encoded`] has written, or what is wrong with it.
 pub(crate) fn decoded(json: &str) -> Result<Vec<Outgoing>, String> {
-    let entries: Vec<Entry> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let entries: Vec<OutboxEntry> = serde_json::from_str(json).map_err(|error| error.to_string())?;
     entries.into_iter().map(Outgoing::try_from).collect()
 }
 
-impl From<&Outgoing> for Entry {
+impl From<&Outgoing> for OutboxEntry {
     fn from(outgoing: &Outgoing) -> Self {
         match outgoing {
             Outgoing::Task(task) => Self::Task {
@@ -102,18 +102,18 @@ impl From<&Outgoing> for Entry {
     }
 }
 
-impl TryFrom<Entry> for Outgoing {
+impl TryFrom<OutboxEntry> for Outgoing {
     type Error = String;
-    fn try_from(entry: Entry) -> Result<Self, String> {
+    fn try_from(entry: OutboxEntry) -> Result<Self, String> {
         Ok(match entry {
-            Entry::Task { agent, id, kind, content, metadata } => Self::Task(Task {
+            OutboxEntry::Task { agent, id, kind, content, metadata } => Self::Task(Task {
                 agent,
                 id,
                 kind: TaskKind::from_name(&kind).ok_or_else(|| format!("no kind of task: {kind}"))?,
                 content,
                 metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
             }),
-            Entry::Opened { id, thread, agent, content, metadata, options } => {
+            OutboxEntry::Opened { id, thread, agent, content, metadata, options } => {
                 Self::TurnOpened(Box::new(TurnOpened {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
                     thread,
@@ -125,7 +125,7 @@ impl TryFrom<Entry> for Outgoing {
                     options: serde_json::from_str(&options).map_err(|error| error.to_string())?,
                 }))
             }
-            Entry::Turn { id, thread, agent, status, task, message, batch, code } => {
+            OutboxEntry::Turn { id, thread, agent, status, task, message, batch, code } => {
                 Self::TurnEnded(TurnEnded {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
                     thread,
@@ -137,7 +137,7 @@ impl TryFrom<Entry> for Outgoing {
                     code,
                 })
             }
-            Entry::Pause { id, agent, turn } => Self::Pause(Pause {
+            OutboxEntry::Pause { id, agent, turn } => Self::Pause(Pause {
                 turn: TurnId::parse(&turn).map_err(|error| error.to_string())?,
                 id,
                 agent,

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use model::{AgentId, Bucket, Position, ReasoningSessionId, ThreadId, Timestamp};
 use reasoning::{
-    Call, ContextSource, Entry, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState,
-    ReasoningRole, ReasoningSession, Runs, SnapshotToken, TOOL_RESULT_SHOWN_CHARS, Thread, ViewLine, render,
+    ContextSource, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState, ReasoningRole,
+    ReasoningSession, Runs, SessionCall, ShownMessage, ShownThread, SnapshotToken, TOOL_RESULT_SHOWN_CHARS,
+    ViewLine, render,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -46,7 +47,7 @@ pub struct ReasoningThread {
     /// The session.
     pub session: ReasoningSession,
     /// What is shown, in order.
-    pub thread: Thread,
+    pub thread: ShownThread,
     /// The texts of [`ReasoningThread::thread`], where they were asked for; a long result's is empty.
     pub contents: Vec<String>,
     /// The tools of results, by the same order.
@@ -196,7 +197,7 @@ fn thread_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningThread, St
     let tools = indices.iter().map(|index| tools.get_mut(*index).and_then(Option::take)).collect();
     Ok(ReasoningThread {
         session: session_of(id, row)?,
-        thread: Thread { session: id.clone(), entries, last_number },
+        thread: ShownThread { session: id.clone(), entries, last_number },
         contents,
         tools,
         plan: plan_of(row)?,
@@ -227,10 +228,10 @@ struct Columns {
 }
 
 impl Columns {
-    fn entry(&self, of: i64, index: usize) -> Result<Entry, StoreError> {
+    fn entry(&self, of: i64, index: usize) -> Result<ShownMessage, StoreError> {
         let missing = || column_error("numbers", &"columns of different lengths");
         let calls = self.calls.get(index).ok_or_else(missing)?;
-        Ok(Entry {
+        Ok(ShownMessage {
             number: number(of),
             in_temp: *self.in_temp.get(index).ok_or_else(missing)?,
             role: role_of(self.roles.get(index).ok_or_else(missing)?)?,
@@ -251,10 +252,10 @@ fn role_of(name: &str) -> Result<ReasoningRole, StoreError> {
 }
 
 /// Calls as they are stored: `[{"id", "name"}]`.
-fn calls_of(value: &Value) -> Vec<Call> {
+fn calls_of(value: &Value) -> Vec<SessionCall> {
     let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
     let calls = value.as_array().map_or(&[][..], Vec::as_slice);
-    calls.iter().map(|call| Call { id: text(call, "id"), name: text(call, "name") }).collect()
+    calls.iter().map(|call| SessionCall { id: text(call, "id"), name: text(call, "name") }).collect()
 }
 
 fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, StoreError> {

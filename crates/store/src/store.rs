@@ -7,7 +7,7 @@ use model::{PartitionCount, Tenant, ThreadId};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 
-use crate::commit::Writer;
+use crate::commit::CommitWriter;
 use crate::config::{StoreConfig, TenantScope};
 use crate::connect::{self, run_uncancelled};
 use crate::error::StoreError;
@@ -79,8 +79,8 @@ impl Store {
     }
 
     /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
-    pub fn writer(&self, owner: &str) -> Result<Writer, StoreError> {
-        Writer::new(owner, &self.config)
+    pub fn writer(&self, owner: &str) -> Result<CommitWriter, StoreError> {
+        CommitWriter::new(owner, &self.config)
     }
 
     /// Succeeds when Postgres answers.

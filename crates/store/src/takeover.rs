@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// One more than is wanted tells whether there are more.
+/// One more than is wanted, which shows whether there are more.
 pub(crate) fn limit_beyond(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }

@@ -8,7 +8,7 @@ use model::{
 };
 use partition::Commit;
 use serde_json::{Value, json};
-use store::{Committed, EndRow, Said, Store, TurnState};
+use store::{Committed, EndContent, EndRow, Store, TurnState};
 
 use crate::api::{messages, turn, write};
 use crate::fixture::{self, Database, Owner, key, message, metadata, thread};
@@ -25,8 +25,8 @@ fn failed(message: &str, position: i64, failure: MessageFailure) -> FailedMessag
 async fn ends(store: &Store, (after, through): (i64, i64), limit: u32) -> String {
     let rows = store.ends(&thread("t"), at(after), at(through), limit).await.unwrap();
     let said = |row: &EndRow| match &row.said {
-        Said::Message { content, .. } => format!("{}:{content}", row.position),
-        Said::Failure { code, .. } => format!("{}!{code}", row.position),
+        EndContent::Message { content, .. } => format!("{}:{content}", row.position),
+        EndContent::Failure { code, .. } => format!("{}!{code}", row.position),
     };
     rows.iter().map(said).collect::<Vec<_>>().join(" ")
 }
@@ -137,7 +137,9 @@ async fn stored_end_has_all_that_its_text_is_rendered_from() {
     owner.commit(&commit).await.unwrap();
     let row = store.ends(&thread("t"), at(0), Position::MAX, 1).await.unwrap().remove(0);
     assert_eq!((row.position, row.attempt), (at(10), u32::MAX));
-    let Said::Message { content, tool_calls, tool_call_id, metadata } = row.said else { panic!("{row:?}") };
+    let EndContent::Message { content, tool_calls, tool_call_id, metadata } = row.said else {
+        panic!("{row:?}")
+    };
     assert_eq!((content.as_str(), tool_calls, tool_call_id), ("text of m", Some(calls), None));
     assert_eq!(metadata.get("reasoning"), Some(&Value::from("so")));
 }
@@ -169,7 +171,7 @@ async fn failure_is_stored_as_it_was_sent() {
         (at(10), "m0", 3, Role::Tool, BatchType::SystemTrigger)
     );
     let said = |n: usize| match &rows[n].said {
-        Said::Failure { code, text, missing, is_retryable } => {
+        EndContent::Failure { code, text, missing, is_retryable } => {
             (code.as_str(), text.as_str(), missing.as_slice(), *is_retryable)
         }
         other => panic!("{other:?}"),

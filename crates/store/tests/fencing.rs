@@ -131,7 +131,7 @@ async fn reclaim_waits_for_a_commit_with_unknown_outcome() {
     let (proxy, cut) = cuttable(server.clone()).await;
     let config = StoreConfig::new(database.url.replace(&server, &proxy.to_string()));
     // Only the writer goes through the proxy.
-    owner.writer = store::Writer::new("a", &config).unwrap();
+    owner.writer = store::CommitWriter::new("a", &config).unwrap();
 
     let mut commit = owner.empty();
     (commit.messages, commit.checkpoint) = (vec![message("t", "m", 1)], Seq(42));

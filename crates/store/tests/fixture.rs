@@ -9,7 +9,7 @@ use model::{
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{Applied, CommitError, Committed, Grant, Store, StoreConfig, Submission, Writer};
+use store::{Applied, CommitError, CommitWriter, Committed, Grant, Store, StoreConfig, Submission};
 
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
@@ -104,7 +104,7 @@ async fn execute_at(url: &str, sql: &str) {
 
 /// An owner with its writer and one partition.
 pub(crate) struct Owner {
-    pub(crate) writer: Writer,
+    pub(crate) writer: CommitWriter,
     pub(crate) grant: Grant,
     pub(crate) store: Store,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::{Mark, PartitionId, Seq, Timestamp};
-use partition::{Incident, IncidentKind, Place};
+use partition::{Incident, IncidentKind, StreamPlace};
 use store::{Applied, Committed, Gone, Store, Submission};
 
 use crate::fixture::{Database, INCARNATION, Owner, TTL, dead_entry, message, submission};
@@ -139,7 +139,7 @@ async fn a_rebase_is_a_write_of_the_owner_and_records_what_it_passes() {
     let owner = Owner::new(&store, "a").await;
     commit(&owner, 500).await;
     let read = Mark { seq: Seq(7), stored_at_ns: 77 };
-    let place = Place { checkpoint: Seq(3), read: Some(read), incidents: vec![gone_entries(1, 3)] };
+    let place = StreamPlace { checkpoint: Seq(3), read: Some(read), incidents: vec![gone_entries(1, 3)] };
     // Of what it was before the commit.
     assert_eq!(store.rebase("a", &owner.grant, &place, "new").await.unwrap(), None);
     let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
@@ -180,7 +180,7 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     assert!(all.iter().all(|it| it.acknowledged.as_ref().is_some_and(|(_, by)| by == "ann")), "{all:?}");
     assert_eq!(store.renew("a", TTL, &[Applied::from(&grant)]).await.unwrap()[0].incidents, 0);
     // It happens again, and that is not acknowledged.
-    let place = Place {
+    let place = StreamPlace {
         checkpoint: Seq(9),
         read: None,
         incidents: vec![Incident { incarnation: INCARNATION.to_owned(), ..gone_entries(4, 9) }],

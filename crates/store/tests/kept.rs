@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::{CommandId, PartitionId, TaskId};
-use partition::{CommandKey, Verdict};
+use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
 use store::{Committed, DeadLetterCursor, Kept, KeptBound, ReplayClaim, Store};
 
@@ -140,20 +140,20 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
         CommandKey::Task(thread("a").agent(), TaskId::parse("k").unwrap(), origin.map(thread))
     };
     let keys = [asked(None), asked(Some("t")), asked(Some("other"))];
-    let verdicts = async || -> Vec<Verdict> {
+    let verdicts = async || -> Vec<CommandVerdict> {
         store.check(None, &keys, true).await.unwrap().into_iter().map(|(_, verdict)| verdict).collect()
     };
-    assert_eq!(verdicts().await, [Verdict::New, Verdict::Erased, Verdict::New]);
+    assert_eq!(verdicts().await, [CommandVerdict::New, CommandVerdict::Erased, CommandVerdict::New]);
     let known = store.lookup(None, &[key("t", "m9")], true).await.unwrap();
     assert_eq!(known[0].1, partition::Lookup::Ended);
     // A row that a commit wrote which was under way names nothing.
     database
         .execute("INSERT INTO threads (bucket, thread_id) SELECT bucket, thread_id FROM erased_threads")
         .await;
-    assert_eq!(verdicts().await[1], Verdict::Erased);
+    assert_eq!(verdicts().await[1], CommandVerdict::Erased);
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
     assert!(store.upsert_thread(&named).await.unwrap());
-    assert_eq!(verdicts().await[1], Verdict::New);
+    assert_eq!(verdicts().await[1], CommandVerdict::New);
 }

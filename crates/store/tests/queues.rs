@@ -1,7 +1,7 @@
 //! Tasks: how they enter queues, what operators do to them, and what is known of orders.
 
 use model::TaskId;
-use partition::{CommandKey, Commit, TaskChange, Verdict};
+use partition::{CommandKey, CommandVerdict, Commit, TaskChange};
 use store::{Applied, Committed};
 
 use crate::fixture::{Database, Owner, metadata, thread};
@@ -53,7 +53,7 @@ async fn a_task_enters_once_for_seven_days() {
     let task_key = |owner: &str, id: &str| CommandKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let keys = [task_key("a", "t1"), task_key("a", "t2"), task_key("b", "t1")];
     let verdicts = store.check(None, &keys, true).await.unwrap();
-    let is_new: Vec<bool> = verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect();
+    let is_new: Vec<bool> = verdicts.iter().map(|(_, verdict)| *verdict == CommandVerdict::New).collect();
     assert_eq!(is_new, [true, false, false]);
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5 !2");
     applied(&owner, repeated).await;
@@ -122,7 +122,7 @@ async fn operators_requeue_edit_and_remove() {
         .check(None, &[CommandKey::Task(agent("a"), TaskId::parse("t1").unwrap(), None)], true)
         .await
         .unwrap();
-    assert_eq!(verdict[0].1, Verdict::Known { digest: u64::MAX });
+    assert_eq!(verdict[0].1, CommandVerdict::Known { digest: u64::MAX });
     // The status follows.
     let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
     assert_eq!(status, [r#"{"p":3,"s":"failed"}"#, r#"{"p":4,"s":"pending"}"#, r#"{"p":11,"s":"pending"}"#]);
@@ -207,7 +207,7 @@ async fn verdicts_report_what_has_been_taken() {
         assert!(verdicts.iter().map(|(key, _)| key).eq(&keys));
         verdicts.into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>()
     };
-    use Verdict::{Known, New, Task, Unknown};
+    use CommandVerdict::{Known, New, Task, Unknown};
     let taken = Known { digest: 0 };
     let digest = task("a", "t1", 1).digest;
     let mut expected = vec![

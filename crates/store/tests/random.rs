@@ -10,7 +10,7 @@ use partition::{Commit, SpilledMessage};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{Committed, Writer};
+use store::{CommitWriter, Committed};
 
 use self::queues::{QUERIES, Queues};
 use crate::fixture::{
@@ -273,7 +273,7 @@ impl Author {
     }
 }
 
-async fn submit(writer: &Writer, group: &[Decided]) -> Vec<Committed> {
+async fn submit(writer: &CommitWriter, group: &[Decided]) -> Vec<Committed> {
     let group: Vec<_> = group.iter().map(|(commit, commits)| submission(commit, *commits)).collect();
     writer.commit(&group).await.unwrap()
 }

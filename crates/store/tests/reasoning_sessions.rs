@@ -7,8 +7,8 @@ use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use reasoning::{
-    Call, CompressionRequest, ContextSource, Message, NewMessage, PlanItem, PlanState, ReasoningRole,
-    ReasoningThreadStack, Selection, append, compress, message_id, restorable,
+    CompressionRequest, ContextSource, NewMessage, PlanItem, PlanState, ReasoningRole, ReasoningThreadStack,
+    Selection, SessionCall, SessionMessage, append, compress, message_id, restorable,
 };
 use store::{Appended, CreatedReasoning, ErasedOwner, ReasoningThread, RequestId, Store};
 
@@ -35,7 +35,7 @@ fn user(content: &str) -> NewMessage {
 }
 
 fn calls(ids: &[&str]) -> NewMessage {
-    let call = |id: &&str| Call { id: (*id).to_owned(), name: "search".to_owned() };
+    let call = |id: &&str| SessionCall { id: (*id).to_owned(), name: "search".to_owned() };
     NewMessage { calls: ids.iter().map(call).collect(), ..says(ReasoningRole::Assistant, "") }
 }
 
@@ -232,7 +232,7 @@ async fn same_log(store: &Store, id: &ReasoningSessionId, stack: &ReasoningThrea
         log.extend(page.into_iter().map(|entry| (entry.layer.id, entry.originals, entry.undone.is_some())));
     }
     log.reverse();
-    let originals = |numbers: &[u64]| -> Vec<Message> {
+    let originals = |numbers: &[u64]| -> Vec<SessionMessage> {
         numbers.iter().map(|number| stack.messages()[*number as usize - 1].clone()).collect()
     };
     let expected: Vec<_> = stack

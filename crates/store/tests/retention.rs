@@ -5,7 +5,7 @@ use std::time::Duration;
 use batches::RetentionRules;
 use batches::retention::{BatchAssembler, BatchSize};
 use model::{Bucket, Position};
-use partition::{CommandKey, Verdict};
+use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
 use store::Store;
 
@@ -86,7 +86,7 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
     let is_new = async || -> Vec<bool> {
         let keys = [&old, &new].map(|turn| CommandKey::Turn(thread("t"), turn.clone(), 0));
         let verdicts = store.check(None, &keys, true).await.unwrap();
-        verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect()
+        verdicts.iter().map(|(_, verdict)| *verdict == CommandVerdict::New).collect()
     };
     assert_eq!((ended().await, is_new().await), (vec![true, false], vec![false, true]));
     assert_eq!(store.delete_batches(&thread("t"), Some(at(23)), &all[1..]).await.unwrap(), Some(4));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::{PartitionId, TaskKind};
-use partition::{OutboxBatch, Outgoing, Pause, Place, SavedAgent, Takeover, TurnEnded, TurnStatus};
+use partition::{OutboxBatch, Outgoing, Pause, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus};
 use serde_json::json;
 use store::{Applied, Committed, Store, StoreError};
 
@@ -99,7 +99,7 @@ async fn takeover_loads_queues_with_heads_waits_and_first_tasks() {
 async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    let place = Place { checkpoint: model::Seq(0), read: None, incidents: Vec::new() };
+    let place = StreamPlace { checkpoint: model::Seq(0), read: None, incidents: Vec::new() };
     store.rebase("a", &owner.grant, &place, "stream-2").await.unwrap().unwrap();
     let open = |unique: &str, run, seq| open_turn("u", &turn("u", unique), run, seq);
     let mut earlier = owner.empty();

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use devservices::{
-    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
     tools,
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -22,7 +22,7 @@ use crate::locked;
 #[derive(Debug, Clone)]
 pub struct NatsServer {
     url: String,
-    server: Arc<Mutex<Nats>>,
+    server: Arc<Mutex<NatsProcess>>,
 }
 
 impl NatsServer {
@@ -40,7 +40,7 @@ impl NatsServer {
         blocking(move || {
             let mut options = NatsOptions::new(tools::nats_server()?.path);
             options.partitions = partitions;
-            let server = Nats::start(None, &options)?;
+            let server = NatsProcess::start(None, &options)?;
             Ok(Self { url: server.url(), server: Arc::new(Mutex::new(server)) })
         })
         .await

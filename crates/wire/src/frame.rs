@@ -139,7 +139,7 @@ enum Form {
     Protobuf,
 }
 
-/// The Content-Type header tells; without it the first byte that is no white space. Protobuf may begin with 0x0A, which
+/// The Content-Type header decides; without it the first byte that is no white space does. Protobuf may begin with 0x0A, which
 /// is also a line feed, so that a brace must follow white space to count as JSON.
 fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
     let json = match content_type {
@@ -177,7 +177,7 @@ enum Read {
 
 /// Everything but chunks, which are read where they stand.
 #[derive(Default)]
-struct Rest<'a> {
+struct OtherFields<'a> {
     token: &'a str,
     opened: Option<pb::TurnOpened>,
     control: Option<pb::Control>,
@@ -185,7 +185,7 @@ struct Rest<'a> {
 
 fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEntry> {
     let mut chunks: Vec<IncomingChunk> = Vec::with_capacity(1);
-    let mut rest = Rest::default();
+    let mut rest = OtherFields::default();
     let mut fields = Fields(payload);
     while let Some(chunk) = next_chunk(&mut fields, &mut rest).map_err(malformed)? {
         same_session(thread, chunk.session_id)?;
@@ -211,7 +211,10 @@ fn received(token: &str) -> Option<TurnToken> {
 }
 
 /// The next chunk of a frame; what stands before it goes into `rest`, and fields of later versions are not for us.
-fn next_chunk<'a>(fields: &mut Fields<'a>, rest: &mut Rest<'a>) -> Result<Option<ChunkRef<'a>>, Malformed> {
+fn next_chunk<'a>(
+    fields: &mut Fields<'a>,
+    rest: &mut OtherFields<'a>,
+) -> Result<Option<ChunkRef<'a>>, Malformed> {
     while let Some(mut field) = fields.next()? {
         match field.tag {
             1 => return ChunkRef::read(field.bytes()?).map(Some),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, Outcome, Position,
+    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, MessageOutcome, Position,
     RetryHint, Role, ThreadId, TurnError,
 };
 use prost::Message as _;
@@ -30,30 +30,31 @@ pub struct LiveFrame {
     /// Chunks with consecutive ids.
     pub chunks: Vec<Arc<Chunk>>,
     /// How it ended, after the commit.
-    pub terminal: Option<End>,
+    pub terminal: Option<MessageEnd>,
 }
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct End {
+pub struct MessageEnd {
     /// Its place among the ends of its thread.
     pub position: Position,
     /// Chunks released before the end.
     pub chunks: u32,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: MessageOutcome,
 }
 
 /// The payload of a frame.
 pub fn encode(frame: &LiveFrame) -> Bytes {
     let text: usize = frame.chunks.iter().map(|chunk| chunk.text.len() + 24).sum();
-    let mut out =
-        Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 48));
+    let mut out = ProtobufWriter(Vec::with_capacity(
+        text + frame.thread.as_str().len() + frame.message.as_str().len() + 48,
+    ));
     out.bytes(1, frame.thread.as_str().as_bytes());
     out.bytes(2, frame.message.as_str().as_bytes());
     out.varint_field(3, frame.attempt.into());
     out.varint_field(4, frame.role as u64);
-    let mut scratch = Writer(Vec::with_capacity(512));
+    let mut scratch = ProtobufWriter(Vec::with_capacity(512));
     for chunk in &frame.chunks {
         scratch.0.clear();
         scratch.chunk(chunk);
@@ -105,13 +106,13 @@ pub fn decode(payload: &Bytes) -> Result<LiveFrame, DecodeError> {
     })
 }
 
-fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
+fn terminal(terminal: pb::Terminal) -> Result<MessageEnd, InvalidField> {
     let outcome = match terminal.failed {
-        Some(failed) => Outcome::Failed(failure(failed)?),
-        None if terminal.stopped => Outcome::Stopped,
-        None => Outcome::Complete,
+        Some(failed) => MessageOutcome::Failed(failure(failed)?),
+        None if terminal.stopped => MessageOutcome::Stopped,
+        None => MessageOutcome::Complete,
     };
-    Ok(End { position: Position::from_stored(terminal.position), chunks: terminal.chunks, outcome })
+    Ok(MessageEnd { position: Position::from_stored(terminal.position), chunks: terminal.chunks, outcome })
 }
 
 fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
@@ -143,12 +144,12 @@ fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
     })
 }
 
-fn pb_terminal(end: &End) -> pb::Terminal {
+fn pb_terminal(end: &MessageEnd) -> pb::Terminal {
     let failed = match &end.outcome {
-        Outcome::Complete | Outcome::Stopped => None,
-        Outcome::Failed(failure) => Some(pb_failed(failure)),
+        MessageOutcome::Complete | MessageOutcome::Stopped => None,
+        MessageOutcome::Failed(failure) => Some(pb_failed(failure)),
     };
-    let stopped = end.outcome == Outcome::Stopped;
+    let stopped = end.outcome == MessageOutcome::Stopped;
     pb::Terminal { position: end.position.get(), failed, chunks: end.chunks, stopped }
 }
 
@@ -177,9 +178,9 @@ fn pb_failed(failure: &MessageFailure) -> pb::Failed {
 
 /// Writes protobuf fields straight from the model. The generated types would copy every text into a `String` first,
 /// and this runs for every chunk of the fleet.
-struct Writer(Vec<u8>);
+struct ProtobufWriter(Vec<u8>);
 
-impl Writer {
+impl ProtobufWriter {
     fn varint(&mut self, value: u64) {
         prost::encoding::encode_varint(value, &mut self.0);
     }

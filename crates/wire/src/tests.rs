@@ -278,7 +278,10 @@ fn out_frames_survive() {
         MessageFailure::Turn(model::TurnError::Deadline),
         MessageFailure::Unstorable { detail: "22P05".into() },
     ];
-    let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
+    let outcomes = failures
+        .map(MessageOutcome::Failed)
+        .into_iter()
+        .chain([MessageOutcome::Complete, MessageOutcome::Stopped]);
     for outcome in outcomes {
         let out = live::LiveFrame {
             thread: ThreadId::parse("t1").unwrap(),
@@ -288,7 +291,7 @@ fn out_frames_survive() {
             chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
             batch_type: model::BatchType::Continuation,
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
-            terminal: Some(live::End { position: Position::from_stored(7), chunks: 2, outcome }),
+            terminal: Some(live::MessageEnd { position: Position::from_stored(7), chunks: 2, outcome }),
         };
         assert_eq!(live::decode(&live::encode(&out)).unwrap(), out);
     }

@@ -7,7 +7,7 @@ use model::{Mark, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
 use partition::bisect::CommitParts;
 use runtime::{Backoff, spawn_named};
-use store::{CommitError, Committed, Disposition, Gone, Store, StoreError, Submission, Writer};
+use store::{CommitError, CommitWriter, Committed, Disposition, Gone, Store, StoreError, Submission};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
@@ -90,7 +90,7 @@ impl Committers {
 }
 
 struct Committer {
-    writer: Writer,
+    writer: CommitWriter,
     most_turns: usize,
     most_bytes: usize,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::{PartitionCount, WorkflowName};
-use partition::{Limits, TurnRules};
+use partition::{PartitionLimits, TurnRules};
 
 use crate::background::LocalWorkflows;
 use crate::row_limits::KeepConfig;
@@ -20,7 +20,7 @@ pub struct WorkerConfig {
     /// Whether a chunk for an unknown thread creates it, or fails its message.
     pub create_threads: bool,
     /// Bounds of each partition.
-    pub limits: Limits,
+    pub limits: PartitionLimits,
     /// Bytes of text and metadata of one chunk.
     pub chunk_bytes: usize,
     /// Open messages of the whole worker; beyond it new ones wait in the stream.
@@ -54,7 +54,7 @@ impl WorkerConfig {
             lease: Duration::from_secs(10),
             partitions,
             create_threads: true,
-            limits: Limits::default(),
+            limits: PartitionLimits::default(),
             chunk_bytes: 64 << 10,
             open_messages: 10_000,
             buffer_bytes: 256 << 20,

@@ -1,8 +1,8 @@
 //! Reading and decoding a partition's stream beside the machine that uses it.
 
-use bus::{RawEntry, Reader, ReaderEvent};
+use bus::{PartitionReader, RawEntry, ReaderEvent};
 use model::{Mark, PartitionId, Seq};
-use partition::{Body, Entry, RawPayload};
+use partition::{EntryBody, RawPayload, StreamEntry};
 use runtime::spawn_named;
 use tokio::sync::mpsc;
 use wire::{DecodeLimits, Decoded};
@@ -18,7 +18,7 @@ const AHEAD: usize = 4;
 #[derive(Debug)]
 pub(crate) enum ReadEvent {
     /// The next entries in order, and what the last of them is recognised by.
-    Entries(Vec<Entry>, Option<Mark>),
+    Entries(Vec<StreamEntry>, Option<Mark>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
     /// See [`ReaderEvent::Trouble`].
@@ -37,7 +37,7 @@ pub(crate) struct EntryReader {
 }
 
 impl EntryReader {
-    pub(crate) fn start(reader: Reader, partition: PartitionId, limits: DecodeLimits) -> Self {
+    pub(crate) fn start(reader: PartitionReader, partition: PartitionId, limits: DecodeLimits) -> Self {
         let (sender, fed) = mpsc::channel(AHEAD);
         let (restarts, restarted) = mpsc::unbounded_channel();
         spawn_named("reader", read(reader, partition, limits, sender, restarted));
@@ -63,7 +63,7 @@ impl EntryReader {
 }
 
 async fn read(
-    mut reader: Reader,
+    mut reader: PartitionReader,
     partition: PartitionId,
     limits: DecodeLimits,
     sender: mpsc::Sender<(u64, ReadEvent)>,
@@ -101,20 +101,20 @@ async fn read(
     reader.close().await;
 }
 
-fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {
+fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> StreamEntry {
     let (seq, stored_at) = (raw.seq, raw.stored_at());
     let decoded =
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     let body = match decoded {
-        Ok(Decoded::Frame(frame)) => Body::Frame(frame),
+        Ok(Decoded::Frame(frame)) => EntryBody::Frame(frame),
         Ok(Decoded::Command(command)) => {
             let raw = RawPayload { subject: raw.subject.to_string(), payload: raw.payload };
-            Body::Command(command, raw)
+            EntryBody::Command(command, raw)
         }
         Err(refusal) => {
             report::refused(&raw.subject, seq, &refusal);
-            Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
+            EntryBody::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
         }
     };
-    Entry { seq, stored_at, body }
+    StreamEntry { seq, stored_at, body }
 }

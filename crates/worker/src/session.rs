@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bus::{QueryRequest, QueryServer};
 use model::{Mark, Seq, Timestamp};
-use partition::{Body, Entry, Input, Partition};
+use partition::{EntryBody, Input, Partition, StreamEntry};
 use runtime::Condition;
 use store::{Applied, Gone, Grant};
 use tokio::sync::oneshot;
@@ -179,12 +179,12 @@ impl Session<'_> {
     }
 
     /// Hands entries to the machine with as many new messages and commands as the worker has room for.
-    async fn read(&mut self, entries: Vec<Entry>, last: Option<Mark>) {
+    async fn read(&mut self, entries: Vec<StreamEntry>, last: Option<Mark>) {
         self.read = self.read.filter(|read| last.is_none_or(|last| last.seq < read.seq)).or(last);
         let wanted = entries.iter().map(|entry| match &entry.body {
-            Body::Frame(frame) => frame.chunks.len(),
-            Body::Command(..) => 1,
-            Body::Refused { .. } => 0,
+            EntryBody::Frame(frame) => frame.chunks.len(),
+            EntryBody::Command(..) => 1,
+            EntryBody::Refused { .. } => 0,
         });
         let room = self.share.reserve(wanted.sum());
         self.handle(Input::Entries { entries, room }).await;

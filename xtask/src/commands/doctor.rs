@@ -4,7 +4,7 @@ use std::{env, path::Path};
 
 use anyhow::Result;
 use devservices::{
-    tools::{self, Kind},
+    tools::{self, ToolKind},
     workspace,
 };
 
@@ -13,7 +13,11 @@ use super::version_of;
 pub(crate) fn doctor() -> Result<i32> {
     println!("antiphon doctor: fetches what can be fetched into {}", workspace::tools_cache().display());
     let mut missing = Vec::new();
-    let kinds = [(Kind::Nats, Some("NATS_URL")), (Kind::Postgres, Some("DATABASE_URL")), (Kind::Nginx, None)];
+    let kinds = [
+        (ToolKind::Nats, Some("NATS_URL")),
+        (ToolKind::Postgres, Some("DATABASE_URL")),
+        (ToolKind::Nginx, None),
+    ];
     for (kind, url) in kinds {
         println!("\n{} ({} names one outright)", kind.name(), kind.variable());
         if let Some(url) = url.filter(|url| env::var_os(url).is_some_and(|value| !value.is_empty())) {

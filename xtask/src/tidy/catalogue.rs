@@ -1,11 +1,11 @@
 //! What operators can see is documented: every metric and every variable has its place in the reference.
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 const REFERENCE: &str = "deploy/REFERENCE.md";
 const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "mcp", "workflow", "runtime"];
 
-pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
+pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let reference = files.iter().find(|file| file.path == REFERENCE).map_or("", |file| file.text.as_str());
     let mut found = Vec::new();
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
@@ -26,7 +26,7 @@ fn undocumented(
     rule: &'static str,
     what: &str,
     names: fn(&str) -> Vec<String>,
-) -> Vec<Violation> {
+) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
         for name in names(line).into_iter().filter(|name| !mentions(reference, name)) {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 /// A folder or file at the root of a crate, and which of the others it may use.
 type Floors = &'static [(&'static str, &'static [&'static str])];
@@ -36,7 +36,7 @@ const MODULES: &[(&str, Floors)] = &[(
 /// Crates whose files still import each other. Remove a name when its circles are open: `cargo xtask tidy` then names those that are left.
 const WITH_CIRCLES: &[&str] = &["bench", "chaos", "demo", "testkit", "worker", "workflow"];
 
-pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
+pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
         if let Some((root, _)) = file.path.split_once("/src/") {
@@ -46,7 +46,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
     crates.into_iter().flat_map(|(root, files)| in_crate(root, &files)).collect()
 }
 
-fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<Violation> {
+fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
     let name = root.rsplit('/').next().unwrap_or_default();
     let crate_ = Crate::read(root, files);
     let edges = crate_.edges();

@@ -1,6 +1,6 @@
 //! Which crate may use which: the table of crates/ARCHITECTURE.md, held against every `Cargo.toml`.
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] = &[
@@ -95,7 +95,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rmcp", &["mcp"]),
 ];
 
-pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     let Some(name) = file.crate_name().filter(|name| file.path == format!("crates/{name}/Cargo.toml")) else {
         return Vec::new();
     };
@@ -116,7 +116,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
 }
 
 /// Dependencies that no file of their crate names: each is compiled for nothing, and holds up what waits for the crate.
-pub(super) fn unused(files: &[SourceFile]) -> Vec<Violation> {
+pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for manifest in files {
         let Some(folder) = manifest.path.strip_suffix("Cargo.toml").filter(|folder| !folder.is_empty())

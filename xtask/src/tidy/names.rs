@@ -1,6 +1,6 @@
 //! The glossary: words that are not used for types, modules and files.
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 /// Word, and what to use instead.
 const UNUSED: &[(&str, &str)] = &[
@@ -20,12 +20,12 @@ const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
 
 const KEYWORDS: &[&str] = &["struct ", "enum ", "trait ", "union ", "type ", "mod "];
 
-pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     if !file.has_extension(&["rs", "sql", "proto"]) {
         return Vec::new();
     }
     let stem = file.path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
-    let mut found: Vec<Violation> =
+    let mut found: Vec<RuleViolation> =
         objection(stem).into_iter().map(|instead| file.violation(1, "names", instead)).collect();
     if !file.has_extension(&["rs"]) {
         return found;

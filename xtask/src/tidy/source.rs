@@ -1,6 +1,6 @@
 //! Rules on Rust files: what a pure crate may name, how long a file may be, what may not stay in the code.
 
-use super::{SourceFile, Violation, layering::PURE};
+use super::{RuleViolation, SourceFile, layering::PURE};
 
 const LONGEST: usize = 600;
 const LONGEST_TEST: usize = 1000;
@@ -24,7 +24,7 @@ const UNFINISHED: &[(&str, &str)] = &[
     (concat!("db", "g!("), "remove it, or use a tracing span in an edge crate"),
 ];
 
-pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     if !file.has_extension(&["rs"]) {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
-fn whole_file(file: &SourceFile) -> Vec<Violation> {
+fn whole_file(file: &SourceFile) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     if file.path.ends_with("/mod.rs") {
         let instead = "name the file after the module: `foo.rs` beside the folder `foo/`";
@@ -54,7 +54,7 @@ fn whole_file(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
-fn unfinished(file: &SourceFile) -> Vec<Violation> {
+fn unfinished(file: &SourceFile) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
         let hit = UNFINISHED.iter().find(|(word, _)| names_word(line, word));
@@ -63,7 +63,7 @@ fn unfinished(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
-fn impure(file: &SourceFile) -> Vec<Violation> {
+fn impure(file: &SourceFile) -> Vec<RuleViolation> {
     let in_src = |name: &str| file.path.starts_with(&format!("crates/{name}/src/"));
     if file.is_test() || !file.crate_name().is_some_and(|name| PURE.contains(&name) && in_src(name)) {
         return Vec::new();

@@ -1,11 +1,11 @@
 //! Rules on all text files: white space, ends of files, numbers of migrations.
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 /// Where white space is ours to decide.
 const WRITTEN: &[&str] = &["rs", "toml", "md", "sql", "proto", "yaml", "yml", "json", "sh"];
 
-pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     if !file.text.is_empty() && !file.text.ends_with('\n') {
         found.push(file.violation(file.text.lines().count(), "final-newline", "end the file with a newline"));
@@ -17,7 +17,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
-fn white_space(file: &SourceFile) -> Vec<Violation> {
+fn white_space(file: &SourceFile) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
         if line.contains('\t') {
@@ -30,7 +30,7 @@ fn white_space(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
-fn migration(file: &SourceFile) -> Option<Violation> {
+fn migration(file: &SourceFile) -> Option<RuleViolation> {
     let name = file.path.strip_prefix("migrations/").filter(|name| name.ends_with(".sql"))?;
     let (number, rest) = name.split_once('_').unwrap_or((name, ""));
     let numbered =

@@ -1,7 +1,7 @@
 //! Words that must not return: private metaphors, and people where there are programs. They are looked for in every name, file name,
 //! comment, string and document.
 
-use super::{SourceFile, Violation};
+use super::{RuleViolation, SourceFile};
 
 /// Word, and what to use instead.
 pub(super) const WORDS: &[(&str, &str)] = &[
@@ -43,7 +43,7 @@ const NOT_YET: &[(&str, &[&str])] = &[
 /// They name the words.
 const EXEMPT: &[&str] = &["xtask/src/tidy/words.rs", "xtask/src/tidy/words/tests.rs"];
 
-pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     let is_text = file.has_extension(&["rs", "md", "sql", "proto", "toml", "sh", "yaml", "yml"]);
     if !is_text || EXEMPT.contains(&file.path.as_str()) {
         return Vec::new();
@@ -103,7 +103,7 @@ const LONGEST_TEST_NAME: usize = 60;
 /// Crates with longer ones. It only ever gets shorter.
 const LONG_TEST_NAMES: &[&str] = &["gateway", "worker", "workflow"];
 
-pub(super) fn test_names(file: &SourceFile) -> Vec<Violation> {
+pub(super) fn test_names(file: &SourceFile) -> Vec<RuleViolation> {
     if !file.has_extension(&["rs"]) || LONG_TEST_NAMES.contains(&area(&file.path)) {
         return Vec::new();
     }

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use batches::export_import::{Thread, Writer};
-use batches::{Batch, IncompleteReason, Item, State};
+use batches::export_import::{ExportWriter, ExportedThread};
+use batches::{Batch, BatchState, IncompleteReason, Item};
 use model::{Position, ThreadId};
 use serde_json::json;
 use store::{Store, StoreError};
@@ -34,7 +34,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     }
     let mut sink = Sink::open(options.output.as_deref())?;
     let mut exporter =
-        Exporter { store, writer: Writer::new(), progress: Progress::new(), damaged: Vec::new() };
+        Exporter { store, writer: ExportWriter::new(), progress: Progress::new(), damaged: Vec::new() };
     sink.write(&exporter.writer.header())?;
     if options.all {
         let mut after = None;
@@ -81,7 +81,7 @@ fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), ExitError> {
 
 struct Exporter<'a> {
     store: &'a Store,
-    writer: Writer,
+    writer: ExportWriter,
     progress: Progress,
     damaged: Vec<(ThreadId, String)>,
 }
@@ -93,7 +93,7 @@ impl Exporter<'_> {
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
-        let thread = Thread { thread_id: id.clone(), agent_id: row.named.agent.clone(), metadata };
+        let thread = ExportedThread { thread_id: id.clone(), agent_id: row.named.agent.clone(), metadata };
         sink.write(&self.writer.thread(thread))?;
         if let Some(head) = row.head {
             self.batches(id, head, sink).await?;
@@ -218,7 +218,7 @@ fn reading(
 /// What no turn leaves behind.
 fn damage(batch: &Batch) -> Option<String> {
     match batch.state() {
-        State::Incomplete(
+        BatchState::Incomplete(
             why @ (IncompleteReason::OrphanResult { .. }
             | IncompleteReason::Doubled { .. }
             | IncompleteReason::Hole { .. }),

@@ -9,7 +9,9 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use batches::Item;
-use batches::export_import::{Cursor, FileError, InvalidBatches, Limits, Reader, Record, Thread};
+use batches::export_import::{
+    Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, Record,
+};
 use batches::foreign::{self, ForeignFormat};
 use model::{Metadata, Position, ThreadId, Timestamp};
 use serde_json::{Value, json};
@@ -121,14 +123,14 @@ impl<'a> Importer<'a> {
 
     async fn exported(&mut self, source: Box<dyn Read + Send>, keep: bool) -> Result<(), ExitError> {
         let invalid_batches = if keep { InvalidBatches::Keep } else { InvalidBatches::Refuse };
-        let limits = Limits { invalid_batches, ..Limits::default() };
+        let limits = ImportLimits { invalid_batches, ..ImportLimits::default() };
         let mut reader = match self.file.read()? {
             Some(saved) => {
                 self.thread = Some(saved.cursor.thread.clone());
                 self.beside = saved.beside;
-                Reader::resume(limits, saved.cursor)
+                ExportReader::resume(limits, saved.cursor)
             }
-            None => Reader::new(limits),
+            None => ExportReader::new(limits),
         };
         let mut lines = Lines::new(BufReader::with_capacity(1 << 20, source), limits.line_bytes);
         while let Some(line) = lines.next()? {
@@ -189,7 +191,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    async fn begin(&mut self, thread: &Thread) -> Result<(), ExitError> {
+    async fn begin(&mut self, thread: &ExportedThread) -> Result<(), ExitError> {
         let id = &thread.thread_id;
         not_erased(self.store, id).await?;
         let metadata = Metadata::new(thread.metadata.clone())
@@ -324,8 +326,12 @@ impl<'a> Importer<'a> {
         for one in read.notes.iter().chain(&numbered.notes) {
             eprint_line(&one.to_string());
         }
-        self.begin(&Thread { thread_id: thread.clone(), agent_id: None, metadata: serde_json::Map::new() })
-            .await?;
+        self.begin(&ExportedThread {
+            thread_id: thread.clone(),
+            agent_id: None,
+            metadata: serde_json::Map::new(),
+        })
+        .await?;
         for batch in batches::group(numbered.items) {
             let cursor = Cursor { thread: thread.clone(), batch: batch.id(), line: 0 };
             self.batch(batch.items().to_vec(), cursor).await?;

@@ -76,7 +76,7 @@ pub(super) async fn discarded(store: &Store, options: &DiscardedReasoning) -> Re
 }
 
 fn shown(entry: &DiscardedLayer) -> Value {
-    let original = |message: &reasoning::Message| {
+    let original = |message: &reasoning::SessionMessage| {
         json!({
             "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
             "thinking": message.thinking,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use auth::jwt::{JwtAlgorithm, JwtRules};
-use auth::{CorsRules, Limits, Rate};
+use auth::{CorsRules, Rate, TenantLimits};
 use clap::Args;
 use gateway::{AccessConfig, TokenConfig, TokenKeys};
 
@@ -97,7 +97,7 @@ impl AuthOptions {
         let cors = CorsRules::parse(origins)
             .map_err(|error| ExitError::Configuration(format!("ANTIPHON_CORS_ORIGINS: {error}")))?;
         let rate = |per_second: u32| Rate::new(per_second, per_second.saturating_mul(BURST_SECONDS)).ok();
-        let limits = Limits {
+        let limits = TenantLimits {
             reads: rate(self.tenant_max_reads_per_second),
             writes: rate(self.tenant_max_writes_per_second),
             streams: Some(self.tenant_max_streams).filter(|streams| *streams > 0),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use auth::{KeyId, Role};
+use auth::{AccessRole, KeyId};
 use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -274,7 +274,7 @@ pub(crate) struct CreateKey {
     pub(crate) name: String,
     /// viewer, operator or admin.
     #[arg(long, value_parser = role)]
-    pub(crate) role: Role,
+    pub(crate) role: AccessRole,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
     /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write.
     #[arg(long, value_delimiter = ',')]
@@ -486,8 +486,8 @@ fn tenant(text: &str) -> Result<Tenant, String> {
     Tenant::parse(text).map_err(|error| error.to_string())
 }
 
-fn role(text: &str) -> Result<Role, String> {
-    Role::of_name(text).ok_or_else(|| "it must be viewer, operator or admin".to_owned())
+fn role(text: &str) -> Result<AccessRole, String> {
+    AccessRole::of_name(text).ok_or_else(|| "it must be viewer, operator or admin".to_owned())
 }
 
 fn key(text: &str) -> Result<KeyId, String> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use runtime::telemetry::Format;
+use runtime::telemetry::LogFormat;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Log {
@@ -13,7 +13,7 @@ pub(crate) struct Log {
     pub(crate) filter: String,
     /// `text` or `json`.
     #[arg(long = "log-format", env = "ANTIPHON_LOG_FORMAT", default_value = "text", global = true)]
-    pub(crate) format: Format,
+    pub(crate) format: LogFormat,
 }
 
 /// Where NATS is.

@@ -19,21 +19,21 @@ const SHORTEST_SECRET: usize = 32;
 
 /// The keys with which tokens are checked: a published set, or one shared secret.
 pub struct Jwks {
-    keys: Vec<Key>,
+    keys: Vec<JwtKey>,
     skipped: Vec<SkippedKey>,
 }
 
 /// One usable key.
-struct Key {
+struct JwtKey {
     kid: Option<String>,
-    kind: Kind,
+    kind: KeyKind,
     /// The only algorithm that the set allows for it.
     algorithm: Option<JwtAlgorithm>,
     key: DecodingKey,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum KeyKind {
     Rsa,
     P256,
     Ed25519,
@@ -86,7 +86,7 @@ impl Jwks {
         if listed.len() > MOST_KEYS {
             return Err(InvalidJwks::TooMany(listed.len()));
         }
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<JwtKey> = Vec::new();
         let mut skipped = Vec::new();
         for jwk in listed {
             let kid = text(jwk, "kid").map(str::to_owned);
@@ -113,7 +113,7 @@ impl Jwks {
             return Err(InvalidJwks::ShortSecret(secret.len()));
         }
         let key = DecodingKey::from_secret(secret);
-        let key = Key { kid: None, kind: Kind::Secret, algorithm: Some(JwtAlgorithm::Hs256), key };
+        let key = JwtKey { kid: None, kind: KeyKind::Secret, algorithm: Some(JwtAlgorithm::Hs256), key };
         Ok(Self { keys: vec![key], skipped: Vec::new() })
     }
 
@@ -124,7 +124,7 @@ impl Jwks {
 
     /// The key for a token. What the token says only chooses among what the set allows.
     pub(super) fn key(&self, kid: Option<&str>, algorithm: JwtAlgorithm) -> Result<&DecodingKey, JwtError> {
-        let named = |key: &&Key| key.kind == Kind::Secret || kid.is_none() || key.kid.as_deref() == kid;
+        let named = |key: &&JwtKey| key.kind == KeyKind::Secret || kid.is_none() || key.kid.as_deref() == kid;
         if let Some(kid) = kid
             && !self.keys.iter().any(|key| named(&key))
         {
@@ -139,13 +139,13 @@ impl Jwks {
     }
 }
 
-impl Key {
+impl JwtKey {
     fn fits(&self, algorithm: JwtAlgorithm) -> bool {
         self.kind.allows(algorithm) && self.algorithm.is_none_or(|only| only == algorithm)
     }
 }
 
-impl Kind {
+impl KeyKind {
     fn allows(self, algorithm: JwtAlgorithm) -> bool {
         match algorithm {
             JwtAlgorithm::Rs256 | JwtAlgorithm::Ps256 => self == Self::Rsa,
@@ -156,7 +156,7 @@ impl Kind {
     }
 }
 
-fn read(jwk: &Value) -> Result<Key, &'static str> {
+fn read(jwk: &Value) -> Result<JwtKey, &'static str> {
     let usage = jwk.get("use");
     if usage.is_some_and(|usage| usage != "sig") {
         return Err("its use is not sig");
@@ -171,9 +171,9 @@ fn read(jwk: &Value) -> Result<Key, &'static str> {
         None => None,
     };
     let (kind, key) = match text(jwk, "kty") {
-        Some("RSA") => (Kind::Rsa, rsa(jwk)?),
-        Some("EC") => (Kind::P256, p256(jwk)?),
-        Some("OKP") => (Kind::Ed25519, ed25519(jwk)?),
+        Some("RSA") => (KeyKind::Rsa, rsa(jwk)?),
+        Some("EC") => (KeyKind::P256, p256(jwk)?),
+        Some("OKP") => (KeyKind::Ed25519, ed25519(jwk)?),
         Some("oct") => return Err("a secret does not belong into a published set"),
         _ => return Err("its type is not known"),
     };
@@ -184,7 +184,7 @@ fn read(jwk: &Value) -> Result<Key, &'static str> {
             Some(algorithm.ok_or("its alg is not known, or not one of its type")?)
         }
     };
-    Ok(Key { kid, kind, algorithm, key })
+    Ok(JwtKey { kid, kind, algorithm, key })
 }
 
 fn rsa(jwk: &Value) -> Result<DecodingKey, &'static str> {

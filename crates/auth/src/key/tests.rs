@@ -14,7 +14,7 @@ fn stored(key: &NewKey) -> StoredKey {
         id: key.id(),
         digest: key.digest(),
         tenant: TenantName::parse("acme").unwrap(),
-        role: Role::Operator,
+        role: AccessRole::Operator,
         scopes: None,
         name: "ci".to_owned(),
         expires_at: None,
@@ -34,8 +34,11 @@ fn a_key_opens_what_it_is_for() {
     let principal = check(key.text(), &stored(&key)).unwrap();
     assert_eq!(principal.name(), "key:00010203abcdefff");
     assert_eq!(principal.tenant().as_str(), Some("acme"));
-    assert_eq!(principal.permissions(), Role::Operator.permissions());
-    assert_eq!((principal.source(), principal.key()), (Source::Key { id: key.id() }, Some(key.id())));
+    assert_eq!(principal.permissions(), AccessRole::Operator.permissions());
+    assert_eq!(
+        (principal.source(), principal.key()),
+        (CredentialSource::Key { id: key.id() }, Some(key.id()))
+    );
 }
 
 #[test]

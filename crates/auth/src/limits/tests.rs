@@ -13,7 +13,7 @@ fn tenant(name: &str) -> TenantName {
 }
 
 fn tenants(most: usize, streams: u32) -> TenantRateLimiter {
-    let limits = Limits { reads: Some(rate(10, 2)), writes: Some(rate(1, 1)), streams: Some(streams) };
+    let limits = TenantLimits { reads: Some(rate(10, 2)), writes: Some(rate(1, 1)), streams: Some(streams) };
     TenantRateLimiter { most, ..TenantRateLimiter::new(limits) }
 }
 
@@ -56,7 +56,7 @@ fn tenants_and_classes_have_buckets_of_their_own() {
     assert_eq!(tenants.admit(&a, RequestClass::Read, START), Ok(()));
     assert_eq!(tenants.admit(&b, RequestClass::Write, START), Ok(()));
     assert_eq!(tenants.admit(&a, RequestClass::Write, START.plus_ms(1000)), Ok(()));
-    let mut free = TenantRateLimiter::new(Limits::default());
+    let mut free = TenantRateLimiter::new(TenantLimits::default());
     assert!((0..1000).all(|_| free.admit(&a, RequestClass::Read, START).is_ok()));
     let _open = free.open_stream(&a, START).unwrap();
 }
@@ -112,7 +112,8 @@ fn the_one_idle_the_longest_is_forgotten() {
 
 #[test]
 fn ten_thousand_tenants_are_remembered() {
-    let mut tenants = TenantRateLimiter::new(Limits { reads: Some(rate(1, 1)), ..Limits::default() });
+    let mut tenants =
+        TenantRateLimiter::new(TenantLimits { reads: Some(rate(1, 1)), ..TenantLimits::default() });
     for i in 0..10_500 {
         tenants.admit(&tenant(&format!("t{i}")), RequestClass::Read, START).unwrap();
     }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Permission, Role};
+use crate::{AccessRole, Permission};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -18,10 +18,10 @@ fn asker() -> Principal {
     Principal {
         tenant: TenantName::parse("acme").unwrap(),
         name: format!("key:{id}").into(),
-        permissions: Role::Viewer.permissions(),
+        permissions: AccessRole::Viewer.permissions(),
         thread: None,
         expires_at: None,
-        source: Source::Key { id },
+        source: CredentialSource::Key { id },
     }
 }
 
@@ -46,7 +46,7 @@ fn a_ticket_follows_one_thread_and_does_nothing_else() {
         assert!(Permission::ALL.into_iter().all(|permission| !principal.has_permission(permission)));
         assert_eq!((principal.tenant(), principal.name()), (asker().tenant(), asker().name()));
         assert_eq!((principal.key(), principal.expires_at()), (asker().key(), Some(ticket.expires_at)));
-        assert_eq!(principal.source(), Source::Ticket { key: asker().key() });
+        assert_eq!(principal.source(), CredentialSource::Ticket { key: asker().key() });
     }
     assert!(has_prefix(&ticket.text) && !has_prefix("ant_x"));
 }
@@ -152,7 +152,7 @@ fn the_longest_names_fit() {
     let asker = Principal {
         tenant: TenantName::parse(&"a".repeat(32)).unwrap(),
         name: "n".repeat(128).into(),
-        source: Source::Jwt,
+        source: CredentialSource::Jwt,
         ..asker()
     };
     let thread = thread(&"t".repeat(128));
@@ -160,7 +160,7 @@ fn the_longest_names_fit() {
     assert_eq!(ticket.text.len(), 448);
     let principal = check(&ticket.text, &key(), NOW).unwrap();
     assert!(principal.can_stream(&thread));
-    assert_eq!(principal.source(), Source::Ticket { key: None });
+    assert_eq!(principal.source(), CredentialSource::Ticket { key: None });
     let local = issue(&Principal::local(), &thread, 60, &key(), NOW).unwrap();
     assert_eq!(check(&local.text, &key(), NOW).unwrap().tenant().as_str(), None);
 }

@@ -3,12 +3,12 @@
 use model::{BatchType, Position, Timestamp};
 use serde_json::Value;
 
-use super::{Batch, State};
+use super::{Batch, BatchState};
 use crate::tokens::{self, TokenCounter};
 
 /// A batch in numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Header {
+pub struct BatchHeader {
     /// The position of its first message.
     pub id: Position,
     /// The position of its last message: a batch may go on after others.
@@ -31,7 +31,7 @@ pub struct Header {
     pub importance: f64,
 }
 
-impl Header {
+impl BatchHeader {
     /// The numbers of a batch.
     pub fn of(batch: &Batch, counter: &dyn TokenCounter) -> Self {
         let batch_type = batch.batch_type().unwrap_or(BatchType::SystemTrigger);
@@ -39,7 +39,7 @@ impl Header {
             id: batch.id(),
             last: batch.items().iter().map(|item| item.position).max().unwrap_or(batch.id()),
             batch_type,
-            is_complete: batch.state() == State::Complete,
+            is_complete: batch.state() == BatchState::Complete,
             messages: batch.items().len() as u64,
             tokens: tokens::of_batch(batch, counter),
             bytes: batch.items().iter().map(super::Item::bytes).sum(),

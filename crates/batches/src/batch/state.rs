@@ -10,7 +10,7 @@ use crate::{Item, Pairing};
 
 /// Whether a batch is a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum BatchState {
     /// Calls and results balance, an assistant message without calls is the last, and nothing says that more follows.
     Complete,
     /// Something is missing.
@@ -101,10 +101,10 @@ impl fmt::Display for IncompleteReason {
 }
 
 /// Of the messages of one batch, by number.
-pub(super) fn state(items: &[Item]) -> State {
+pub(super) fn state(items: &[Item]) -> BatchState {
     match why(items) {
-        Some(why) => State::Incomplete(why),
-        None => State::Complete,
+        Some(why) => BatchState::Incomplete(why),
+        None => BatchState::Complete,
     }
 }
 

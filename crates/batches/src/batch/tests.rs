@@ -5,8 +5,8 @@ use crate::testing::{batch, item, items, position, with_metadata};
 
 fn state(script: &str) -> String {
     match batch(script).state() {
-        State::Complete => "complete".to_owned(),
-        State::Incomplete(why) => why.code().to_owned(),
+        BatchState::Complete => "complete".to_owned(),
+        BatchState::Incomplete(why) => why.code().to_owned(),
     }
 }
 
@@ -15,7 +15,7 @@ fn batches_are_grouped_by_id_and_not_by_neighbourhood() {
     let batches = group(items("1.0u@10 2.0u@20 1.1a@21 2.1a@22"));
     let ids: Vec<(Position, usize)> = batches.iter().map(|batch| (batch.id(), batch.items().len())).collect();
     assert_eq!(ids, [(position(10), 2), (position(20), 2)]);
-    assert!(batches.iter().all(|batch| batch.state() == State::Complete));
+    assert!(batches.iter().all(|batch| batch.state() == BatchState::Complete));
     let twice = group(items("1.1a 1.0u 1.0u"));
     assert_eq!(twice[0].items().iter().map(|item| item.sequence_num).collect::<Vec<_>>(), [0, 1]);
 }
@@ -59,8 +59,8 @@ fn complete_is_balanced_and_ends_in_a_text() {
 #[test]
 fn the_reason_names_what_is_missing() {
     let why = |script: &str| match batch(script).state() {
-        State::Incomplete(why) => why,
-        State::Complete => panic!("{script} is complete"),
+        BatchState::Incomplete(why) => why,
+        BatchState::Complete => panic!("{script} is complete"),
     };
     assert_eq!(
         why("1.0u 1.1A:a,b,c 1.2t:b"),
@@ -78,34 +78,34 @@ fn a_marked_end_goes_on() {
         let answer = with_metadata(item("1.1a"), metadata);
         group([item("1.0u"), answer]).remove(0).state()
     };
-    assert_eq!(end(json!({"continuation": true})), State::Incomplete(IncompleteReason::Continues));
-    assert_eq!(end(json!({"continuation": "true"})), State::Complete);
+    assert_eq!(end(json!({"continuation": true})), BatchState::Incomplete(IncompleteReason::Continues));
+    assert_eq!(end(json!({"continuation": "true"})), BatchState::Complete);
     // The continuation itself comes with the next numbers.
     let answer = with_metadata(item("1.1a"), json!({"continuation": true}));
     let beat = with_metadata(item("1.2u"), json!({"continues": "10"}));
-    assert_eq!(group([item("1.0u"), answer, beat, item("1.3a")]).remove(0).state(), State::Complete);
+    assert_eq!(group([item("1.0u"), answer, beat, item("1.3a")]).remove(0).state(), BatchState::Complete);
 }
 
 #[test]
 fn the_system_may_speak_unasked() {
     let mut alone = item("1.0a");
     alone.batch_type = BatchType::SystemTrigger;
-    assert_eq!(group([alone.clone()]).remove(0).state(), State::Complete);
+    assert_eq!(group([alone.clone()]).remove(0).state(), BatchState::Complete);
     alone.tool_calls = Some(json!([{"id": "a", "result": "A"}]));
-    assert_eq!(group([alone.clone()]).remove(0).state(), State::Complete);
+    assert_eq!(group([alone.clone()]).remove(0).state(), BatchState::Complete);
     alone.tool_calls = Some(json!([{"id": "a", "result": "A"}, {"id": "b"}]));
     let why = IncompleteReason::UnansweredCalls { ids: vec!["b".to_owned()] };
-    assert_eq!(group([alone]).remove(0).state(), State::Incomplete(why));
+    assert_eq!(group([alone]).remove(0).state(), BatchState::Incomplete(why));
 }
 
 #[test]
 fn nested_batches_are_complete_on_their_own() {
     let child = with_metadata(item("2.0u"), json!({"parent_batch": "10"}));
     let batches = group([item("1.0u"), child, item("2.1a")]);
-    assert_eq!((batches[1].parent(), batches[1].state()), (Some(position(10)), State::Complete));
+    assert_eq!((batches[1].parent(), batches[1].state()), (Some(position(10)), BatchState::Complete));
     assert_eq!(
         (batches[0].parent(), batches[0].state()),
-        (None, State::Incomplete(IncompleteReason::LoneInput))
+        (None, BatchState::Incomplete(IncompleteReason::LoneInput))
     );
     for wrong in [json!(10), json!("x"), json!("-1"), json!("20")] {
         let child = with_metadata(item("2.0u"), json!({ "parent_batch": wrong }));
@@ -145,7 +145,7 @@ fn calls_are_shown_with_their_results() {
 fn a_header_says_what_a_batch_is_worth() {
     let header = |metadata| {
         let input = with_metadata(item("1.0u"), metadata);
-        Header::of(&group([input, item("1.1a")]).remove(0), &crate::EstimatingCounter)
+        BatchHeader::of(&group([input, item("1.1a")]).remove(0), &crate::EstimatingCounter)
     };
     let plain = header(json!({}));
     assert_eq!((plain.messages, plain.is_complete, plain.importance, plain.is_pinned), (2, true, 0.6, false));

@@ -3,13 +3,13 @@
 use model::{Position, Timestamp};
 
 use super::{Compaction, CompactionRules, Strategy};
-use crate::Header;
+use crate::BatchHeader;
 
 /// What there is, and what it weighs.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     /// Batches of the thread since the last compaction, and those that it kept, in any order. Others do no harm.
-    pub batches: &'a [Header],
+    pub batches: &'a [BatchHeader],
     /// Never compacted.
     pub active: Option<Position>,
     /// The compaction that counts.
@@ -73,7 +73,7 @@ pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
         input.system_tokens + input.summary_tokens + shown.iter().map(|batch| batch.tokens).sum::<u64>();
     let part = |percent: u8| input.budget.saturating_mul(u64::from(percent)) / 100;
     let is_high = before > part(rules.high_percent);
-    let mut removable: Vec<&Header> =
+    let mut removable: Vec<&BatchHeader> =
         shown.iter().copied().filter(|batch| may_leave(batch, input.active)).collect();
     removable.truncate(removable.len().saturating_sub(rules.keep_newest as usize));
     let room_for_summary =
@@ -96,23 +96,23 @@ pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
 }
 
 /// Batches that a context shows now, oldest first: the complete ones and the active one.
-fn shown<'a>(input: &PlanInput<'a>) -> Vec<&'a Header> {
-    let is_shown = |batch: &&Header| {
+fn shown<'a>(input: &PlanInput<'a>) -> Vec<&'a BatchHeader> {
+    let is_shown = |batch: &&BatchHeader| {
         let is_hidden = input.live.is_some_and(|live| live.hides(batch.id, batch.last));
         input.active == Some(batch.id) || (batch.is_complete && !is_hidden)
     };
-    let mut shown: Vec<&Header> = input.batches.iter().filter(is_shown).collect();
+    let mut shown: Vec<&BatchHeader> = input.batches.iter().filter(is_shown).collect();
     shown.sort_by_key(|batch| batch.id);
     shown.dedup_by_key(|batch| batch.id);
     shown
 }
 
-fn may_leave(batch: &Header, active: Option<Position>) -> bool {
+fn may_leave(batch: &BatchHeader, active: Option<Position>) -> bool {
     !batch.is_pinned && active != Some(batch.id)
 }
 
 /// The first of them, until this many tokens have left.
-fn first_until<'a>(batches: &[&'a Header], tokens: u64) -> Vec<&'a Header> {
+fn first_until<'a>(batches: &[&'a BatchHeader], tokens: u64) -> Vec<&'a BatchHeader> {
     let mut gone = 0;
     let mut leaving = Vec::new();
     for batch in batches {
@@ -128,18 +128,19 @@ fn first_until<'a>(batches: &[&'a Header], tokens: u64) -> Vec<&'a Header> {
 /// Once one is above the age all leave that are above the low mark's part of it, so that the beginning of the context stays as it is
 /// for a while; and the oldest of the others, when the budget asks for it.
 fn by_age<'a>(
-    batches: &[&'a Header],
+    batches: &[&'a BatchHeader],
     input: &PlanInput<'_>,
     rules: &CompactionRules,
     over: Option<u64>,
-) -> Vec<&'a Header> {
+) -> Vec<&'a BatchHeader> {
     let Some(max_age_ms) = rules.max_age_ms else { return first_until(batches, over.unwrap_or_default()) };
-    let age = |batch: &Header| input.now.since_ms(batch.last_at);
+    let age = |batch: &BatchHeader| input.now.since_ms(batch.last_at);
     let part = max_age_ms / i64::from(rules.high_percent.max(1)) * i64::from(rules.low_percent);
     let is_due = batches.iter().any(|batch| age(batch) > max_age_ms);
-    let old: Vec<&Header> = batches.iter().copied().filter(|batch| is_due && age(batch) > part).collect();
+    let old: Vec<&BatchHeader> =
+        batches.iter().copied().filter(|batch| is_due && age(batch) > part).collect();
     let gone: u64 = old.iter().map(|batch| batch.tokens).sum();
-    let rest: Vec<&Header> =
+    let rest: Vec<&BatchHeader> =
         batches.iter().copied().filter(|batch| !old.iter().any(|gone| gone.id == batch.id)).collect();
     let more = over.map_or(0, |over| over.saturating_sub(gone));
     let mut leaving = old;
@@ -150,7 +151,7 @@ fn by_age<'a>(
 fn made(
     input: &PlanInput<'_>,
     rules: &CompactionRules,
-    leaving: &[&Header],
+    leaving: &[&BatchHeader],
     before: u64,
     after: u64,
 ) -> Plan {
@@ -158,8 +159,8 @@ fn made(
     replaces.sort();
     let newest = replaces.last().copied().unwrap_or(Position::from_stored(0));
     let through = input.live.map_or(newest, |live| live.through.max(newest));
-    let was_hidden = |batch: &Header| input.live.is_some_and(|live| live.hides(batch.id, batch.last));
-    let may_be_seen = |batch: &&Header| {
+    let was_hidden = |batch: &BatchHeader| input.live.is_some_and(|live| live.hides(batch.id, batch.last));
+    let may_be_seen = |batch: &&BatchHeader| {
         let is_abandoned = !batch.is_complete && input.now.since_ms(batch.last_at) >= input.timeout_ms;
         batch.id <= through
             && replaces.binary_search(&batch.id).is_err()

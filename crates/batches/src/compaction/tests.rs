@@ -2,13 +2,13 @@ use model::{BatchType, Timestamp};
 use serde_json::json;
 
 use super::*;
-use crate::Header;
+use crate::BatchHeader;
 use crate::testing::position;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
-fn header(id: i64, tokens: u64) -> Header {
-    Header {
+fn header(id: i64, tokens: u64) -> BatchHeader {
+    BatchHeader {
         id: position(id),
         last: position(id + 1),
         batch_type: BatchType::UserRequest,
@@ -23,11 +23,11 @@ fn header(id: i64, tokens: u64) -> Header {
 }
 
 /// Batches 10, 20, … of 100 tokens each.
-fn headers(count: i64) -> Vec<Header> {
+fn headers(count: i64) -> Vec<BatchHeader> {
     (1..=count).map(|number| header(number * 10, 100)).collect()
 }
 
-fn input(batches: &[Header]) -> PlanInput<'_> {
+fn input(batches: &[BatchHeader]) -> PlanInput<'_> {
     PlanInput {
         batches,
         active: None,
@@ -121,8 +121,8 @@ fn the_active_one_pinned_ones_and_incomplete_ones_never_leave() {
             "pinned, still waited for, active; but not the abandoned one"
         );
     }
-    let pinned: Vec<Header> =
-        headers(12).into_iter().map(|batch| Header { is_pinned: true, ..batch }).collect();
+    let pinned: Vec<BatchHeader> =
+        headers(12).into_iter().map(|batch| BatchHeader { is_pinned: true, ..batch }).collect();
     assert_eq!(plan(&self::input(&pinned), &rules(Strategy::DropOldest)), None);
 }
 
@@ -210,7 +210,7 @@ fn a_batch_that_has_gone_on_weighs_again_and_can_leave_again() {
         plan(&PlanInput { live: Some(&live), ..input(&batches[..9]) }, &rules(Strategy::DropOldest)),
         None
     );
-    batches.push(Header { last: position(145), ..header(20, 400) });
+    batches.push(BatchHeader { last: position(145), ..header(20, 400) });
     let next =
         plan(&PlanInput { live: Some(&live), ..input(&batches) }, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!((next.tokens_before, ids(&next.replaces)), (1_400, vec![20, 50, 60, 70, 80]));

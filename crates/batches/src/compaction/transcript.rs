@@ -2,7 +2,7 @@
 
 use model::{Message, Role};
 
-use crate::item::Call;
+use crate::item::ItemCall;
 use crate::{Batch, Item};
 
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
@@ -39,7 +39,9 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
 pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     let text: String = messages
         .iter()
-        .map(|message| line_of(message.role, &message.content, &Call::all_of(message.tool_calls.as_ref())))
+        .map(|message| {
+            line_of(message.role, &message.content, &ItemCall::all_of(message.tool_calls.as_ref()))
+        })
         .collect();
     if text.len() <= most_bytes {
         return text;
@@ -54,7 +56,7 @@ fn line(item: &Item) -> String {
     line_of(item.role, &item.content, &item.calls())
 }
 
-fn line_of(role: Role, content: &str, calls: &[Call<'_>]) -> String {
+fn line_of(role: Role, content: &str, calls: &[ItemCall<'_>]) -> String {
     let calls: String = calls
         .iter()
         .map(|call| format!("assistant calls {} {}\n", call.name, shortened(call.arguments, MOST_OF_RESULT)))

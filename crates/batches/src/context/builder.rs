@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Position;
 
-use super::{Context, Decision, Inclusion, Older, Reason, Request};
+use super::{Context, ContextRequest, Decision, Inclusion, Older, Reason};
 use crate::tokens::{self, PER_MESSAGE, TokenCounter};
-use crate::{Batch, Item, State};
+use crate::{Batch, BatchState, Item};
 
 /// What a [`Builder`] wants to read next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum NextRead {
 
 /// Builds a [`Context`] from rows, newest first.
 pub struct Builder<'a> {
-    request: Request,
+    request: ContextRequest,
     counter: &'a dyn TokenCounter,
     /// Messages of batches that are not decided yet.
     open: BTreeMap<Position, Vec<Item>>,
@@ -43,7 +43,7 @@ pub struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// Nothing read yet.
-    pub fn new(request: Request, counter: &'a dyn TokenCounter) -> Self {
+    pub fn new(request: ContextRequest, counter: &'a dyn TokenCounter) -> Self {
         Self {
             request,
             counter,
@@ -239,7 +239,7 @@ impl<'a> Builder<'a> {
         if batch.is_maintenance() {
             return Some(Reason::Maintenance);
         }
-        let State::Incomplete(why) = batch.state() else { return None };
+        let BatchState::Incomplete(why) = batch.state() else { return None };
         Some(match batch.abandoned_since(self.request.now, self.request.timeout_ms) {
             Some(_) => Reason::Abandoned(why),
             None => Reason::Incomplete(why),

@@ -3,7 +3,7 @@
 use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::{Map, Value};
 
-use super::Request;
+use super::ContextRequest;
 use crate::{Compaction, CompactionRules, Item};
 
 /// Tokens of a context, where the settings do not say it.
@@ -107,8 +107,8 @@ impl ContextRules {
         active: Option<Position>,
         compaction: Option<Compaction>,
         now: Timestamp,
-    ) -> Request {
-        Request {
+    ) -> ContextRequest {
+        ContextRequest {
             system: self.system.clone(),
             active,
             budget: self.tokens,

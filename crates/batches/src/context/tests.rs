@@ -6,8 +6,8 @@ use crate::compaction::{Provenance, Strategy};
 use crate::testing::{item, items, position, with_metadata};
 
 /// Room for everything, nothing abandoned.
-fn request() -> Request {
-    Request {
+fn request() -> ContextRequest {
+    ContextRequest {
         system: None,
         active: None,
         budget: 1_000_000,
@@ -41,7 +41,7 @@ fn rendered(context: &Context) -> String {
     context.decisions.iter().map(line).collect::<Vec<_>>().join(" | ")
 }
 
-fn decided(request: Request, script: &str) -> String {
+fn decided(request: ContextRequest, script: &str) -> String {
     rendered(&build(request, &EstimatingCounter, items(script)))
 }
 
@@ -51,7 +51,7 @@ const THREE: &str = "1.0u 1.1a 2.0u 2.1A:c 2.2t:c 2.3a 3.0u 3.1a";
 fn complete_batches_are_in_and_the_others_only_when_active() {
     let script = "1.0u 1.1a 2.0u 2.1A:c 3.0u 3.1a 4.0u";
     assert_eq!(decided(request(), script), "10 + | 20 -incomplete | 30 + | 40 -incomplete");
-    let active = Request { active: Some(position(40)), ..request() };
+    let active = ContextRequest { active: Some(position(40)), ..request() };
     let context = build(active, &EstimatingCounter, items(script));
     assert_eq!(rendered(&context), "10 + | 20 -incomplete | 30 + | 40 +");
     assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), [10, 30, 40]);
@@ -63,7 +63,7 @@ fn complete_batches_are_in_and_the_others_only_when_active() {
 #[test]
 fn newest_first_until_the_budget_is_used_and_never_a_part() {
     // 14, 36 and 14 tokens.
-    let context = |budget| build(Request { budget, ..request() }, &EstimatingCounter, items(THREE));
+    let context = |budget| build(ContextRequest { budget, ..request() }, &EstimatingCounter, items(THREE));
     let tokens: Vec<u64> = context(100).decisions.iter().map(|decision| decision.tokens).collect();
     assert_eq!(tokens, [14, 36, 14]);
     assert_eq!(rendered(&context(64)), "10 + | 20 + | 30 +");
@@ -83,7 +83,7 @@ fn newest_first_until_the_budget_is_used_and_never_a_part() {
 
 #[test]
 fn instructions_summary_and_active_batch_may_exceed_budget() {
-    let request = Request {
+    let request = ContextRequest {
         system: Some("x".repeat(32)),
         compaction: Some(compaction(15, 10, &[], Some("four"))),
         active: Some(position(30)),
@@ -98,19 +98,19 @@ fn instructions_summary_and_active_batch_may_exceed_budget() {
 
 #[test]
 fn what_is_compacted_is_out_and_what_is_kept_is_in() {
-    let with = |compaction| decided(Request { compaction: Some(compaction), ..request() }, THREE);
+    let with = |compaction| decided(ContextRequest { compaction: Some(compaction), ..request() }, THREE);
     assert_eq!(with(compaction(25, 20, &[], None)), "10 -compacted | 20 -compacted | 30 +");
     assert_eq!(with(compaction(25, 20, &[10], None)), "10 + | 20 -compacted | 30 +");
     // Batch 20 has gone on after the compaction.
     let gone_on = format!("{THREE} 2.4u@40 2.5a@41");
-    let compacted = Request { compaction: Some(compaction(35, 30, &[], None)), ..request() };
+    let compacted = ContextRequest { compaction: Some(compaction(35, 30, &[], None)), ..request() };
     assert_eq!(decided(compacted, &gone_on), "10 -compacted | 20 + | 30 -compacted");
 }
 
 #[test]
 fn abandoned_and_superseded_batches_say_so() {
     let open = items("1.0u 1.1A:c");
-    let at = |now| Request { now: Timestamp(now), timeout_ms: 5_000, ..request() };
+    let at = |now| ContextRequest { now: Timestamp(now), timeout_ms: 5_000, ..request() };
     let of = |now| rendered(&build(at(now), &EstimatingCounter, open.clone()));
     assert_eq!((of(15_999).as_str(), of(16_000).as_str()), ("10 -incomplete", "10 -abandoned"));
     let own = with_metadata(item("1.0u"), json!({"timeout_ms": 100}));
@@ -125,18 +125,18 @@ fn abandoned_and_superseded_batches_say_so() {
 
 #[test]
 fn the_context_of_a_past_turn_can_be_built_again() {
-    let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
+    let past = ContextRequest { active: Some(position(20)), until: Some(position(20)), ..request() };
     let context = build(past, &EstimatingCounter, items(THREE));
     assert_eq!(rendered(&context), "10 + | 20 +");
     assert_eq!(context.batches[1].items().len(), 1, "the answer was not there yet");
-    let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
+    let past = ContextRequest { active: Some(position(20)), until: Some(position(20)), ..request() };
     let (paged, asked) = paged(past, &items(THREE), 2);
     assert_eq!(asked[..2], [NextRead::Older(Some(position(21))), NextRead::Older(Some(position(11)))]);
     assert_eq!(paged.batches, context.batches);
 }
 
 /// Feeds pages of `size` rows, and batches as they are asked for; returns the context and what was asked for.
-fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<NextRead>) {
+fn paged(request: ContextRequest, rows: &[Item], size: usize) -> (Context, Vec<NextRead>) {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
     let mut builder = Builder::new(request, &EstimatingCounter);
@@ -167,7 +167,7 @@ fn pages_of_any_size_make_the_same_context() {
     let rows = items(script);
     for compaction in [None, Some(compaction(25, 20, &[10], None)), Some(compaction(33, 30, &[], Some("s")))]
     {
-        let request = Request { compaction, active: Some(position(40)), ..request() };
+        let request = ContextRequest { compaction, active: Some(position(40)), ..request() };
         let whole = build(request.clone(), &EstimatingCounter, rows.clone());
         for size in 1..12 {
             let (context, _) = paged(request.clone(), &rows, size);
@@ -180,14 +180,14 @@ fn pages_of_any_size_make_the_same_context() {
 #[test]
 fn it_reads_no_more_than_it_needs() {
     let long: Vec<Item> = (1..=5_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
-    let request = Request { budget: 200, ..request() };
+    let request = ContextRequest { budget: 200, ..request() };
     let (context, asked) = paged(request.clone(), &long, 50);
     assert_eq!(asked, [NextRead::Older(None), NextRead::Nothing]);
     assert_eq!(context.older, Older::Unread { before: Some(position(49_760)) });
     assert_eq!(context.decisions.len(), 25);
     // With a compaction: what is newer, and what was kept.
     let compaction = compaction(49_985, 49_980, &[70], Some("what was"));
-    let request = Request { compaction: Some(compaction), budget: 100_000, ..request };
+    let request = ContextRequest { compaction: Some(compaction), budget: 100_000, ..request };
     let (context, asked) = paged(request, &long, 10);
     assert_eq!(asked, [NextRead::Older(None), NextRead::Batches(vec![position(70)]), NextRead::Nothing]);
     assert_eq!(
@@ -201,7 +201,7 @@ fn it_reads_no_more_than_it_needs() {
 fn an_active_batch_far_back_is_asked_for() {
     let mut rows: Vec<Item> = (1..=100).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
     rows.push(item("2.2u@2000"));
-    let request = Request { active: Some(position(20)), budget: 100, ..request() };
+    let request = ContextRequest { active: Some(position(20)), budget: 100, ..request() };
     let (context, asked) = paged(request, &rows, 10);
     assert_eq!(asked[1], NextRead::Batches(vec![position(20)]));
     assert_eq!(context.batches[0].items().len(), 3);
@@ -212,7 +212,8 @@ fn an_active_batch_far_back_is_asked_for() {
 fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
     let mut input = item("9.0u");
     (input.position, input.batch_id) = (Position::MAX, Position::MAX);
-    let mut builder = Builder::new(Request { active: Some(Position::MAX), ..request() }, &EstimatingCounter);
+    let mut builder =
+        Builder::new(ContextRequest { active: Some(Position::MAX), ..request() }, &EstimatingCounter);
     builder.batch(Position::MAX, [input]);
     assert_eq!(builder.next_read(), NextRead::Older(None));
     builder.page(items("1.1a 1.0u"));

@@ -4,28 +4,28 @@ use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Counts, LineError, Thread};
+use super::{ExportCounts, ExportedThread, LineError};
 use crate::{Compaction, Item};
 
 /// One line, but the header.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
-    Thread(Thread),
+    Thread(ExportedThread),
     Message(Box<MessageLine>),
     Compaction(Box<Compaction>),
     Trailer(Trailer),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Header {
+pub(super) struct HeaderLine {
     pub(super) antiphon_export: Value,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Trailer {
     #[serde(flatten)]
-    pub(super) counts: Counts,
+    pub(super) counts: ExportCounts,
     pub(super) sha256: String,
 }
 

@@ -7,17 +7,17 @@ use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::line::{Header, Line, MessageLine, Trailer};
+use super::line::{HeaderLine, Line, MessageLine, Trailer};
 use super::writer::hex;
-use super::{Counts, FileError, LineError, Record, VERSION, named};
-use crate::{Batch, IncompleteReason, Item, State};
+use super::{ExportCounts, FileError, LineError, Record, VERSION, named};
+use crate::{Batch, BatchState, IncompleteReason, Item};
 
 /// Ids that are remembered to find those that come twice; of more the store finds them.
 const MOST_IDS: usize = 1 << 20;
 
 /// What one line and one batch may take, so that memory stays constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImportLimits {
     /// Bytes of a line.
     pub line_bytes: usize,
     /// Calls of a message.
@@ -30,7 +30,7 @@ pub struct Limits {
     pub invalid_batches: InvalidBatches,
 }
 
-impl Default for Limits {
+impl Default for ImportLimits {
     fn default() -> Self {
         Self {
             line_bytes: 32 << 20,
@@ -64,28 +64,28 @@ pub struct Cursor {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ReadStage {
     Begin,
     Body,
     End,
 }
 
-/// Reads an export: give it the lines in order, then [`Reader::finish`].
+/// Reads an export: give it the lines in order, then [`ExportReader::finish`].
 ///
 /// After a fault it takes nothing more: everything up to the last batch that it gave out is whole, and the import can go on from that
 /// batch's cursor with a mended file.
 #[derive(Debug)]
-pub struct Reader {
-    limits: Limits,
+pub struct ExportReader {
+    limits: ImportLimits,
     /// Nothing up to this is given out again.
     resume: Option<Cursor>,
     is_past: bool,
     /// What was wrong: nothing is taken after it.
     failed: Option<FileError>,
-    stage: Stage,
+    stage: ReadStage,
     line: u64,
     digest: Sha256,
-    counts: Counts,
+    counts: ExportCounts,
     threads: HashSet<u64>,
     thread: Option<ThreadId>,
     ids: HashSet<u64>,
@@ -95,18 +95,18 @@ pub struct Reader {
     open_bytes: usize,
 }
 
-impl Reader {
+impl ExportReader {
     /// For a file that nothing was taken from yet.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ImportLimits) -> Self {
         Self {
             limits,
             resume: None,
             is_past: false,
             failed: None,
-            stage: Stage::Begin,
+            stage: ReadStage::Begin,
             line: 0,
             digest: Sha256::new(),
-            counts: Counts::default(),
+            counts: ExportCounts::default(),
             threads: HashSet::new(),
             thread: None,
             ids: HashSet::new(),
@@ -117,12 +117,12 @@ impl Reader {
     }
 
     /// For a file that was taken up to a batch: everything is read and checked again, and only what is after it given out.
-    pub fn resume(limits: Limits, cursor: Cursor) -> Self {
+    pub fn resume(limits: ImportLimits, cursor: Cursor) -> Self {
         Self { resume: Some(cursor), ..Self::new(limits) }
     }
 
     /// What has been read so far, for showing progress.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ExportCounts {
         self.counts
     }
 
@@ -142,14 +142,14 @@ impl Reader {
 
     fn take(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         match self.stage {
-            Stage::End if line.trim().is_empty() => Ok(Vec::new()),
-            Stage::End => Err(self.fault(LineError::AfterEnd)),
+            ReadStage::End if line.trim().is_empty() => Ok(Vec::new()),
+            ReadStage::End => Err(self.fault(LineError::AfterEnd)),
             _ if line.len() > self.limits.line_bytes => {
                 let broken = LineError::TooLong { found: line.len(), most: self.limits.line_bytes };
                 Err(self.fault(broken))
             }
-            Stage::Begin => self.header(line),
-            Stage::Body => self.body(line),
+            ReadStage::Begin => self.header(line),
+            ReadStage::Body => self.body(line),
         }
     }
 
@@ -157,10 +157,10 @@ impl Reader {
     ///
     /// # Errors
     /// The trailer was not among them.
-    pub fn finish(self) -> Result<Counts, FileError> {
+    pub fn finish(self) -> Result<ExportCounts, FileError> {
         match self.stage {
-            Stage::End => Ok(self.counts),
-            Stage::Begin | Stage::Body => {
+            ReadStage::End => Ok(self.counts),
+            ReadStage::Begin | ReadStage::Body => {
                 Err(FileError { line: self.line, message: None, why: LineError::Cut })
             }
         }
@@ -171,11 +171,11 @@ impl Reader {
     }
 
     fn header(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
-        let header: Header = serde_json::from_str(line).map_err(|_| self.fault(LineError::NoHeader))?;
+        let header: HeaderLine = serde_json::from_str(line).map_err(|_| self.fault(LineError::NoHeader))?;
         if header.antiphon_export != VERSION {
             return Err(self.fault(LineError::Version { found: header.antiphon_export.to_string() }));
         }
-        self.stage = Stage::Body;
+        self.stage = ReadStage::Body;
         self.hash(line);
         Ok(Vec::new())
     }
@@ -339,7 +339,7 @@ impl Reader {
             return Err(self.fault(LineError::Digest));
         }
         self.past()?;
-        self.stage = Stage::End;
+        self.stage = ReadStage::End;
         Ok(())
     }
 }
@@ -347,7 +347,7 @@ impl Reader {
 /// What no turn leaves behind, however it was interrupted.
 fn damage(lines: &[u64], items: &[Item]) -> Option<FileError> {
     let first = items.first()?;
-    let State::Incomplete(why) = Batch::new(first.batch_id, items.to_vec()).state() else { return None };
+    let BatchState::Incomplete(why) = Batch::new(first.batch_id, items.to_vec()).state() else { return None };
     let at = match &why {
         IncompleteReason::OrphanResult { .. } => {
             crate::Pairing::of(items).orphans().first().copied().unwrap_or_default()

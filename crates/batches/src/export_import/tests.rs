@@ -5,9 +5,9 @@ use crate::compaction::{Provenance, Strategy};
 use crate::testing::{batch, item, items, position, with_metadata};
 use crate::{Batch, group};
 
-fn thread(id: &str) -> Thread {
+fn thread(id: &str) -> ExportedThread {
     let metadata = json!({"title": "T"}).as_object().cloned().unwrap();
-    Thread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, metadata }
+    ExportedThread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, metadata }
 }
 
 fn compaction() -> Compaction {
@@ -42,7 +42,7 @@ fn batches() -> Vec<Batch> {
 }
 
 fn exported() -> Vec<String> {
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let mut text = writer.header();
     text += &writer.thread(thread("t1"));
     for batch in batches() {
@@ -50,12 +50,12 @@ fn exported() -> Vec<String> {
     }
     text += &writer.compaction(compaction());
     text += &writer.thread(thread("t2"));
-    assert_eq!(writer.counts(), Counts { threads: 2, batches: 4, messages: 10, compactions: 1 });
+    assert_eq!(writer.counts(), ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1 });
     text += &writer.trailer();
     text.lines().map(str::to_owned).collect()
 }
 
-fn import(mut reader: Reader, lines: &[String]) -> (Vec<Record>, Result<Counts, FileError>) {
+fn import(mut reader: ExportReader, lines: &[String]) -> (Vec<Record>, Result<ExportCounts, FileError>) {
     let mut records = Vec::new();
     for line in lines {
         match reader.line(line) {
@@ -66,8 +66,8 @@ fn import(mut reader: Reader, lines: &[String]) -> (Vec<Record>, Result<Counts, 
     (records, reader.finish())
 }
 
-fn read(lines: &[String]) -> (Vec<Record>, Result<Counts, FileError>) {
-    import(Reader::new(Limits::default()), lines)
+fn read(lines: &[String]) -> (Vec<Record>, Result<ExportCounts, FileError>) {
+    import(ExportReader::new(ImportLimits::default()), lines)
 }
 
 /// Ids of the batches that were given out.
@@ -94,7 +94,7 @@ fn what_was_written_is_read() {
          \"synthetic\":true,\"trigger_reason\":\"quiet\",\"trigger_type\":\"check_in\"},\"created_ms\":10000}}"
     );
     let (records, end) = read(&lines);
-    let counts = Counts { threads: 2, batches: 4, messages: 10, compactions: 1 };
+    let counts = ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1 };
     assert_eq!(end, Ok(counts));
     let t1 = ThreadId::parse("t1").unwrap();
     let mut expected = vec![Record::Thread(thread("t1"))];
@@ -136,14 +136,14 @@ fn an_import_goes_on_where_it_was() {
     for record in &whole {
         let Record::Batch { cursor, .. } = record else { continue };
         let stored = serde_json::from_value(serde_json::to_value(cursor).unwrap()).unwrap();
-        let (rest, end) = import(Reader::resume(Limits::default(), stored), &lines);
+        let (rest, end) = import(ExportReader::resume(ImportLimits::default(), stored), &lines);
         assert!(end.is_ok());
         let at = whole.iter().position(|other| other == record).unwrap();
         assert_eq!(rest, whole[at + 1..]);
     }
     let other = |batch: i64, line| {
         let cursor = Cursor { thread: ThreadId::parse("t1").unwrap(), batch: position(batch), line };
-        let (records, outcome) = import(Reader::resume(Limits::default(), cursor), &lines);
+        let (records, outcome) = import(ExportReader::resume(ImportLimits::default(), cursor), &lines);
         assert_eq!(given(&records), [] as [i64; 0]);
         outcome.unwrap_err().to_string()
     };
@@ -194,7 +194,7 @@ fn a_changed_file_is_noticed() {
 
 /// An export of these messages, line by line as they are given.
 fn raw(script: &str) -> Vec<String> {
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let mut text = writer.header();
     text += &writer.thread(thread("t"));
     for word in script.split_whitespace() {
@@ -221,13 +221,13 @@ fn what_is_out_of_order_or_twice_is_refused_with_its_line() {
 
 #[test]
 fn a_batch_stands_in_one_place_and_threads_have_their_own_ids() {
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let mut text = writer.header() + &writer.thread(thread("t1")) + &writer.batch(&batch("1.0u"));
     text += &writer.compaction(compaction());
     text += &writer.batch(&batch("1.1a"));
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     assert_eq!(refused(&lines), "line 5, message \"m11\": batch 10 does not come after batch 10");
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let mut text = writer.header();
     for id in ["t1", "t2"] {
         text += &writer.thread(thread(id));
@@ -259,7 +259,10 @@ fn damage_is_refused_or_noted() {
         assert_eq!(outcome.unwrap_err().to_string(), format!("{at}: the batch is damaged: {why}"));
         assert_eq!(given(&records), [10], "{script}");
         let kept = import(
-            Reader::new(Limits { invalid_batches: InvalidBatches::Keep, ..Limits::default() }),
+            ExportReader::new(ImportLimits {
+                invalid_batches: InvalidBatches::Keep,
+                ..ImportLimits::default()
+            }),
             &lines,
         )
         .0;
@@ -276,18 +279,18 @@ fn damage_is_refused_or_noted() {
 fn too_much_is_refused_before_it_is_kept() {
     let calls: Vec<_> = (0..5_000).map(|number| json!({"id": number.to_string()})).collect();
     let many = crate::Item { tool_calls: Some(json!(calls)), ..item("1.1A:c") };
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let text =
         writer.header() + &writer.thread(thread("t")) + &writer.batch(&group([item("1.0u"), many]).remove(0));
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     assert_eq!(refused(&lines), "line 4, message \"m11\": it has 5000 tool calls; at most 4096 are allowed");
-    let with = |limits| import(Reader::new(limits), &lines).1.unwrap_err().to_string();
+    let with = |limits| import(ExportReader::new(limits), &lines).1.unwrap_err().to_string();
     let bytes = lines[3].len();
-    let few = Limits { line_bytes: 1_000, ..Limits::default() };
+    let few = ImportLimits { line_bytes: 1_000, ..ImportLimits::default() };
     assert_eq!(with(few), format!("line 4: it has {bytes} bytes; at most 1000 are allowed"));
-    let few = Limits { calls: 9_999, batch_messages: 1, ..Limits::default() };
+    let few = ImportLimits { calls: 9_999, batch_messages: 1, ..ImportLimits::default() };
     assert_eq!(with(few), "line 4, message \"m11\": the batch has more than 1 messages");
-    let few = Limits { calls: 9_999, batch_bytes: 1_000, ..Limits::default() };
+    let few = ImportLimits { calls: 9_999, batch_bytes: 1_000, ..ImportLimits::default() };
     assert_eq!(with(few), "line 4, message \"m11\": the batch has more than 1000 bytes");
 }
 
@@ -315,7 +318,7 @@ fn what_cannot_be_stored_is_refused() {
 #[test]
 fn after_a_fault_nothing_is_taken() {
     let lines = exported();
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = ExportReader::new(ImportLimits::default());
     reader.line(&lines[0]).unwrap();
     let fault = reader.line("{").unwrap_err();
     assert_eq!(reader.line(&lines[1]), Err(fault));

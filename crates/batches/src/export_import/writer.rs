@@ -3,35 +3,35 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::line::{Header, Line, MessageText, Trailer, WrittenMessage};
-use super::{Counts, Thread, VERSION};
+use super::line::{HeaderLine, Line, MessageText, Trailer, WrittenMessage};
+use super::{ExportCounts, ExportedThread, VERSION};
 use crate::{Batch, Compaction};
 
 /// Writes an export piece by piece. The caller passes the batches of a thread in the order of their ids.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct ExportWriter {
     digest: Sha256,
-    counts: Counts,
+    counts: ExportCounts,
 }
 
-impl Writer {
+impl ExportWriter {
     /// Nothing written yet.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// What has been written so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ExportCounts {
         self.counts
     }
 
     /// The first line.
     pub fn header(&mut self) -> String {
-        self.written(&Header { antiphon_export: VERSION.into() })
+        self.written(&HeaderLine { antiphon_export: VERSION.into() })
     }
 
     /// A thread begins.
-    pub fn thread(&mut self, thread: Thread) -> String {
+    pub fn thread(&mut self, thread: ExportedThread) -> String {
         self.counts.threads += 1;
         self.written(&Line::Thread(thread))
     }

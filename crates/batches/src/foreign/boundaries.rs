@@ -7,16 +7,16 @@ use model::{BatchType, Position, Role};
 use crate::Item;
 
 /// A batch as it grows.
-struct Growing {
+struct OpenBatch {
     id: Position,
     next: i32,
     /// Calls that have no result yet.
     open: usize,
-    stage: Stage,
+    stage: BatchStage,
 }
 
 #[derive(PartialEq, Eq)]
-enum Stage {
+enum BatchStage {
     /// Inputs only.
     Asked,
     /// Calls or results were last.
@@ -31,7 +31,7 @@ enum Stage {
 /// batch. What the assistant says belongs to the batch before. A result goes to the newest batch with its call open, however late
 /// it is.
 pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
-    let mut batches: Vec<Growing> = Vec::new();
+    let mut batches: Vec<OpenBatch> = Vec::new();
     // By call, the batches that wait for its result, the newest last.
     let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut current: Option<usize> = None;
@@ -39,12 +39,12 @@ pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
     for (index, item) in items.iter_mut().enumerate() {
         let place = match item.role {
             Role::Tool => item.tool_call_id.as_ref().and_then(|id| waiting.get_mut(id)?.pop()),
-            Role::User => current.filter(|at| batches[*at].stage == Stage::Asked),
-            Role::System => current.filter(|at| batches[*at].stage != Stage::Answered),
+            Role::User => current.filter(|at| batches[*at].stage == BatchStage::Asked),
+            Role::System => current.filter(|at| batches[*at].stage != BatchStage::Answered),
             Role::Assistant => current,
         };
         let at = place.unwrap_or_else(|| {
-            batches.push(Growing { id: item.position, next: 0, open: 0, stage: Stage::Asked });
+            batches.push(OpenBatch { id: item.position, next: 0, open: 0, stage: BatchStage::Asked });
             batches.len() - 1
         });
         match item.role {
@@ -62,7 +62,7 @@ pub(super) fn detect(items: &mut [Item]) -> Vec<usize> {
     orphans
 }
 
-impl Growing {
+impl OpenBatch {
     /// Takes the message as its next one; returns the calls that wait for a result now.
     fn take(&mut self, item: &mut Item) -> Vec<String> {
         item.batch_id = self.id;
@@ -71,7 +71,7 @@ impl Growing {
         match item.role {
             Role::Tool => {
                 self.open = self.open.saturating_sub(1);
-                self.stage = Stage::Working;
+                self.stage = BatchStage::Working;
                 Vec::new()
             }
             Role::Assistant => {
@@ -79,7 +79,7 @@ impl Growing {
                 let unanswered = calls.iter().filter(|call| call.result.is_none());
                 let ids: Vec<String> = unanswered.map(|call| call.id.to_owned()).collect();
                 self.open += ids.len();
-                self.stage = if self.open == 0 { Stage::Answered } else { Stage::Working };
+                self.stage = if self.open == 0 { BatchStage::Answered } else { BatchStage::Working };
                 ids
             }
             // Instructions in the middle of the work leave it where it is.

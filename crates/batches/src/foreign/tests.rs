@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{State, group};
+use crate::{BatchState, group};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -39,7 +39,7 @@ fn batches(script: &str) -> String {
     let batches = group(numbered(script).items);
     let batch = |batch: &crate::Batch| {
         let words: Vec<&str> = batch.items().iter().map(|item| item.content.as_str()).collect();
-        let sign = if batch.state() == State::Complete { '+' } else { '-' };
+        let sign = if batch.state() == BatchState::Complete { '+' } else { '-' };
         format!("{}{sign}", words.join(" "))
     };
     batches.iter().map(batch).collect::<Vec<_>>().join(" | ")

@@ -9,7 +9,7 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::Rendered;
-use super::view::{Rules, Said, SaidCall, view};
+use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
 /// The messages of a context; instructions and summary beside them, as two blocks, so that the first can be cached alone.
@@ -30,7 +30,7 @@ pub fn anthropic(context: &Context) -> Rendered {
     Rendered { system, messages: messages.into_iter().map(message).collect(), repairs: view.repairs }
 }
 
-fn blocks_of(said: &Said) -> Vec<Value> {
+fn blocks_of(said: &ViewMessage) -> Vec<Value> {
     if let Some(id) = &said.answers {
         return vec![json!({"type": "tool_result", "tool_use_id": id, "content": said.text})];
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Hexadecimal digits that tell shortened ids apart.
+/// Hexadecimal digits that distinguish shortened ids.
 const DIGITS: usize = 8;
 
 /// Gives out ids, each once.

@@ -9,7 +9,7 @@ use model::Role;
 use serde_json::{Value, json};
 
 use super::Rendered;
-use super::view::{Rules, Said, SaidCall, view};
+use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
 /// The messages of a context, instructions and summary first.
@@ -21,7 +21,7 @@ pub fn openai(context: &Context) -> Rendered {
     Rendered { system: None, messages, repairs: view.repairs }
 }
 
-fn message(said: &Said) -> Value {
+fn message(said: &ViewMessage) -> Value {
     let (role, text) = (said.role.name(), &said.text);
     match (said.role, &said.answers) {
         (Role::Tool, id) => json!({"role": role, "tool_call_id": id, "content": text}),

@@ -2,12 +2,12 @@ use model::{BatchType, Position, Timestamp};
 use serde_json::json;
 
 use super::*;
-use crate::context::{Request, build};
+use crate::context::{ContextRequest, build};
 use crate::testing::{item, items, position, with_metadata};
 use crate::{EstimatingCounter, Item};
 
 fn context(items: impl IntoIterator<Item = Item>, active: Option<i64>) -> Context {
-    let request = Request {
+    let request = ContextRequest {
         system: None,
         active: active.map(position),
         budget: u64::MAX,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ids::{Ids, fitting};
 use super::{Repair, RepairKind};
-use crate::{Answer, Batch, Call, Context, Item, Pairing};
+use crate::{AnswerLocation, Batch, Context, Item, ItemCall, Pairing};
 
 /// For a text that there must be.
 const NO_TEXT: &str = "(no text)";
@@ -42,7 +42,7 @@ impl Rules {
 
 /// One message as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ViewMessage {
     /// Who speaks.
     pub role: Role,
     /// Never blank, but beside calls.
@@ -70,14 +70,14 @@ pub struct SaidCall {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
     /// The messages, without instructions and summary.
-    pub messages: Vec<Said>,
+    pub messages: Vec<ViewMessage>,
     /// What was changed, in the order of the messages.
     pub repairs: Vec<Repair>,
 }
 
 /// The messages of a context, such that a provider with these rules takes them.
 pub fn view(context: &Context, rules: &Rules) -> View {
-    let mut writer = Writer { rules, view: View::default(), ids: Ids::default() };
+    let mut writer = ViewWriter { rules, view: View::default(), ids: Ids::default() };
     let is_active = |batch: &&Batch| context.active == Some(batch.id());
     let was_last = context.batches.last().is_some_and(|last| is_active(&last));
     context.batches.iter().filter(|batch| !is_active(batch)).for_each(|batch| writer.batch(batch));
@@ -90,20 +90,20 @@ pub fn view(context: &Context, rules: &Rules) -> View {
     writer.finish()
 }
 
-struct Writer<'a> {
+struct ViewWriter<'a> {
     rules: &'a Rules,
     view: View,
     ids: Ids,
 }
 
-impl Writer<'_> {
+impl ViewWriter<'_> {
     fn kind(&mut self, item: Option<&Item>, kind: RepairKind) {
         self.view.repairs.push(Repair { message: item.map(|item| item.position), kind });
     }
 
-    fn say(&mut self, item: Option<&Item>, role: Role, text: String) -> &mut Said {
+    fn say(&mut self, item: Option<&Item>, role: Role, text: String) -> &mut ViewMessage {
         let source = item.map(|item| (item.position, item.message_id.clone()));
-        self.view.messages.push(Said { role, text, calls: Vec::new(), answers: None, source });
+        self.view.messages.push(ViewMessage { role, text, calls: Vec::new(), answers: None, source });
         let last = self.view.messages.len() - 1;
         &mut self.view.messages[last]
     }
@@ -158,11 +158,11 @@ impl Writer<'_> {
         }
     }
 
-    fn calls(&mut self, items: &[Item], index: usize, answers: &[Answer]) {
+    fn calls(&mut self, items: &[Item], index: usize, answers: &[AnswerLocation]) {
         let item = &items[index];
         let calls = item.calls();
         // A bare stream has calls, results and text in one message: its text comes after the results.
-        let has_results = answers.contains(&Answer::Beside);
+        let has_results = answers.contains(&AnswerLocation::Beside);
         let text = if has_results || is_blank(&item.content) { String::new() } else { item.content.clone() };
         let shown: Vec<SaidCall> = calls.iter().map(|call| self.call(item, call)).collect();
         let ids: Vec<String> = shown.iter().map(|call| call.id.clone()).collect();
@@ -171,12 +171,12 @@ impl Writer<'_> {
         let mut next = index + 1;
         for ((call, answer), id) in calls.iter().zip(answers).zip(ids) {
             let (source, text) = match answer {
-                Answer::Message(at) => {
+                AnswerLocation::Message(at) => {
                     let expected = std::mem::replace(&mut next, at + 1);
                     self.result(items, *at, expected)
                 }
-                Answer::Beside => (item, call.result.unwrap_or_default().to_owned()),
-                Answer::Open => {
+                AnswerLocation::Beside => (item, call.result.unwrap_or_default().to_owned()),
+                AnswerLocation::Open => {
                     self.kind(Some(item), RepairKind::CallClosed { id: call.id.to_owned() });
                     (item, STOPPED.to_owned())
                 }
@@ -199,7 +199,7 @@ impl Writer<'_> {
         (result, self.filled(result, words))
     }
 
-    fn call(&mut self, item: &Item, call: &Call<'_>) -> SaidCall {
+    fn call(&mut self, item: &Item, call: &ItemCall<'_>) -> SaidCall {
         let id = self.ids.next(call.id, self.rules.longest_id, self.rules.has_narrow_ids);
         if id != call.id {
             self.kind(Some(item), RepairKind::IdChanged { from: call.id.to_owned(), to: id.clone() });
@@ -223,7 +223,7 @@ impl Writer<'_> {
     fn finish(mut self) -> View {
         let first = self.view.messages.iter().position(|said| said.role != Role::System);
         if let Some(first) = first.filter(|first| self.view.messages[*first].role == Role::Assistant) {
-            let begin = Said {
+            let begin = ViewMessage {
                 role: Role::User,
                 text: BEGIN.to_owned(),
                 calls: Vec::new(),

@@ -1,6 +1,8 @@
-use batches::export_import::{Cursor, FileError, InvalidBatches, Limits, Reader, Record, Thread, Writer};
+use batches::export_import::{
+    Cursor, ExportReader, ExportWriter, ExportedThread, FileError, ImportLimits, InvalidBatches, Record,
+};
 use batches::foreign::{ForeignMessage, assign_positions};
-use batches::{Batch, Item, State, group};
+use batches::{Batch, BatchState, Item, group};
 use model::{Metadata, Role, ThreadId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -12,15 +14,15 @@ fn thread() -> ThreadId {
 }
 
 fn exported(batches: &[Batch]) -> String {
-    let mut writer = Writer::new();
+    let mut writer = ExportWriter::new();
     let mut text = writer.header();
-    text += &writer.thread(Thread { thread_id: thread(), agent_id: None, metadata: Map::new() });
+    text += &writer.thread(ExportedThread { thread_id: thread(), agent_id: None, metadata: Map::new() });
     batches.iter().for_each(|batch| text += &writer.batch(batch));
     text + &writer.trailer()
 }
 
 /// The batches that were given out before the end or the fault, and the last cursor.
-fn import(mut reader: Reader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Result<(), FileError>) {
+fn import(mut reader: ExportReader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Result<(), FileError>) {
     let (mut batches, mut last) = (Vec::new(), None);
     for line in text.lines() {
         match reader.line(line) {
@@ -78,17 +80,17 @@ proptest! {
             .filter(|batch| batch.items().is_sorted_by(|a, b| a.position < b.position))
             .collect();
         let text = exported(&batches);
-        let limits = Limits { invalid_batches: InvalidBatches::Keep, ..Limits::default() };
+        let limits = ImportLimits { invalid_batches: InvalidBatches::Keep, ..ImportLimits::default() };
         let whole: Vec<Vec<Item>> = batches.iter().map(|batch| batch.items().to_vec()).collect();
-        let (read, _, end) = import(Reader::new(limits), &text);
+        let (read, _, end) = import(ExportReader::new(limits), &text);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(&read, &whole);
         // Cut anywhere before the last line is whole: whole batches only, and the rest can follow.
         let at = (0..=usize::from(cut) % (text.len() - 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap();
-        let (first, cursor, end) = import(Reader::new(limits), &text[..at]);
+        let (first, cursor, end) = import(ExportReader::new(limits), &text[..at]);
         prop_assert!(end.is_err());
         prop_assert_eq!(&first[..], &whole[..first.len()]);
-        let reader = cursor.map_or_else(|| Reader::new(limits), |cursor| Reader::resume(limits, cursor));
+        let reader = cursor.map_or_else(|| ExportReader::new(limits), |cursor| ExportReader::resume(limits, cursor));
         let (rest, _, end) = import(reader, &text);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(rest, &whole[first.len()..]);
@@ -110,9 +112,9 @@ proptest! {
             prop_assert!(items.iter().all(|item| Some(item.batch_type) == batch.batch_type()));
         }
         // What one import leaves, an export takes.
-        let orphans = |batch: &&Batch| matches!(batch.state(), State::Incomplete(batches::IncompleteReason::OrphanResult { .. }));
+        let orphans = |batch: &&Batch| matches!(batch.state(), BatchState::Incomplete(batches::IncompleteReason::OrphanResult { .. }));
         let whole: Vec<Batch> = batches.iter().filter(|batch| !orphans(batch)).cloned().collect();
-        let (read, _, end) = import(Reader::new(Limits::default()), &exported(&whole));
+        let (read, _, end) = import(ExportReader::new(ImportLimits::default()), &exported(&whole));
         prop_assert_eq!((read.len(), end), (whole.len(), Ok(())));
     }
 }

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use batches::compaction::{PlanInput, Strategy as Chosen, plan};
-use batches::context::{Builder, Context, Inclusion, NextRead, Request, build};
+use batches::context::{Builder, Context, ContextRequest, Inclusion, NextRead, build};
 use batches::render::{Rendered, anthropic, openai};
-use batches::{Compaction, CompactionRules, EstimatingCounter, Header, Item, State, group, tokens};
+use batches::{BatchHeader, BatchState, Compaction, CompactionRules, EstimatingCounter, Item, group, tokens};
 use model::{Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::history::{Happens, Thread, happens};
 use crate::valid;
 
-fn request(budget: u64, active: Option<Position>) -> Request {
-    Request {
+fn request(budget: u64, active: Option<Position>) -> ContextRequest {
+    ContextRequest {
         system: Some("Be kind.".to_owned()),
         active,
         budget,
@@ -47,7 +47,7 @@ fn judge(context: &Context, items: &[Item]) {
         assert_eq!(decision.inclusion == Inclusion::In, shown.is_some());
         assert!(shown.is_none_or(|shown| shown == batch), "cut: {shown:?}");
         let is_active = context.active == Some(batch.id());
-        assert!(shown.is_none() || is_active || batch.state() == State::Complete);
+        assert!(shown.is_none() || is_active || batch.state() == BatchState::Complete);
         assert!(!is_active || shown.is_some());
     }
     assert!(context.batches.is_sorted_by_key(|batch| batch.id()));
@@ -109,8 +109,8 @@ proptest! {
         let mut thread = after(&script);
         let active = active.and_then(|number| thread.batch(number));
         let active = active.filter(|id| thread.items.iter().any(|item| item.batch_id == *id));
-        let headers: Vec<Header> =
-            group(thread.items.iter().cloned()).iter().map(|batch| Header::of(batch, &EstimatingCounter)).collect();
+        let headers: Vec<BatchHeader> =
+            group(thread.items.iter().cloned()).iter().map(|batch| BatchHeader::of(batch, &EstimatingCounter)).collect();
         let rules = CompactionRules { strategy, max_age_ms: Some(30_000), ..CompactionRules::default() };
         let load = PlanInput {
             batches: &headers, active, live: None, budget, system_tokens: 0, summary_tokens: 0,
@@ -124,7 +124,7 @@ proptest! {
         let compaction = plan.into_compaction(Position::from_stored(1_000), Some("They met.".to_owned()));
         thread.skip_to(1_000);
         more.iter().for_each(|what| thread.happen(what));
-        let request = Request { compaction: Some(compaction.clone()), ..request(u64::MAX, active) };
+        let request = ContextRequest { compaction: Some(compaction.clone()), ..request(u64::MAX, active) };
         let whole = build(request.clone(), &EstimatingCounter, thread.items.clone());
         let paged = paged(request, &thread.items, page);
         prop_assert_eq!(&whole.batches, &paged.batches);
@@ -182,7 +182,7 @@ proptest! {
 /// What a model would get now, piece by piece, for both providers.
 fn now(thread: &Thread, compaction: Option<&Compaction>) -> (Vec<String>, Vec<String>) {
     let active = thread.items.last().map(|item| item.batch_id);
-    let request = Request { compaction: compaction.cloned(), ..request(u64::MAX, active) };
+    let request = ContextRequest { compaction: compaction.cloned(), ..request(u64::MAX, active) };
     let context = build(request, &EstimatingCounter, thread.items.clone());
     let in_words = |messages: &[Value]| messages.iter().map(Value::to_string).collect();
     (in_words(&openai(&context).messages), blocks(&anthropic(&context)))
@@ -190,9 +190,9 @@ fn now(thread: &Thread, compaction: Option<&Compaction>) -> (Vec<String>, Vec<St
 
 /// Puts the older part of the thread away.
 fn compact(thread: &mut Thread) -> Option<Compaction> {
-    let headers: Vec<Header> = group(thread.items.iter().cloned())
+    let headers: Vec<BatchHeader> = group(thread.items.iter().cloned())
         .iter()
-        .map(|batch| Header::of(batch, &EstimatingCounter))
+        .map(|batch| BatchHeader::of(batch, &EstimatingCounter))
         .collect();
     let load = PlanInput {
         batches: &headers,
@@ -219,7 +219,7 @@ fn blocks(rendered: &Rendered) -> Vec<String> {
 }
 
 /// As a store feeds it.
-fn paged(request: Request, rows: &[Item], size: usize) -> Context {
+fn paged(request: ContextRequest, rows: &[Item], size: usize) -> Context {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
     newest_first.dedup_by_key(|item| item.position);

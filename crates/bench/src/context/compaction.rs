@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use batches::{
-    Batch, Compaction, Header,
+    Batch, BatchHeader, Compaction,
     compaction::{self, PlanInput},
     context::{Builder, ContextRules},
 };
@@ -96,8 +96,8 @@ impl Steps {
         self.reading.since(begun);
         let begun = Instant::now();
         let built = builder.build();
-        let weigh = |batch: &Batch| Header::of(batch, counter.as_ref());
-        let headers: Vec<Header> = built.batches.iter().map(weigh).collect();
+        let weigh = |batch: &Batch| BatchHeader::of(batch, counter.as_ref());
+        let headers: Vec<BatchHeader> = built.batches.iter().map(weigh).collect();
         self.weighing.since(begun);
         ensure!(headers.len() == thread.batches as usize, "{} batches", headers.len());
         let begun = Instant::now();

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use devservices::{
-    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
     tools,
 };
 use serde::Serialize;
@@ -16,7 +16,7 @@ const NATS: &str = "nats-server";
 
 /// One Postgres whose commits reach the disk, and one nats-server.
 pub(super) struct Environment {
-    nats: Nats,
+    nats: NatsProcess,
     postgres: Postgres,
     /// For the whole run, so that measuring opens no connection.
     admin: PgConnection,
@@ -30,7 +30,7 @@ impl Environment {
 
     /// The same with further settings of Postgres.
     pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
-        let nats = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
+        let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
         options.max_connections = 400;

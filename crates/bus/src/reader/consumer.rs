@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use wire::subject;
 
 use super::entry::{CONTENT_TYPE, RawEntry};
-use super::session::Session;
+use super::session::ConsumerSession;
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};
@@ -56,7 +56,7 @@ pub struct ExpectedStream {
 
 pub(super) enum OpenResult {
     /// A new consumer, and the stream that it reads.
-    Session(Box<Session>, StreamState),
+    Session(Box<ConsumerSession>, StreamState),
     /// Another stream, or one that has lost its end.
     Changed(StreamState),
     /// An entry that was fetched by request.
@@ -98,7 +98,7 @@ impl OpenConsumer {
         Ok(OpenResult::Changed(stream))
     }
 
-    /// A stream that has lost its end and was written past it is as long as it was: only its entries tell.
+    /// A stream that has lost its end and was written past it is as long as it was: only its entries show it.
     async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
         let ExpectedStream { incarnation, read } = &self.same;
         if stream.last_seq < self.from.before()
@@ -111,7 +111,7 @@ impl OpenConsumer {
         Ok(read.seq <= stream.last_seq && read.agrees(stream.first_seq, found))
     }
 
-    async fn create(&self) -> Result<Session, BusError> {
+    async fn create(&self) -> Result<ConsumerSession, BusError> {
         let link = self.bus.reading(self.partition).await?;
         let watch = link.watch();
         let inbox = link.client.new_inbox();
@@ -131,7 +131,7 @@ impl OpenConsumer {
         let asked = Instant::now();
         let made = self.bus.shared.api.create_consumer_on_stream(config, stream.as_str()).await?;
         let (unread, round_trip) = (made.cached_info().num_pending, asked.elapsed());
-        Ok(Session::new(watch, inbox.into(), subscriber, &stream, name, unread, round_trip))
+        Ok(ConsumerSession::new(watch, inbox.into(), subscriber, &stream, name, unread, round_trip))
     }
 
     async fn delete_previous(&self) {

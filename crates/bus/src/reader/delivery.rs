@@ -18,7 +18,7 @@ impl Delivery {
     /// `None` when the reply is not that of a delivery: a status of the server has no such reply, whatever headers a
     /// publisher wrote into an entry.
     pub(crate) fn parse(reply: &str) -> Option<Self> {
-        let tokens = Tokens::of(reply.strip_prefix("$JS.ACK.")?);
+        let tokens = SubjectTokens::of(reply.strip_prefix("$JS.ACK.")?);
         let first = match tokens.count {
             7 => 3,
             9.. => 5,
@@ -36,14 +36,14 @@ impl Delivery {
 const KEPT: usize = 9;
 
 /// The tokens of a subject, found in one pass: this is done for every entry that is read.
-struct Tokens<'a> {
+struct SubjectTokens<'a> {
     text: &'a str,
     /// Where the first ones end.
     ends: [usize; KEPT],
     count: usize,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> SubjectTokens<'a> {
     fn of(text: &'a str) -> Self {
         let mut tokens = Self { text, ends: [text.len(); KEPT], count: 0 };
         for (at, _) in text.bytes().enumerate().filter(|(_, byte)| *byte == b'.') {

@@ -65,7 +65,7 @@ pub(crate) enum SessionEvent {
     Nothing,
 }
 
-pub(crate) struct Session {
+pub(crate) struct ConsumerSession {
     link: ConnectionHandle,
     subscriber: Subscriber,
     watch: LivenessWatch,
@@ -76,7 +76,7 @@ pub(crate) struct Session {
     /// What is still open of the requests sent.
     messages_open: usize,
     bytes_open: usize,
-    /// Entries that the consumer has not delivered, as far as it has told.
+    /// Entries that the consumer has not delivered, by its last report.
     unread: u64,
     beats: u32,
     heard_at: Instant,
@@ -84,7 +84,7 @@ pub(crate) struct Session {
     doubt: Option<RestartReason>,
 }
 
-impl Session {
+impl ConsumerSession {
     /// `watch` must be older than `subscriber`, so that no reconnect in between is missed. `round_trip` is what one took just now: the
     /// first sign of a request comes so much later than the signs after it.
     pub(crate) fn new(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bus::{Bus, ExpectedStream, RawEntry, Reader, ReaderEvent};
+use bus::{Bus, ExpectedStream, PartitionReader, RawEntry, ReaderEvent};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use model::Seq;
@@ -17,7 +17,7 @@ use crate::server::{P0, Server, TEST_TIMEOUT, publish, small_streams};
 const MAX: usize = 500;
 
 /// Entries until `count` are there, with the other events in between left out.
-async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
+async fn read(reader: &mut PartitionReader, count: usize) -> Result<Vec<RawEntry>> {
     let mut read = Vec::new();
     while read.len() < count {
         match tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await? {
@@ -30,7 +30,7 @@ async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
 }
 
 /// The next event that is no trouble on the way.
-async fn next(reader: &mut Reader) -> Result<ReaderEvent> {
+async fn next(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
         if !matches!(event, ReaderEvent::Trouble(_)) {
@@ -60,7 +60,7 @@ async fn reader_starts_at_a_sequence_with_complete_entries() -> Result<()> {
     publish(&bus, 1..=300).await?;
     let json = Bytes::from_static(b"{}");
     bus.publish_acked("tasks.0.agent", json.clone(), Some("application/json"), TEST_TIMEOUT).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(5), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(5), ExpectedStream::default()).await?;
     assert_eq!(reader.stream().last_seq, Seq(301));
     let ReaderEvent::Entries(first) = reader.next_batch(10).await else {
         anyhow::bail!("entries come first")
@@ -91,7 +91,7 @@ async fn reader_starts_at_a_sequence_with_complete_entries() -> Result<()> {
 async fn it_tells_when_it_has_caught_up_and_when_it_has_lost_contact() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(true), "nothing is there");
     publish(&bus, 1..=3).await?;
     assert_eq!(read(&mut reader, 3).await?.len(), 3);
@@ -115,7 +115,7 @@ async fn entries_come_before_it_has_caught_up() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=50).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let mut seen = 0;
     while seen < 50 {
         match next(&mut reader).await? {
@@ -131,7 +131,7 @@ async fn entries_come_before_it_has_caught_up() -> Result<()> {
 async fn a_consumer_deleted_behind_its_back_is_made_anew() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 7, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 7, Seq(1), ExpectedStream::default()).await?;
     publish(&bus, 1..=10).await?;
     read(&mut reader, 10).await?;
     let consumer = consumers(&server).await?.pop().context("its consumer")?;
@@ -149,8 +149,8 @@ async fn a_consumer_deleted_behind_its_back_is_made_anew() -> Result<()> {
 async fn a_new_epoch_evicts_the_reader_of_the_old_one() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let zombie = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
-    let owner = Reader::open(&bus, P0, 2, Seq(1), ExpectedStream::default()).await?;
+    let zombie = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let owner = PartitionReader::open(&bus, P0, 2, Seq(1), ExpectedStream::default()).await?;
     let left = consumers(&server).await?;
     assert!(left.len() == 1 && left[0].starts_with("p0-e2-"), "{left:?}");
     drop((zombie, owner));
@@ -161,7 +161,7 @@ async fn a_new_epoch_evicts_the_reader_of_the_old_one() -> Result<()> {
 async fn killed_server_under_load_loses_and_repeats_nothing() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let publisher = tokio::spawn(publish_until(bus.clone(), stop.clone()));
     let mut entries = Vec::new();
@@ -203,7 +203,7 @@ async fn publish_until(bus: Bus, stop: Arc<AtomicBool>) -> Result<Vec<u64>> {
 async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     publish(&bus, 1..=10).await?;
     assert_eq!(read(&mut reader, 10).await?.len(), 10);
     server.pause()?;
@@ -228,8 +228,8 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
 async fn reader_reports_an_unreadable_stream_and_its_recovery() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
-    let trouble = async |reader: &mut Reader| loop {
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let trouble = async |reader: &mut PartitionReader| loop {
         let event = tokio::time::timeout(TEST_TIMEOUT, reader.next_batch(MAX)).await?;
         if let ReaderEvent::Trouble(trouble) = event {
             return anyhow::Ok(trouble);
@@ -259,7 +259,7 @@ async fn a_stream_that_was_made_anew_is_noticed() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=5).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     read(&mut reader, 5).await?;
     let before = reader.stream().incarnation.clone();
     server.jetstream().await?.delete_stream("PARTITION_0").await?;
@@ -273,7 +273,7 @@ async fn a_stream_that_was_made_anew_is_noticed() -> Result<()> {
     };
     assert_eq!(event, ReaderEvent::StreamChanged);
     assert_eq!(next(&mut reader).await?, ReaderEvent::StreamChanged, "and it stays so");
-    let mut reader = Reader::open(&bus, P0, 2, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 2, Seq(1), ExpectedStream::default()).await?;
     assert_ne!(reader.stream().incarnation, before);
     assert_eq!(read(&mut reader, 9).await?.len(), 9);
     Ok(())
@@ -284,9 +284,9 @@ async fn a_stream_that_stays_away_or_ends_too_early_is_noticed() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=5).await?;
-    let mut ahead = Reader::open(&bus, P0, 1, Seq(7), ExpectedStream::default()).await?;
+    let mut ahead = PartitionReader::open(&bus, P0, 1, Seq(7), ExpectedStream::default()).await?;
     assert_eq!(next(&mut ahead).await?, ReaderEvent::StreamChanged, "the checkpoint is ahead of the stream");
-    let mut reader = Reader::open(&bus, P0, 1, Seq(6), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(6), ExpectedStream::default()).await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(true));
     server.jetstream().await?.delete_stream("PARTITION_0").await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(false));
@@ -302,7 +302,7 @@ async fn large_entries_come_in_pulls_bounded_by_bytes() -> Result<()> {
     for _ in 0..30 {
         bus.publish_acked("chunks.0.t", large.clone(), None, TEST_TIMEOUT).await?;
     }
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let ReaderEvent::Entries(ahead) = next(&mut reader).await? else { anyhow::bail!("entries come first") };
     assert!(ahead.len() * large.len() <= 8 << 20, "{} entries were sent ahead", ahead.len());
@@ -318,7 +318,7 @@ async fn a_jump_in_the_sequences_is_handed_on() -> Result<()> {
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=10).await?;
     bus.purge_below(P0, Seq(8)).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(3), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(3), ExpectedStream::default()).await?;
     assert_eq!(seqs(&read(&mut reader, 3).await?), [8, 9, 10]);
     assert_eq!(reader.restarts(), 0);
     Ok(())
@@ -328,7 +328,7 @@ async fn a_jump_in_the_sequences_is_handed_on() -> Result<()> {
 async fn a_call_given_up_loses_nothing() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let publisher = tokio::spawn({
         let bus = bus.clone();
         async move { publish(&bus, 1..=2000).await }
@@ -374,7 +374,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     publish(&bus, [3]).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let entries = read(&mut reader, 7).await?;
     assert_eq!(seqs(&entries), (1..=7).collect::<Vec<_>>());
     assert_eq!(numbers(&entries)?, [1, 2, 2, 2, 2, 2, 3]);
@@ -384,7 +384,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
 }
 
 /// The next thing that is not about having caught up.
-async fn telling(reader: &mut Reader) -> Result<ReaderEvent> {
+async fn telling(reader: &mut PartitionReader) -> Result<ReaderEvent> {
     loop {
         match next(reader).await? {
             ReaderEvent::CaughtUp(_) => {}
@@ -402,7 +402,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     let copy = server.copy()?;
     server.run()?;
     publish(&bus, 8..=10).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
+    let mut reader = PartitionReader::open(&bus, P0, 1, Seq(1), ExpectedStream::default()).await?;
     let entries = read(&mut reader, 10).await?;
     let (seventh, tenth) = (entries[6].mark(), entries[9].mark());
     assert_eq!(bus.stored_at_ns(P0, Seq(7)).await?, Some(seventh.stored_at_ns));
@@ -415,13 +415,13 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     assert_eq!(telling(&mut reader).await?, ReaderEvent::StreamChanged);
     let incarnation = Some(bus.stream_state(P0).await?.incarnation);
     let of = |read| ExpectedStream { incarnation: incarnation.clone(), read: Some(read) };
-    let mut other = Reader::open(&bus, P0, 2, Seq(11), of(tenth)).await?;
+    let mut other = PartitionReader::open(&bus, P0, 2, Seq(11), of(tenth)).await?;
     assert_eq!(telling(&mut other).await?, ReaderEvent::StreamChanged);
-    let mut same = Reader::open(&bus, P0, 3, Seq(8), of(seventh)).await?;
+    let mut same = PartitionReader::open(&bus, P0, 3, Seq(8), of(seventh)).await?;
     assert_eq!(numbers(&read(&mut same, 6).await?)?, [100, 101, 102, 103, 104, 105]);
     // What is purged cannot be compared.
     bus.purge_below(P0, Seq(12)).await?;
-    let mut purged = Reader::open(&bus, P0, 4, Seq(11), of(tenth)).await?;
+    let mut purged = PartitionReader::open(&bus, P0, 4, Seq(11), of(tenth)).await?;
     assert_eq!(seqs(&read(&mut purged, 2).await?), [12, 13]);
     Ok(())
 }

@@ -26,7 +26,7 @@ struct KeptChunk {
     correlation_id: Option<Box<str>>,
 }
 
-pub(super) fn messages(rows: &[StoredMessage], findings: &mut Findings) -> Vec<checker::StoredMessage> {
+pub(super) fn messages(rows: &[StoredMessage], findings: &mut Findings) -> Vec<checker::MessageRow> {
     let read = |row: &StoredMessage| {
         let place = format!("{}/{}", row.thread_id, row.message_id);
         message(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
@@ -37,7 +37,7 @@ pub(super) fn messages(rows: &[StoredMessage], findings: &mut Findings) -> Vec<c
 pub(super) fn dead_letters(
     rows: &[StoredDeadLetter],
     findings: &mut Findings,
-) -> Vec<checker::StoredDeadLetter> {
+) -> Vec<checker::DeadLetterRow> {
     let read = |row: &StoredDeadLetter| {
         let place = format!("dead letter of partition {} sequence {}", row.partition_id, row.stream_seq);
         dead_letter(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
@@ -56,8 +56,8 @@ pub(super) fn ends(rows: &[StoredEnd], findings: &mut Findings) -> Vec<(MessageK
     rows.iter().filter_map(read).collect()
 }
 
-fn message(row: &StoredMessage) -> Result<checker::StoredMessage> {
-    Ok(checker::StoredMessage {
+fn message(row: &StoredMessage) -> Result<checker::MessageRow> {
+    Ok(checker::MessageRow {
         key: key(&row.thread_id, &row.message_id)?,
         position: row.position,
         parent: row.parent_id,
@@ -68,9 +68,9 @@ fn message(row: &StoredMessage) -> Result<checker::StoredMessage> {
     })
 }
 
-fn dead_letter(row: &StoredDeadLetter) -> Result<checker::StoredDeadLetter> {
+fn dead_letter(row: &StoredDeadLetter) -> Result<checker::DeadLetterRow> {
     match row.kind.as_str() {
-        "entry" => Ok(checker::StoredDeadLetter::Entry {
+        "entry" => Ok(checker::DeadLetterRow::Entry {
             partition: PartitionId(u16::try_from(row.partition_id)?),
             seq: u64::try_from(row.stream_seq)?,
             payload: row.raw.clone().into(),
@@ -80,7 +80,7 @@ fn dead_letter(row: &StoredDeadLetter) -> Result<checker::StoredDeadLetter> {
                 bail!("of a message, but does not say which");
             };
             let kept: Vec<KeptChunk> = serde_json::from_slice(&row.raw).context("the kept chunks")?;
-            Ok(checker::StoredDeadLetter::Message {
+            Ok(checker::DeadLetterRow::Message {
                 key: key(thread, message)?,
                 attempt: u32::try_from(row.attempt.context("no attempt")?)?,
                 code: row.reason.clone(),

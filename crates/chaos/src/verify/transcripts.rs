@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use model::{Chunk, ChunkKind, MessageId, ThreadId};
-use simulation::checker::{self, Seen};
+use simulation::checker::{self, SeenEvent};
 
 use super::Findings;
 use testkit::{
@@ -25,11 +25,11 @@ pub(super) fn translate(
     let (mut seen, mut ids) = (Vec::new(), BTreeSet::new());
     for (connection, transcript) in transcripts.iter().enumerate() {
         if connection > 0 {
-            seen.push(Seen::Cut);
+            seen.push(SeenEvent::Cut);
         }
         for received in &transcript.events {
             if let Some(id) = received.id.as_ref().filter(|id| !ids.insert(*id)) {
-                seen.push(Seen::RepeatedId { id: id.clone() });
+                seen.push(SeenEvent::RepeatedId { id: id.clone() });
             }
             match translated(&received.event) {
                 Ok(event) => seen.extend(event),
@@ -62,32 +62,32 @@ pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     Some(if received.event.terminal().is_some() { base - 1 } else { base })
 }
 
-fn translated(event: &Event) -> Result<Option<Seen>> {
+fn translated(event: &Event) -> Result<Option<SeenEvent>> {
     let number = |position: &Option<String>| position.as_deref().map(str::parse).transpose();
     Ok(Some(match event {
         Event::Chunk(event) => chunk(event)?,
         Event::Reset { message, attempt } => {
-            Seen::Reset { message: MessageId::parse(message)?, attempt: *attempt }
+            SeenEvent::Reset { message: MessageId::parse(message)?, attempt: *attempt }
         }
         Event::Complete { message, position, .. } => {
-            Seen::Complete { message: MessageId::parse(message)?, position: number(position)? }
+            SeenEvent::Complete { message: MessageId::parse(message)?, position: number(position)? }
         }
         Event::Failed { message, position, .. } => {
-            Seen::Failed { message: MessageId::parse(message)?, position: number(position)? }
+            SeenEvent::Failed { message: MessageId::parse(message)?, position: number(position)? }
         }
-        Event::Restart { .. } => Seen::Restart,
+        Event::Restart { .. } => SeenEvent::Restart,
         Event::Other { .. } => return Ok(None),
     }))
 }
 
-fn chunk(event: &ChunkEvent) -> Result<Seen> {
+fn chunk(event: &ChunkEvent) -> Result<SeenEvent> {
     let message = MessageId::parse(&event.message)?;
     let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
     // Followers keep no metadata: what verified runs publish has none.
     let chunk = Arc::new(Chunk { kind, ..Chunk::content(event.id, &event.text, event.is_final) });
     Ok(match event.is_compacted {
-        true => Seen::Rest { message, chunk },
-        false => Seen::Chunk { message, attempt: event.attempt, chunk },
+        true => SeenEvent::Rest { message, chunk },
+        false => SeenEvent::Chunk { message, attempt: event.attempt, chunk },
     })
 }
 

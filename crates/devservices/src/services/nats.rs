@@ -70,7 +70,7 @@ impl NatsOptions {
 
 /// A running (or killed) server. `Drop` ends it, and removes its folder if that is a temporary one.
 #[derive(Debug)]
-pub struct Nats {
+pub struct NatsProcess {
     child: Option<Child>,
     program: PathBuf,
     dir: PathBuf,
@@ -78,15 +78,16 @@ pub struct Nats {
     _scratch: Option<ScratchDir>,
 }
 
-impl Nats {
+impl NatsProcess {
     /// Starts a server that keeps its files in `dir`, or in a temporary folder, and waits until it accepts clients.
-    pub fn start(dir: Option<&Path>, options: &NatsOptions) -> Result<Nats> {
+    pub fn start(dir: Option<&Path>, options: &NatsOptions) -> Result<NatsProcess> {
         let scratch = if dir.is_none() { Some(ScratchDir::new("nats")?) } else { None };
         let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
         fs::create_dir_all(&dir)?;
         let port = Port::reserve()?;
         fs::write(dir.join("nats.conf"), options.config(port.number(), &dir.join("jetstream")))?;
-        let mut nats = Nats { child: None, program: options.program.clone(), dir, port, _scratch: scratch };
+        let mut nats =
+            NatsProcess { child: None, program: options.program.clone(), dir, port, _scratch: scratch };
         nats.restart()?;
         Ok(nats)
     }
@@ -147,7 +148,7 @@ impl Nats {
         copied
     }
 
-    /// Ends the server as a crash does, and starts it with what [`Nats::copy`] has put there.
+    /// Ends the server as a crash does, and starts it with what [`NatsProcess::copy`] has put there.
     pub fn put_back(&mut self, from: &Path) -> Result<()> {
         self.kill()?;
         files::copy(from, &self.store())?;
@@ -180,7 +181,7 @@ impl Nats {
     }
 }
 
-impl Drop for Nats {
+impl Drop for NatsProcess {
     fn drop(&mut self) {
         let _ = self.kill();
     }

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 
 /// A command, the signal for our own death, and where the answer goes.
-type Request = (Command, i32, mpsc::Sender<io::Result<Child>>);
+type SpawnRequest = (Command, i32, mpsc::Sender<io::Result<Child>>);
 
 /// Starts a child in its own process group (a Ctrl-C in the terminal is not for it), which gets `on_our_death` when this
 /// process dies.
@@ -21,9 +21,9 @@ type Request = (Command, i32, mpsc::Sender<io::Result<Child>>);
 /// Linux sends that signal when the *thread* that forked ends, not the process. So one thread, which never ends, does all
 /// the forking: a test's or a blocking pool's thread would take its servers with it.
 pub(super) fn spawn(command: Command, on_our_death: i32) -> Result<Child> {
-    static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (sender, requests) = mpsc::channel::<Request>();
+        let (sender, requests) = mpsc::channel::<SpawnRequest>();
         thread::spawn(move || {
             for (command, signal, answer) in requests {
                 let _ = answer.send(spawn_here(command, signal));

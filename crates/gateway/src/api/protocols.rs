@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
-use protocols::request::{BadRequest, ErrorBody, Rejection};
+use protocols::request::{BadRequest, ErrorBody, RequestRejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
@@ -60,7 +60,7 @@ pub(crate) async fn posted<F, A>(
     connection: ConnectionHandle,
     request: Request,
     handle: F,
-    error_body: fn(&Rejection) -> ErrorBody,
+    error_body: fn(&RequestRejection) -> ErrorBody,
 ) -> Response
 where
     F: FnOnce(ProtocolRequest) -> A,
@@ -106,7 +106,10 @@ impl From<store::StoreError> for ProtocolError {
 }
 
 /// The answer, or a refusal in the form of the protocol.
-fn answered(outcome: Result<Response, ProtocolError>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+fn answered(
+    outcome: Result<Response, ProtocolError>,
+    error_body: fn(&RequestRejection) -> ErrorBody,
+) -> Response {
     match outcome {
         Ok(response) => response,
         Err(ProtocolError::Bad(bad)) => {
@@ -319,11 +322,15 @@ pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer:
 }
 
 /// What is said of a turn that failed, to a client that has waited for the whole.
-fn failed(failure: &StreamError, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+fn failed(failure: &StreamError, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     metrics::http_error("turn_failed");
     let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
     let status = StatusCode::BAD_GATEWAY.as_u16();
-    error::in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
+    error::in_form(
+        &RequestRejection::new(status, failure.code.clone(), failure.text.clone()),
+        again,
+        error_body,
+    )
 }
 
 /// A JSON answer that no cache keeps.

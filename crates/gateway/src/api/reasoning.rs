@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use model::{Position, ReasoningSessionId};
-use reasoning::{Message, message_id};
+use reasoning::{SessionMessage, message_id};
 use serde::{Deserialize, Serialize};
 use store::{DiscardedLayer, ReasoningThread};
 use utoipa::{IntoParams, ToSchema};
@@ -152,8 +152,9 @@ fn layer_view(entry: &DiscardedLayer) -> ReasoningLayerView {
     }
 }
 
-fn message_view(message: &Message) -> ReasoningMessageView {
-    let call = |call: &reasoning::Call| ReasoningCallView { id: call.id.clone(), name: call.name.clone() };
+fn message_view(message: &SessionMessage) -> ReasoningMessageView {
+    let call =
+        |call: &reasoning::SessionCall| ReasoningCallView { id: call.id.clone(), name: call.name.clone() };
     ReasoningMessageView {
         message_id: message_id(message.number),
         role: message.role.name(),

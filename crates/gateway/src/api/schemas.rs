@@ -67,7 +67,7 @@ schema! {
 
 schema! {
     /// What a credential is for.
-    CredentialRole, one_of(auth::Role::ALL.map(auth::Role::name))
+    CredentialRole, one_of(auth::AccessRole::ALL.map(auth::AccessRole::name))
 }
 
 schema! {

@@ -1,7 +1,7 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
 use auth::Permission;
-use batches::{Batch, IncompleteReason, State, tokens};
+use batches::{Batch, BatchState, IncompleteReason, tokens};
 use model::{BatchType, Position, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
@@ -153,8 +153,8 @@ impl BatchView {
     pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
         let abandoned_since = batch.abandoned_since(now, timeout_ms);
         let why = match batch.state() {
-            State::Complete => None,
-            State::Incomplete(why) => Some(why),
+            BatchState::Complete => None,
+            BatchState::Incomplete(why) => Some(why),
         };
         let input = batch.items().first().map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
         Self {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::protocols::request::{ErrorBody, Rejection};
+use ::protocols::request::{ErrorBody, RequestRejection};
 use auth::{Permission, RequestClass};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -24,7 +24,7 @@ struct RequireScope {
     /// The events of a thread: a ticket opens them, and they cost no request, because a browser gives up for good when it is refused.
     is_stream: bool,
     /// In which form it refuses; problem+json without one.
-    form: Option<fn(&Rejection) -> ErrorBody>,
+    form: Option<fn(&RequestRejection) -> ErrorBody>,
 }
 
 /// Routes that ask for a permission.
@@ -50,7 +50,7 @@ impl Scopes<'_> {
     /// Routes of another protocol, which refuses in its own form.
     pub(crate) fn require_with_error_format(
         &self,
-        form: fn(&Rejection) -> ErrorBody,
+        form: fn(&RequestRejection) -> ErrorBody,
         scope: Permission,
         routes: MethodRouter<AppState>,
     ) -> MethodRouter<AppState> {
@@ -61,7 +61,7 @@ impl Scopes<'_> {
         &self,
         scope: Permission,
         is_stream: bool,
-        form: Option<fn(&Rejection) -> ErrorBody>,
+        form: Option<fn(&RequestRejection) -> ErrorBody>,
         routes: MethodRouter<AppState>,
     ) -> MethodRouter<AppState> {
         let rule = RequireScope { state: self.state.clone(), scope, is_stream, form };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use auth::ticket::Ticket;
-use auth::{Principal, Source};
+use auth::{CredentialSource, Principal};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -48,8 +48,8 @@ impl FromRequestParts<AppState> for RequestContext {
         };
         let feeds = state.feeds.get().map(|feeds| match principal.source() {
             // Without the wall, which costs each statement two round trips: ids alone keep to the default tenant.
-            Source::Insecure => feeds.clone(),
-            Source::Key { .. } | Source::Jwt | Source::Ticket { .. } => {
+            CredentialSource::Insecure => feeds.clone(),
+            CredentialSource::Key { .. } | CredentialSource::Jwt | CredentialSource::Ticket { .. } => {
                 feeds.of_tenant(principal.tenant().tenant().cloned())
             }
         });
@@ -110,7 +110,7 @@ impl RequestContext {
     /// Who acts, for the audit: whoever the credential names, and for whom he says that he acts.
     pub(crate) fn actor(&self, headers: &HeaderMap) -> Result<String, Problem> {
         let said = headers::actor(headers)?;
-        if self.principal.source() == Source::Insecure {
+        if self.principal.source() == CredentialSource::Insecure {
             return Ok(said.unwrap_or_else(|| headers::DEFAULT_ACTOR.to_owned()));
         }
         let mut actor = self.principal.name().to_owned();

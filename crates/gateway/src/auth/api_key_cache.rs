@@ -277,7 +277,7 @@ impl State {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use auth::{NewKey, Role, TenantName};
+    use auth::{AccessRole, NewKey, TenantName};
     use futures_util::future::join_all;
 
     use super::*;
@@ -291,7 +291,7 @@ mod tests {
             id: id(n),
             digest: [0; 32],
             tenant: TenantName::default(),
-            role: Role::Viewer,
+            role: AccessRole::Viewer,
             scopes: None,
             name: String::new(),
             expires_at: None,

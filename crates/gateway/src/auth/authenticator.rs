@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use auth::ticket::{self, Ticket, TicketError, TicketKey};
-use auth::{ApiKey, ApiKeyError, KeyId, NewKey, Principal, Source};
+use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, Principal};
 use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
@@ -193,7 +193,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
 
 /// Whether the kind of credential is one that is checked again while its streams are open.
 pub(crate) fn is_revocable(principal: &Principal) -> bool {
-    !matches!(principal.source(), Source::Insecure)
+    !matches!(principal.source(), CredentialSource::Insecure)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use auth::jwt::JwtRules;
-use auth::{CorsRules, Limits};
+use auth::{CorsRules, TenantLimits};
 
 /// Who may use a gateway, and how much.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct AccessConfig {
     /// Pages of which other origins may read answers.
     pub cors: CorsRules,
     /// How much a tenant may ask of one gateway.
-    pub limits: Limits,
+    pub limits: TenantLimits,
 }
 
 /// Which tokens are taken.
@@ -60,7 +60,7 @@ impl AccessConfig {
         // An empty list has nothing wrong in it.
         #[allow(clippy::expect_used, reason = "there is nothing that could be refused")]
         let cors = CorsRules::parse([]).expect("no origins");
-        Self { insecure: false, tokens: None, cors, limits: Limits::default() }
+        Self { insecure: false, tokens: None, cors, limits: TenantLimits::default() }
     }
 }
 

@@ -30,7 +30,7 @@ impl Drop for TenantStreamPermit {
 }
 
 impl TenantLimiter {
-    pub(crate) fn new(limits: auth::Limits, is_counted: bool) -> Self {
+    pub(crate) fn new(limits: auth::TenantLimits, is_counted: bool) -> Self {
         Self { tenants: is_counted.then(|| Arc::new(Mutex::new(TenantRateLimiter::new(limits)))) }
     }
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_stream_counts_while_it_lives() {
-        let limits = auth::Limits { streams: Some(1), ..auth::Limits::default() };
+        let limits = auth::TenantLimits { streams: Some(1), ..auth::TenantLimits::default() };
         let (limiter, now) = (TenantLimiter::new(limits, true), Timestamp(0));
         let first = limiter.open_stream(&Principal::local(), now).unwrap();
         let refused = limiter.open_stream(&Principal::local(), now).unwrap_err();

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
 use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
-use protocols::{Cursor, Header, MessageOffset, Native, StreamError};
+use protocols::{Cursor, MessageHeader, MessageOffset, Native, StreamError};
 use runtime::{Clock, Health};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -277,7 +277,7 @@ fn schema_of(name: &str, data: &Value) -> &'static str {
 fn native_events() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocols/tests/golden/native");
     let golden = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
-    let header = Header::new(MessageId::parse("m").unwrap(), 2, Role::Tool, BatchType::SystemTrigger);
+    let header = MessageHeader::new(MessageId::parse("m").unwrap(), 2, Role::Tool, BatchType::SystemTrigger);
     let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(Position::from_stored(1)));
     let chunk = Chunk {
         timestamp: Some("2026-11-22T11:49:44Z".into()),

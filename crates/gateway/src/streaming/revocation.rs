@@ -78,7 +78,7 @@ impl Streams {
 
 #[cfg(test)]
 mod tests {
-    use auth::{ApiKey, NewKey, Role, StoredKey, TenantName};
+    use auth::{AccessRole, ApiKey, NewKey, StoredKey, TenantName};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -93,7 +93,8 @@ mod tests {
         let (id, digest) = (made.id(), made.digest());
         let (tenant, name) = (TenantName::default(), String::new());
         let (scopes, revoked_at) = (None, None);
-        let key = StoredKey { id, digest, tenant, role: Role::Viewer, scopes, name, expires_at, revoked_at };
+        let key =
+            StoredKey { id, digest, tenant, role: AccessRole::Viewer, scopes, name, expires_at, revoked_at };
         Arc::new(ApiKey::parse(made.text()).unwrap().check(&key, Timestamp(0)).unwrap())
     }
 

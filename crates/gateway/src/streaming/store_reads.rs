@@ -2,9 +2,9 @@
 
 use feed::{EndKind, EndedMessage, StorePage, StoreRead};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
-use protocols::{Header, StoredAnswer, StreamError, stored};
+use protocols::{MessageHeader, StoredAnswer, StreamError, stored};
 use serde_json::Value;
-use store::{EndRow, Said, Store, StoreError};
+use store::{EndContent, EndRow, Store, StoreError};
 
 /// Rows of one page, and how many times as many when one answer alone has more.
 const PAGE: u32 = 256;
@@ -87,17 +87,17 @@ pub(crate) async fn page(
 fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
     let (mut ends, mut steps) = (Vec::new(), Vec::new());
     for row in rows {
-        let header = Header::new(row.message_id.clone(), row.attempt, row.role, row.batch_type);
-        if matches!(row.said, Said::Message { .. }) && TurnId::is_reserved(&row.message_id) {
+        let header = MessageHeader::new(row.message_id.clone(), row.attempt, row.role, row.batch_type);
+        if matches!(row.said, EndContent::Message { .. }) && TurnId::is_reserved(&row.message_id) {
             steps.push(row);
             continue;
         }
         let (position, attempt) = (row.position, row.attempt);
         let how = match row.said {
-            Said::Failure { code, text, missing, is_retryable } => {
+            EndContent::Failure { code, text, missing, is_retryable } => {
                 EndKind::Failed(StreamError { code, text, missing, is_retryable })
             }
-            Said::Message { .. } => {
+            EndContent::Message { .. } => {
                 let of_answer = format!("{}-s", row.message_id);
                 let is_of = |step: &EndRow| step.message_id.as_str().starts_with(&of_answer);
                 let own: Vec<EndRow> = std::mem::take(&mut steps).into_iter().filter(is_of).collect();
@@ -140,7 +140,7 @@ pub(crate) fn answer_of_rows(answer: &MessageId, rows: &[store::StoredMessage]) 
 }
 
 fn stored_message(row: &EndRow) -> Option<stored::StoredMessage<'_>> {
-    let Said::Message { content, tool_calls, tool_call_id, metadata } = &row.said else { return None };
+    let EndContent::Message { content, tool_calls, tool_call_id, metadata } = &row.said else { return None };
     Some(stored::StoredMessage {
         role: row.role,
         content,

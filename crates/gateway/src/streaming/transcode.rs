@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use model::MessageId;
-use protocols::native::{self, NativeEvent, Reader};
-use protocols::{AnswerEvent, Output, Protocol, StoredAnswer, StreamAction};
+use protocols::native::{self, NativeEvent, NativeEventReader};
+use protocols::{AnswerEvent, Protocol, ProtocolOutput, StoredAnswer, StreamAction};
 
 use crate::metrics;
 use crate::metrics::AbortReason;
@@ -25,7 +25,7 @@ const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 #[derive(Debug)]
 pub(crate) struct Transcoder<P> {
     fold: P,
-    reader: Reader,
+    reader: NativeEventReader,
     message: MessageId,
     /// The gateway stops.
     is_drained: bool,
@@ -37,8 +37,13 @@ impl<P: Protocol> Transcoder<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(AnswerEvent::Opened).bytes;
-        let transcoder =
-            Self { fold, reader: Reader::default(), message, is_drained: false, is_untouched: true };
+        let transcoder = Self {
+            fold,
+            reader: NativeEventReader::default(),
+            message,
+            is_drained: false,
+            is_untouched: true,
+        };
         (transcoder, first)
     }
 
@@ -47,7 +52,7 @@ impl<P: Protocol> Transcoder<P> {
     }
 
     /// The next bytes of the native stream, for a client that is told of them.
-    fn feed(&mut self, bytes: &[u8]) -> Output {
+    fn feed(&mut self, bytes: &[u8]) -> ProtocolOutput {
         let (mut out, mut then) = (BytesMut::new(), StreamAction::Continue);
         for told in self.reader.feed(bytes) {
             if then == StreamAction::Continue {
@@ -56,7 +61,7 @@ impl<P: Protocol> Transcoder<P> {
                 then = output.then;
             }
         }
-        Output { bytes: out.freeze(), then }
+        ProtocolOutput { bytes: out.freeze(), then }
     }
 
     /// The next bytes of the native stream, for somebody who waits for the end: there is no connection to cut, and the fold goes on with
@@ -80,7 +85,7 @@ impl<P: Protocol> Transcoder<P> {
         Ok(false)
     }
 
-    fn transcode(&mut self, told: &NativeEvent) -> Output {
+    fn transcode(&mut self, told: &NativeEvent) -> ProtocolOutput {
         match told {
             NativeEvent::Chunk { message, attempt, role, chunk, is_compacted }
                 if *message == self.message =>
@@ -104,11 +109,11 @@ impl<P: Protocol> Transcoder<P> {
             }
             NativeEvent::Drain => {
                 self.is_drained = true;
-                Output { bytes: Bytes::new(), then: StreamAction::Abort }
+                ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort }
             }
             // What the fold was given is void. A client that reconnects gets what is valid.
-            NativeEvent::Restart => Output { bytes: Bytes::new(), then: StreamAction::Abort },
-            _ => Output { bytes: Bytes::new(), then: StreamAction::Continue },
+            NativeEvent::Restart => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort },
+            _ => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Continue },
         }
     }
 }

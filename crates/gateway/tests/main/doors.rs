@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use auth::jwt::JwtRules;
-use auth::{CorsRules, Role, StoredKey, TenantName};
+use auth::{AccessRole, CorsRules, StoredKey, TenantName};
 use futures_util::{StreamExt, stream};
 use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,7 +82,7 @@ async fn stored(town: &Town) -> String {
         id: new.id(),
         digest: new.digest(),
         tenant: TenantName::default(),
-        role: Role::Viewer,
+        role: AccessRole::Viewer,
         scopes: None,
         name: "of a test".to_owned(),
         expires_at: None,

@@ -397,7 +397,7 @@ async fn a_stream_in_line_ends_with_the_turns_error() {
         let failure = model::MessageFailure::Turn(model::TurnError::Busy);
         let answer = opened.turn.answer(0);
         town.keep_failure(answer.as_str(), 11, failure.clone()).await;
-        town.send_frame(&town.end(answer.as_str(), 0, 11, model::Outcome::Failed(failure))).await;
+        town.send_frame(&town.end(answer.as_str(), 0, 11, model::MessageOutcome::Failed(failure))).await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
     assert_eq!(short(&events, &turn), "T-a?busy");

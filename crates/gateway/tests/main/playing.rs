@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::{ExpectedStream, Reader, ReaderEvent};
+use bus::{ExpectedStream, PartitionReader, ReaderEvent};
 use model::{Command, Control, PartitionCount, PartitionId, Seq, Task, TurnOpened};
 use runtime::spawn_named;
 use sqlx::PgPool;
@@ -28,7 +28,9 @@ impl Orders {
     /// Reads on from the beginning of the stream; audits each act with what `judge` says: why it is refused, or nothing.
     pub(crate) async fn read(town: &Town, judge: fn(&Control) -> Option<&'static str>) -> Self {
         let mut reader =
-            Reader::open(&town.bus, PartitionId(0), 1, Seq(1), ExpectedStream::default()).await.unwrap();
+            PartitionReader::open(&town.bus, PartitionId(0), 1, Seq(1), ExpectedStream::default())
+                .await
+                .unwrap();
         let pool = town.database.pool().await.unwrap();
         let orders: Arc<Mutex<Vec<Command>>> = Arc::default();
         let log = Arc::clone(&orders);

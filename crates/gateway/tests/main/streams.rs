@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::{FrameNumber, Outcome};
+use model::{FrameNumber, MessageOutcome};
 use testkit::http;
 use wire::live::LiveFrame;
 
@@ -74,7 +74,8 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     }
     // Frames of an owner that is one no more, and frames that were overtaken by what was read.
     for (epoch, number) in [(0, 99), (1, 1)] {
-        for frame in [town.frame("a", 0, 0, "one two three."), town.end("a", 3, 5, Outcome::Complete)] {
+        for frame in [town.frame("a", 0, 0, "one two three."), town.end("a", 3, 5, MessageOutcome::Complete)]
+        {
             let number = FrameNumber { epoch, number, after: number - 1 };
             town.publish(&LiveFrame { number, ..frame }).await;
         }

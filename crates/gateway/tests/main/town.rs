@@ -9,16 +9,16 @@ use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
     BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, Message, MessageFailure,
-    MessageId, MessageKey, Metadata, Outcome, PartialText, PartitionCount, PartitionId, Placement, Position,
-    QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
+    MessageId, MessageKey, MessageOutcome, Metadata, PartialText, PartitionCount, PartitionId, Placement,
+    Position, QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
-use store::{Grant, Store, StoreConfig, Submission, Writer};
+use store::{CommitWriter, Grant, Store, StoreConfig, Submission};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::live::{End, LiveFrame};
+use wire::live::{LiveFrame, MessageEnd};
 use wire::query::{ChangedThreads, ChangedThreadsQuery, Query, SnapshotReply, SnapshotRequest};
 
 const OWNER: &str = "test-owner";
@@ -32,7 +32,7 @@ pub(crate) struct Town {
     pub(crate) thread: ThreadId,
     pub(crate) database: TestDatabase,
     grant: Grant,
-    writer: Writer,
+    writer: CommitWriter,
     standing: Arc<Mutex<Standing>>,
 }
 
@@ -203,18 +203,24 @@ impl Town {
     }
 
     pub(crate) async fn send_end(&self, message: &str, chunks: u32, position: i64) {
-        self.send_frame(&self.end(message, chunks, position, Outcome::Complete)).await;
+        self.send_frame(&self.end(message, chunks, position, MessageOutcome::Complete)).await;
     }
 
     /// The end of a message, as its owner tells it.
-    pub(crate) fn end(&self, message: &str, chunks: u32, position: i64, outcome: Outcome) -> LiveFrame {
-        let end = End { position: Position::from_stored(position), chunks, outcome };
+    pub(crate) fn end(
+        &self,
+        message: &str,
+        chunks: u32,
+        position: i64,
+        outcome: MessageOutcome,
+    ) -> LiveFrame {
+        let end = MessageEnd { position: Position::from_stored(position), chunks, outcome };
         LiveFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
     }
 
     /// The frame of an end, which is stored, is lost on its way.
     pub(crate) fn lose_end(&self, message: &str, position: i64) {
-        self.standing().tell(&mut self.end(message, 0, position, Outcome::Complete));
+        self.standing().tell(&mut self.end(message, 0, position, MessageOutcome::Complete));
     }
 
     pub(crate) async fn commit(&self, message: &str, position: i64, content: &str) {

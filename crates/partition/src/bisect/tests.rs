@@ -266,8 +266,8 @@ fn parts_come_in_the_order_of_their_places() {
     let mut command = Vec::new();
     while let Some(part) = parts.next() {
         command.push(match &part {
-            Part::Message(message) => message.key.message.to_string(),
-            Part::Turn(turn) => turn.turn.to_string(),
+            CommitPart::Message(message) => message.key.message.to_string(),
+            CommitPart::Turn(turn) => turn.turn.to_string(),
         });
     }
     assert_eq!(command, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);

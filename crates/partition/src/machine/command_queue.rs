@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use model::{AgentId, BusyPolicy, Command, ControlKind, Frame, Position, Seq, Task, ThreadId, TurnId};
 
 use crate::recent::Recent;
-use crate::types::{AuditWrite, CommandKey, FailedTask, RawPayload, TaskChange, Verdict};
+use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
 /// Most commands that wait for the store's word; beyond it they wait in the stream.
 pub(super) const MOST_PENDING: usize = 2_048;
@@ -56,7 +56,7 @@ pub(super) enum Pending {
         seq: Seq,
         command: Command,
         raw: RawPayload,
-        verdict: Option<Verdict>,
+        verdict: Option<CommandVerdict>,
         /// What was stored when the store was asked.
         stored: Seq,
     },

@@ -7,10 +7,10 @@ use model::{
 use scheduling::{Admission, Readiness};
 
 use super::command_queue::{MOST_PENDING, Pending, TakenCommand};
-use super::{Ended, NO_SLOT, Partition, Place, refused_size};
-use crate::action::{Action, Report};
-use crate::turn_state::{Turn, TurnEnd, TurnPhase};
-use crate::types::{AuditWrite, CommandKey, RawPayload, Verdict};
+use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
+use crate::action::{Action, MachineReport};
+use crate::turn_state::{TrackedTurn, TurnEnd, TurnPhase};
+use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload};
 
 fn key_of(command: &Command) -> CommandKey {
     match command {
@@ -79,7 +79,7 @@ impl Partition {
 
     pub(super) fn checked(
         &mut self,
-        verdicts: Vec<(CommandKey, Verdict)>,
+        verdicts: Vec<(CommandKey, CommandVerdict)>,
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
@@ -115,13 +115,13 @@ impl Partition {
         }
     }
 
-    /// The retry of a turn whose failure is written but not yet told.
-    fn must_wait(&self, command: &Command, verdict: Verdict) -> bool {
-        verdict == Verdict::New && self.earlier_run(command).is_some_and(has_failed)
+    /// The retry of a turn whose failure is in a commit that is not applied yet.
+    fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
+        verdict == CommandVerdict::New && self.earlier_run(command).is_some_and(has_failed)
     }
 
     /// The run that this command retries, if it is here.
-    fn earlier_run(&self, command: &Command) -> Option<&Turn> {
+    fn earlier_run(&self, command: &Command) -> Option<&TrackedTurn> {
         let Command::Turn(opened) = command else { return None };
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
@@ -131,18 +131,18 @@ impl Partition {
         command: Command,
         raw: RawPayload,
         seq: Seq,
-        verdict: Verdict,
+        verdict: CommandVerdict,
         now: Timestamp,
     ) {
         let key = key_of(&command);
         let known = match verdict {
-            Verdict::Erased => {
+            CommandVerdict::Erased => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
-            Verdict::Known { digest } => Some(digest),
-            Verdict::New | Verdict::Unknown | Verdict::Task { .. } => {
+            CommandVerdict::Known { digest } => Some(digest),
+            CommandVerdict::New | CommandVerdict::Unknown | CommandVerdict::Task { .. } => {
                 self.commands.recent.get(&key).map(|taken| taken.digest)
             }
         };
@@ -159,7 +159,7 @@ impl Partition {
                 }
             }
         }
-        if verdict == Verdict::Unknown {
+        if verdict == CommandVerdict::Unknown {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
         }
@@ -209,7 +209,7 @@ impl Partition {
     pub(super) fn give_up(&mut self, seq: Seq, raw: RawPayload, refusal: RejectedEntry) {
         let RawPayload { subject, payload } = raw;
         self.refused_bytes += refused_size(&payload);
-        self.ended.push_back(Ended::Entry { seq, subject, payload, refusal });
+        self.ended.push_back(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
     fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp) {
@@ -222,7 +222,7 @@ impl Partition {
             policy => policy,
         };
         let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
-        let mut turn = Turn::of_input(opened, token);
+        let mut turn = TrackedTurn::of_input(opened, token);
         (turn.hold, turn.known_at) = (Some((seq, now)), now);
         let (id, thread) = (turn.id.clone(), turn.thread.clone());
         self.table.insert(turn);
@@ -251,7 +251,7 @@ impl Partition {
 
     /// A person's message comes before what is under way. A task gives way without having failed.
     fn make_way(&mut self, active: &TurnId, end: TurnEnd) {
-        let is_task = self.table.turns.get(active).is_some_and(Turn::is_task);
+        let is_task = self.table.turns.get(active).is_some_and(TrackedTurn::is_task);
         let end = match is_task {
             true => TurnEnd::Failed(model::MessageFailure::Turn(TurnError::RolledBack)),
             false => end,
@@ -273,17 +273,17 @@ impl Partition {
     }
 
     /// A new message or a command has to wait in the stream, and so do all that come after it.
-    pub(super) fn defer(&mut self, place: Place, actions: &mut Vec<Action>) {
+    pub(super) fn defer(&mut self, place: EntryPlace, actions: &mut Vec<Action>) {
         self.counters.deferred += 1;
         if self.deferring.is_none() {
             self.deferring = Some(place);
-            actions.push(Action::Report(Report::Deferring(place.0)));
+            actions.push(Action::Report(MachineReport::Deferring(place.0)));
         }
     }
 }
 
 /// Its failure is decided, and goes with the next commit.
-fn has_failed(turn: &Turn) -> bool {
+fn has_failed(turn: &TrackedTurn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use model::{
-    DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, Outcome, Placement, Position, Seq,
-    Timestamp, TurnId,
+    DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome, Placement,
+    Position, Seq, Timestamp, TurnId,
 };
 
-use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
+use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MessageEnded};
 use crate::commit::Commit;
 use crate::messages::Slot;
@@ -64,7 +64,7 @@ impl Partition {
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
             match ended {
-                Ended::Entry { seq, subject, payload, refusal } => {
+                EndedInput::Entry { seq, subject, payload, refusal } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
                     let source = DeadLetterSource::Entry { subject, payload, refusal };
@@ -72,13 +72,13 @@ impl Partition {
                     size += letter.size();
                     commit.dead_letters.push(letter);
                 }
-                Ended::Message(slot) => {
+                EndedInput::Message(slot) => {
                     let Some((position, outcome)) = self.add_message(slot, commit, &mut size, now) else {
                         continue;
                     };
                     in_flight.push(InFlight::Message { slot, position, outcome });
                 }
-                Ended::Turn(id) => {
+                EndedInput::Turn(id) => {
                     in_flight.extend(self.add_turn(&id, commit, outgoing, now, actions));
                     let written = commit.turns.last().filter(|turn| turn.turn == id);
                     size += written.map_or(256, |turn| turn.messages.iter().map(Message::size).sum());
@@ -93,7 +93,7 @@ impl Partition {
         commit: &mut Commit,
         size: &mut usize,
         now: Timestamp,
-    ) -> Option<(Position, Outcome)> {
+    ) -> Option<(Position, MessageOutcome)> {
         let open = self.messages.get_mut(slot)?;
         if let Some((seq, _)) = open.hold.take() {
             self.holds.remove(&(seq, slot));
@@ -107,7 +107,7 @@ impl Partition {
                 *size += message.size();
                 self.counters.ambiguous_calls += batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
                 commit.messages.push(message);
-                return Some((position, Outcome::Complete));
+                return Some((position, MessageOutcome::Complete));
             }
             Err(failure) => failure,
         };
@@ -122,7 +122,7 @@ impl Partition {
             batch_type: open.batch_type(),
             failure: failure.clone(),
         });
-        Some((position, Outcome::Failed(failure)))
+        Some((position, MessageOutcome::Failed(failure)))
     }
 
     /// Saves what holds the checkpoint back for too long, lowest first.
@@ -213,7 +213,7 @@ impl Partition {
         &mut self,
         slot: Slot,
         position: Position,
-        outcome: Outcome,
+        outcome: MessageOutcome,
         actions: &mut Vec<Action>,
     ) {
         let Some(open) = self.messages.remove(slot) else { return };
@@ -221,7 +221,7 @@ impl Partition {
         if let Some((seq, _)) = open.hold {
             self.holds.remove(&(seq, slot));
         }
-        self.counters.completed += u64::from(outcome == Outcome::Complete);
+        self.counters.completed += u64::from(outcome == MessageOutcome::Complete);
         self.remember(open.key.clone());
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));

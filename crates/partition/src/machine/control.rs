@@ -6,15 +6,15 @@ use model::{
 
 use super::Partition;
 use crate::turn_state::{TurnEnd, TurnPhase};
-use crate::types::{BackoffChange, FailedTask, TaskChange, Verdict};
+use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
 /// Why a control command was refused, for people; `None` when it is done.
 type Refused = Option<String>;
 
 impl Partition {
-    pub(super) fn control(&mut self, control: &Control, verdict: Verdict, now: Timestamp) -> Refused {
+    pub(super) fn control(&mut self, control: &Control, verdict: CommandVerdict, now: Timestamp) -> Refused {
         let agent = &control.subject;
-        if let Verdict::Task { position, is_failed } = verdict
+        if let CommandVerdict::Task { position, is_failed } = verdict
             && self.commands.has_left(position, is_failed)
         {
             return Some("the task has just been retried or dropped".to_owned());
@@ -80,11 +80,20 @@ impl Partition {
         }
     }
 
-    fn retry_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict, now: Timestamp) -> Refused {
+    fn retry_task(
+        &mut self,
+        agent: &AgentId,
+        task: &TaskId,
+        verdict: CommandVerdict,
+        now: Timestamp,
+    ) -> Refused {
         let from = match verdict {
-            Verdict::Task { position, is_failed: true } => position,
-            Verdict::Task { .. } => return Some(format!("task {task} is not failed")),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+            CommandVerdict::Task { position, is_failed: true } => position,
+            CommandVerdict::Task { .. } => return Some(format!("task {task} is not failed")),
+            CommandVerdict::New
+            | CommandVerdict::Known { .. }
+            | CommandVerdict::Unknown
+            | CommandVerdict::Erased => {
                 return unknown(task);
             }
         };
@@ -102,10 +111,13 @@ impl Partition {
         self.commands.writes.more.push(agent.clone());
     }
 
-    fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict) -> Refused {
+    fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: CommandVerdict) -> Refused {
         let (position, is_failed) = match verdict {
-            Verdict::Task { position, is_failed } => (position, is_failed),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+            CommandVerdict::Task { position, is_failed } => (position, is_failed),
+            CommandVerdict::New
+            | CommandVerdict::Known { .. }
+            | CommandVerdict::Unknown
+            | CommandVerdict::Erased => {
                 return unknown(task);
             }
         };
@@ -145,13 +157,16 @@ impl Partition {
         &mut self,
         agent: &AgentId,
         task: &TaskId,
-        verdict: Verdict,
+        verdict: CommandVerdict,
         content: &str,
         metadata: &Metadata,
     ) -> Refused {
         let (position, is_failed) = match verdict {
-            Verdict::Task { position, is_failed } => (position, is_failed),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+            CommandVerdict::Task { position, is_failed } => (position, is_failed),
+            CommandVerdict::New
+            | CommandVerdict::Known { .. }
+            | CommandVerdict::Unknown
+            | CommandVerdict::Erased => {
                 return unknown(task);
             }
         };

@@ -2,17 +2,17 @@
 
 use model::{
     BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
-    MessageKey, Metadata, Outcome, Placement, Position, QueuedTask, RetryHint, Role, TaskKind, Timestamp,
-    TurnError, TurnId,
+    MessageKey, MessageOutcome, Metadata, Placement, Position, QueuedTask, RetryHint, Role, TaskKind,
+    Timestamp, TurnError, TurnId,
 };
 use serde_json::json;
 
 use super::follow_ups::{self, Continuation};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
-use crate::action::{Action, BufferState, MessageEnded, Report};
+use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
 use crate::open::OpenMessage;
-use crate::turn_state::{Source, Turn, TurnEnd, TurnTable, batch_type_of};
+use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable, batch_type_of};
 use crate::types::{
     AgentWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnEnded,
     TurnStatus, TurnWrite,
@@ -76,7 +76,7 @@ impl Partition {
         Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome, wait_ms }))
     }
 
-    /// What clients are told who come later; its place among the ends of the thread.
+    /// Adds the failed message that later clients are shown; its place among the ends of the thread.
     fn add_failed_message(
         &mut self,
         id: &TurnId,
@@ -159,10 +159,10 @@ impl Partition {
         end: &TurnEnd,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
-    ) -> Outcome {
+    ) -> MessageOutcome {
         let batch = messages.first().map(|message| message.placement.batch_id);
         let is_stopped = *end == TurnEnd::Stopped;
-        let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
+        let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return outcome };
         // An answer that was stopped asks for none: nothing of its producer's metadata is in it.
         let continuation = follow_ups::continuation(turn, &messages);
@@ -172,7 +172,7 @@ impl Partition {
         let answer = id.answer(turn.run);
         let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
         let (agent, ends_failed, on_refusal) = match &turn.source {
-            Source::Task(queued) => {
+            TurnSource::Task(queued) => {
                 let queued = queued.clone();
                 let failed = failed_task(&queued, "stopped", "stopped by an operator");
                 if is_stopped {
@@ -181,7 +181,7 @@ impl Partition {
                 let index = self.advance(&queued, commit);
                 (index, None, Fallback::Task(failed))
             }
-            Source::Input(opened) => {
+            TurnSource::Input(opened) => {
                 // A batch that goes on is followed by what follows it when it has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
                     outgoing
@@ -239,19 +239,19 @@ impl Partition {
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
         actions: &mut Vec<Action>,
-    ) -> (Outcome, Option<i64>) {
+    ) -> (MessageOutcome, Option<i64>) {
         self.counters.turns_failed += 1;
-        let Some(turn) = self.table.turns.get(id) else { return (Outcome::Failed(failure), None) };
+        let Some(turn) = self.table.turns.get(id) else { return (MessageOutcome::Failed(failure), None) };
         let (code, text) = (failure.code().to_owned(), failure.to_string());
         let run = turn.run;
         let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
         let judgement = judge(&failure);
         let correlation_id = match &turn.source {
-            Source::Input(opened) => opened.options.correlation_id.clone(),
-            Source::Task(_) => None,
+            TurnSource::Input(opened) => opened.options.correlation_id.clone(),
+            TurnSource::Task(_) => None,
         };
         let wait_ms = match &turn.source {
-            Source::Input(opened) => {
+            TurnSource::Input(opened) => {
                 let open = turn.slot.and_then(|slot| self.messages.get(slot));
                 commit.failed_turns.push(FailedTurn {
                     opened: (**opened).clone(),
@@ -266,7 +266,7 @@ impl Partition {
                 }
                 None
             }
-            Source::Task(queued) => {
+            TurnSource::Task(queued) => {
                 let queued = queued.clone();
                 let rules = turn.rules.unwrap_or_default();
                 let failures = self.table.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
@@ -286,9 +286,9 @@ impl Partition {
             }
         };
         let (turn, backoff_ms) = (id.clone(), wait_ms);
-        let report = Report::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id };
+        let report = MachineReport::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id };
         actions.push(Action::Report(report));
-        (Outcome::Failed(failure), wait_ms)
+        (MessageOutcome::Failed(failure), wait_ms)
     }
 
     /// The task stays at the head; its agent backs off, is paused, or tries again. How long it waits, ms.
@@ -403,12 +403,12 @@ impl Partition {
         }
         let Some(turn) = self.table.remove(&id) else { return };
         if let Some(detail) = refused {
-            outcome = Outcome::Failed(MessageFailure::Unstorable { detail });
+            outcome = MessageOutcome::Failed(MessageFailure::Unstorable { detail });
         }
         match &outcome {
-            Outcome::Stopped => self.counters.turns_stopped += 1,
-            Outcome::Complete => self.counters.turns_completed += 1,
-            Outcome::Failed(_) => {}
+            MessageOutcome::Stopped => self.counters.turns_stopped += 1,
+            MessageOutcome::Complete => self.counters.turns_completed += 1,
+            MessageOutcome::Failed(_) => {}
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
@@ -439,10 +439,10 @@ impl Partition {
 }
 
 fn ending(
-    turn: &Turn,
+    turn: &TrackedTurn,
     open: Option<OpenMessage>,
     position: Position,
-    outcome: Outcome,
+    outcome: MessageOutcome,
     frame: FrameNumber,
 ) -> MessageEnded {
     let key = MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) };
@@ -473,15 +473,15 @@ fn failed_task(queued: &QueuedTask, code: &str, text: &str) -> FailedTask {
     }
 }
 
-fn turn_ended(turn: &Turn, status: TurnStatus, code: Option<String>) -> TurnEnded {
+fn turn_ended(turn: &TrackedTurn, status: TurnStatus, code: Option<String>) -> TurnEnded {
     TurnEnded {
         turn: turn.id.clone(),
         thread: turn.thread.clone(),
         agent: turn.agent.clone(),
         status,
         task: match &turn.source {
-            Source::Task(queued) => Some(queued.task.id.clone()),
-            Source::Input(_) => None,
+            TurnSource::Task(queued) => Some(queued.task.id.clone()),
+            TurnSource::Input(_) => None,
         },
         message: None,
         batch: None,
@@ -489,10 +489,12 @@ fn turn_ended(turn: &Turn, status: TurnStatus, code: Option<String>) -> TurnEnde
     }
 }
 
-fn input_message(turn: &Turn, position: Position) -> Message {
+fn input_message(turn: &TrackedTurn, position: Position) -> Message {
     let (content, metadata, batch_type) = match &turn.source {
-        Source::Input(opened) => (opened.content.clone(), opened.metadata.clone(), BatchType::UserRequest),
-        Source::Task(queued) => {
+        TurnSource::Input(opened) => {
+            (opened.content.clone(), opened.metadata.clone(), BatchType::UserRequest)
+        }
+        TurnSource::Task(queued) => {
             let task = &queued.task;
             let mut map = task.metadata.as_map().cloned().unwrap_or_default();
             if task.kind != TaskKind::Task {

@@ -6,7 +6,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::turn_state::{Source, Turn};
+use crate::turn_state::{TrackedTurn, TurnSource};
 use crate::types::{Outgoing, Pause};
 
 /// In the metadata of an answer, as `true`: its batch goes on, and wants a continuation.
@@ -33,7 +33,7 @@ pub(super) enum Continuation {
 
 /// The continuation that the last of these messages asks for: the next input of the same batch, through the stream like every
 /// other, so that it happens once and after whatever came before it. Its id comes from the answer's place, or the task's turn.
-pub(super) fn continuation(turn: &Turn, messages: &[Message]) -> Continuation {
+pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continuation {
     let (Some(first), Some(answer)) = (messages.first(), messages.last()) else { return Continuation::None };
     if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
         return Continuation::None;
@@ -52,8 +52,8 @@ pub(super) fn continuation(turn: &Turn, messages: &[Message]) -> Continuation {
     .collect();
     let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
     let next = match &turn.source {
-        Source::Input(opened) => opening(opened, answer.placement.position, metadata),
-        Source::Task(queued) => task(&queued.task, &turn.id, metadata),
+        TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
+        TurnSource::Task(queued) => task(&queued.task, &turn.id, metadata),
     };
     next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
 }

@@ -2,8 +2,8 @@
 
 use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId};
 
-use super::{NO_SLOT, Partition, Place};
-use crate::action::{Action, Body, Entry, Report};
+use super::{EntryPlace, NO_SLOT, Partition};
+use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
 use crate::messages::Slot;
 use crate::open::{ChunkOutcome, OpenMessage};
 use crate::types::RawPayload;
@@ -11,7 +11,7 @@ use crate::types::RawPayload;
 impl Partition {
     pub(super) fn read(
         &mut self,
-        entries: Vec<Entry>,
+        entries: Vec<StreamEntry>,
         mut room: usize,
         now: Timestamp,
         actions: &mut Vec<Action>,
@@ -24,15 +24,15 @@ impl Partition {
             if entry.seq != self.last_seq.next() {
                 let (first, last) = (self.last_seq.next(), entry.seq.before());
                 self.counters.holes += last.0 - first.0 + 1;
-                actions.push(Action::Report(Report::Hole { first, last }));
+                actions.push(Action::Report(MachineReport::Hole { first, last }));
             }
             self.last_seq = entry.seq;
             self.counters.entries += 1;
             self.clock.observe(entry.stored_at);
             match entry.body {
-                Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
-                Body::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
-                Body::Refused { subject, payload, refusal } => {
+                EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
+                EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
+                EntryBody::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
                     self.holds.insert((entry.seq, NO_SLOT));
                     self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
@@ -100,7 +100,7 @@ impl Partition {
         &mut self,
         thread: &ThreadId,
         arrival: &IncomingChunk,
-        place: Place,
+        place: EntryPlace,
         room: &mut usize,
         now: Timestamp,
         actions: &mut Vec<Action>,
@@ -158,7 +158,7 @@ impl Partition {
                 self.counters.conflicts += 1;
                 let Some(open) = self.messages.get(slot) else { return };
                 let (key, chunk_id) = (open.key.clone(), arrival.chunk.id);
-                actions.push(Action::Report(Report::Conflict { key, chunk_id, kept, dropped }));
+                actions.push(Action::Report(MachineReport::Conflict { key, chunk_id, kept, dropped }));
             }
         }
         if matches!(taken, ChunkOutcome::Accepted { held: false } | ChunkOutcome::Broke) {

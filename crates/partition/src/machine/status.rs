@@ -10,7 +10,7 @@ use super::Partition;
 use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
-use crate::turn_state::{Turn, TurnPhase};
+use crate::turn_state::{TrackedTurn, TurnPhase};
 
 /// Open messages of one thread that are named.
 const MAX_OPEN: usize = 64;
@@ -129,14 +129,14 @@ impl Partition {
 }
 
 /// Why an input does not begin.
-fn waits_to_begin(turn: &Turn, now: Timestamp) -> WaitReason {
+fn waits_to_begin(turn: &TrackedTurn, now: Timestamp) -> WaitReason {
     match turn.postponed {
         Some(postponed) if now < postponed.until => postponed.reason(now),
         Some(_) | None => WaitReason::HeadOfLine,
     }
 }
 
-fn waits_for(turn: &Turn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
+fn waits_for(turn: &TrackedTurn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
     match turn.phase {
         TurnPhase::Waiting => Some(waits_to_begin(turn, now)),
         TurnPhase::Starting | TurnPhase::Running if has_gap => Some(WaitReason::Gap),

@@ -17,7 +17,7 @@ use model::*;
 
 use crate::*;
 
-struct Script {
+struct ChunkScript {
     machine: Partition,
     /// What a new machine does with its first input.
     first: String,
@@ -26,9 +26,9 @@ struct Script {
     room: usize,
     to_find: Vec<MessageKey>,
     commits: Vec<Commit>,
-    reports: Vec<Report>,
+    reports: Vec<MachineReport>,
     auto_found: bool,
-    log: Vec<Entry>,
+    log: Vec<StreamEntry>,
 }
 
 fn takeover() -> Takeover {
@@ -40,13 +40,17 @@ fn key(message: &str) -> MessageKey {
     MessageKey { thread: ThreadId::parse("t").unwrap(), message: MessageId::parse(message).unwrap() }
 }
 
-impl Script {
+impl ChunkScript {
     fn new() -> Self {
-        let quiet = Limits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..Limits::default() };
+        let quiet = PartitionLimits {
+            checkpoint_ms: i64::MAX,
+            spill_after_ms: i64::MAX,
+            ..PartitionLimits::default()
+        };
         Self::with(quiet, takeover())
     }
 
-    fn with(limits: Limits, takeover: Takeover) -> Self {
+    fn with(limits: PartitionLimits, takeover: Takeover) -> Self {
         let now = Timestamp(1_800_000_000_000);
         let mut script = Self {
             machine: Partition::new(takeover.clone(), limits, 7, now),
@@ -95,14 +99,14 @@ impl Script {
             }
             word => {
                 self.seq += 1;
-                let entry = Entry { seq: Seq(self.seq), stored_at: self.now, body: body(word) };
+                let entry = StreamEntry { seq: Seq(self.seq), stored_at: self.now, body: body(word) };
                 self.log.push(entry.clone());
                 self.entries(vec![entry])
             }
         }
     }
 
-    fn entries(&mut self, entries: Vec<Entry>) -> String {
+    fn entries(&mut self, entries: Vec<StreamEntry>) -> String {
         let room = self.room;
         self.handle(Input::Entries { entries, room })
     }
@@ -135,10 +139,14 @@ impl Script {
     }
 }
 
-fn body(word: &str) -> Body {
+fn body(word: &str) -> EntryBody {
     if word == "garbage" {
         let refusal = RejectedEntry { code: "malformed", detail: "not a frame".into() };
-        return Body::Refused { subject: "chunks.0.t".into(), payload: Bytes::from_static(b"?"), refusal };
+        return EntryBody::Refused {
+            subject: "chunks.0.t".into(),
+            payload: Bytes::from_static(b"?"),
+            refusal,
+        };
     }
     let (message, rest) = word.split_once(':').unwrap_or(("a", word));
     let (rest, attempt) = rest.split_once('^').unwrap_or((rest, "0"));
@@ -155,7 +163,7 @@ fn body(word: &str) -> Body {
         role: Role::Assistant,
         chunk: Arc::new(chunk),
     };
-    Body::Frame(Frame { thread: ThreadId::parse("t").unwrap(), chunks: vec![arrival], token: None })
+    EntryBody::Frame(Frame { thread: ThreadId::parse("t").unwrap(), chunks: vec![arrival], token: None })
 }
 
 fn render(action: &Action) -> String {
@@ -193,9 +201,9 @@ fn render(action: &Action) -> String {
         }
         Action::End(ending) => {
             let outcome = match &ending.outcome {
-                Outcome::Complete => "complete",
-                Outcome::Stopped => "stopped",
-                Outcome::Failed(failure) => failure.code(),
+                MessageOutcome::Complete => "complete",
+                MessageOutcome::Stopped => "stopped",
+                MessageOutcome::Failed(failure) => failure.code(),
             };
             format!("{}{outcome}", name(&ending.key))
         }
@@ -208,16 +216,18 @@ fn render(action: &Action) -> String {
         | Action::LoadTasks { .. }
         | Action::Send(_)
         | Action::Status(_)
-        | Action::Report(Report::TurnFailed { .. } | Report::Unauthorized(_)) => action.name().to_owned(),
-        Action::Report(Report::Conflict { .. }) => "conflict".into(),
-        Action::Report(Report::GivenUp { .. }) => "given-up".into(),
-        Action::Report(Report::Hole { first, last }) => format!("hole({first}-{last})"),
-        Action::Report(Report::Deferring(from)) => format!("deferring({from})"),
+        | Action::Report(MachineReport::TurnFailed { .. } | MachineReport::Unauthorized(_)) => {
+            action.name().to_owned()
+        }
+        Action::Report(MachineReport::Conflict { .. }) => "conflict".into(),
+        Action::Report(MachineReport::GivenUp { .. }) => "given-up".into(),
+        Action::Report(MachineReport::Hole { first, last }) => format!("hole({first}-{last})"),
+        Action::Report(MachineReport::Deferring(from)) => format!("deferring({from})"),
     }
 }
 
 fn run(script: &str) -> String {
-    Script::new().run(script)
+    ChunkScript::new().run(script)
 }
 
 #[test]
@@ -230,7 +240,7 @@ fn the_arrival_of_the_requirements() {
 
 #[test]
 fn the_buffer_is_freed_only_after_the_commit() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("0a 1b!");
     assert_eq!(script.machine.stats(script.now).open, 1);
     script.run("ok");
@@ -255,7 +265,7 @@ fn the_checkpoint_stays_below_what_is_unfinished() {
 
 #[test]
 fn duplicates_are_dropped_before_and_after_the_end() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     assert_eq!(script.run("0a 0a 1b! 1b! ok 0a 1b!"), r#"a | - | b commit("ab" @3) | - | complete | - | -"#);
     let counters = script.machine.take_counters();
     assert_eq!((counters.duplicates, counters.late, counters.chunks), (2, 2, 2));
@@ -264,7 +274,7 @@ fn duplicates_are_dropped_before_and_after_the_end() {
 
 #[test]
 fn late_duplicate_not_remembered_is_looked_up_and_dropped() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.auto_found = false;
     assert_eq!(script.run("3d ended"), "look-up(1) | -");
     assert_eq!(script.machine.stats(script.now).open, 0);
@@ -278,7 +288,7 @@ fn late_duplicate_not_remembered_is_looked_up_and_dropped() {
 #[test]
 fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     let again = || {
-        let mut script = Script::new();
+        let mut script = ChunkScript::new();
         script.auto_found = false;
         script.run("0a!");
         script.handle(Input::Shed(1));
@@ -299,7 +309,7 @@ fn lookup_of_forgotten_message_does_not_count_when_reopened() {
 
 #[test]
 fn chunks_are_held_until_lookup_says_message_is_new() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.auto_found = false;
     assert_eq!(script.run("0a 1b! found ok"), r#"look-up(1) | - | a,b commit("ab" @2) | complete"#);
 }
@@ -311,7 +321,7 @@ fn conflicting_chunk_is_reported_and_first_stays() {
 
 #[test]
 fn a_higher_attempt_resets_and_a_lower_one_is_fenced() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     assert_eq!(
         script.run("0a 1b 0x^1 2c 1y!^1 ok"),
         r#"a | b | ^1 x | - | - | -"#.replace("- | - | -", r#"- | ^1 y commit("xy" @5) | complete"#)
@@ -326,11 +336,11 @@ fn a_reset_without_a_ready_chunk_is_announced() {
 
 #[test]
 fn positions_increase_over_owners_and_clock_steps() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("0a! ok");
     let first = script.last_commit().clone();
-    let mut second = Script::with(
-        Limits::default(),
+    let mut second = ChunkScript::with(
+        PartitionLimits::default(),
         Takeover { checkpoint: Seq(1), position_high_water: first.position_high_water, ..takeover() },
     );
     second.now = second.now.plus_ms(-3_600_000);
@@ -341,7 +351,7 @@ fn positions_increase_over_owners_and_clock_steps() {
 
 #[test]
 fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
         let known = vec![(MessageId::parse("a").unwrap(), attempt, next)];
@@ -364,7 +374,7 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
 
 #[test]
 fn missing_sequences_are_reported_and_repeats_skipped() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("0a");
     script.seq = 4;
     assert_eq!(script.run("1b"), "hole(2-4) b");
@@ -375,7 +385,7 @@ fn missing_sequences_are_reported_and_repeats_skipped() {
 
 #[test]
 fn a_checkpoint_that_moved_is_written_even_when_nothing_ends() {
-    let mut script = Script::with(Limits::default(), takeover());
+    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
     script.run("0a! ok");
     assert_eq!(script.run("0a! +1s ok +1s"), "- | commit(@2) | - | -");
     assert_eq!(script.machine.poll_timeout(), None, "an idle partition wants no time");

@@ -9,12 +9,12 @@ use model::{
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
-use super::{Ended, NO_SLOT, Partition};
-use crate::action::{Action, Report};
+use super::{EndedInput, NO_SLOT, Partition};
+use crate::action::{Action, MachineReport};
 use crate::commit::Takeover;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{Postponed, Source, Turn, TurnEnd, TurnPhase};
+use crate::turn_state::{Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
@@ -53,7 +53,7 @@ impl Partition {
             let opened = saved.opened;
             let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
-            let mut turn = Turn::of_input(Box::new(opened), token);
+            let mut turn = TrackedTurn::of_input(Box::new(opened), token);
             (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
             self.table.insert(turn);
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
@@ -165,7 +165,7 @@ impl Partition {
         queue.begin();
         self.table.postponed_queues.remove(&agent);
         let token = self.table.token_key.token(thread, &id, run);
-        let mut turn = Turn::of_task(id.clone(), queued, run, token);
+        let mut turn = TrackedTurn::of_task(id.clone(), queued, run, token);
         turn.is_restored = self.table.restored.remove(&agent);
         self.table.insert(turn);
         Some(id)
@@ -272,7 +272,7 @@ impl Partition {
     ) {
         self.counters.unauthorized += 1;
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
-        actions.push(Action::Report(Report::Unauthorized(key)));
+        actions.push(Action::Report(MachineReport::Unauthorized(key)));
     }
 
     /// A chunk of a turn's answer was accepted.
@@ -433,7 +433,7 @@ impl Partition {
             open.phase = Phase::Ended;
         }
         turn.end = Some(end);
-        self.ended.push_back(Ended::Turn(id.clone()));
+        self.ended.push_back(EndedInput::Turn(id.clone()));
     }
 
     /// Runs without progress fail, but for those of which chunks have been read that wait behind a command.
@@ -446,7 +446,7 @@ impl Partition {
         now: Timestamp,
         blocked_turns: &BTreeSet<TurnId>,
     ) {
-        let is_late = |turn: &&Turn| {
+        let is_late = |turn: &&TrackedTurn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
@@ -491,13 +491,13 @@ fn is_ours(end: &TurnEnd) -> bool {
     }
 }
 
-fn start(turn: &Turn) -> Start {
+fn start(turn: &TrackedTurn) -> Start {
     let (task, content, metadata, options) = match &turn.source {
-        Source::Input(opened) => {
+        TurnSource::Input(opened) => {
             let TurnOpened { content, metadata, options, .. } = &**opened;
             (None, content.clone(), metadata.clone(), options.clone())
         }
-        Source::Task(queued) => {
+        TurnSource::Task(queued) => {
             let task = &queued.task;
             let (of_task, content) = (Some((task.id.clone(), task.kind)), task.content.clone());
             (of_task, content, task.metadata.clone(), TurnOptions::default())

@@ -6,13 +6,13 @@ use serde_json::Map;
 
 use crate::json;
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, Fields, Known, NOT_HERE, Rejection, Shape, TOOLS, Use, Wanted,
-    input_of, instructions, last_message, object,
+    BadRequest, ContentRules, ErrorBody, FieldShape, Fields, Known, NOT_HERE, RequestRejection, TOOLS, Use,
+    Wanted, input_of, instructions, last_message, object,
 };
 
 /// The body of a `POST`. Source: <https://docs.ag-ui.com/sdk/js/core/types#runagentinput>.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct AgUiRequest {
     /// The thread.
     pub thread: ThreadId,
     /// The client's id of the run: it is said back, and the same one again is the same input.
@@ -33,7 +33,7 @@ pub(crate) const FIELDS: &Known = &[
         "context",
         Use::Refused("what the model is told belongs to the agent's settings, or into a system message"),
     ),
-    ("forwardedProps", Use::Handed("forwarded_props", Shape::Object)),
+    ("forwardedProps", Use::Handed("forwarded_props", FieldShape::Object)),
     ("messages", Use::Read),
     ("parentRunId", Use::Refused("a thread has no branches")),
     ("protocolVersion", Use::Read),
@@ -44,7 +44,7 @@ pub(crate) const FIELDS: &Known = &[
     ("tools", Use::Refused(TOOLS)),
 ];
 
-impl Request {
+impl AgUiRequest {
     /// Reads the body of a request to follow what there is: thread and run, without an input. `tenant` is whose they are.
     ///
     /// # Errors
@@ -83,13 +83,13 @@ impl Request {
 }
 
 /// A refusal: the fields of `RUN_ERROR` as JSON. The protocol has no form for one.
-pub fn error_body(rejection: &Rejection) -> ErrorBody {
+pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     #[derive(Serialize)]
-    struct Body<'a> {
+    struct ErrorFields<'a> {
         message: &'a str,
         code: &'a str,
     }
     let mut bytes = Vec::new();
-    json::append(&mut bytes, &Body { message: &rejection.message, code: &rejection.code });
+    json::append(&mut bytes, &ErrorFields { message: &rejection.message, code: &rejection.code });
     ErrorBody { content_type: "application/json", bytes: bytes.into() }
 }

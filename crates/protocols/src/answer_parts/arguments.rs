@@ -2,16 +2,16 @@
 
 /// Knows without parsing when the object is whole: no JSON text goes on after the brace that closes it.
 #[derive(Debug, Default)]
-pub(crate) struct Arguments {
+pub(crate) struct ArgumentsScanner {
     text: String,
     depth: usize,
     in_string: bool,
     is_escaped: bool,
-    state: State,
+    state: ScanState,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum State {
+enum ScanState {
     #[default]
     Blank,
     Object,
@@ -20,7 +20,7 @@ enum State {
     Other,
 }
 
-impl Arguments {
+impl ArgumentsScanner {
     pub(crate) fn push(&mut self, text: &str) {
         self.text.push_str(text);
         for byte in text.bytes() {
@@ -30,7 +30,7 @@ impl Arguments {
 
     /// Whether nothing can follow.
     pub(crate) fn are_whole(&self) -> bool {
-        self.state == State::CompletePart
+        self.state == ScanState::CompletePart
     }
 
     pub(crate) fn into_text(self) -> String {
@@ -39,14 +39,14 @@ impl Arguments {
 
     fn look_at(&mut self, byte: u8) {
         match self.state {
-            State::Blank if byte.is_ascii_whitespace() => {}
-            State::Blank if byte == b'{' => (self.state, self.depth) = (State::Object, 1),
-            State::Blank => self.state = State::Other,
-            State::Object => self.look_inside(byte),
+            ScanState::Blank if byte.is_ascii_whitespace() => {}
+            ScanState::Blank if byte == b'{' => (self.state, self.depth) = (ScanState::Object, 1),
+            ScanState::Blank => self.state = ScanState::Other,
+            ScanState::Object => self.look_inside(byte),
             // White space after it changes nothing; anything else makes it no JSON.
-            State::CompletePart if byte.is_ascii_whitespace() => {}
-            State::CompletePart => self.state = State::Other,
-            State::Other => {}
+            ScanState::CompletePart if byte.is_ascii_whitespace() => {}
+            ScanState::CompletePart => self.state = ScanState::Other,
+            ScanState::Other => {}
         }
     }
 
@@ -67,7 +67,7 @@ impl Arguments {
             _ => {}
         }
         if self.depth == 0 {
-            self.state = State::CompletePart;
+            self.state = ScanState::CompletePart;
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn whole_after(pieces: &[&str]) -> Option<usize> {
-        let mut arguments = Arguments::default();
+        let mut arguments = ArgumentsScanner::default();
         pieces.iter().position(|piece| {
             arguments.push(piece);
             arguments.are_whole()

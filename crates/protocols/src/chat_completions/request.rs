@@ -4,13 +4,13 @@ use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value};
 
 use crate::request::{
-    BadRequest, ContentRules, Fields, KEPT, Known, NOT_HERE, PENALTY, PROBABILITY, SETTINGS, Shape,
+    BadRequest, ContentRules, FieldShape, Fields, KEPT, Known, NOT_HERE, PENALTY, PROBABILITY, SETTINGS,
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ChatCompletionRequest {
     /// The thread; `None` for a new one.
     pub thread: Option<ThreadId>,
     /// Whose workflow answers.
@@ -34,26 +34,26 @@ pub(crate) const FIELDS: &Known = &[
     ("audio", Use::Refused(NOT_HERE)),
     ("frequency_penalty", Use::Handed("frequency_penalty", PENALTY)),
     ("functions", Use::Refused(TOOLS)),
-    ("logit_bias", Use::Handed("logit_bias", Shape::EventSequence)),
+    ("logit_bias", Use::Handed("logit_bias", FieldShape::EventSequence)),
     ("logprobs", Use::Refused(NOT_HERE)),
-    ("max_completion_tokens", Use::Handed("max_completion_tokens", Shape::Count)),
-    ("max_tokens", Use::Handed("max_tokens", Shape::Count)),
+    ("max_completion_tokens", Use::Handed("max_completion_tokens", FieldShape::Count)),
+    ("max_tokens", Use::Handed("max_tokens", FieldShape::Count)),
     ("messages", Use::Read),
     ("metadata", Use::Read),
     ("modalities", Use::Only(&["[\"text\"]"], "answers are text")),
     ("model", Use::Read),
     ("n", Use::Only(&["1"], "a turn has one answer")),
-    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", Shape::Flag)),
+    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", FieldShape::Flag)),
     ("prediction", Use::Refused(NOT_HERE)),
     ("presence_penalty", Use::Handed("presence_penalty", PENALTY)),
-    ("prompt_cache_key", Use::Handed("prompt_cache_key", Shape::Text)),
-    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", Shape::Text)),
-    ("reasoning_effort", Use::Handed("reasoning_effort", Shape::Text)),
+    ("prompt_cache_key", Use::Handed("prompt_cache_key", FieldShape::Text)),
+    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", FieldShape::Text)),
+    ("reasoning_effort", Use::Handed("reasoning_effort", FieldShape::Text)),
     ("response_format", Use::Read),
-    ("safety_identifier", Use::Handed("safety_identifier", Shape::Text)),
-    ("seed", Use::Handed("seed", Shape::Integer)),
+    ("safety_identifier", Use::Handed("safety_identifier", FieldShape::Text)),
+    ("seed", Use::Handed("seed", FieldShape::Integer)),
     ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
-    ("stop", Use::Handed("stop", Shape::Texts)),
+    ("stop", Use::Handed("stop", FieldShape::Texts)),
     ("store", Use::Only(&["true"], KEPT)),
     ("stream", Use::Read),
     ("stream_options", Use::Read),
@@ -62,7 +62,7 @@ pub(crate) const FIELDS: &Known = &[
     ("tools", Use::Refused(TOOLS)),
     ("top_logprobs", Use::Refused(NOT_HERE)),
     ("top_p", Use::Handed("top_p", PROBABILITY)),
-    ("user", Use::Handed("user", Shape::Text)),
+    ("user", Use::Handed("user", FieldShape::Text)),
     ("verbosity", Use::Handed("verbosity", VERBOSITY)),
     ("web_search_options", Use::Refused(NOT_HERE)),
 ];
@@ -71,7 +71,7 @@ pub(crate) const FIELDS: &Known = &[
 const STREAM_OPTIONS: &Known =
     &[("include_obfuscation", Use::Only(&["false"], NOT_HERE)), ("include_usage", Use::Read)];
 
-impl Request {
+impl ChatCompletionRequest {
     /// Reads a body of `tenant`, whose threads and agents it names. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
     /// either the thread is new, and then no earlier messages can have been said in it.
     ///

@@ -93,7 +93,7 @@ fn the_largest_cursor_that_is_written_can_be_read() {
 }
 
 fn shown(script: &[&str], has_steps: bool) -> String {
-    let mut progress = Progress::new(0, has_steps);
+    let mut progress = MessageProgress::new(0, has_steps);
     for (number, word) in script.iter().enumerate() {
         let parts: Vec<&str> = word.split(':').collect();
         let (kind, call, text) = match parts.as_slice() {

@@ -1,7 +1,7 @@
 //! The native stream read back: how the other protocols get what happens to one message.
 //!
 //! Every reader of a message, whatever its protocol, so follows the very stream that is ordered, repaired and resumed for native
-//! clients, and there is one truth about what a viewer was told.
+//! clients, and there is one definition of what a viewer was sent.
 
 use model::{Chunk, ChunkKind, IdRange, MessageId, Metadata, Position, Role};
 use serde::Deserialize;
@@ -58,11 +58,11 @@ pub enum NativeEvent {
 
 /// Reads a native stream piece by piece. Only for streams of this crate: what it does not know it passes over.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct NativeEventReader {
     rest: Vec<u8>,
 }
 
-impl Reader {
+impl NativeEventReader {
     /// What is whole with these bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<NativeEvent> {
         self.rest.extend_from_slice(bytes);
@@ -96,7 +96,7 @@ fn event(bytes: &[u8]) -> Option<NativeEvent> {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct EventData {
     message_id: MessageId,
     #[serde(default)]
     attempt: u32,
@@ -120,7 +120,7 @@ struct Said {
     status: String,
 }
 
-fn native_event(name: &str, said: Said) -> Option<NativeEvent> {
+fn native_event(name: &str, said: EventData) -> Option<NativeEvent> {
     let message = said.message_id.clone();
     match (name, said.chunk_type.as_str()) {
         ("reset", _) => Some(NativeEvent::Reset { message, attempt: said.attempt }),
@@ -135,7 +135,7 @@ fn native_event(name: &str, said: Said) -> Option<NativeEvent> {
     }
 }
 
-fn chunk(message: MessageId, said: Said) -> Option<NativeEvent> {
+fn chunk(message: MessageId, said: EventData) -> Option<NativeEvent> {
     let role = said.role.as_deref().map_or(Some(Role::Assistant), Role::from_name)?;
     let kind = ChunkKind::from_name(&said.chunk_type)?;
     let chunk = Chunk {
@@ -148,7 +148,7 @@ fn chunk(message: MessageId, said: Said) -> Option<NativeEvent> {
     Some(NativeEvent::Chunk { message, attempt: said.attempt, role, chunk, is_compacted: said.compacted })
 }
 
-fn note(said: &Said) -> StreamError {
+fn note(said: &EventData) -> StreamError {
     let text = |key: &str| said.metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let range = |value: &Value| {
         let id = |key: &str| value.get(key)?.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -169,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Cursor, Header, Native, Progress, native};
+    use crate::{Cursor, MessageHeader, MessageProgress, Native, native};
 
     fn message() -> MessageId {
         MessageId::parse("m").unwrap()
@@ -184,8 +184,9 @@ mod tests {
             Chunk::content(0, "a\u{2028}b\n\nc", false),
             Chunk { kind: ChunkKind::ToolCall, metadata, ..Chunk::content(1, "{}", false) },
         ];
-        let header = |attempt, role| Header::new(message(), attempt, role, model::BatchType::SystemTrigger);
-        let mut progress = Progress::new(3, false);
+        let header =
+            |attempt, role| MessageHeader::new(message(), attempt, role, model::BatchType::SystemTrigger);
+        let mut progress = MessageProgress::new(3, false);
         for chunk in chunks {
             let role = if chunk.id == 0 { Role::Assistant } else { Role::Tool };
             progress.advance(&chunk);
@@ -219,9 +220,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_however_it_is_cut() {
         let (bytes, wanted) = stream();
-        assert_eq!(Reader::default().feed(&bytes), wanted);
+        assert_eq!(NativeEventReader::default().feed(&bytes), wanted);
         for size in [1, 2, 3, 7, 50] {
-            let mut reader = Reader::default();
+            let mut reader = NativeEventReader::default();
             let events: Vec<NativeEvent> = bytes.chunks(size).flat_map(|piece| reader.feed(piece)).collect();
             assert_eq!(events, wanted, "pieces of {size}");
         }

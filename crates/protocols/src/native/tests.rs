@@ -15,11 +15,11 @@ fn text(event: &Encoded) -> String {
     String::from_utf8(event.bytes().to_vec()).unwrap()
 }
 
-fn header(message: &str, attempt: u32, role: Role) -> Header {
-    Header::new(MessageId::parse(message).unwrap(), attempt, role, BatchType::SystemTrigger)
+fn header(message: &str, attempt: u32, role: Role) -> MessageHeader {
+    MessageHeader::new(MessageId::parse(message).unwrap(), attempt, role, BatchType::SystemTrigger)
 }
 
-fn chunk(native: &mut Native, header: &Header, chunk: &Chunk) -> Encoded {
+fn chunk(native: &mut Native, header: &MessageHeader, chunk: &Chunk) -> Encoded {
     let seen = native.cursor().seen(&header.message).filter(|seen| seen.attempt == header.attempt);
     let mut seen = seen.cloned().unwrap_or(MessageOffset::nothing(header.attempt));
     (seen.next, seen.bytes) = (chunk.id + 1, seen.bytes + chunk.text.len() as u64);
@@ -61,7 +61,7 @@ fn a_chunk_has_the_names_of_the_wire_in_their_order() {
 #[test]
 fn every_event_of_an_answer_names_its_turn() {
     let turn = TurnId::foreground(&ThreadId::parse("t1").unwrap(), "1").unwrap();
-    let header = Header::new(turn.answer(1), 0, Role::Assistant, BatchType::UserRequest);
+    let header = MessageHeader::new(turn.answer(1), 0, Role::Assistant, BatchType::UserRequest);
     let mut native = native();
     let named = format!(r#""batch_type":"user_request","turn_id":"{turn}""#);
     let events = [

@@ -44,13 +44,13 @@ mod of_the_ai_sdk {
         })
     }
 
-    fn parse(field: &str, value: Value) -> Result<ui_message::Request, BadRequest> {
-        ui_message::Request::parse(&with(&body(), field, value), None)
+    fn parse(field: &str, value: Value) -> Result<ui_message::UiMessageRequest, BadRequest> {
+        ui_message::UiMessageRequest::parse(&with(&body(), field, value), None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = ui_message::Request::parse(&bytes(&body()), None).unwrap();
+        let request = ui_message::UiMessageRequest::parse(&bytes(&body()), None).unwrap();
         assert_eq!((request.thread, &*request.text), (thread("t1"), "What\nis it?"));
         assert_eq!(request.agent, None);
         assert_eq!(parse("agent", json!("talk")).unwrap().agent, Some(AgentId::parse("talk").unwrap()));
@@ -62,8 +62,9 @@ mod of_the_ai_sdk {
     fn what_cannot_be_done_is_refused_with_its_place() {
         let again = with(&body(), "trigger", json!("regenerate-message"));
         let again: Value = serde_json::from_slice(&again).unwrap();
-        let regenerates =
-            |body: &[u8]| ui_message::Request::parse(body, None).unwrap().regenerates.unwrap().message;
+        let regenerates = |body: &[u8]| {
+            ui_message::UiMessageRequest::parse(body, None).unwrap().regenerates.unwrap().message
+        };
         assert_eq!(regenerates(&bytes(&again)), None);
         assert_eq!(regenerates(&with(&again, "messageId", json!("7"))).as_deref(), Some("7"));
         assert_eq!(refused(parse("trigger", json!("x"))), "invalid_value trigger");
@@ -87,7 +88,7 @@ mod of_the_ai_sdk {
 
     #[test]
     fn a_refusal_is_what_the_page_shows() {
-        let error = ui_message::Request::parse(b"[", None).unwrap_err();
+        let error = ui_message::UiMessageRequest::parse(b"[", None).unwrap_err();
         let body = ui_message::error_body(&error.rejection());
         assert_eq!(body.content_type, "text/plain; charset=utf-8");
         assert_eq!(body.bytes, "the body must be a JSON object: EOF while parsing a list at line 1 column 1");
@@ -97,8 +98,8 @@ mod of_the_ai_sdk {
 mod of_responses {
     use super::*;
 
-    fn parse(body: Value) -> Result<responses::Request, BadRequest> {
-        responses::Request::parse(&bytes(&body), None)
+    fn parse(body: Value) -> Result<responses::ResponseRequest, BadRequest> {
+        responses::ResponseRequest::parse(&bytes(&body), None)
     }
 
     #[test]
@@ -228,13 +229,13 @@ mod of_completions {
         })
     }
 
-    fn parse(field: &str, value: Value) -> Result<chat_completions::Request, BadRequest> {
-        chat_completions::Request::parse(&with(&body(), field, value), None, None)
+    fn parse(field: &str, value: Value) -> Result<chat_completions::ChatCompletionRequest, BadRequest> {
+        chat_completions::ChatCompletionRequest::parse(&with(&body(), field, value), None, None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = chat_completions::Request::parse(&bytes(&body()), None, None).unwrap();
+        let request = chat_completions::ChatCompletionRequest::parse(&bytes(&body()), None, None).unwrap();
         assert_eq!((request.agent.as_str(), &*request.text, request.thread), ("talk", "hello", None));
         assert!(request.stream && request.include_usage);
         let parts = json!([{"role": "user", "content": [{"type": "text", "text": "x"}]}]);
@@ -249,7 +250,7 @@ mod of_completions {
             {"role": "user", "content": "b"}
         ]);
         let body = json!({"model": "talk", "messages": messages});
-        let parse = |body: &[u8], named| chat_completions::Request::parse(body, named, None);
+        let parse = |body: &[u8], named| chat_completions::ChatCompletionRequest::parse(body, named, None);
         let history = parse(&bytes(&body), None).unwrap().wanted.history;
         assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread messages");
         let request = parse(&bytes(&body), Some(thread("t1"))).unwrap();
@@ -306,7 +307,7 @@ mod of_completions {
             r#"{"error":{"message":"`n`: a turn has one answer","type":"invalid_request_error","param":"n","code":"unsupported_parameter"}}"#
         );
         let kinds = [400, 401, 403, 404, 409, 429, 500, 503].map(|status| {
-            let body = openai::error_body(&Rejection::new(status, "c", "m"));
+            let body = openai::error_body(&RequestRejection::new(status, "c", "m"));
             let body: Value = serde_json::from_slice(&body.bytes).unwrap();
             body["error"]["type"].as_str().unwrap().to_owned()
         });
@@ -330,13 +331,13 @@ mod of_ag_ui {
         })
     }
 
-    fn parse(field: &str, value: Value) -> Result<agui::Request, BadRequest> {
-        agui::Request::parse(&with(&body(), field, value), None)
+    fn parse(field: &str, value: Value) -> Result<agui::AgUiRequest, BadRequest> {
+        agui::AgUiRequest::parse(&with(&body(), field, value), None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = agui::Request::parse(&bytes(&body()), None).unwrap();
+        let request = agui::AgUiRequest::parse(&bytes(&body()), None).unwrap();
         assert_eq!((request.thread, &*request.run, &*request.text), (thread("t1"), "run 1", "hello"));
         assert_eq!(request.input_id.as_deref(), Some("3"));
     }
@@ -400,20 +401,22 @@ fn every_field_is_in_the_readme_with_what_is_done_with_it() {
 }
 
 /// Values that have the shape, and values that have not.
-fn of_shape(shape: Shape) -> (Vec<Value>, Vec<Value>) {
+fn of_shape(shape: FieldShape) -> (Vec<Value>, Vec<Value>) {
     let (good, bad) = match shape {
-        Shape::Number(from, to, _) => (json!([from, to, 1]), json!([from - 0.1, to + 0.1, "1", true, [1]])),
-        Shape::Count => (json!([1, 4_096]), json!([0, -1, 1.5, "1"])),
-        Shape::Integer => (json!([0, -7, 9_007_199_254_740_992_i64]), json!([1.5, "1", {}])),
-        Shape::Flag => (json!([true, false]), json!([0, "true"])),
-        Shape::Text => (json!(["x"]), json!(["", 1, ["x"]])),
-        Shape::OneOf(all, _) => (json!(all), json!(["other", "", 1, {"type": "function"}])),
-        Shape::Texts => (
+        FieldShape::Number(from, to, _) => {
+            (json!([from, to, 1]), json!([from - 0.1, to + 0.1, "1", true, [1]]))
+        }
+        FieldShape::Count => (json!([1, 4_096]), json!([0, -1, 1.5, "1"])),
+        FieldShape::Integer => (json!([0, -7, 9_007_199_254_740_992_i64]), json!([1.5, "1", {}])),
+        FieldShape::Flag => (json!([true, false]), json!([0, "true"])),
+        FieldShape::Text => (json!(["x"]), json!(["", 1, ["x"]])),
+        FieldShape::OneOf(all, _) => (json!(all), json!(["other", "", 1, {"type": "function"}])),
+        FieldShape::Texts => (
             json!(["x", ["x"], ["a", "b", "c", "d"]]),
             json!(["", [], [""], ["a", 1], 7, ["a", "b", "c", "d", "e"]]),
         ),
-        Shape::EventSequence => (json!([{"50256": -100}]), json!([{"50256": "x"}, [1], 1])),
-        Shape::Object => (json!([{"a": {"b": [1]}}]), json!([[1], "x", 1])),
+        FieldShape::EventSequence => (json!([{"50256": -100}]), json!([{"50256": "x"}, [1], 1])),
+        FieldShape::Object => (json!([{"a": {"b": [1]}}]), json!([[1], "x", 1])),
     };
     (good.as_array().unwrap().clone(), bad.as_array().unwrap().clone())
 }
@@ -427,10 +430,12 @@ fn every_field_is_treated_as_its_table_says() {
         json!({"threadId": "t1", "runId": "r", "messages": [{"id": "3", "role": "user", "content": "x"}]});
     type Parse = fn(&[u8]) -> Result<Wanted, BadRequest>;
     let protocols: [(Value, Parse); 4] = [
-        (completion, |body| chat_completions::Request::parse(body, None, None).map(|request| request.wanted)),
-        (response, |body| responses::Request::parse(body, None).map(|request| request.wanted)),
-        (chat, |body| ui_message::Request::parse(body, None).map(|request| request.wanted)),
-        (run, |body| agui::Request::parse(body, None).map(|request| request.wanted)),
+        (completion, |body| {
+            chat_completions::ChatCompletionRequest::parse(body, None, None).map(|request| request.wanted)
+        }),
+        (response, |body| responses::ResponseRequest::parse(body, None).map(|request| request.wanted)),
+        (chat, |body| ui_message::UiMessageRequest::parse(body, None).map(|request| request.wanted)),
+        (run, |body| agui::AgUiRequest::parse(body, None).map(|request| request.wanted)),
     ];
     for (known, (body, parse)) in TABLES.into_iter().zip(protocols) {
         let unsupported = |field: &str, value| {
@@ -481,11 +486,11 @@ fn whatever_bytes_come_there_is_an_answer() {
     let nasty: [&[u8]; 7] =
         [b"", b"null", b"[]", b"{", b"\xff", b"{\"messages\":[[]],\"id\":\"t\"}", b"{\"input\":[[]]}"];
     for body in nasty {
-        assert!(ui_message::Request::parse(body, None).is_err());
-        assert!(responses::Request::parse(body, None).is_err());
-        assert!(chat_completions::Request::parse(body, None, None).is_err());
-        assert!(agui::Request::parse(body, None).is_err());
+        assert!(ui_message::UiMessageRequest::parse(body, None).is_err());
+        assert!(responses::ResponseRequest::parse(body, None).is_err());
+        assert!(chat_completions::ChatCompletionRequest::parse(body, None, None).is_err());
+        assert!(agui::AgUiRequest::parse(body, None).is_err());
     }
     let deep = format!("{}1{}", "{\"a\":".repeat(500), "}".repeat(500));
-    assert!(responses::Request::parse(deep.as_bytes(), None).is_err());
+    assert!(responses::ResponseRequest::parse(deep.as_bytes(), None).is_err());
 }

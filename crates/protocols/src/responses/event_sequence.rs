@@ -3,7 +3,7 @@
 /// Events of one attempt, by their numbers: more than any answer has.
 const ATTEMPT: u64 = 1_000_000_000;
 
-/// Where the events of an answer from the history begin: above all that was told while it was under way, and still a number that
+/// Where the events of an answer from the history begin: above all that was sent while it was under way, and still a number that
 /// JavaScript keeps.
 const RECALLED: u64 = 9_000_000_000_000_000;
 
@@ -49,8 +49,8 @@ impl EventSequence {
         (self.attempt, self.next, self.has_begun) = (attempt.into(), self.opening, false);
     }
 
-    /// Something of the attempt is told. True when it is the first of it, and this client has seen a part of an earlier one,
-    /// so that it must be told from the beginning.
+    /// An event of the attempt is sent. True when it is the first of it, and this client has seen a part of an earlier one,
+    /// so that it must be sent from the beginning.
     pub(super) fn begin_attempt(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let has_seen_more = |after: u64| after / ATTEMPT < self.attempt && after % ATTEMPT >= self.opening;
@@ -62,7 +62,7 @@ impl EventSequence {
         self.wanted(slot)
     }
 
-    /// The number of one that is told once more, in the attempt.
+    /// The number of one that is sent once more, in the attempt.
     pub(super) fn opening_again(&self, slot: u64) -> Option<u64> {
         self.wanted(self.attempt * ATTEMPT + slot)
     }
@@ -73,7 +73,7 @@ impl EventSequence {
         self.wanted(number)
     }
 
-    /// The number of a piece of text. Of an answer from the history, told again, there are none: a client that drops what it has would
+    /// The number of a piece of text. Of an answer read again from the history there are none: a client that drops what it has would
     /// append the whole to its part.
     pub(super) fn piece(&mut self) -> Option<u64> {
         self.event().filter(|_| !(self.is_recalled && self.resume == Resume::Again))

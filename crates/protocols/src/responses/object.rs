@@ -22,7 +22,7 @@ pub(super) struct Object<'a> {
     pub(super) max_output_tokens: Option<()>,
     pub(super) metadata: &'a Metadata,
     pub(super) model: &'a str,
-    pub(super) output: &'a [Entry],
+    pub(super) output: &'a [OutputEntry],
     pub(super) parallel_tool_calls: bool,
     pub(super) previous_response_id: Option<&'a str>,
     pub(super) store: bool,
@@ -32,7 +32,7 @@ pub(super) struct Object<'a> {
     pub(super) tools: [(); 0],
     pub(super) top_p: Option<()>,
     pub(super) truncation: &'static str,
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<ResponseUsage>,
 }
 
 #[derive(Serialize)]
@@ -55,21 +55,21 @@ pub(super) struct Incomplete {
 
 #[derive(Serialize)]
 pub(super) struct Text {
-    format: Format,
+    format: TextFormat,
 }
 
 #[derive(Serialize)]
-struct Format {
+struct TextFormat {
     #[serde(rename = "type")]
     kind: &'static str,
 }
 
 impl Text {
-    pub(super) const PLAIN: Self = Self { format: Format { kind: "text" } };
+    pub(super) const PLAIN: Self = Self { format: TextFormat { kind: "text" } };
 }
 
 #[derive(Serialize)]
-pub(super) struct Tokens {
+pub(super) struct ResponseUsage {
     input_tokens: u64,
     input_tokens_details: InputDetails,
     output_tokens: u64,
@@ -88,7 +88,7 @@ struct OutputDetails {
     reasoning_tokens: u64,
 }
 
-impl From<Usage> for Tokens {
+impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
         Self {
             input_tokens: usage.input,
@@ -106,7 +106,7 @@ fn with_code<S: Serializer>(failure: &&StreamError, serializer: S) -> Result<S::
 
 /// How far the response is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum ResponseProgress {
     Queued,
     Running,
     Completed,
@@ -115,7 +115,7 @@ pub(super) enum Progress {
     Failed(StreamError),
 }
 
-impl Progress {
+impl ResponseProgress {
     pub(super) fn status(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -144,14 +144,14 @@ impl Progress {
 
 /// An item of the output, and the part of the outline that it shows.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct OutputEntry {
     pub(super) part: u32,
     pub(super) id: String,
-    pub(super) item: Item,
+    pub(super) item: OutputItem,
 }
 
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum OutputItem {
     Message { status: Status, content: Vec<Content> },
     Reasoning { status: Status, content: Vec<Content> },
     FunctionCall { status: Status, call_id: String, name: String, arguments: String },
@@ -197,35 +197,37 @@ impl Content {
     }
 }
 
-impl Entry {
+impl OutputEntry {
     pub(super) fn content(&self) -> Option<&Content> {
         match &self.item {
-            Item::Message { content, .. } | Item::Reasoning { content, .. } => content.first(),
-            Item::FunctionCall { .. } | Item::McpCall { .. } => None,
+            OutputItem::Message { content, .. } | OutputItem::Reasoning { content, .. } => content.first(),
+            OutputItem::FunctionCall { .. } | OutputItem::McpCall { .. } => None,
         }
     }
 
     pub(super) fn content_mut(&mut self) -> Option<&mut Vec<Content>> {
         match &mut self.item {
-            Item::Message { content, .. } | Item::Reasoning { content, .. } => Some(content),
-            Item::FunctionCall { .. } | Item::McpCall { .. } => None,
+            OutputItem::Message { content, .. } | OutputItem::Reasoning { content, .. } => Some(content),
+            OutputItem::FunctionCall { .. } | OutputItem::McpCall { .. } => None,
         }
     }
 
     /// Of a call.
     pub(super) fn arguments_mut(&mut self) -> Option<&mut String> {
         match &mut self.item {
-            Item::FunctionCall { arguments, .. } | Item::McpCall { arguments, .. } => Some(arguments),
-            Item::Message { .. } | Item::Reasoning { .. } => None,
+            OutputItem::FunctionCall { arguments, .. } | OutputItem::McpCall { arguments, .. } => {
+                Some(arguments)
+            }
+            OutputItem::Message { .. } | OutputItem::Reasoning { .. } => None,
         }
     }
 
     pub(super) fn set_status(&mut self, new: Status) {
         match &mut self.item {
-            Item::Message { status, .. }
-            | Item::Reasoning { status, .. }
-            | Item::FunctionCall { status, .. }
-            | Item::McpCall { status, .. } => *status = new,
+            OutputItem::Message { status, .. }
+            | OutputItem::Reasoning { status, .. }
+            | OutputItem::FunctionCall { status, .. }
+            | OutputItem::McpCall { status, .. } => *status = new,
         }
     }
 }
@@ -267,20 +269,20 @@ enum Written<'a> {
 /// Who is said to have made the calls.
 const SERVER: &str = "antiphon";
 
-impl Serialize for Entry {
+impl Serialize for OutputEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let id = self.id.as_str();
         let written = match &self.item {
-            Item::Message { status, content } => {
+            OutputItem::Message { status, content } => {
                 Written::Message { id, status: *status, role: "assistant", content }
             }
-            Item::Reasoning { status, content } => {
+            OutputItem::Reasoning { status, content } => {
                 Written::Reasoning { id, status: *status, summary: [], content }
             }
-            Item::FunctionCall { status, call_id, name, arguments } => {
+            OutputItem::FunctionCall { status, call_id, name, arguments } => {
                 Written::FunctionCall { id, status: *status, call_id, name, arguments }
             }
-            Item::McpCall { status, name, arguments, result } => {
+            OutputItem::McpCall { status, name, arguments, result } => {
                 let (output, error) = match result {
                     Some(Ok(output)) => (Some(output.as_str()), None),
                     Some(Err(error)) => (None, Some(error.as_str())),

@@ -4,13 +4,13 @@ use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value, json};
 
 use crate::request::{
-    BadRequest, ContentRules, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS, Shape,
+    BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS,
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ResponseRequest {
     /// Whose workflow answers; without it, the agent that answered before.
     pub agent: Option<AgentId>,
     /// Where the input is said.
@@ -48,17 +48,17 @@ pub(crate) const FIELDS: &Known = &[
     ("include", Use::Refused(NOT_HERE)),
     ("input", Use::Read),
     ("instructions", Use::Read),
-    ("max_output_tokens", Use::Handed("max_completion_tokens", Shape::Count)),
+    ("max_output_tokens", Use::Handed("max_completion_tokens", FieldShape::Count)),
     ("max_tool_calls", Use::Refused(SETTINGS)),
     ("metadata", Use::Read),
     ("model", Use::Read),
-    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", Shape::Flag)),
+    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", FieldShape::Flag)),
     ("previous_response_id", Use::Read),
     ("prompt", Use::Refused("prompts belong to the agent's settings")),
-    ("prompt_cache_key", Use::Handed("prompt_cache_key", Shape::Text)),
-    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", Shape::Text)),
+    ("prompt_cache_key", Use::Handed("prompt_cache_key", FieldShape::Text)),
+    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", FieldShape::Text)),
     ("reasoning", Use::Read),
-    ("safety_identifier", Use::Handed("safety_identifier", Shape::Text)),
+    ("safety_identifier", Use::Handed("safety_identifier", FieldShape::Text)),
     ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
     ("store", Use::Only(&["true"], KEPT)),
     ("stream", Use::Read),
@@ -70,7 +70,7 @@ pub(crate) const FIELDS: &Known = &[
     ("top_logprobs", Use::Refused(NOT_HERE)),
     ("top_p", Use::Handed("top_p", PROBABILITY)),
     ("truncation", Use::Only(&["\"auto\""], "a context that is too long is always cut")),
-    ("user", Use::Handed("user", Shape::Text)),
+    ("user", Use::Handed("user", FieldShape::Text)),
 ];
 
 /// Of `stream_options`; noise against those who measure the lengths of events is never added.
@@ -79,14 +79,14 @@ const STREAM_OPTIONS: &Known = &[("include_obfuscation", Use::Only(&["false"], N
 const TEXT: &Known = &[("format", Use::Read), ("verbosity", Use::Handed("verbosity", VERBOSITY))];
 /// Of `reasoning`.
 const REASONING: &Known = &[
-    ("effort", Use::Handed("reasoning_effort", Shape::Text)),
+    ("effort", Use::Handed("reasoning_effort", FieldShape::Text)),
     ("generate_summary", Use::Refused(NOT_HERE)),
     ("summary", Use::Refused(NOT_HERE)),
 ];
 /// Items of our own output, which clients send back as it is: their text is in the history already.
 const OUTPUT_ITEMS: [&str; 2] = ["reasoning", "mcp_call"];
 
-impl Request {
+impl ResponseRequest {
     /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors

@@ -3,22 +3,22 @@
 use model::Metadata;
 use serde::Serialize;
 
-use crate::answer_parts::{Call, CompletePart, PartChange, Span};
-use crate::encoder_driver::{End, ProtocolEncoder};
+use crate::answer_parts::{CompletePart, PartChange, ShownCall, Span};
+use crate::encoder_driver::{AnswerEnd, ProtocolEncoder};
 use crate::usage::{self, Usage};
 use crate::{StreamAction, sse};
 
 use super::event_sequence::{EventSequence, Resume};
-use super::object::{Content, Entry, Item, Named, Object, Progress, Status, Text};
+use super::object::{Content, Named, Object, OutputEntry, OutputItem, ResponseProgress, Status, Text};
 use super::options::{ResponseOptions, ToolCallDisplay, id_of};
 
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct ResponseEncoder {
     terms: ResponseOptions,
     id: String,
     numbers: EventSequence,
-    output: Vec<Entry>,
-    progress: Progress,
+    output: Vec<OutputEntry>,
+    progress: ResponseProgress,
     usage: Option<Usage>,
     /// What becomes of the items that are closed from now on.
     closed_as: Status,
@@ -26,7 +26,7 @@ pub(super) struct Writer {
 
 /// An event as it is written.
 #[derive(Serialize)]
-struct Event<'a, T> {
+struct ResponseEvent<'a, T> {
     #[serde(rename = "type")]
     name: &'a str,
     sequence_number: u64,
@@ -42,12 +42,12 @@ struct Lifecycle<'a> {
 #[derive(Serialize)]
 struct ItemEvent<'a> {
     output_index: usize,
-    item: &'a Entry,
+    item: &'a OutputEntry,
 }
 
 /// Where an event about a part of an item belongs.
 #[derive(Serialize)]
-struct Place<'a> {
+struct PartPlace<'a> {
     item_id: &'a str,
     output_index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,14 +57,14 @@ struct Place<'a> {
 #[derive(Serialize)]
 struct PartEvent<'a> {
     #[serde(flatten)]
-    place: Place<'a>,
+    place: PartPlace<'a>,
     part: &'a Content,
 }
 
 #[derive(Serialize)]
-struct Delta<'a> {
+struct DeltaEvent<'a> {
     #[serde(flatten)]
-    place: Place<'a>,
+    place: PartPlace<'a>,
     delta: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<[(); 0]>,
@@ -73,7 +73,7 @@ struct Delta<'a> {
 #[derive(Serialize)]
 struct Done<'a> {
     #[serde(flatten)]
-    place: Place<'a>,
+    place: PartPlace<'a>,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<[(); 0]>,
@@ -82,16 +82,16 @@ struct Done<'a> {
 #[derive(Serialize)]
 struct ArgumentsDone<'a> {
     #[serde(flatten)]
-    place: Place<'a>,
+    place: PartPlace<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     arguments: &'a str,
 }
 
-impl ProtocolEncoder for Writer {
+impl ProtocolEncoder for ResponseEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
         if !self.terms.background {
-            self.progress = Progress::Running;
+            self.progress = ResponseProgress::Running;
         }
         self.lifecycle("response.created", self.numbers.opening(0), out);
         let name = if self.terms.background { "response.queued" } else { "response.in_progress" };
@@ -99,8 +99,8 @@ impl ProtocolEncoder for Writer {
     }
 
     fn on_chunk(&mut self, out: &mut Vec<u8>) {
-        if self.progress == Progress::Queued {
-            self.progress = Progress::Running;
+        if self.progress == ResponseProgress::Queued {
+            self.progress = ResponseProgress::Running;
             self.lifecycle("response.in_progress", self.numbers.opening(2), out);
         }
     }
@@ -126,25 +126,27 @@ impl ProtocolEncoder for Writer {
         }
     }
 
-    fn ending(&mut self, end: End<'_>) {
+    fn ending(&mut self, end: AnswerEnd<'_>) {
         self.closed_as = match end {
-            End::Complete => Status::Completed,
-            End::Stopped | End::Failed(_) => Status::Incomplete,
+            AnswerEnd::Complete => Status::Completed,
+            AnswerEnd::Stopped | AnswerEnd::Failed(_) => Status::Incomplete,
         };
     }
 
-    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
         self.begin_attempt(out);
         self.usage = Usage::of(metadata);
         let (progress, name) = match (end, usage::finish_reason(metadata)) {
-            (End::Failed(failure), _) => (Progress::Failed(failure.clone()), "response.failed"),
+            (AnswerEnd::Failed(failure), _) => (ResponseProgress::Failed(failure.clone()), "response.failed"),
             // There is no event for a response that was cancelled; this one is the nearest.
-            (End::Stopped, _) => (Progress::Cancelled, "response.incomplete"),
-            (End::Complete, "length") => (Progress::Incomplete("max_output_tokens"), "response.incomplete"),
-            (End::Complete, "content_filter") => {
-                (Progress::Incomplete("content_filter"), "response.incomplete")
+            (AnswerEnd::Stopped, _) => (ResponseProgress::Cancelled, "response.incomplete"),
+            (AnswerEnd::Complete, "length") => {
+                (ResponseProgress::Incomplete("max_output_tokens"), "response.incomplete")
             }
-            (End::Complete, _) => (Progress::Completed, "response.completed"),
+            (AnswerEnd::Complete, "content_filter") => {
+                (ResponseProgress::Incomplete("content_filter"), "response.incomplete")
+            }
+            (AnswerEnd::Complete, _) => (ResponseProgress::Completed, "response.completed"),
         };
         self.progress = progress;
         let number = self.numbers.terminal();
@@ -157,12 +159,12 @@ impl ProtocolEncoder for Writer {
         if !was_shown {
             return StreamAction::Continue;
         }
-        self.progress = Progress::Queued;
+        self.progress = ResponseProgress::Queued;
         StreamAction::Abort
     }
 }
 
-impl Writer {
+impl ResponseEncoder {
     pub(super) fn new(terms: ResponseOptions, resume: Resume) -> Self {
         let id = id_of(&terms.message);
         let opening = if terms.background { 3 } else { 2 };
@@ -171,7 +173,7 @@ impl Writer {
             id,
             numbers: EventSequence::new(resume, opening),
             output: Vec::new(),
-            progress: Progress::Queued,
+            progress: ResponseProgress::Queued,
             usage: None,
             closed_as: Status::Completed,
         }
@@ -220,8 +222,8 @@ impl Writer {
     fn begin_span(&mut self, span: Span, out: &mut Vec<u8>) {
         let (status, content) = (Status::InProgress, Vec::new());
         let (prefix, item) = match span.is_reasoning {
-            true => ("rs", Item::Reasoning { status, content }),
-            false => ("msg", Item::Message { status, content }),
+            true => ("rs", OutputItem::Reasoning { status, content }),
+            false => ("msg", OutputItem::Message { status, content }),
         };
         let index = self.push(span.part, prefix, item);
         self.item("response.output_item.added", index, out);
@@ -241,7 +243,7 @@ impl Writer {
             false => ("response.output_text.delta", Some([])),
         };
         let number = self.numbers.piece();
-        event(name, number, Delta { place: self.place(index, Some(0)), delta, logprobs }, out);
+        event(name, number, DeltaEvent { place: self.place(index, Some(0)), delta, logprobs }, out);
     }
 
     fn end_span(&mut self, span: Span, out: &mut Vec<u8>) {
@@ -261,11 +263,11 @@ impl Writer {
         self.terms.calls == ToolCallDisplay::Hosted
     }
 
-    fn begin_call(&mut self, call: &Call, out: &mut Vec<u8>) {
+    fn begin_call(&mut self, call: &ShownCall, out: &mut Vec<u8>) {
         let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
         let (prefix, item) = match self.is_hosted() {
-            true => ("mcp", Item::McpCall { status, name, arguments, result: None }),
-            false => ("fc", Item::FunctionCall { status, call_id: call.id.clone(), name, arguments }),
+            true => ("mcp", OutputItem::McpCall { status, name, arguments, result: None }),
+            false => ("fc", OutputItem::FunctionCall { status, call_id: call.id.clone(), name, arguments }),
         };
         let index = self.push(call.part, prefix, item);
         self.item("response.output_item.added", index, out);
@@ -274,7 +276,7 @@ impl Writer {
         }
     }
 
-    fn grow_call(&mut self, call: &Call, delta: &str, out: &mut Vec<u8>) {
+    fn grow_call(&mut self, call: &ShownCall, delta: &str, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         if let Some(arguments) = self.output[index].arguments_mut() {
             arguments.push_str(delta);
@@ -284,10 +286,10 @@ impl Writer {
             false => "response.function_call_arguments.delta",
         };
         let number = self.numbers.piece();
-        event(name, number, Delta { place: self.place(index, None), delta, logprobs: None }, out);
+        event(name, number, DeltaEvent { place: self.place(index, None), delta, logprobs: None }, out);
     }
 
-    fn end_call(&mut self, call: &Call, arguments: &str, out: &mut Vec<u8>) {
+    fn end_call(&mut self, call: &ShownCall, arguments: &str, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let number = self.numbers.event();
         let place = self.place(index, None);
@@ -301,14 +303,14 @@ impl Writer {
     }
 
     /// The result of a hosted call, or that there is none.
-    fn result(&mut self, call: &Call, whole: Option<CompletePart>, out: &mut Vec<u8>) {
+    fn result(&mut self, call: &ShownCall, whole: Option<CompletePart>, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let (status, said) = match whole {
             Some(whole) if whole.is_error => (Status::Failed, Some(Err(whole.text))),
             Some(whole) => (Status::Completed, Some(Ok(whole.text))),
             None => (Status::Incomplete, None),
         };
-        if let Item::McpCall { result, .. } = &mut self.output[index].item {
+        if let OutputItem::McpCall { result, .. } = &mut self.output[index].item {
             *result = said;
         }
         match status {
@@ -324,9 +326,9 @@ impl Writer {
         self.item("response.output_item.done", index, out);
     }
 
-    fn push(&mut self, part: u32, prefix: &str, item: Item) -> usize {
+    fn push(&mut self, part: u32, prefix: &str, item: OutputItem) -> usize {
         let id = format!("{prefix}_{}-p{part}", self.terms.message);
-        self.output.push(Entry { part, id, item });
+        self.output.push(OutputEntry { part, id, item });
         self.output.len() - 1
     }
 
@@ -335,8 +337,8 @@ impl Writer {
         self.output.iter().rposition(|entry| entry.part == part)
     }
 
-    fn place(&self, output_index: usize, content_index: Option<u32>) -> Place<'_> {
-        Place { item_id: &self.output[output_index].id, output_index, content_index }
+    fn place(&self, output_index: usize, content_index: Option<u32>) -> PartPlace<'_> {
+        PartPlace { item_id: &self.output[output_index].id, output_index, content_index }
     }
 
     fn lifecycle(&self, name: &str, number: Option<u64>, out: &mut Vec<u8>) {
@@ -364,6 +366,6 @@ impl Writer {
 /// Writes an event that the client wants.
 fn event(name: &str, number: Option<u64>, fields: impl Serialize, out: &mut Vec<u8>) {
     if let Some(sequence_number) = number {
-        sse::named(out, name, &Event { name, sequence_number, fields });
+        sse::named(out, name, &ResponseEvent { name, sequence_number, fields });
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::answer_parts::{PartChange, arguments};
-use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::{StoredAnswer, StreamAction};
 
 use super::NO_RESULT;
@@ -17,12 +17,12 @@ pub struct HistoryMessage {
     role: &'static str,
     #[serde(skip_serializing_if = "Map::is_empty")]
     metadata: Map<String, Value>,
-    parts: Vec<Part>,
+    parts: Vec<HistoryPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-enum Part {
+enum HistoryPart {
     StepStart,
     Text {
         text: String,
@@ -51,17 +51,17 @@ impl HistoryMessage {
     /// An input.
     pub fn input(id: &MessageId, role: Role, text: &str, metadata: &Metadata) -> Self {
         let metadata = metadata.as_map().cloned().unwrap_or_default();
-        let parts = vec![Part::Text { text: text.to_owned(), state: DONE }];
+        let parts = vec![HistoryPart::Text { text: text.to_owned(), state: DONE }];
         Self { id: id.clone(), role: role.name(), metadata, parts }
     }
 
     /// An answer, with its steps.
     pub fn answer(id: &MessageId, answer: &StoredAnswer) -> Self {
-        let mut fold = EncoderDriver::new(id.clone(), Parts::default());
+        let mut fold = EncoderDriver::new(id.clone(), HistoryParts::default());
         for happening in answer.events() {
             let _ = fold.apply(happening);
         }
-        let Parts { parts, metadata, .. } = fold.words;
+        let HistoryParts { parts, metadata, .. } = fold.words;
         let parts = parts.into_iter().map(|(_, part)| part).collect();
         Self { id: id.clone(), role: Role::Assistant.name(), metadata, parts }
     }
@@ -69,18 +69,18 @@ impl HistoryMessage {
 
 /// The parts so far, with the numbers of their spans and calls.
 #[derive(Debug, Default)]
-struct Parts {
-    parts: Vec<(Option<u32>, Part)>,
+struct HistoryParts {
+    parts: Vec<(Option<u32>, HistoryPart)>,
     metadata: Map<String, Value>,
 }
 
-impl Parts {
-    fn find(&mut self, number: u32) -> Option<&mut Part> {
+impl HistoryParts {
+    fn find(&mut self, number: u32) -> Option<&mut HistoryPart> {
         self.parts.iter_mut().rev().find(|(of, _)| *of == Some(number)).map(|(_, part)| part)
     }
 
     fn close(&mut self, number: u32, said: Result<String, String>) {
-        if let Some(Part::DynamicTool { state, output, error_text, .. }) = self.find(number) {
+        if let Some(HistoryPart::DynamicTool { state, output, error_text, .. }) = self.find(number) {
             (*state, *output, *error_text) = match said {
                 Ok(said) => ("output-available", Some(said), None),
                 Err(said) => ("output-error", None, Some(said)),
@@ -89,27 +89,29 @@ impl Parts {
     }
 }
 
-impl ProtocolEncoder for Parts {
+impl ProtocolEncoder for HistoryParts {
     fn open(&mut self, _out: &mut Vec<u8>) {}
 
     fn change(&mut self, change: PartChange<'_>, _out: &mut Vec<u8>) {
         match change {
-            PartChange::StepBegan => self.parts.push((None, Part::StepStart)),
+            PartChange::StepBegan => self.parts.push((None, HistoryPart::StepStart)),
             PartChange::SpanBegan(span) => {
                 let (text, state) = (String::new(), DONE);
                 let part = match span.is_reasoning {
-                    true => Part::Reasoning { text, state },
-                    false => Part::Text { text, state },
+                    true => HistoryPart::Reasoning { text, state },
+                    false => HistoryPart::Text { text, state },
                 };
                 self.parts.push((Some(span.part), part));
             }
             PartChange::SpanGrew(span, delta) => {
-                if let Some(Part::Text { text, .. } | Part::Reasoning { text, .. }) = self.find(span.part) {
+                if let Some(HistoryPart::Text { text, .. } | HistoryPart::Reasoning { text, .. }) =
+                    self.find(span.part)
+                {
                     text.push_str(delta);
                 }
             }
             PartChange::CallBegan(call) => {
-                let part = Part::DynamicTool {
+                let part = HistoryPart::DynamicTool {
                     tool_name: call.tool.clone(),
                     tool_call_id: call.id.clone(),
                     state: "input-available",
@@ -124,7 +126,7 @@ impl ProtocolEncoder for Parts {
                 let parsed = arguments::parse(&text);
                 let refused =
                     parsed.as_ref().err().map(|error| format!("the arguments are no JSON: {error}"));
-                if let Some(Part::DynamicTool { input, .. }) = self.find(call.part) {
+                if let Some(HistoryPart::DynamicTool { input, .. }) = self.find(call.part) {
                     *input = parsed.unwrap_or(Value::String(text));
                 }
                 if let Some(refused) = refused {
@@ -135,8 +137,10 @@ impl ProtocolEncoder for Parts {
                 self.close(call.part, if whole.is_error { Err(whole.text) } else { Ok(whole.text) });
             }
             PartChange::Unanswered(call) => {
-                let is_refused =
-                    matches!(self.find(call.part), Some(Part::DynamicTool { error_text: Some(_), .. }));
+                let is_refused = matches!(
+                    self.find(call.part),
+                    Some(HistoryPart::DynamicTool { error_text: Some(_), .. })
+                );
                 if !is_refused {
                     self.close(call.part, Err(NO_RESULT.to_owned()));
                 }
@@ -151,7 +155,7 @@ impl ProtocolEncoder for Parts {
         }
     }
 
-    fn end(&mut self, _end: End<'_>, metadata: &Metadata, _out: &mut Vec<u8>) {
+    fn end(&mut self, _end: AnswerEnd<'_>, metadata: &Metadata, _out: &mut Vec<u8>) {
         self.metadata.extend(metadata.as_map().cloned().unwrap_or_default());
     }
 

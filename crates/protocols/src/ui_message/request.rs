@@ -5,14 +5,14 @@ use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::Map;
 
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, Fields, Known, Rejection, Use, Wanted, input_of, instructions,
-    last_message, object,
+    BadRequest, ContentRules, ErrorBody, Fields, Known, RequestRejection, Use, Wanted, input_of,
+    instructions, last_message, object,
 };
 
 /// The body of a `POST`, as `DefaultChatTransport` sends it:
 /// `{"id", "messages": [{"id", "role", "parts"}], "trigger", "messageId"}`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct UiMessageRequest {
     /// The thread; the client calls it the id of the chat.
     pub thread: ThreadId,
     /// Whose workflow answers, in `agent` (the SDK's `body`); without it, the agent that answered before.
@@ -49,7 +49,7 @@ pub(crate) const FIELDS: &Known = &[
     ("trigger", Use::Read),
 ];
 
-impl Request {
+impl UiMessageRequest {
     /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Request {
 }
 
 /// A refusal: plain text, which the SDK shows as the message of its error.
-pub fn error_body(rejection: &Rejection) -> ErrorBody {
+pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let bytes = Bytes::from(rejection.message.clone());
     ErrorBody { content_type: "text/plain; charset=utf-8", bytes }
 }

@@ -87,10 +87,14 @@ fn each_body_is_a_request(posted: &[Value]) {
     for body in posted {
         let bytes = body.to_string().into_bytes();
         let text = match body {
-            body if body.get("runId").is_some() => agui::Request::parse(&bytes, None).unwrap().text,
-            body if body.get("trigger").is_some() => ui_message::Request::parse(&bytes, None).unwrap().text,
-            body if body.get("input").is_some() => responses::Request::parse(&bytes, None).unwrap().text,
-            _ => chat_completions::Request::parse(&bytes, None, None).unwrap().text,
+            body if body.get("runId").is_some() => agui::AgUiRequest::parse(&bytes, None).unwrap().text,
+            body if body.get("trigger").is_some() => {
+                ui_message::UiMessageRequest::parse(&bytes, None).unwrap().text
+            }
+            body if body.get("input").is_some() => {
+                responses::ResponseRequest::parse(&bytes, None).unwrap().text
+            }
+            _ => chat_completions::ChatCompletionRequest::parse(&bytes, None, None).unwrap().text,
         };
         assert_eq!(text, "hello", "{body}");
     }

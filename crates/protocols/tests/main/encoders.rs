@@ -5,8 +5,8 @@ use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp}
 use protocols::chat_completions::ToolCalls;
 use protocols::responses::{Resume, ToolCallDisplay};
 use protocols::{
-    AgUi, AnswerEvent, ChatCompletions, Cursor, Header, Native, Output, Progress, Protocol, Responses,
-    StreamAction, UiMessage, chat_completions, responses,
+    AgUi, AnswerEvent, ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Protocol,
+    ProtocolOutput, Responses, StreamAction, UiMessage, chat_completions, responses,
 };
 
 /// And the native one, which has a connection and a cursor of its own.
@@ -33,7 +33,7 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
         "chat_completions_hidden" => Box::new(completion(ToolCalls::Hidden)),
         "native" => Box::new(NativeStream {
             native: Native::new(thread(), Cursor::at(Position::from_stored(7))),
-            progress: Progress::new(0, true),
+            progress: MessageProgress::new(0, true),
         }),
         "agui" => Box::new(AgUi::new(thread(), "run-1", message())),
         other => panic!("no protocol {other}"),
@@ -84,37 +84,37 @@ pub(crate) fn message() -> MessageId {
 /// What a thread's native stream has of the message.
 struct NativeStream {
     native: Native,
-    progress: Progress,
+    progress: MessageProgress,
 }
 
 impl NativeStream {
-    fn header(&self, role: Role) -> Header {
-        Header::new(message(), self.progress.seen().attempt, role, BatchType::UserRequest)
+    fn header(&self, role: Role) -> MessageHeader {
+        MessageHeader::new(message(), self.progress.seen().attempt, role, BatchType::UserRequest)
     }
 }
 
 impl Protocol for NativeStream {
-    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
         let (end, position) = (|bytes| (bytes, StreamAction::Close), Position::from_stored(77));
         let header = self.header(Role::Assistant);
         let (bytes, then) = match happening {
             AnswerEvent::Opened => (Bytes::new(), StreamAction::Continue),
             AnswerEvent::Chunk { attempt, role, chunk } => {
                 if attempt > self.progress.seen().attempt {
-                    self.progress = Progress::new(attempt, true);
+                    self.progress = MessageProgress::new(attempt, true);
                 }
                 self.progress.advance(chunk);
                 let (header, seen) = (self.header(role), self.progress.seen().clone());
                 (self.native.chunk(&header, seen, chunk, false).bytes(), StreamAction::Continue)
             }
             AnswerEvent::Reset { attempt } => {
-                self.progress = Progress::new(attempt, true);
+                self.progress = MessageProgress::new(attempt, true);
                 (self.native.reset(&message(), attempt), StreamAction::Continue)
             }
             AnswerEvent::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
             AnswerEvent::Stopped => end(self.native.complete(&header, position, true).bytes()),
             AnswerEvent::Failed(failure) => end(self.native.failed(&header, position, failure).bytes()),
         };
-        Output { bytes, then }
+        ProtocolOutput { bytes, then }
     }
 }

@@ -7,7 +7,7 @@ use std::{env, fs};
 use protocols::{
     Protocol,
     chat_completions::{self, ToolCalls},
-    request::Rejection,
+    request::RequestRejection,
     responses::Resume,
 };
 
@@ -39,7 +39,7 @@ fn the_objects() {
         check(&format!("responses/{}.json", scenario.name), &line(&response.object()));
         check(&format!("responses_hosted/{}.json", scenario.name), &line(&hosted.object()));
         let object = completion.object().unwrap().unwrap_or_else(|failure| {
-            chat_completions::error_body(&Rejection::new(502, &*failure.code, &*failure.text)).bytes
+            chat_completions::error_body(&RequestRejection::new(502, &*failure.code, &*failure.text)).bytes
         });
         check(&format!("chat_completions/{}.json", scenario.name), &line(&object));
     }

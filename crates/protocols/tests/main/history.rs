@@ -6,7 +6,7 @@ use batches::{Ending, TurnMessage, fold_turn};
 use model::{Chunk, MessageId, Position};
 use protocols::chat_completions::ToolCalls;
 use protocols::responses::Resume;
-use protocols::{AnswerEvent, Cursor, MessageOffset, Progress, Protocol, StoredAnswer, StoredMessage};
+use protocols::{AnswerEvent, Cursor, MessageOffset, MessageProgress, Protocol, StoredAnswer, StoredMessage};
 use serde_json::Value;
 
 use crate::encoders::{self, NAMES};
@@ -99,7 +99,7 @@ fn client_with_a_part_gets_the_rest_and_nothing_twice() {
         let Some(messages) = folded(&scenario) else { continue };
         let ending = if matches!(scenario.end, End::Complete) { Ending::Final } else { Ending::Stopped };
         let stored = stored(&messages, scenario.attempt);
-        let mut progress = Progress::new(scenario.attempt, true);
+        let mut progress = MessageProgress::new(scenario.attempt, true);
         for count in 0..=scenario.chunks.len() {
             if let Some(last) = count.checked_sub(1) {
                 progress.advance(&scenario.chunks[last]);

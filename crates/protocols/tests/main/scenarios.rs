@@ -1,7 +1,7 @@
 //! Answers as short scripts.
 
 use model::{Chunk, ChunkKind, IdRange, Metadata, Position, Role};
-use protocols::{AnswerEvent, Output, Protocol, StreamAction, StreamError};
+use protocols::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError};
 use serde_json::{Value, json};
 
 /// An answer from its opening to its end.
@@ -43,7 +43,8 @@ pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> AnswerEvent<'_> {
 
 /// Everything that the protocol says, which must end the stream with the last happening and not before.
 pub(crate) fn encode_all(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<'_>]) -> Vec<u8> {
-    let outputs: Vec<Output> = happenings.iter().map(|happening| protocol.apply(*happening)).collect();
+    let outputs: Vec<ProtocolOutput> =
+        happenings.iter().map(|happening| protocol.apply(*happening)).collect();
     let (last, before) = outputs.split_last().unwrap();
     assert_eq!(last.then, StreamAction::Close);
     assert!(before.iter().all(|output| output.then == StreamAction::Continue));

@@ -2,7 +2,7 @@
 
 use model::{Chunk, Timestamp};
 use protocols::AnswerEvent;
-use reorder::{Insert, Limits, Piece, Reorder};
+use reorder::{Insert, MessageLimits, Piece, Reorder};
 
 use crate::encoders::{self, ALL};
 use crate::scenarios::{self, Scenario, dice, encode_all, happening};
@@ -45,7 +45,7 @@ fn shuffled(chunks: &[Chunk], seed: u64) -> Vec<Chunk> {
 }
 
 fn in_order(arrived: &[Chunk]) -> Vec<Chunk> {
-    let mut reorder = Reorder::new(Limits { chunks: 10_000, bytes: 4 << 20 });
+    let mut reorder = Reorder::new(MessageLimits { chunks: 10_000, bytes: 4 << 20 });
     let mut ordered = Vec::new();
     for chunk in arrived {
         let (digest, size) = (chunk.digest(), chunk.size());

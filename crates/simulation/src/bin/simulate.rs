@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use simulation::{PlantedBug, Report, simulate, swarm};
+use simulation::{PlantedBug, SeedReport, simulate, swarm};
 
 const USAGE: &str =
     "simulate [--from SEED|fresh] [--seeds N] [--bug NAME] [--threads N] [--verbose] [--survey]
@@ -18,7 +18,7 @@ const USAGE: &str =
   --verbose     prints the last lines of the failing seed's history, or of the only seed's
   --survey      goes on after a failure, and counts what failed";
 
-struct Options {
+struct SimulateOptions {
     from: u64,
     seeds: u64,
     bug: Option<PlantedBug>,
@@ -37,9 +37,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn options() -> Result<Options, String> {
+fn options() -> Result<SimulateOptions, String> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut options = Options { from: 0, seeds: 20_000, bug: None, threads, verbose: false, survey: false };
+    let mut options =
+        SimulateOptions { from: 0, seeds: 20_000, bug: None, threads, verbose: false, survey: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         if name == "--verbose" {
@@ -78,7 +79,7 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
 }
 
 /// How often each invariant was broken, and the first seed that broke it.
-fn survey(options: &Options) -> ExitCode {
+fn survey(options: &SimulateOptions) -> ExitCode {
     let mut broken: BTreeMap<_, (u64, u64, String)> = BTreeMap::new();
     for seed in options.from..options.from.saturating_add(options.seeds) {
         let violations = simulate(seed, options.bug, false).violations;
@@ -93,7 +94,7 @@ fn survey(options: &Options) -> ExitCode {
     if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(options: &Options) -> ExitCode {
+fn run(options: &SimulateOptions) -> ExitCode {
     if options.survey {
         return survey(options);
     }
@@ -125,7 +126,7 @@ fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn print(report: &Report) {
+fn print(report: &SeedReport) {
     for line in &report.trace {
         println!("{line}");
     }

@@ -14,9 +14,9 @@ pub struct Evidence {
     /// What the stream holds, in the order of the stream for each partition.
     pub ledger: Vec<Publish>,
     /// The stored messages, for each thread in the order of their commits.
-    pub messages: Vec<StoredMessage>,
+    pub messages: Vec<MessageRow>,
     /// The stored dead letters.
-    pub dead_letters: Vec<StoredDeadLetter>,
+    pub dead_letters: Vec<DeadLetterRow>,
     /// Messages whose ends clients are sent, with their positions; empty when they are unknown.
     pub ends: Vec<(MessageKey, i64)>,
     /// What clients saw.
@@ -108,7 +108,7 @@ pub enum Published {
 
 /// A row of the messages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StoredMessage {
+pub struct MessageRow {
     /// Thread and message.
     pub key: MessageKey,
     /// Its position.
@@ -127,7 +127,7 @@ pub struct StoredMessage {
 
 /// A row of the dead letters.
 #[derive(Debug, Clone, PartialEq)]
-pub enum StoredDeadLetter {
+pub enum DeadLetterRow {
     /// Of an entry that could not be read.
     Entry {
         /// The partition.
@@ -151,7 +151,7 @@ pub enum StoredDeadLetter {
 }
 
 /// What one client saw of one thread. A connection that resumed where an earlier one was cut belongs to the same
-/// transcript, after a [`Seen::Cut`]; one that began anew is a transcript of its own.
+/// transcript, after a [`SeenEvent::Cut`]; one that began anew is a transcript of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transcript {
     /// Names the client in a violation.
@@ -161,14 +161,14 @@ pub struct Transcript {
     /// All ends above this position have to be sent, and none at or below; `None` when it is unknown.
     pub since: Option<i64>,
     /// In order.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenEvent>,
     /// It was connected at the end, so it must have seen the end of whatever it saw the beginning of.
     pub is_connected: bool,
 }
 
 /// One thing that a client saw.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum SeenEvent {
     /// A chunk.
     Chunk {
         /// The message.
@@ -196,14 +196,14 @@ pub enum Seen {
     Complete {
         /// The message.
         message: MessageId,
-        /// Its position, if the client was told.
+        /// Its position, if the client was sent it.
         position: Option<i64>,
     },
     /// The message has failed.
     Failed {
         /// The message.
         message: MessageId,
-        /// Its place among the ends of the thread, if the client was told.
+        /// Its place among the ends of the thread, if the client was sent it.
         position: Option<i64>,
     },
     /// An event had the id of an earlier one.

@@ -13,7 +13,7 @@ pub struct ExpectedOutcome {
     /// The attempt that counts.
     pub attempt: u32,
     /// How it ends.
-    pub end: End,
+    pub end: ExpectedEnd,
     /// The chunks that count, by attempt and id: the first of each id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>>,
     /// For how long a gap was open at most before the end, ms.
@@ -33,7 +33,7 @@ pub struct ExpectedOutcome {
 
 /// How the log ends a message. Time may end it earlier if it was slow.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum ExpectedEnd {
     /// All chunks up to the final one are there.
     Complete,
     /// It breaks a rule; [`model::MessageFailure::code`].
@@ -61,7 +61,7 @@ pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageK
     for (_, fate) in
         expected_outcomes.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread))
     {
-        fate.end = End::Failed("unknown_thread");
+        fate.end = ExpectedEnd::Failed("unknown_thread");
     }
     expected_outcomes
 }
@@ -70,7 +70,7 @@ impl ExpectedOutcome {
     fn new(attempt: u32, at_ms: i64) -> Self {
         Self {
             attempt,
-            end: End::Open,
+            end: ExpectedEnd::Open,
             attempts: BTreeMap::new(),
             longest_gap_ms: 0,
             longest_silence_ms: 0,
@@ -84,7 +84,7 @@ impl ExpectedOutcome {
     }
 
     fn take(&mut self, attempt: u32, chunk: &Arc<Chunk>, (seq, at_ms): (u64, i64), rules: &Rules) {
-        if self.end != End::Open || attempt < self.attempt {
+        if self.end != ExpectedEnd::Open || attempt < self.attempt {
             return;
         }
         self.measure(at_ms);
@@ -99,14 +99,14 @@ impl ExpectedOutcome {
             None => chunk.is_final && highest >= Some(chunk.id),
         };
         if contradicts {
-            self.end = End::Failed("final_conflict");
+            self.end = ExpectedEnd::Failed("final_conflict");
             return;
         }
         if chunks.contains_key(&chunk.id) {
             return;
         }
         if chunk.id >= rules.chunks_per_message {
-            self.end = End::Failed("too_many_chunks");
+            self.end = ExpectedEnd::Failed("too_many_chunks");
             return;
         }
         chunks.insert(chunk.id, Arc::clone(chunk));
@@ -130,15 +130,15 @@ impl ExpectedOutcome {
         while let Some(chunk) = chunks.get(&self.next) {
             self.next += 1;
             if chunk.kind == ChunkKind::Error {
-                self.end = End::Failed("producer_error");
+                self.end = ExpectedEnd::Failed("producer_error");
                 break;
             }
         }
         let next = self.next;
         self.held.retain(|(id, _, _)| *id >= next);
         self.gap_since_seq = self.held.first().map(|(_, seq, _)| *seq);
-        if self.end == End::Open && self.final_id.is_some_and(|last| last < next) {
-            self.end = End::Complete;
+        if self.end == ExpectedEnd::Open && self.final_id.is_some_and(|last| last < next) {
+            self.end = ExpectedEnd::Complete;
         }
     }
 
@@ -157,7 +157,7 @@ impl ExpectedOutcome {
 
     /// True when it was so slow that time may have ended it.
     pub fn is_slow(&self, rules: &Rules) -> bool {
-        self.end == End::Open
+        self.end == ExpectedEnd::Open
             || self.longest_gap_ms > rules.gap_safe_ms
             || self.longest_silence_ms > rules.stall_safe_ms
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
 
-use crate::checker::evidence::{Evidence, Published, Rules, StoredDeadLetter, StoredMessage};
-use crate::checker::expected_outcome::{End, ExpectedOutcome};
+use crate::checker::evidence::{DeadLetterRow, Evidence, MessageRow, Published, Rules};
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::part_of;
 
@@ -27,7 +27,7 @@ pub(super) fn check(
         }
     }
     for letter in &evidence.dead_letters {
-        if let StoredDeadLetter::Message { key, attempt, code, chunks } = letter
+        if let DeadLetterRow::Message { key, attempt, code, chunks } = letter
             && let Some(fate) = expected_outcomes.get(key).filter(|_| !lost.contains(key))
         {
             check_failure(key, (*attempt, code), fate, &evidence.rules, violations);
@@ -46,7 +46,7 @@ fn check_ends(
         ends.entry(&message.key).or_default().push("a message");
     }
     for letter in &evidence.dead_letters {
-        if let StoredDeadLetter::Message { key, code, .. } = letter {
+        if let DeadLetterRow::Message { key, code, .. } = letter {
             ends.entry(key).or_default().push(code);
         }
     }
@@ -84,7 +84,7 @@ fn check_entries(
 ) {
     let mut letters: BTreeMap<(PartitionId, u64), Vec<&Bytes>> = BTreeMap::new();
     for letter in &evidence.dead_letters {
-        if let StoredDeadLetter::Entry { partition, seq, payload } = letter {
+        if let DeadLetterRow::Entry { partition, seq, payload } = letter {
             letters.entry((*partition, *seq)).or_default().push(payload);
         }
     }
@@ -131,7 +131,7 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut heads: BTreeMap<&ThreadId, i64> = BTreeMap::new();
     let mut all = BTreeSet::new();
     // Without its row a thread begins anew.
-    let is_whole = |message: &&StoredMessage| !evidence.rules.erased.contains(&message.key.thread);
+    let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
     for message in evidence.messages.iter().filter(is_whole) {
         let head = heads.insert(&message.key.thread, message.position);
         let unique = all.insert(message.position);
@@ -146,9 +146,9 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     }
 }
 
-fn check_content(message: &StoredMessage, fate: &ExpectedOutcome, violations: &mut Vec<Violation>) {
+fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut Vec<Violation>) {
     let key = &message.key;
-    if fate.end != End::Complete || fate.attempt != message.attempt {
+    if fate.end != ExpectedEnd::Complete || fate.attempt != message.attempt {
         let expected = format!("{:?} in attempt {}", fate.end, fate.attempt);
         let seen = format!("complete in attempt {}", message.attempt);
         violations.push(Violation::new(Invariant::Content, key, expected, seen));
@@ -189,8 +189,10 @@ fn check_failure(
     let of_time = (code == "gap_timeout" && !fate.attempts.is_empty()) || code == "stalled";
     let is_right = match &fate.end {
         _ if of_time && fate.is_slow(rules) => true,
-        End::Failed(expected) => *expected == code && (attempt == fate.attempt || code == "unknown_thread"),
-        End::Complete | End::Open => false,
+        ExpectedEnd::Failed(expected) => {
+            *expected == code && (attempt == fate.attempt || code == "unknown_thread")
+        }
+        ExpectedEnd::Complete | ExpectedEnd::Open => false,
     };
     if !is_right {
         let expected = format!(
@@ -214,7 +216,7 @@ fn check_kept(
     fate: &ExpectedOutcome,
     violations: &mut Vec<Violation>,
 ) {
-    if matches!(fate.end, End::Failed("unknown_thread")) {
+    if matches!(fate.end, ExpectedEnd::Failed("unknown_thread")) {
         return;
     }
     let accepted = fate.attempts.get(&attempt);

@@ -20,8 +20,8 @@ fn publish(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> Publish 
     Publish { partition: PartitionId(0), seq, at_ms: seq as i64 * 10, body }
 }
 
-fn stored(message: &str, position: i64, parent: Option<i64>, content: &str) -> StoredMessage {
-    StoredMessage {
+fn stored(message: &str, position: i64, parent: Option<i64>, content: &str) -> MessageRow {
+    MessageRow {
         key: key(message),
         position,
         parent,
@@ -32,12 +32,12 @@ fn stored(message: &str, position: i64, parent: Option<i64>, content: &str) -> S
     }
 }
 
-fn seen_chunk(message: &str, chunk: Arc<Chunk>) -> Seen {
-    Seen::Chunk { message: key(message).message, attempt: 0, chunk }
+fn seen_chunk(message: &str, chunk: Arc<Chunk>) -> SeenEvent {
+    SeenEvent::Chunk { message: key(message).message, attempt: 0, chunk }
 }
 
-fn complete(message: &str, position: i64) -> Seen {
-    Seen::Complete { message: key(message).message, position: Some(position) }
+fn complete(message: &str, position: i64) -> SeenEvent {
+    SeenEvent::Complete { message: key(message).message, position: Some(position) }
 }
 
 /// Two whole messages, one with a gap, one entry of garbage; a client that saw the first two.
@@ -60,8 +60,8 @@ fn good() -> Evidence {
         ],
         messages: vec![stored("b", 5, None, "whole"), stored("a", 7, Some(5), "Hello")],
         dead_letters: vec![
-            StoredDeadLetter::Entry { partition: PartitionId(0), seq: 6, payload: Bytes::from_static(b"?") },
-            StoredDeadLetter::Message {
+            DeadLetterRow::Entry { partition: PartitionId(0), seq: 6, payload: Bytes::from_static(b"?") },
+            DeadLetterRow::Message {
                 key: key("gap"),
                 attempt: 0,
                 code: "gap_timeout".to_owned(),
@@ -77,9 +77,9 @@ fn good() -> Evidence {
                 complete_from_store(),
                 seen_chunk("b", chunk(0, "whole", true)),
                 complete("b", 5),
-                Seen::Cut,
+                SeenEvent::Cut,
                 complete("a", 7),
-                Seen::Failed { message: key("gap").message, position: None },
+                SeenEvent::Failed { message: key("gap").message, position: None },
             ],
             is_connected: true,
         }],
@@ -88,8 +88,8 @@ fn good() -> Evidence {
     }
 }
 
-fn complete_from_store() -> Seen {
-    Seen::Rest { message: key("a").message, chunk: Arc::new(Chunk::content(9, "lo", true)) }
+fn complete_from_store() -> SeenEvent {
+    SeenEvent::Rest { message: key("a").message, chunk: Arc::new(Chunk::content(9, "lo", true)) }
 }
 
 /// The invariants that break when `spoil` has been at the evidence.
@@ -119,7 +119,7 @@ fn what_is_stored_is_compared_with_what_was_published() {
     assert_eq!(broken(|e| drop(e.dead_letters.remove(1))), [EndsOnce, OneTerminal]);
     assert_eq!(broken(|e| e.grants.push((PartitionId(1), 1))), [Epochs]);
     let fail = |e: &mut Evidence, code: &str| {
-        if let StoredDeadLetter::Message { code: stored, .. } = &mut e.dead_letters[1] {
+        if let DeadLetterRow::Message { code: stored, .. } = &mut e.dead_letters[1] {
             code.clone_into(stored);
         }
     };
@@ -135,7 +135,7 @@ fn a_whole_message_fails_only_when_it_was_slow() {
         e.rules.gap_safe_ms = gap_safe_ms;
         e.messages.truncate(1);
         e.transcripts.clear();
-        e.dead_letters.push(StoredDeadLetter::Message {
+        e.dead_letters.push(DeadLetterRow::Message {
             key: key("a"),
             attempt: 0,
             code: "gap_timeout".to_owned(),
@@ -149,7 +149,7 @@ fn a_whole_message_fails_only_when_it_was_slow() {
 #[test]
 fn what_clients_saw_is_compared_with_both() {
     use Invariant::{ClientText, OneTerminal};
-    let seen = |e: &mut Evidence, seen: Vec<Seen>| e.transcripts[0].seen = seen;
+    let seen = |e: &mut Evidence, seen: Vec<SeenEvent>| e.transcripts[0].seen = seen;
     let whole = || seen_chunk("b", chunk(0, "whole", true));
     assert_eq!(broken(|e| seen(e, vec![whole(), whole(), complete("b", 5)])), [ClientText]);
     assert_eq!(
@@ -160,14 +160,14 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 6)])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 5), complete("b", 5)])), [OneTerminal]);
     assert_eq!(
-        broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None }])),
+        broken(|e| seen(e, vec![SeenEvent::Failed { message: key("b").message, position: None }])),
         [OneTerminal]
     );
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);
     let cut = |e: &mut Evidence| {
-        seen(e, vec![whole(), Seen::Cut]);
+        seen(e, vec![whole(), SeenEvent::Cut]);
         e.transcripts[0].is_connected = false;
     };
     assert_eq!(broken(cut), []);
@@ -182,14 +182,14 @@ fn the_fate_follows_the_order_of_the_log() {
         publish(2, "a", 1, chunk(0, "new", true)),
         publish(3, "a", 2, chunk(0, "too late", true)),
     ]);
-    assert_eq!((reset.attempt, &reset.end, reset.text(1)), (1, &End::Complete, "new".to_owned()));
+    assert_eq!((reset.attempt, &reset.end, reset.text(1)), (1, &ExpectedEnd::Complete, "new".to_owned()));
     let beyond = fate(vec![publish(1, "a", 0, chunk(2, "", true)), publish(2, "a", 0, chunk(3, "", false))]);
-    assert_eq!(beyond.end, End::Failed("final_conflict"));
+    assert_eq!(beyond.end, ExpectedEnd::Failed("final_conflict"));
     let error = Arc::new(Chunk { kind: model::ChunkKind::Error, ..Chunk::content(1, "no", false) });
     let waits = fate(vec![publish(1, "a", 0, Arc::clone(&error))]);
-    assert_eq!((waits.end, waits.gap_since_seq), (End::Open, Some(1)));
+    assert_eq!((waits.end, waits.gap_since_seq), (ExpectedEnd::Open, Some(1)));
     let failed = fate(vec![publish(1, "a", 0, error), publish(5, "a", 0, chunk(0, "x", false))]);
-    assert_eq!((failed.end, failed.longest_gap_ms), (End::Failed("producer_error"), 40));
+    assert_eq!((failed.end, failed.longest_gap_ms), (ExpectedEnd::Failed("producer_error"), 40));
 }
 
 #[test]

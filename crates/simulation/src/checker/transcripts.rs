@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Chunk, ChunkKind, MessageId, MessageKey, TurnId};
 
 use super::turns::full_texts;
-use crate::checker::evidence::{Evidence, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript};
+use crate::checker::evidence::{DeadLetterRow, Evidence, MessageRow, Rules, SeenEvent, Transcript};
 use crate::checker::expected_outcome::ExpectedOutcome;
 use crate::checker::invariant::{Invariant, Violation};
 
@@ -37,7 +37,7 @@ impl Shown {
 
 /// What is stored, by key.
 pub(super) struct Ends<'a> {
-    messages: BTreeMap<&'a MessageKey, &'a StoredMessage>,
+    messages: BTreeMap<&'a MessageKey, &'a MessageRow>,
     dead: BTreeSet<&'a MessageKey>,
     all: &'a [(MessageKey, i64)],
     /// What clients see of a message, where that is more than its own text.
@@ -47,8 +47,8 @@ pub(super) struct Ends<'a> {
 impl<'a> Ends<'a> {
     pub(super) fn of(evidence: &'a Evidence, failed: &'a BTreeSet<MessageKey>) -> Self {
         let dead = evidence.dead_letters.iter().filter_map(|letter| match letter {
-            StoredDeadLetter::Message { key, .. } => Some(key),
-            StoredDeadLetter::Entry { .. } => None,
+            DeadLetterRow::Message { key, .. } => Some(key),
+            DeadLetterRow::Entry { .. } => None,
         });
         let messages = evidence.messages.iter().map(|message| (&message.key, message));
         // Of a message that is stored twice the first one counts here.
@@ -60,7 +60,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    fn text(&self, stored: &'a StoredMessage) -> &str {
+    fn text(&self, stored: &'a MessageRow) -> &str {
         self.texts.get(&stored.key).unwrap_or(&stored.content)
     }
 }
@@ -92,10 +92,10 @@ pub(super) fn check(
 }
 
 impl<'a> Check<'a> {
-    fn event(&mut self, seen: &'a Seen, all: &mut BTreeMap<&'a MessageId, Shown>) {
+    fn event(&mut self, seen: &'a SeenEvent, all: &mut BTreeMap<&'a MessageId, Shown>) {
         match seen {
-            Seen::Cut => {}
-            Seen::Chunk { message, attempt, chunk } => {
+            SeenEvent::Cut => {}
+            SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
                     // Its text was reset, and nothing has come since.
@@ -119,7 +119,7 @@ impl<'a> Check<'a> {
                 shown.next = chunk.id + 1;
                 shown.add(chunk);
             }
-            Seen::Reset { message, attempt } => {
+            SeenEvent::Reset { message, attempt } => {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
@@ -129,7 +129,7 @@ impl<'a> Check<'a> {
                 }
                 *shown = Shown { attempt: Some(*attempt), ..Shown::default() };
             }
-            Seen::Rest { message, chunk } => {
+            SeenEvent::Rest { message, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.ended {
                     self.report(
@@ -142,22 +142,22 @@ impl<'a> Check<'a> {
                 shown.add(chunk);
                 shown.from_store = true;
             }
-            Seen::Complete { message, position } => {
+            SeenEvent::Complete { message, position } => {
                 let shown = all.entry(message).or_default();
                 self.complete(message, *position, shown);
                 shown.ended = true;
             }
-            Seen::Failed { message, .. } => {
+            SeenEvent::Failed { message, .. } => {
                 let shown = all.entry(message).or_default();
                 self.failed(message, shown);
                 shown.ended = true;
             }
-            Seen::RepeatedId { id } => {
+            SeenEvent::RepeatedId { id } => {
                 let subject = format!("client {}", self.transcript.client);
                 let violation = Violation::new(Invariant::EventIds, subject, "an id of its own", id);
                 self.violations.push(violation);
             }
-            Seen::Restart => {
+            SeenEvent::Restart => {
                 // The answer of a task that was dropped is gone, and what the stream has lost, which may come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
@@ -172,12 +172,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What the client was told of ends, against all that there are: every one above where it began, in their order, up to the last that it
+    /// The ends that the client was sent, compared with all that there are: every one above where it began, in their order, up to the last that it
     /// heard of, or to the end of all if it was connected.
     fn ends(&mut self) {
         let Some(since) = self.transcript.since else { return };
-        let position = |seen: &'a Seen| match seen {
-            Seen::Complete { message, position } | Seen::Failed { message, position, .. } => {
+        let position = |seen: &'a SeenEvent| match seen {
+            SeenEvent::Complete { message, position } | SeenEvent::Failed { message, position, .. } => {
                 position.map(|position| (position, message))
             }
             _ => None,
@@ -275,7 +275,7 @@ impl<'a> Check<'a> {
         self.stored(message).is_some_and(|stored| stored.metadata.get("stopped").is_some())
     }
 
-    fn stored(&self, message: &MessageId) -> Option<&'a StoredMessage> {
+    fn stored(&self, message: &MessageId) -> Option<&'a MessageRow> {
         self.ends.messages.get(&self.key(message)).copied()
     }
 

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use model::{ChunkKind, Command, MessageKey, RetryHint, Role};
 
 use crate::checker::evidence::Evidence;
-use crate::checker::expected_outcome::{End, ExpectedOutcome, expected_outcomes};
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
 use crate::checker::invariant::{Invariant, Violation};
 
 pub use evidence::{
-    AgentRow, Audited, Ordered, Part, Request, RunEnd, Transition, TransitionKind, TurnEvent, TurnRow,
-    TurnRules, Turns, part_of,
+    AgentRow, Audited, Ordered, RequestRecord, RunEnd, Transition, TransitionKind, TurnEvent, TurnPart,
+    TurnRow, TurnRules, Turns, part_of,
 };
 
 /// What an answer's stream of chunks says in all: the texts of its steps and its own.
@@ -29,8 +29,8 @@ pub(super) fn full_texts(evidence: &Evidence) -> BTreeMap<MessageKey, String> {
     let mut texts: BTreeMap<MessageKey, String> = BTreeMap::new();
     for message in evidence.messages.iter().filter(|message| message.role == Role::Assistant) {
         let run = match part_of(&message.key.message) {
-            Some((turn, Part::Answer(run) | Part::Step(run))) => turn.answer(run),
-            Some((_, Part::Input)) | None => continue,
+            Some((turn, TurnPart::Answer(run) | TurnPart::Step(run))) => turn.answer(run),
+            Some((_, TurnPart::Input)) | None => continue,
         };
         let key = MessageKey { thread: message.key.thread.clone(), message: run };
         texts.entry(key).or_default().push_str(&message.content);
@@ -78,7 +78,8 @@ fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
 
 /// What an answer that has failed by the order of its chunks says of its error.
 fn errors(expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>) -> BTreeMap<MessageKey, RetryHint> {
-    let failed = expected_outcomes.iter().filter(|(_, fate)| fate.end == End::Failed("producer_error"));
+    let failed =
+        expected_outcomes.iter().filter(|(_, fate)| fate.end == ExpectedEnd::Failed("producer_error"));
     let hint = |(key, fate): (&MessageKey, &ExpectedOutcome)| {
         let chunks = fate.attempts.get(&fate.attempt)?;
         let error = chunks.values().find(|chunk| chunk.kind == ChunkKind::Error)?;

@@ -6,17 +6,17 @@ use std::ops::Bound;
 use feed::{EndKind, EndedMessage, StorePage};
 use model::{MessageId, MessageKey, Position, ThreadId};
 use partition::Commit;
-use protocols::{Header, StoredAnswer, StreamError};
+use protocols::{MessageHeader, StoredAnswer, StreamError};
 
 use super::Store;
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Part, part_of};
+use crate::checker::turns::{TurnPart, part_of};
 
 impl Store {
     /// An answer with its steps, or a message that no turn asked for.
     pub(super) fn add_end(&mut self, message: &model::Message) {
         let MessageKey { thread, message: id } = &message.key;
-        if let Some((turn, Part::Input | Part::Step(_))) = part_of(id) {
+        if let Some((turn, TurnPart::Input | TurnPart::Step(_))) = part_of(id) {
             let answer = id.as_str().rsplit_once("-s").filter(|_| *id != turn.input());
             if let Some(answer) = answer.and_then(|(answer, _)| MessageId::parse(answer).ok()) {
                 let key = MessageKey { thread: thread.clone(), message: answer };
@@ -25,7 +25,7 @@ impl Store {
             return;
         }
         let (placement, attempt) = (message.placement, message.attempt);
-        let header = Header::new(id.clone(), attempt, message.role, placement.batch_type);
+        let header = MessageHeader::new(id.clone(), attempt, message.role, placement.batch_type);
         let steps = self.steps.remove(&message.key).unwrap_or_default();
         let messages = steps.iter().chain([message]).map(|message| protocols::StoredMessage {
             role: message.role,
@@ -44,8 +44,12 @@ impl Store {
             return;
         }
         for failed in &commit.failed_messages {
-            let header =
-                Header::new(failed.key.message.clone(), failed.attempt, failed.role, failed.batch_type);
+            let header = MessageHeader::new(
+                failed.key.message.clone(),
+                failed.attempt,
+                failed.role,
+                failed.batch_type,
+            );
             let ends = self.ends_of.entry(failed.key.thread.clone()).or_default();
             // One row a message.
             if ends.values().all(|ended| ended.header.message != failed.key.message) {

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use model::{AgentId, Command, MessageKey, PartitionId, Position, TaskKind, ThreadId, TurnId};
-use partition::{Body, CommandKey, Entry, Outgoing};
+use partition::{CommandKey, EntryBody, Outgoing, StreamEntry};
 
 use super::Store;
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Part, Transition, TransitionKind, part_of};
+use crate::checker::turns::{Transition, TransitionKind, TurnPart, part_of};
 use crate::checker::{Invariant, Violation};
 
 /// What is deleted by one statement, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ErasedRows {
     /// The batches in which agents did what followed its turns.
     BatchesOfAgents,
     OpenTurns,
@@ -31,7 +31,7 @@ pub(crate) enum Place {
     Outbox,
 }
 
-impl Place {
+impl ErasedRows {
     pub(crate) const ALL: [Self; 14] = [
         Self::BatchesOfAgents,
         Self::OpenTurns,
@@ -87,18 +87,18 @@ impl Store {
     }
 
     /// The entry is of a thread that was erased once.
-    pub(super) fn needs_nothing_of(&self, entry: &Entry) -> bool {
+    pub(super) fn needs_nothing_of(&self, entry: &StreamEntry) -> bool {
         let is_erased = |thread: &ThreadId| self.once_erased.contains(thread);
         match &entry.body {
             _ if self.once_erased.is_empty() => false,
-            Body::Command(Command::Turn(opened), _) => is_erased(&opened.thread),
-            Body::Command(Command::Task(task), _) => {
+            EntryBody::Command(Command::Turn(opened), _) => is_erased(&opened.thread),
+            EntryBody::Command(Command::Task(task), _) => {
                 is_erased(&task.agent.thread()) || task.origin().is_some_and(|of| is_erased(&of))
             }
-            Body::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
-            Body::Frame(frame) => is_erased(&frame.thread),
+            EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
+            EntryBody::Frame(frame) => is_erased(&frame.thread),
             // It is kept, but may have been deleted since.
-            Body::Refused { subject, .. } => {
+            EntryBody::Refused { subject, .. } => {
                 let owner = subject.split('.').nth(2).and_then(|id| ThreadId::parse(id).ok());
                 owner.is_some_and(|owner| is_erased(&owner))
             }
@@ -119,8 +119,8 @@ impl Store {
 
     /// The first messages of the turns of such tasks.
     fn inputs_of_agents(&self, thread: &ThreadId) -> Vec<MessageKey> {
-        let is_input = |message: &&crate::checker::StoredMessage| {
-            matches!(part_of(&message.key.message), Some((_, Part::Input)))
+        let is_input = |message: &&crate::checker::MessageRow| {
+            matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
                 && self.message_keys.contains(&message.key)
                 && model::origin(&message.key.thread.agent(), TaskKind::Memory, &message.metadata).as_ref()
                     == Some(thread)
@@ -129,44 +129,44 @@ impl Store {
     }
 
     /// Deletes what there is in one place; how many rows.
-    pub(crate) fn erase_place(&mut self, thread: &ThreadId, place: Place, time: i64) -> usize {
+    pub(crate) fn erase_place(&mut self, thread: &ThreadId, place: ErasedRows, time: i64) -> usize {
         match place {
-            Place::BatchesOfAgents => self.erase_batches_of_agents(thread),
-            Place::OpenTurns => {
+            ErasedRows::BatchesOfAgents => self.erase_batches_of_agents(thread),
+            ErasedRows::OpenTurns => {
                 self.of_tables(|tables| gone(&mut tables.open_turns, |(of, _), _| of == thread))
             }
-            Place::FailedTurns => {
+            ErasedRows::FailedTurns => {
                 self.of_tables(|tables| gone(&mut tables.failed_turns, |(of, _), _| of == thread))
             }
-            Place::FailedMessages => self.erase_failures(|key| key.thread == *thread),
-            Place::Spills => self.erase_saved(|key| key.thread == *thread),
-            Place::Messages => {
+            ErasedRows::FailedMessages => self.erase_failures(|key| key.thread == *thread),
+            ErasedRows::Spills => self.erase_saved(|key| key.thread == *thread),
+            ErasedRows::Messages => {
                 self.heads.remove(thread);
                 self.compactions.remove(thread);
                 self.erase_messages(|key| key.thread == *thread)
             }
-            Place::Tasks => self.erase_own_tasks(thread, time),
-            Place::Letters => self.erase_letters(thread),
-            Place::Audit => self.of_tables(|tables| {
+            ErasedRows::Tasks => self.erase_own_tasks(thread, time),
+            ErasedRows::Letters => self.erase_letters(thread),
+            ErasedRows::Audit => self.of_tables(|tables| {
                 gone(&mut tables.audit, |(subject, _), _| subject.as_str() == thread.as_str())
             }),
-            Place::FailuresOfAgents => {
+            ErasedRows::FailuresOfAgents => {
                 let turns = self.turns_of(&self.following(thread));
                 self.erase_failures(|key| is_answer_of(key, &turns))
             }
-            Place::SpillsOfAgents => {
+            ErasedRows::SpillsOfAgents => {
                 let turns = self.turns_of(&self.following(thread));
                 // Their tasks go after it: until then the checkpoint may pass what was saved of them.
                 self.erased_turns.extend(turns.iter().map(|turn| (turn.clone(), thread.clone())));
                 self.erase_saved(|key| is_answer_of(key, &turns))
             }
-            Place::TaskIdsOfAgents => self.erase_ids(thread),
-            Place::TasksOfAgents if self.bug == Some(PlantedBug::ErasedInPart) => 0,
-            Place::TasksOfAgents => {
+            ErasedRows::TaskIdsOfAgents => self.erase_ids(thread),
+            ErasedRows::TasksOfAgents if self.bug == Some(PlantedBug::ErasedInPart) => 0,
+            ErasedRows::TasksOfAgents => {
                 let following = self.following(thread);
                 self.erase_tasks(thread, &following, time)
             }
-            Place::Outbox => self.erase_outbox(thread),
+            ErasedRows::Outbox => self.erase_outbox(thread),
         }
     }
 

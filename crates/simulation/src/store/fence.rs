@@ -1,21 +1,21 @@
 //! The fence of the double: what a write of an owner expects, and a store that goes back in time.
 
 use model::{Mark, PartitionId, Seq, Timestamp};
-use partition::{Commit, Incident, IncidentKind, Place};
+use partition::{Commit, Incident, IncidentKind, StreamPlace};
 
 use super::{Grant, Store};
 use crate::bug::PlantedBug;
 
 /// What the store has acknowledged to an owner of its partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct AcknowledgedState {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
     pub(crate) checkpoint: u64,
     pub(crate) high_water: i64,
 }
 
-impl From<&Grant> for Applied {
+impl From<&Grant> for AcknowledgedState {
     fn from(grant: &Grant) -> Self {
         let Grant { epoch, commits, checkpoint, high_water, .. } = *grant;
         Self { epoch, commits, checkpoint, high_water }
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// Whether the lease is to be prolonged.
-    pub(crate) fn confirms(&self, partition: PartitionId, owner: u64, known: &Applied) -> bool {
+    pub(crate) fn confirms(&self, partition: PartitionId, owner: u64, known: &AcknowledgedState) -> bool {
         let row = &self.rows[usize::from(partition.0)];
         self.is_held(partition, owner, known.epoch)
             && (self.bug == Some(PlantedBug::RenewalBlind) || row.commits >= known.commits)
@@ -77,7 +77,7 @@ impl Store {
         &mut self,
         partition: PartitionId,
         owner: u64,
-        known: &Applied,
+        known: &AcknowledgedState,
         lease_until: i64,
         now_us: i64,
     ) -> Option<(Grant, bool)> {
@@ -107,7 +107,7 @@ impl Store {
         partition: PartitionId,
         owner: u64,
         grant: &Grant,
-        place: &Place,
+        place: &StreamPlace,
         incarnation: &str,
     ) -> Option<Grant> {
         if !self.is_held(partition, owner, grant.epoch) || self.row(partition).commits != grant.commits {
@@ -145,7 +145,7 @@ impl Store {
     }
 }
 
-impl Applied {
+impl AcknowledgedState {
     /// As of a commit that was applied.
     pub(crate) fn after(self, commit: &Commit, count: u64) -> Self {
         let Timestamp(high_water) = commit.position_high_water;

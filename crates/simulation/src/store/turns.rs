@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
 use partition::{
-    AgentWrite, AuditWrite, BackoffChange, CommandKey, Commit, FailedTask, FailedTurn, OpenTurn, OutboxBatch,
-    Outgoing, SavedAgent, TaskChange, TurnStatus, Verdict,
+    AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, Commit, FailedTask, FailedTurn,
+    OpenTurn, OutboxBatch, Outgoing, SavedAgent, TaskChange, TurnStatus,
 };
 
 use crate::bug::PlantedBug;
@@ -29,7 +29,7 @@ pub(crate) struct Tables {
 }
 
 /// What one commit does here, besides messages.
-pub(crate) struct Applied {
+pub(crate) struct CommitEffects {
     pub(crate) happened: Vec<TransitionKind>,
     /// Indices of turns whose messages are written.
     pub(crate) turns: Vec<usize>,
@@ -52,9 +52,15 @@ impl Tables {
     }
 
     /// Applies what a commit says of turns, tasks and agents. `now` is the database's clock.
-    pub(crate) fn apply(&mut self, commit: &Commit, now: i64, skew: i64, bug: Option<PlantedBug>) -> Applied {
+    pub(crate) fn apply(
+        &mut self,
+        commit: &Commit,
+        now: i64,
+        skew: i64,
+        bug: Option<PlantedBug>,
+    ) -> CommitEffects {
         let mut applied =
-            Applied { happened: Vec::new(), turns: Vec::new(), failed: Vec::new(), is_stale: false };
+            CommitEffects { happened: Vec::new(), turns: Vec::new(), failed: Vec::new(), is_stale: false };
         let before = self.agents.clone();
         let won: Vec<bool> = commit
             .agents
@@ -121,7 +127,7 @@ impl Tables {
         commit: &Commit,
         before: &BTreeMap<AgentId, AgentRow>,
         won: &[bool],
-        applied: &mut Applied,
+        applied: &mut CommitEffects,
     ) {
         for (index, write) in commit.turns.iter().enumerate() {
             if write.agent.is_some_and(|item| won.get(item) != Some(&true)) {
@@ -152,7 +158,14 @@ impl Tables {
         }
     }
 
-    fn failed_run(&self, agent: &AgentId, position: Position, run: u32, code: &str, applied: &mut Applied) {
+    fn failed_run(
+        &self,
+        agent: &AgentId,
+        position: Position,
+        run: u32,
+        code: &str,
+        applied: &mut CommitEffects,
+    ) {
         let (turn, thread) = (TurnId::of_task(agent, position), agent.thread());
         applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
         let end = RunEnd::Failed(code.to_owned());
@@ -179,7 +192,7 @@ impl Tables {
         commit: &Commit,
         before: &BTreeMap<AgentId, AgentRow>,
         won: &[bool],
-        applied: &mut Applied,
+        applied: &mut CommitEffects,
     ) {
         let marked_before = self.failed_tasks.clone();
         for mark in &commit.failed_tasks {
@@ -189,7 +202,7 @@ impl Tables {
             if item.is_some_and(|item| won.get(item) != Some(&true)) || !self.failed_tasks.insert(key) {
                 continue;
             }
-            // The row tells the run of the first task that was pending; those behind it were not tried before this commit.
+            // The row has the run of the first task that was pending; those behind it were not tried before this commit.
             let row = before.get(&mark.agent).map_or((0, 0), |row| (row.head, row.run));
             let is_pending = |task: &&(AgentId, i64)| {
                 task.0 == mark.agent && task.1 > row.0 && !marked_before.contains(*task)
@@ -201,7 +214,7 @@ impl Tables {
     }
 
     /// The task was given up with a run of its turn, stopped, or dropped by command.
-    fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut Applied) {
+    fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut CommitEffects) {
         let FailedTask { agent, position, code, .. } = mark;
         let (turn, thread) = (TurnId::of_task(agent, *position), agent.thread());
         let what =
@@ -255,7 +268,7 @@ impl Tables {
         }
     }
 
-    fn apply_inputs(&mut self, commit: &Commit, bug: Option<PlantedBug>, applied: &mut Applied) {
+    fn apply_inputs(&mut self, commit: &Commit, bug: Option<PlantedBug>, applied: &mut CommitEffects) {
         for failed in &commit.failed_turns {
             let (thread, turn, run) = (&failed.opened.thread, &failed.opened.turn, failed.opened.run);
             applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
@@ -296,21 +309,25 @@ impl Tables {
     }
 
     /// What is known of a command. Unknown agents are the caller's matter.
-    pub(crate) fn check(&self, key: &CommandKey, bug: Option<PlantedBug>) -> Verdict {
-        let known = Verdict::Known { digest: 0 };
+    pub(crate) fn check(&self, key: &CommandKey, bug: Option<PlantedBug>) -> CommandVerdict {
+        let known = CommandVerdict::Known { digest: 0 };
         match key {
             CommandKey::Turn(..) | CommandKey::Task(..) if bug == Some(PlantedBug::CheckAlwaysNew) => {
-                Verdict::New
+                CommandVerdict::New
             }
             CommandKey::Turn(thread, turn, run) => {
                 let key = (thread.clone(), turn.clone());
                 let has_failed = self.has_failed(&key, *run) && bug != Some(PlantedBug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
-                if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
+                if self.committed.contains(&key) || has_failed || is_open {
+                    known
+                } else {
+                    CommandVerdict::New
+                }
             }
             CommandKey::Task(agent, task, _) => match self.task_ids.get(&(agent.clone(), task.clone())) {
-                Some((_, digest)) => Verdict::Known { digest: *digest },
-                None => Verdict::New,
+                Some((_, digest)) => CommandVerdict::Known { digest: *digest },
+                None => CommandVerdict::New,
             },
             CommandKey::Control(agent, control, task) => {
                 if self.audit.contains_key(&(agent.clone(), control.clone())) {
@@ -319,7 +336,7 @@ impl Tables {
                 let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
                 // A task that has gone is remembered by its id, but cannot be named any more.
                 let task = task.filter(|(position, _)| self.tasks.contains_key(&(agent.clone(), *position)));
-                task.map_or(Verdict::New, |(position, _)| Verdict::Task {
+                task.map_or(CommandVerdict::New, |(position, _)| CommandVerdict::Task {
                     position: Position::from_stored(*position),
                     is_failed: self.failed_tasks.contains(&(agent.clone(), *position)),
                 })

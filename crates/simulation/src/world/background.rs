@@ -1,7 +1,7 @@
 //! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
 
 use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
-use partition::{CommandKey, Input, NotNow, OutboxBatch, Outgoing, Start, Started, Verdict};
+use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
 
 use crate::bug::PlantedBug;
 
@@ -10,11 +10,11 @@ use super::in_flight_sql::ASKED_AGAIN_MS;
 use crate::checker::turns::{Transition, TransitionKind, TurnEvent};
 use crate::log::START;
 use crate::publisher::commands::partition_of;
-use crate::world::event::{Address, Event, SessionEvent, WorkEvent};
+use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
 
 impl World {
     fn answer(&mut self, address: Address, delay: i64, input: Input) {
-        self.schedule(delay, Event::Session(address, SessionEvent::Input(Box::new(input))));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Input(Box::new(input))));
     }
 
     /// One question after the other, so that the answers come in the order of the questions.
@@ -25,18 +25,18 @@ impl World {
         session.questions.push_back(keys);
         let at = session.checked_at.max(time + delay);
         session.checked_at = at;
-        self.schedule(at - time, Event::Check(address));
+        self.schedule(at - time, WorldEvent::Check(address));
     }
 
     /// The oldest question: one that has to be asked again keeps those after it waiting.
     pub(super) fn check_orders(&mut self, address: Address) {
         if !self.is_owner(address) {
-            return self.schedule(ASKED_AGAIN_MS, Event::Check(address));
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::Check(address));
         }
         let Some(keys) = self.session(address).and_then(|session| session.questions.pop_front()) else {
             return;
         };
-        let verdicts: Vec<(CommandKey, Verdict)> =
+        let verdicts: Vec<(CommandKey, CommandVerdict)> =
             keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
         let delay = self.look_up_delay();
         let time = self.time;
@@ -47,28 +47,28 @@ impl World {
         self.answer(address, at - time, Input::Checked(verdicts));
     }
 
-    fn verdict(&self, address: Address, key: &CommandKey) -> Verdict {
+    fn verdict(&self, address: Address, key: &CommandKey) -> CommandVerdict {
         let verdict = self.store.tables[usize::from(address.partition.0)].check(key, self.bug);
         if self.store.is_order_erased(key) {
-            return Verdict::Erased;
+            return CommandVerdict::Erased;
         }
         let subject = match key {
             CommandKey::Turn(thread, ..) => thread.clone(),
             CommandKey::Task(agent, ..) => agent.thread(),
             CommandKey::Control(..) => return verdict,
         };
-        let is_missing = self.missing.contains(&subject) && verdict == Verdict::New;
-        if is_missing { Verdict::Unknown } else { verdict }
+        let is_missing = self.missing.contains(&subject) && verdict == CommandVerdict::New;
+        if is_missing { CommandVerdict::Unknown } else { verdict }
     }
 
     pub(super) fn request_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
         let delay = self.look_up_delay();
-        self.schedule(delay, Event::LoadTasks(address, agent, after, limit));
+        self.schedule(delay, WorldEvent::LoadTasks(address, agent, after, limit));
     }
 
     pub(super) fn load_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
         if !self.is_owner(address) {
-            return self.schedule(ASKED_AGAIN_MS, Event::LoadTasks(address, agent, after, limit));
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::LoadTasks(address, agent, after, limit));
         }
         let tables = &self.store.tables[usize::from(address.partition.0)];
         let (tasks, more) = tables.pending(&agent, after.get(), limit);
@@ -127,7 +127,7 @@ impl World {
             true => self.rng.range(10, 1_500),
             false => self.rng.range(0, 8),
         };
-        self.schedule(delay, Event::Request(address, start));
+        self.schedule(delay, WorldEvent::Request(address, start));
     }
 
     /// What the store says of the agent where its own queue does not look.
@@ -166,7 +166,7 @@ impl World {
         self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });
     }
 
-    /// Best effort: a request that is being made is not stored, one that is stored is taken back, who works on it is told.
+    /// Best effort: a request that is being made is not stored, one that is stored is taken back, and a workflow that works on it is notified.
     pub(super) fn abandon(&mut self, address: Address, turn: TurnId, run: u32) {
         self.coverage.abandoned += 1;
         if let Some(session) = self.session(address) {
@@ -174,7 +174,7 @@ impl World {
         }
         if !self.fault(|faults| faults.stop_lost) {
             let delay = self.rng.range(0, 30);
-            self.schedule(delay, Event::Work(WorkEvent::Stop(turn, run)));
+            self.schedule(delay, WorldEvent::Work(WorkEvent::Stop(turn, run)));
         }
     }
 
@@ -193,7 +193,7 @@ impl World {
                 false => self.rng.range(0, 5),
             };
             let left = count - index - 1;
-            self.schedule(delay, Event::Relay(address, id, Box::new(outgoing), left));
+            self.schedule(delay, WorldEvent::Relay(address, id, Box::new(outgoing), left));
         }
     }
 

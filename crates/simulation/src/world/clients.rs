@@ -1,4 +1,4 @@
-//! Gateways and clients: frames, questions and answers between owners and the real feeds of gateways, and what clients are told.
+//! Gateways and clients: frames, queries and replies between owners and the real feeds of gateways, and what clients are sent.
 
 use bytes::Bytes;
 use feed::{FeedEvent as Shown, StoreRead, WaitOutcome};
@@ -8,9 +8,9 @@ use wire::live::LiveFrame;
 
 use super::World;
 use crate::bug::PlantedBug;
-use crate::gateway::{Fetched, Follower, Reader, Viewer};
+use crate::gateway::{Fetched, Follower, StoreReader, ViewerConnection};
 use crate::log::START;
-use crate::world::event::{Address, ClientEvent, Event, GatewayEvent, SessionEvent};
+use crate::world::event::{Address, ClientEvent, GatewayEvent, SessionEvent, WorldEvent};
 
 /// How often the owner of each partition is asked what it has sent, ms.
 const WATCH_MS: i64 = 2_000;
@@ -42,7 +42,7 @@ impl World {
             )
         });
         self.follow(gateway, &thread);
-        let viewer = Viewer { client: index, connection };
+        let viewer = ViewerConnection { client: index, connection };
         let cursor = match self.bug {
             Some(PlantedBug::CursorForgotten) => cursor.map(|cursor| protocols::Cursor::at(cursor.base())),
             Some(PlantedBug::CursorLags) => self.clients[index].cursor_before(),
@@ -53,7 +53,7 @@ impl World {
         }
         self.go_on(gateway, &thread);
         let next = self.rng.range(100, 800);
-        self.schedule(next, Event::Client(index, connection, ClientEvent::Fault));
+        self.schedule(next, WorldEvent::Client(index, connection, ClientEvent::Fault));
     }
 
     fn follow(&mut self, gateway: usize, thread: &ThreadId) {
@@ -77,7 +77,7 @@ impl World {
             }
             let delay = self.on_the_way(gateway);
             let event = GatewayEvent::Frame(frame.thread.clone(), number, Box::new(frame.clone()));
-            self.schedule(delay, Event::Gateway(gateway, event));
+            self.schedule(delay, WorldEvent::Gateway(gateway, event));
         }
     }
 
@@ -150,7 +150,7 @@ impl World {
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         let number = follower.number;
-        let mut shown: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
+        let mut shown: Vec<(ViewerConnection, Vec<Bytes>)> = Vec::new();
         let events: Vec<Bytes> = std::iter::from_fn(|| follower.feed.next_event())
             .map(|event| match event {
                 Shown::Chunk(bytes) | Shown::MessageEnd(_, bytes) => bytes,
@@ -191,17 +191,15 @@ impl World {
         let ask = follower.feed.poll_snapshot_request(now);
         let read = match follower.is_reading {
             true => None,
-            false => follower.feed.poll_store_read(now).map(|read| (Reader::Feed, read)).or_else(|| {
-                follower.waiting.poll_store_read(&follower.feed, now).map(|read| (Reader::Waiting, read))
+            false => follower.feed.poll_store_read(now).map(|read| (StoreReader::Feed, read)).or_else(|| {
+                follower.waiting.poll_store_read(&follower.feed, now).map(|read| (StoreReader::Waiting, read))
             }),
         };
         follower.is_reading |= read.is_some();
         let needs_tick = !follower.feed.is_idle() || !follower.waiting.is_empty();
         let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
         for (client, why) in refused {
-            self.note(27, [client as u64, 0, 0], || {
-                format!("client {client} is told to begin anew: {why:?}")
-            });
+            self.note(27, [client as u64, 0, 0], || format!("client {client} has to begin anew: {why:?}"));
         }
         for (client, base) in let_in {
             self.clients[client].joined(base);
@@ -218,14 +216,14 @@ impl World {
         if let Some((reader, read)) = read {
             let delay = self.rng.range(0, 20);
             let event = GatewayEvent::Fetch(thread.clone(), number, reader, read);
-            self.schedule(delay, Event::Gateway(gateway, event));
+            self.schedule(delay, WorldEvent::Gateway(gateway, event));
         }
         if sets_tick {
-            self.schedule(TICK_MS, Event::Gateway(gateway, GatewayEvent::Tick(thread.clone(), number)));
+            self.schedule(TICK_MS, WorldEvent::Gateway(gateway, GatewayEvent::Tick(thread.clone(), number)));
         }
     }
 
-    fn send_events(&mut self, shown: Vec<(Viewer, Vec<Bytes>)>) {
+    fn send_events(&mut self, shown: Vec<(ViewerConnection, Vec<Bytes>)>) {
         for (viewer, events) in shown {
             let client = &mut self.clients[viewer.client];
             if client.connection != viewer.connection {
@@ -234,7 +232,7 @@ impl World {
             client.send(events);
             if !std::mem::replace(&mut client.is_reading, true) {
                 let delay = self.rng.range(0, 5);
-                self.schedule(delay, Event::Client(viewer.client, viewer.connection, ClientEvent::Read));
+                self.schedule(delay, WorldEvent::Client(viewer.client, viewer.connection, ClientEvent::Read));
             }
         }
     }
@@ -261,10 +259,10 @@ impl World {
         let unanswered = GatewayEvent::Unanswered(thread.clone(), number, asked);
         let partition = self.partition_of(&thread);
         let Some(address) = self.answering(partition) else {
-            return self.schedule(1, Event::Gateway(gateway, unanswered));
+            return self.schedule(1, WorldEvent::Gateway(gateway, unanswered));
         };
         let timeout = ASK_TIMEOUT_MS + 2 * self.gateways[gateway].link_ms;
-        self.schedule(timeout, Event::Gateway(gateway, unanswered));
+        self.schedule(timeout, WorldEvent::Gateway(gateway, unanswered));
         if self.fault(|faults| faults.ask_lost) {
             return;
         }
@@ -277,7 +275,7 @@ impl World {
             max_bytes: self.scenario.ask_bytes,
         };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Session(address, SessionEvent::Snapshot(ask)));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Snapshot(ask)));
     }
 
     pub(super) fn answered(&mut self, answer: SnapshotReply) {
@@ -299,11 +297,18 @@ impl World {
         }
         let reply = Box::new(wire::query::SnapshotReply { cut, open, left_out, more });
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
+        self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
     }
 
     /// The store is read as it is when the question arrives.
-    fn read_store(&mut self, gateway: usize, thread: ThreadId, number: u64, reader: Reader, read: StoreRead) {
+    fn read_store(
+        &mut self,
+        gateway: usize,
+        thread: ThreadId,
+        number: u64,
+        reader: StoreReader,
+        read: StoreRead,
+    ) {
         let fetched = match read {
             _ if self.fault(|faults| faults.refused) => Fetched::Failed,
             StoreRead::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
@@ -323,20 +328,20 @@ impl World {
         self.coverage.pages += 1;
         let delay = self.rng.range(0, 20);
         let event = GatewayEvent::Fetched(thread, number, reader, fetched);
-        self.schedule(delay, Event::Gateway(gateway, event));
+        self.schedule(delay, WorldEvent::Gateway(gateway, event));
     }
 
-    fn fetched(&mut self, gateway: usize, thread: &ThreadId, reader: Reader, fetched: Fetched) {
+    fn fetched(&mut self, gateway: usize, thread: &ThreadId, reader: StoreReader, fetched: Fetched) {
         let now = self.gateway_time();
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         follower.is_reading = false;
         let mut shown = Vec::new();
         match (reader, fetched) {
-            (Reader::Feed, Fetched::Last(last)) => follower.feed.on_last(last, now),
-            (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
-            (Reader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
-            (Reader::Waiting, Fetched::Page(page)) => {
+            (StoreReader::Feed, Fetched::Last(last)) => follower.feed.on_last(last, now),
+            (StoreReader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
+            (StoreReader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
+            (StoreReader::Waiting, Fetched::Page(page)) => {
                 let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
                 let gone = follower
                     .waiting
@@ -352,19 +357,19 @@ impl World {
                     }
                 }
             }
-            (Reader::Waiting, Fetched::Last(last)) => {
+            (StoreReader::Waiting, Fetched::Last(last)) => {
                 let clients = &mut self.clients;
-                let begins = |viewer: &mut Viewer| clients[viewer.client].joined(last.get());
+                let begins = |viewer: &mut ViewerConnection| clients[viewer.client].joined(last.get());
                 follower.waiting.on_last(last, &follower.feed, now, begins);
             }
-            (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
+            (StoreReader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }
         self.send_events(shown);
     }
 
     /// Asks what was sent lately.
     fn ask_sent(&mut self, gateway: usize, p: PartitionId) {
-        self.schedule(WATCH_MS, Event::Gateway(gateway, GatewayEvent::Watch(p)));
+        self.schedule(WATCH_MS, WorldEvent::Gateway(gateway, GatewayEvent::Watch(p)));
         let Some(address) = self.answering(p) else { return };
         if self.fault(|faults| faults.ask_lost) {
             return;
@@ -373,7 +378,7 @@ impl World {
         let token = SENT | (gateway as u64) << 32 | u64::from(p.0);
         let ask = ChangedThreadsQuery { token, epoch: after.epoch, number: after.number };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Session(address, SessionEvent::ChangedThreads(ask)));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::ChangedThreads(ask)));
     }
 
     pub(super) fn sent_lately(&mut self, sent: ChangedThreads) {
@@ -383,7 +388,10 @@ impl World {
         let ChangedThreads { epoch, number, threads, is_complete, .. } = sent;
         let sent = wire::query::ChangedThreads { epoch, number, threads, is_complete };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::ChangedThreads(p, incarnation, sent)));
+        self.schedule(
+            delay,
+            WorldEvent::Gateway(gateway, GatewayEvent::ChangedThreads(p, incarnation, sent)),
+        );
     }
 
     fn on_sent(
@@ -429,7 +437,7 @@ impl World {
                 let parts = self.rng.range(1, 6) as usize;
                 if self.clients[index].read(parts) {
                     let delay = self.rng.range(0, 4);
-                    self.schedule(delay, Event::Client(index, connection, ClientEvent::Read));
+                    self.schedule(delay, WorldEvent::Client(index, connection, ClientEvent::Read));
                 } else {
                     self.clients[index].is_reading = false;
                 }
@@ -447,7 +455,7 @@ impl World {
             return self.restart_gateway(self.clients[index].gateway);
         }
         let next = self.rng.range(100, 600);
-        self.schedule(next, Event::Client(index, connection, ClientEvent::Fault));
+        self.schedule(next, WorldEvent::Client(index, connection, ClientEvent::Fault));
     }
 
     fn restart_gateway(&mut self, gateway: usize) {
@@ -480,10 +488,10 @@ impl World {
         }
         let delay = self.rng.range(1, 800);
         if self.rng.chance(0.7) {
-            self.schedule(delay, Event::Client(index, connection, ClientEvent::Connect));
+            self.schedule(delay, WorldEvent::Client(index, connection, ClientEvent::Connect));
         } else {
             self.keep_transcript(index);
-            self.schedule(delay, Event::Join(index));
+            self.schedule(delay, WorldEvent::Join(index));
         }
     }
 

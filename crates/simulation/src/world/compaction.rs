@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use batches::compaction::{Compaction, Plan, PlanInput, Summary, plan};
-use batches::context::{Builder, ContextRules, Inclusion, NextRead, Reason, Request};
-use batches::{Context, EstimatingCounter, Header, Item, tokens};
+use batches::context::{Builder, ContextRequest, ContextRules, Inclusion, NextRead, Reason};
+use batches::{BatchHeader, Context, EstimatingCounter, Item, tokens};
 use model::{Position, Role, ThreadId, Timestamp};
 use partition::Start;
 
@@ -13,7 +13,7 @@ use super::World;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::world::event::{Address, Event};
+use crate::world::event::{Address, WorldEvent};
 use crate::world::state::compaction::DueCompaction;
 
 /// Of the budget; what is older is put away unread.
@@ -38,7 +38,7 @@ impl World {
         let pending = self.store.compactions(thread).iter().find(|row| row.is_pending);
         if let Some(id) = pending.map(|row| row.compaction.id) {
             let delay = self.compacting.rng.range(0, 300);
-            return self.schedule(delay, Event::Summary(address, thread.clone(), id));
+            return self.schedule(delay, WorldEvent::Summary(address, thread.clone(), id));
         }
         let planned = self.plan_compaction(&rules, &items, live.as_ref(), active);
         let (Some(plan), Some(newest)) = (planned, items.last()) else { return };
@@ -51,7 +51,7 @@ impl World {
         let compaction = plan.into_compaction(id, summary);
         let planned = DueCompaction { thread: thread.clone(), compaction, is_pending };
         let delay = self.compacting.rng.pick([0, 5, 50, 400, 2_000]);
-        self.schedule(delay, Event::Compact(address, Box::new(planned)));
+        self.schedule(delay, WorldEvent::Compact(address, Box::new(planned)));
     }
 
     fn true_time(&self) -> Timestamp {
@@ -68,13 +68,15 @@ impl World {
         let mut request = rules.request(None, live.cloned(), self.true_time());
         request.budget = request.budget.saturating_mul(BUDGETS_READ);
         let context = built(request, items, self.compacting.page);
-        let mut headers: Vec<Header> =
-            context.batches.iter().map(|batch| Header::of(batch, &EstimatingCounter)).collect();
+        let mut headers: Vec<BatchHeader> =
+            context.batches.iter().map(|batch| BatchHeader::of(batch, &EstimatingCounter)).collect();
         for decision in &context.decisions {
             if matches!(decision.inclusion, Inclusion::Out(Reason::Incomplete(_))) {
                 let of_batch = items.iter().filter(|item| item.batch_id == decision.batch).cloned();
-                let of_header =
-                    batches::group(of_batch).iter().map(|batch| Header::of(batch, &EstimatingCounter)).next();
+                let of_header = batches::group(of_batch)
+                    .iter()
+                    .map(|batch| BatchHeader::of(batch, &EstimatingCounter))
+                    .next();
                 let Some(mut header) = of_header else { continue };
                 header.is_complete |= self.bug == Some(PlantedBug::CompactedOpen);
                 headers.push(header);
@@ -93,12 +95,12 @@ impl World {
         plan(&load, rules.compaction.as_ref()?)
     }
 
-    /// The store is told, unless the worker has died meanwhile.
+    /// The result is stored, unless the worker has died meanwhile.
     pub(super) fn compact(&mut self, address: Address, planned: Box<DueCompaction>) {
         let worker = &self.workers[address.worker];
         let rest = worker.paused_until - self.time;
         if worker.is_paused && rest > 0 {
-            return self.schedule(rest + 1, Event::Compact(address, planned));
+            return self.schedule(rest + 1, WorldEvent::Compact(address, planned));
         }
         if worker.incarnation != address.incarnation {
             return;
@@ -154,7 +156,7 @@ fn ends_well(last: &Item) -> bool {
     last.role == Role::Assistant && !last.has_open_calls() && !goes_on
 }
 
-fn built(request: Request, items: &[Item], page: usize) -> Context {
+fn built(request: ContextRequest, items: &[Item], page: usize) -> Context {
     let mut builder = Builder::new(request, &EstimatingCounter);
     loop {
         match builder.next_read() {

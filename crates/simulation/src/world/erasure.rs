@@ -6,10 +6,10 @@ use model::{PartitionId, ThreadId};
 use super::World;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
-use crate::store::erasure::Place;
-use crate::world::event::{Address, Event};
-use crate::world::state::erasure::{Erasure, Step};
-use crate::world::state::statement::Kind;
+use crate::store::erasure::ErasedRows;
+use crate::world::event::{Address, WorldEvent};
+use crate::world::state::erasure::{Erasure, ErasureStep};
+use crate::world::state::statement::StatementKind;
 
 impl World {
     /// What is erased in this history, and when.
@@ -34,13 +34,13 @@ impl World {
             self.erasing.erasures.push(Erasure {
                 thread,
                 run: 0,
-                step: Step::Mark,
+                step: ErasureStep::Mark,
                 pace: self.erasing.rng.pick([1, 1, 5, 40]),
                 rows: (0, 0),
                 is_first_pass: true,
                 is_over: false,
             });
-            self.schedule(at, Event::Erase(number, 0));
+            self.schedule(at, WorldEvent::Erase(number, 0));
         }
     }
 
@@ -55,14 +55,14 @@ impl World {
         }
         let thread = erasure.thread.clone();
         match erasure.step.clone() {
-            Step::Mark => self.mark(number, &thread),
-            Step::Pass(place) => self.pass(number, &thread, place),
-            Step::Renounce(partitions) => return self.renounce(number, run, partitions),
+            ErasureStep::Mark => self.mark(number, &thread),
+            ErasureStep::Pass(place) => self.pass(number, &thread, place),
+            ErasureStep::Renounce(partitions) => return self.renounce(number, run, partitions),
         }
         if !self.erasing.erasures[number].is_over {
             let pace = self.erasing.erasures[number].pace;
             let delay = self.erasing.rng.range(0, pace);
-            self.schedule(delay, Event::Erase(number, run));
+            self.schedule(delay, WorldEvent::Erase(number, run));
         }
     }
 
@@ -70,9 +70,9 @@ impl World {
         let most = self.erasing.rng.pick([10, 100, 1_500]);
         let delay = self.erasing.rng.range(1, most);
         let erasure = &mut self.erasing.erasures[number];
-        (erasure.run, erasure.step, erasure.is_over) = (erasure.run + 1, Step::Mark, false);
+        (erasure.run, erasure.step, erasure.is_over) = (erasure.run + 1, ErasureStep::Mark, false);
         let run = erasure.run;
-        self.schedule(delay, Event::Erase(number, run));
+        self.schedule(delay, WorldEvent::Erase(number, run));
     }
 
     fn mark(&mut self, number: usize, thread: &ThreadId) {
@@ -86,26 +86,26 @@ impl World {
             doomed.retain(|(_, key, _)| key.thread != *thread);
         }
         let erasure = &mut self.erasing.erasures[number];
-        (erasure.step, erasure.rows, erasure.is_first_pass) = (Step::Pass(0), (0, 0), true);
+        (erasure.step, erasure.rows, erasure.is_first_pass) = (ErasureStep::Pass(0), (0, 0), true);
     }
 
     /// One statement of a pass, which goes through all places until nothing is left in any.
     fn pass(&mut self, number: usize, thread: &ThreadId, place: usize) {
         let time = self.time;
-        let rows = self.store.erase_place(thread, Place::ALL[place], time);
+        let rows = self.store.erase_place(thread, ErasedRows::ALL[place], time);
         self.coverage.erased_rows += rows as u64;
         self.note(81, [number as u64, place as u64, rows as u64], || {
-            format!("{thread}: {rows} rows of {:?} are erased", Place::ALL[place])
+            format!("{thread}: {rows} rows of {:?} are erased", ErasedRows::ALL[place])
         });
         let erasure = &mut self.erasing.erasures[number];
         let (of_pass, of_round) = (erasure.rows.0 + rows, erasure.rows.1 + rows);
         erasure.rows = (of_pass, of_round);
-        if place + 1 < Place::ALL.len() {
-            erasure.step = Step::Pass(place + 1);
+        if place + 1 < ErasedRows::ALL.len() {
+            erasure.step = ErasureStep::Pass(place + 1);
             return;
         }
         if of_round > 0 {
-            (erasure.step, erasure.rows) = (Step::Pass(0), (of_pass, 0));
+            (erasure.step, erasure.rows) = (ErasureStep::Pass(0), (of_pass, 0));
             return;
         }
         erasure.rows = (0, 0);
@@ -119,8 +119,8 @@ impl World {
         // The agent that was to answer in the thread may hold a task that follows one of its turns, and nothing that is left says who that was.
         let partitions = (0..self.scenario.partitions).map(PartitionId).collect();
         let step = match self.bug {
-            Some(PlantedBug::ErasedUnfenced) => Step::Pass(0),
-            _ => Step::Renounce(partitions),
+            Some(PlantedBug::ErasedUnfenced) => ErasureStep::Pass(0),
+            _ => ErasureStep::Renounce(partitions),
         };
         self.erasing.erasures[number].step = step;
     }
@@ -129,12 +129,12 @@ impl World {
     /// count a commit that was not made is not enough: a store that has gone back by one is then just where the owner thinks that it is.
     fn renounce(&mut self, number: usize, run: u64, mut partitions: Vec<PartitionId>) {
         let Some(partition) = (!partitions.is_empty()).then(|| partitions.remove(0)) else {
-            self.erasing.erasures[number].step = Step::Pass(0);
-            return self.schedule(0, Event::Erase(number, run));
+            self.erasing.erasures[number].step = ErasureStep::Pass(0);
+            return self.schedule(0, WorldEvent::Erase(number, run));
         };
-        self.erasing.erasures[number].step = Step::Renounce(partitions);
+        self.erasing.erasures[number].step = ErasureStep::Renounce(partitions);
         let address = Address { worker: 0, incarnation: 0, partition, session: 0 };
-        self.send_renounce(address, Kind::Renounce(number, run));
+        self.send_renounce(address, StatementKind::Renounce(number, run));
     }
 
     pub(super) fn renounced(&mut self, partition: PartitionId, number: usize, run: u64) {
@@ -148,7 +148,7 @@ impl World {
         let numbers = [number as u64, u64::from(partition.0), row.commits];
         self.note(83, numbers, || format!("partition {partition} is renounced at commit {}", numbers[2]));
         let delay = self.erasing.rng.range(0, 5);
-        self.schedule(delay, Event::Erase(number, run));
+        self.schedule(delay, WorldEvent::Erase(number, run));
     }
 
     fn erased(&mut self, number: usize, thread: &ThreadId) {
@@ -159,7 +159,7 @@ impl World {
         self.store.check_erased(false);
     }
 
-    /// The operator is told that the connection broke. Without a mark in the store that is there now it may be erased again, or left
+    /// The operator sees that the connection broke. Without a mark in the store that is there now it may be erased again, or left
     /// it; with one they do, for then a part is gone.
     pub(super) fn erasing_steps_back(&mut self) {
         for number in 0..self.erasing.erasures.len() {

@@ -5,9 +5,9 @@ use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, S
 
 use super::state::compaction::DueCompaction;
 use super::state::going_back::Back;
-use super::state::retention::Round;
+use super::state::retention::RetentionRound;
 use super::state::workflows::Writing;
-use crate::gateway::{Fetched, Reader};
+use crate::gateway::{Fetched, StoreReader};
 use crate::store::Grant;
 
 /// A session of a worker's incarnation; what comes for another one is dropped.
@@ -19,7 +19,7 @@ pub(crate) struct Address {
     pub(crate) session: u64,
 }
 
-pub(crate) enum Event {
+pub(crate) enum WorldEvent {
     Quiet,
     Restart(usize),
     Acquire(usize, u64),
@@ -46,7 +46,7 @@ pub(crate) enum Event {
     /// The next statement of an erasing: its number, and which run of it.
     Erase(usize, u64),
     /// The next step of a round of retention, or a new one.
-    Retain(Address, Option<Box<Round>>),
+    Retain(Address, Option<Box<RetentionRound>>),
     /// A compaction arrives at the store.
     Compact(Address, Box<DueCompaction>),
     /// The summary of a compaction was written, or never will be.
@@ -73,7 +73,7 @@ pub(crate) enum SessionEvent {
     ReaderLost { generation: u64, resume_after: i64 },
     Found(Vec<(MessageKey, Lookup)>),
     Loaded(Box<Takeover>),
-    Reply(usize, Reply),
+    Reply(usize, StoreReply),
     Timeout(usize),
     Snapshot(SnapshotRequest),
     ChangedThreads(ChangedThreadsQuery),
@@ -87,7 +87,7 @@ pub(crate) enum StatementEvent {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Reply {
+pub(crate) enum StoreReply {
     Granted(Option<Grant>),
     Renewed(bool),
     /// But for these turns, whose messages are refused.
@@ -109,8 +109,8 @@ pub(crate) enum GatewayEvent {
     Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
     Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
     Unanswered(ThreadId, u64, u64),
-    Fetch(ThreadId, u64, Reader, feed::StoreRead),
-    Fetched(ThreadId, u64, Reader, Fetched),
+    Fetch(ThreadId, u64, StoreReader, feed::StoreRead),
+    Fetched(ThreadId, u64, StoreReader, Fetched),
     Tick(ThreadId, u64),
     Watch(PartitionId),
     ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),

@@ -2,17 +2,17 @@
 //! behind such a copy, or lose an entry. And what owners do about it, by the rule that workers use.
 
 use model::{MessageKey, PartitionId, Seq};
-use partition::{Body, Compared, Entry, Incident, Kept, place};
+use partition::{Compared, EntryBody, Incident, Kept, StreamEntry, place};
 
 use super::World;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::store::Grant;
-use crate::store::fence::Applied;
-use crate::world::event::{Address, Event, Reply};
+use crate::store::fence::AcknowledgedState;
+use crate::world::event::{Address, StoreReply, WorldEvent};
 use crate::world::state::going_back::Back;
-use crate::world::state::statement::Kind;
+use crate::world::state::statement::StatementKind;
 
 /// By how much what an owner says may come late, ms.
 const TOLD_LATE_MS: i64 = 5_000;
@@ -53,7 +53,7 @@ impl World {
         let restores = plan.iter().filter(|(_, back)| matches!(back, Back::Restore { .. }));
         self.going_back.put_back_at = restores.map(|(at, _)| *at).min();
         for (at, back) in plan {
-            self.schedule(at, Event::GoBack(back));
+            self.schedule(at, WorldEvent::GoBack(back));
         }
     }
 
@@ -133,7 +133,7 @@ impl World {
                 if !is_known {
                     self.going_back.gone.truncate(before);
                 }
-                // A mark that was purged tells nothing of another end.
+                // A mark that was purged shows nothing of another end.
                 if mark.0 <= used {
                     self.going_back.gone.retain(|(of, _, from)| *of != partition || from.is_none());
                 }
@@ -146,8 +146,8 @@ impl World {
         let statement = &mut self.statements[number];
         statement.is_cut_off = true;
         match (statement.address, statement.kind.clone()) {
-            (address, Kind::Commit(_)) => self.reply_to(address, number, Reply::Unknown, 5),
-            (_, Kind::Group(group)) => self.group_cut_off(group),
+            (address, StatementKind::Commit(_)) => self.reply_to(address, number, StoreReply::Unknown, 5),
+            (_, StatementKind::Group(group)) => self.group_cut_off(group),
             _ => {}
         }
     }
@@ -177,8 +177,9 @@ impl World {
         let noticed_from = (mark > end).then_some(Seq(end + 1));
         self.restart_readers(partition);
         // A single entry that was gone above the new end is not jumped over any more: another one takes its sequence.
-        let is_above =
-            |(of, entry, _): &mut (PartitionId, Entry, Option<Seq>)| *of == partition && entry.seq.0 > end;
+        let is_above = |(of, entry, _): &mut (PartitionId, StreamEntry, Option<Seq>)| {
+            *of == partition && entry.seq.0 > end
+        };
         let above: Vec<_> = self.going_back.gone.extract_if(.., is_above).collect();
         if noticed_from.is_some() {
             let gone = above.into_iter().map(|(of, entry, _)| (of, entry, noticed_from));
@@ -216,7 +217,7 @@ impl World {
         self.lose(partition, lost.into_iter().collect(), None);
     }
 
-    fn lose_if(&mut self, partition: PartitionId, lost: Vec<Entry>, noticed_from: Option<Seq>) {
+    fn lose_if(&mut self, partition: PartitionId, lost: Vec<StreamEntry>, noticed_from: Option<Seq>) {
         let before = self.going_back.gone.len();
         self.lose(partition, lost, noticed_from);
         if noticed_from.is_none() {
@@ -225,7 +226,7 @@ impl World {
     }
 
     /// `noticed_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
-    fn lose(&mut self, partition: PartitionId, lost: Vec<Entry>, noticed_from: Option<Seq>) {
+    fn lose(&mut self, partition: PartitionId, lost: Vec<StreamEntry>, noticed_from: Option<Seq>) {
         self.rules.parted.insert(partition);
         self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
@@ -241,11 +242,11 @@ impl World {
     }
 
     /// False: the store has what was in it.
-    fn lose_messages(&mut self, partition: PartitionId, entry: &Entry) -> bool {
+    fn lose_messages(&mut self, partition: PartitionId, entry: &StreamEntry) -> bool {
         if self.store.lacks(partition, entry).is_none() {
             return false;
         }
-        if let Body::Frame(frame) = &entry.body {
+        if let EntryBody::Frame(frame) = &entry.body {
             let keys = frame
                 .chunks
                 .iter()
@@ -304,7 +305,7 @@ impl World {
             }
         };
         let session = self.session(address)?;
-        session.known = Applied::from(&grant);
+        session.known = AcknowledgedState::from(&grant);
         (session.incarnation, session.read) = (incarnation, place.read);
         session.looked_at_stream(restorations);
         Some(grant)

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use super::World;
 use crate::bug::PlantedBug;
 use crate::store::fence::Decided;
-use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
+use crate::world::event::{Address, SessionEvent, StatementEvent, StoreReply, WorldEvent};
 use crate::world::state::groups::Group;
-use crate::world::state::statement::{Kind, Statement};
+use crate::world::state::statement::{Statement, StatementKind};
 
 impl World {
     /// A commit of an owner: with the next group of its worker.
     pub(super) fn submit(&mut self, address: Address, decided: Arc<Decided>) -> usize {
         if !self.groups.is_on || self.scenario.partitions < 2 {
-            return self.send(address, Kind::Commit(decided));
+            return self.send(address, StatementKind::Commit(decided));
         }
         let number = self.statements.len();
-        self.statements.push(Statement::new(Kind::Commit(decided), address));
+        self.statements.push(Statement::new(StatementKind::Commit(decided), address));
         self.groups.committers.entry(address.incarnation).or_default().waiting.push(number);
         let delay = self.groups.rng.range(0, self.groups.gathers_ms);
-        self.schedule(delay, Event::Gather(address));
+        self.schedule(delay, WorldEvent::Gather(address));
         number
     }
 
@@ -33,7 +33,7 @@ impl World {
 
     pub(super) fn gather(&mut self, address: Address) {
         let (index, incarnation) = (address.worker, address.incarnation);
-        if self.is_away(index, incarnation, || Event::Gather(address)) {
+        if self.is_away(index, incarnation, || WorldEvent::Gather(address)) {
             return;
         }
         let committer = self.groups.committers.entry(incarnation).or_default();
@@ -47,7 +47,7 @@ impl World {
             if !self.is_waited_for(number) {
                 continue;
             }
-            let Kind::Commit(decided) = &self.statements[number].kind else { continue };
+            let StatementKind::Commit(decided) = &self.statements[number].kind else { continue };
             if !members.is_empty() && (turns >= limits.commit_turns || bytes >= limits.commit_bytes) {
                 later.push(number);
                 continue;
@@ -65,7 +65,7 @@ impl World {
         committer.under_way = Some(group);
         self.coverage.groups += u64::from(members.len() > 1);
         let (leader, address) = (self.statements.len(), self.statements[members[0]].address);
-        self.statements.push(Statement::new(Kind::Group(group), address));
+        self.statements.push(Statement::new(StatementKind::Group(group), address));
         let (held, alone) = (Vec::new(), Vec::new());
         self.groups.groups.push(Group { address, leader, members, looked_at: 0, held, alone });
         self.send_group(group);
@@ -76,24 +76,24 @@ impl World {
         let timeout = self.scenario.answer_timeout_ms;
         for member in &members {
             let address = self.statements[*member].address;
-            self.schedule(timeout, Event::Session(address, SessionEvent::Timeout(*member)));
+            self.schedule(timeout, WorldEvent::Session(address, SessionEvent::Timeout(*member)));
         }
-        self.schedule(timeout * (members.len() as i64 + 1), Event::GroupOver(group));
+        self.schedule(timeout * (members.len() as i64 + 1), WorldEvent::GroupOver(group));
         let mut delay = self.rng.range(0, 4);
         if self.fault(|faults| faults.refused) {
             // All of it is tried again, as long as a session waits for it.
             self.coverage.refused += 1;
             let back = self.rng.range(1, 50);
-            return self.schedule(back, Event::GroupAgain(group));
+            return self.schedule(back, WorldEvent::GroupAgain(group));
         } else if self.fault(|faults| faults.request_lost) {
             self.answer_unknown(&members);
-            return self.schedule(1, Event::GroupOver(group));
+            return self.schedule(1, WorldEvent::GroupOver(group));
         } else if self.fault(|faults| faults.request_late) {
             delay = self.rng.range(20, 2_000);
             self.answer_unknown(&members);
-            self.schedule(1, Event::GroupOver(group));
+            self.schedule(1, WorldEvent::GroupOver(group));
         }
-        self.schedule(delay, Event::Statement(StatementEvent::Arrive(leader)));
+        self.schedule(delay, WorldEvent::Statement(StatementEvent::Arrive(leader)));
     }
 
     /// The outcome of all of them is unknown.
@@ -102,8 +102,8 @@ impl World {
         for member in members {
             let address = self.statements[*member].address;
             let reply = match self.bug {
-                Some(PlantedBug::GroupUnknownIsApplied) => Reply::Applied(Vec::new()),
-                _ => Reply::Unknown,
+                Some(PlantedBug::GroupUnknownIsApplied) => StoreReply::Applied(Vec::new()),
+                _ => StoreReply::Unknown,
             };
             self.reply_to(address, *member, reply, 5);
         }
@@ -127,7 +127,7 @@ impl World {
             self.groups.groups[group].members.get(self.groups.groups[group].looked_at).copied()
         {
             let address = self.statements[member].address;
-            let Kind::Commit(decided) = self.statements[member].kind.clone() else { return };
+            let StatementKind::Commit(decided) = self.statements[member].kind.clone() else { return };
             let row = self.store.row(address.partition);
             if row.locked_by.is_some() {
                 row.queue.push_back(leader);
@@ -144,7 +144,7 @@ impl World {
                 self.note(15, [member as u64, group as u64, 0], || {
                     format!("store: fences s{member} of a group")
                 });
-                self.reply_to(address, member, Reply::Fenced, 4);
+                self.reply_to(address, member, StoreReply::Fenced, 4);
             }
         }
         if self.going_back.is_armed && !self.groups.groups[group].held.is_empty() {
@@ -158,13 +158,13 @@ impl World {
                 self.answer_unknown(&held);
             }
         }
-        self.schedule(duration, Event::Statement(StatementEvent::Done(leader)));
+        self.schedule(duration, WorldEvent::Statement(StatementEvent::Done(leader)));
     }
 
     /// A planted bug: whether the fence lets any of them pass counts for all.
     fn is_fenced_together(&self, group: usize) -> bool {
         let is_expected = |member: &usize| match &self.statements[*member].kind {
-            Kind::Commit(decided) => {
+            StatementKind::Commit(decided) => {
                 self.store.expects(self.statements[*member].address.incarnation, decided)
             }
             _ => false,
@@ -189,11 +189,16 @@ impl World {
         } else {
             let is_lost = self.fault(|faults| faults.reply_lost);
             for member in &held {
-                let Kind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
+                let StatementKind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
                 let refused = self.apply(*member, &decided);
                 if !is_lost {
                     let address = self.statements[*member].address;
-                    self.reply_to(address, *member, refused.map_or(Reply::Unknown, Reply::Applied), 4);
+                    self.reply_to(
+                        address,
+                        *member,
+                        refused.map_or(StoreReply::Unknown, StoreReply::Applied),
+                        4,
+                    );
                 }
             }
             if is_lost {
@@ -213,7 +218,7 @@ impl World {
     fn group_refused(&mut self, held: &[usize]) -> Option<BTreeSet<usize>> {
         let mut bad = BTreeSet::new();
         for member in held {
-            let Kind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
+            let StatementKind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
             let refused = self.refuses(&decided.commit, held.len() > 1).unwrap_or_default();
             if !refused.is_empty() {
                 bad.insert(*member);
@@ -230,7 +235,7 @@ impl World {
             alone.retain(|member| bad.contains(member));
             for member in held.iter().filter(|member| !bad.contains(member)) {
                 let address = self.statements[*member].address;
-                self.reply_to(address, *member, Reply::Applied(Vec::new()), 4);
+                self.reply_to(address, *member, StoreReply::Applied(Vec::new()), 4);
             }
         }
         for member in &alone {
@@ -244,7 +249,7 @@ impl World {
         while let Some(member) = self.groups.groups[group].alone.pop() {
             if self.is_waited_for(member) {
                 let delay = self.rng.range(0, 4);
-                return self.schedule(delay, Event::Statement(StatementEvent::Arrive(member)));
+                return self.schedule(delay, WorldEvent::Statement(StatementEvent::Arrive(member)));
             }
         }
         self.group_over(group);
@@ -257,7 +262,7 @@ impl World {
         if committer.under_way == Some(group) {
             committer.under_way = None;
             let delay = self.groups.rng.range(0, self.groups.gathers_ms / 4);
-            self.schedule(delay, Event::Gather(address));
+            self.schedule(delay, WorldEvent::Gather(address));
         }
     }
 }

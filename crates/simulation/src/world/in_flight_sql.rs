@@ -4,63 +4,63 @@ use std::collections::BTreeSet;
 
 use model::{MessageKey, PartitionId, TurnId};
 use partition::Commit;
-use partition::bisect::{CommitParts, Part};
+use partition::bisect::{CommitPart, CommitParts};
 
 use super::World;
 use crate::bug::PlantedBug;
 use crate::log::Log;
 use crate::store::Grant;
 use crate::store::fence::Decided;
-use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
-use crate::world::state::statement::{Kind, Statement};
+use crate::world::event::{Address, SessionEvent, StatementEvent, StoreReply, WorldEvent};
+use crate::world::state::statement::{Statement, StatementKind};
 
 /// Who is not the owner of record asks again after so long.
 pub(super) const ASKED_AGAIN_MS: i64 = 100;
 
 impl World {
     /// Sends a statement; the reply, if any comes, goes to the address.
-    pub(super) fn send(&mut self, address: Address, kind: Kind) -> usize {
+    pub(super) fn send(&mut self, address: Address, kind: StatementKind) -> usize {
         let number = self.statements.len();
         let mut delay = self.rng.range(0, 4);
-        let is_commit = matches!(kind, Kind::Commit(_));
+        let is_commit = matches!(kind, StatementKind::Commit(_));
         let mut is_lost = false;
         if is_commit {
             if self.fault(|faults| faults.refused) {
                 is_lost = true;
                 self.coverage.refused += 1;
-                self.reply_to(address, number, Reply::Refused, 5);
+                self.reply_to(address, number, StoreReply::Refused, 5);
             } else if self.fault(|faults| faults.request_lost) {
                 is_lost = true;
-                self.reply_to(address, number, Reply::Unknown, 5);
+                self.reply_to(address, number, StoreReply::Unknown, 5);
             } else if self.fault(|faults| faults.request_late) {
                 // It stands in some buffer while the worker has been cut off already.
                 delay = self.rng.range(20, 2_000);
-                self.reply_to(address, number, Reply::Unknown, 5);
+                self.reply_to(address, number, StoreReply::Unknown, 5);
             }
             self.schedule(
                 self.scenario.answer_timeout_ms,
-                Event::Session(address, SessionEvent::Timeout(number)),
+                WorldEvent::Session(address, SessionEvent::Timeout(number)),
             );
         } else if self.fault(|faults| faults.request_lost) {
             is_lost = true;
         }
         self.statements.push(Statement::new(kind, address));
         if !is_lost {
-            self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
+            self.schedule(delay, WorldEvent::Statement(StatementEvent::Arrive(number)));
         }
         number
     }
 
     /// It is sent by no worker.
-    pub(super) fn send_renounce(&mut self, address: Address, kind: Kind) {
+    pub(super) fn send_renounce(&mut self, address: Address, kind: StatementKind) {
         let number = self.statements.len();
         self.statements.push(Statement::new(kind, address));
-        self.schedule(1, Event::Statement(StatementEvent::Arrive(number)));
+        self.schedule(1, WorldEvent::Statement(StatementEvent::Arrive(number)));
     }
 
-    pub(super) fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
+    pub(super) fn reply_to(&mut self, address: Address, number: usize, reply: StoreReply, delay: i64) {
         let delay = self.rng.range(0, delay);
-        self.schedule(delay, Event::Session(address, SessionEvent::Reply(number, reply)));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Reply(number, reply)));
     }
 
     pub(super) fn statement_arrives(&mut self, number: usize) {
@@ -69,7 +69,7 @@ impl World {
         }
         let (partition, is_acquire) = {
             let statement = &self.statements[number];
-            (statement.address.partition, matches!(statement.kind, Kind::Acquire))
+            (statement.address.partition, matches!(statement.kind, StatementKind::Acquire))
         };
         let row = self.store.row(partition);
         if row.locked_by.is_none() {
@@ -88,33 +88,33 @@ impl World {
         let lease_until = self.lease_clock(address.worker) + self.scenario.lease_ms;
         let (partition, owner) = (address.partition, address.incarnation);
         let reply = match kind {
-            Kind::Commit(decided) => return self.start_commit(number, &decided),
-            Kind::Group(group) => return self.start_group(group),
-            Kind::Renounce(erasure, run) => return self.renounced(partition, erasure, run),
-            Kind::Acquire => {
+            StatementKind::Commit(decided) => return self.start_commit(number, &decided),
+            StatementKind::Group(group) => return self.start_group(group),
+            StatementKind::Renounce(erasure, run) => return self.renounced(partition, erasure, run),
+            StatementKind::Acquire => {
                 if !self.is_free(partition, address.worker) {
                     return;
                 }
                 self.coverage.takeovers += 1;
                 let now_us = self.database_us();
-                Reply::Granted(Some(self.store.grant(partition, owner, lease_until, now_us)))
+                StoreReply::Granted(Some(self.store.grant(partition, owner, lease_until, now_us)))
             }
-            Kind::Reclaim(known) => {
+            StatementKind::Reclaim(known) => {
                 let now_us = self.database_us();
                 let reclaimed = self.store.reclaim(partition, owner, &known, lease_until, now_us);
                 self.coverage.reclaims += u64::from(reclaimed.is_some());
                 self.coverage.steps_noticed +=
                     u64::from(reclaimed.as_ref().is_some_and(|(_, has_stepped_back)| *has_stepped_back));
-                Reply::Granted(reclaimed.map(|(grant, _)| grant))
+                StoreReply::Granted(reclaimed.map(|(grant, _)| grant))
             }
-            Kind::Renew(known) => {
+            StatementKind::Renew(known) => {
                 let is_held = self.store.confirms(partition, owner, &known);
                 if is_held {
                     self.store.row(partition).lease_until = lease_until;
                 }
-                Reply::Renewed(is_held)
+                StoreReply::Renewed(is_held)
             }
-            Kind::ReadyChunks { epoch } => {
+            StatementKind::ReadyChunks { epoch } => {
                 if self.store.is_held(partition, owner, epoch) {
                     self.store.row(partition).owner = None;
                 }
@@ -136,7 +136,7 @@ impl World {
             self.note(11, [number as u64, commit.epoch, 0], || {
                 format!("store: fences s{number} of {address:?}")
             });
-            self.reply_to(address, number, Reply::Fenced, 4);
+            self.reply_to(address, number, StoreReply::Fenced, 4);
             return self.statement_over(number);
         }
         self.store.row(address.partition).locked_by = Some(number);
@@ -148,10 +148,10 @@ impl World {
             duration = self.rng.range(50, 1_500);
             if self.rng.chance(0.5) {
                 // Cut off while it runs.
-                self.reply_to(address, number, Reply::Unknown, duration);
+                self.reply_to(address, number, StoreReply::Unknown, duration);
             }
         }
-        self.schedule(duration, Event::Statement(StatementEvent::Done(number)));
+        self.schedule(duration, WorldEvent::Statement(StatementEvent::Done(number)));
     }
 
     pub(super) fn statement_done(&mut self, number: usize) {
@@ -160,20 +160,20 @@ impl World {
             return;
         }
         let decided = match self.statements[number].kind.clone() {
-            Kind::Commit(decided) => decided,
-            Kind::Group(group) => return self.group_done(group),
+            StatementKind::Commit(decided) => decided,
+            StatementKind::Group(group) => return self.group_done(group),
             _ => return,
         };
         if self.fault(|faults| faults.aborted) {
             self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
-            self.reply_to(address, number, Reply::Unknown, 4);
+            self.reply_to(address, number, StoreReply::Unknown, 4);
         } else {
             let refused = self.apply(number, &decided);
             if self.fault(|faults| faults.reply_lost) {
                 let delay = self.rng.range(0, 300);
-                self.reply_to(address, number, Reply::Unknown, delay);
+                self.reply_to(address, number, StoreReply::Unknown, delay);
             } else {
-                let reply = refused.map_or(Reply::Unknown, Reply::Applied);
+                let reply = refused.map_or(StoreReply::Unknown, StoreReply::Applied);
                 self.reply_to(address, number, reply, 4);
             }
         }
@@ -262,14 +262,14 @@ impl World {
     fn isolate(&mut self, number: usize, parts: &mut CommitParts, bad: &BTreeSet<TurnId>) -> Option<()> {
         while let Some(part) = parts.next() {
             match &part {
-                Part::Turn(turn) if bad.contains(&turn.turn) => {
+                CommitPart::Turn(turn) if bad.contains(&turn.turn) => {
                     self.coverage.refused_turns += 1;
                     let answer = turn.messages.last().and_then(|last| TurnId::of_answer(&last.key.message));
                     self.workflows.refused.extend(answer);
                     parts.refuse(part, "planted".to_owned());
                     continue;
                 }
-                Part::Turn(_) | Part::Message(_) => {}
+                CommitPart::Turn(_) | CommitPart::Message(_) => {}
             }
             let alone = parts.alone(&part);
             let (log, time) = (&self.logs[usize::from(alone.partition.0)], self.time);
@@ -309,7 +309,7 @@ impl World {
 
     pub(super) fn request_load(&mut self, address: Address, grant: Grant) {
         let delay = self.rng.range(1, 20);
-        self.schedule(delay, Event::Load(address, grant));
+        self.schedule(delay, WorldEvent::Load(address, grant));
     }
 
     pub(super) fn load(&mut self, address: Address, grant: Grant) {
@@ -321,22 +321,22 @@ impl World {
         }
         let takeover = self.store.load(address.partition, &grant, window, self.time);
         let delay = self.rng.range(0, 5);
-        self.schedule(delay, Event::Session(address, SessionEvent::Loaded(Box::new(takeover))));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
 
     pub(super) fn request_look_up(&mut self, address: Address, keys: Vec<MessageKey>) {
         let delay = self.look_up_delay();
-        self.schedule(delay, Event::Lookup(address, keys));
+        self.schedule(delay, WorldEvent::Lookup(address, keys));
     }
 
     /// Only the owner of record is answered; another one asks again until its lease ends it.
     pub(super) fn lookup(&mut self, address: Address, keys: &[MessageKey]) {
         if !self.is_owner(address) {
-            return self.schedule(ASKED_AGAIN_MS, Event::Lookup(address, keys.to_vec()));
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::Lookup(address, keys.to_vec()));
         }
         let found = self.store.lookup(keys, &self.missing, self.time);
         let delay = self.look_up_delay();
-        self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Found(found)));
     }
 
     pub(super) fn is_owner(&mut self, address: Address) -> bool {

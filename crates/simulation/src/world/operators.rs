@@ -7,7 +7,7 @@ use model::{
 use partition::{FailedTurn, Input, StatusQuery};
 
 use super::World;
-use crate::world::event::{Event, SessionEvent};
+use crate::world::event::{SessionEvent, WorldEvent};
 
 impl World {
     /// Now and then an operator gives a command.
@@ -16,7 +16,7 @@ impl World {
             return;
         }
         let next = self.rng.range(1, self.scenario.turn_profile.people_ms * 2);
-        self.schedule(next, Event::Operators);
+        self.schedule(next, WorldEvent::Operators);
         match self.rng.below(4) {
             0 => self.ask_why(),
             1 | 2 => self.do_something(),
@@ -128,13 +128,13 @@ impl World {
             sessions.flat_map(|worker| worker.sessions.values().map(|session| session.address)).collect();
         for address in addresses {
             let input = Input::Status(StatusQuery { token: 0, target: target.clone() });
-            self.schedule(1, Event::Session(address, SessionEvent::Input(Box::new(input))));
+            self.schedule(1, WorldEvent::Session(address, SessionEvent::Input(Box::new(input))));
         }
     }
 
     /// When the faults have stopped, paused agents are resumed.
     pub(super) fn take_care(&mut self) {
-        self.schedule(300, Event::Caretaker);
+        self.schedule(300, WorldEvent::Caretaker);
         let paused: Vec<AgentId> = self
             .store
             .tables

@@ -11,24 +11,24 @@ use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::publisher::commands::partition_of;
-use crate::world::event::{Address, Event};
-use crate::world::state::retention::{Looking, Round};
+use crate::world::event::{Address, WorldEvent};
+use crate::world::state::retention::{Looking, RetentionRound};
 
 impl World {
     /// A session has begun to own its partition.
     pub(super) fn plan_retention(&mut self, address: Address) {
         if self.retaining.rules.is_some() {
             let delay = self.retaining.rng.range(1, self.retaining.every_ms);
-            self.schedule(delay, Event::Retain(address, None));
+            self.schedule(delay, WorldEvent::Retain(address, None));
         }
     }
 
     /// One step of a round: a thread is read by pages, then what is due is deleted.
-    pub(super) fn retain(&mut self, address: Address, round: Option<Box<Round>>) {
+    pub(super) fn retain(&mut self, address: Address, round: Option<Box<RetentionRound>>) {
         // Like every task of a session it ends with it, and stands still with its worker.
         let rest = self.workers[address.worker].paused_until - self.time;
         if self.workers[address.worker].is_paused && rest > 0 {
-            return self.schedule(rest + 1, Event::Retain(address, round));
+            return self.schedule(rest + 1, WorldEvent::Retain(address, round));
         }
         if self.session(address).is_none() {
             return;
@@ -40,27 +40,27 @@ impl World {
         match round.looking.is_some() || !round.threads.is_empty() {
             true => {
                 let delay = self.retaining.rng.pick([0, 1, 5, 100]);
-                self.schedule(delay, Event::Retain(address, Some(round)));
+                self.schedule(delay, WorldEvent::Retain(address, Some(round)));
             }
             false if self.is_quiet && self.settled_at.is_some() => {}
             false => {
                 let delay = self.retaining.every_ms;
-                self.schedule(delay, Event::Retain(address, None));
+                self.schedule(delay, WorldEvent::Retain(address, None));
             }
         }
     }
 
-    fn begin_round(&mut self, address: Address) -> Option<Box<Round>> {
+    fn begin_round(&mut self, address: Address) -> Option<Box<RetentionRound>> {
         let partitions = self.scenario.partitions;
         let machine = self.session(address)?.machine()?;
         let active = machine.continued().map(|(thread, batch)| (thread.clone(), batch)).collect();
         let is_here = |thread: &ThreadId| partition_of(thread.as_str(), partitions) == address.partition;
         let threads = self.store.heads_of(is_here);
         self.coverage.retention_rounds += 1;
-        Some(Box::new(Round { now: Timestamp(START + self.time), active, threads, looking: None }))
+        Some(Box::new(RetentionRound { now: Timestamp(START + self.time), active, threads, looking: None }))
     }
 
-    fn look(&mut self, round: &mut Round) {
+    fn look(&mut self, round: &mut RetentionRound) {
         let (Some((thread, head)), Some(rules)) = (round.threads.last().cloned(), self.retaining.rules)
         else {
             return;

@@ -7,17 +7,17 @@ mod replies;
 use std::sync::Arc;
 
 use model::{FrameNumber, MessageFailure, PartitionId, Timestamp, TurnId};
-use partition::{Action, Commit, Input, Partition, Report};
+use partition::{Action, Commit, Input, MachineReport, Partition};
 
 use super::World;
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::store::fence::Decided;
-use crate::world::event::{Address, Event, SessionEvent};
-use crate::world::state::session::Session;
-use crate::world::state::statement::Kind;
-use wire::live::{End, LiveFrame};
+use crate::world::event::{Address, SessionEvent, WorldEvent};
+use crate::world::state::session::WorkerSession;
+use crate::world::state::statement::StatementKind;
+use wire::live::{LiveFrame, MessageEnd};
 
 impl World {
     pub(super) fn session_event(&mut self, address: Address, event: SessionEvent) {
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    pub(super) fn session(&mut self, address: Address) -> Option<&mut Session> {
+    pub(super) fn session(&mut self, address: Address) -> Option<&mut WorkerSession> {
         let worker = &mut self.workers[address.worker];
         let session = worker.sessions.get_mut(&address.partition)?;
         (session.address == address).then_some(session)
@@ -87,8 +87,8 @@ impl World {
         session.ticked_at = time;
         session.promises.tail = tail;
         self.plan_retention(address);
-        self.schedule(1, Event::Session(address, SessionEvent::Fetch { generation: 0 }));
-        self.schedule(limits.tick_ms, Event::Session(address, SessionEvent::Tick));
+        self.schedule(1, WorldEvent::Session(address, SessionEvent::Fetch { generation: 0 }));
+        self.schedule(limits.tick_ms, WorldEvent::Session(address, SessionEvent::Tick));
     }
 
     pub(super) fn now(&mut self, address: Address) -> Timestamp {
@@ -169,10 +169,10 @@ impl World {
                 self.coverage.rereads += 1;
                 self.restart_reader(address, 1);
             }
-            Action::Report(Report::GivenUp { failure: MessageFailure::Stalled, .. }) => {
+            Action::Report(MachineReport::GivenUp { failure: MessageFailure::Stalled, .. }) => {
                 self.coverage.stalls += 1
             }
-            Action::Report(Report::Hole { first, last }) => {
+            Action::Report(MachineReport::Hole { first, last }) => {
                 self.coverage.holes_named += 1;
                 if let Some(session) = self.session(address) {
                     session.gone.push((first, last));
@@ -215,7 +215,9 @@ impl World {
     fn spoil(&mut self, address: Address, commit: &mut Commit) {
         match self.bug {
             Some(PlantedBug::CheckpointIsReadPosition) => {
-                let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+                let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else {
+                    return;
+                };
                 commit.checkpoint = machine.last_seq().max(commit.checkpoint);
             }
             Some(PlantedBug::AppendOnArrival) => {
@@ -237,7 +239,7 @@ impl World {
                         batch_type: message.placement.batch_type,
                         position: message.placement.position,
                         chunks,
-                        outcome: model::Outcome::Complete,
+                        outcome: model::MessageOutcome::Complete,
                         frame: number,
                     }));
                 }
@@ -261,7 +263,7 @@ impl World {
     }
 
     fn tick(&mut self, address: Address) {
-        self.schedule(self.scenario.limits.tick_ms, Event::Session(address, SessionEvent::Tick));
+        self.schedule(self.scenario.limits.tick_ms, WorldEvent::Session(address, SessionEvent::Tick));
         let (time, lease_ms, bug) = (self.time, self.scenario.lease_ms, self.bug);
         let Some(session) = self.session(address) else { return };
         if bug == Some(PlantedBug::GapClockReset) && std::mem::take(&mut session.planted.has_entries) {
@@ -270,10 +272,10 @@ impl World {
         if time - session.renewed_at >= lease_ms / 3 {
             session.renewed_at = time;
             let known = session.known;
-            self.send(address, Kind::Renew(known));
+            self.send(address, StatementKind::Renew(known));
         }
         let now = self.now(address);
-        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
         if machine.poll_timeout().is_some_and(|at| at <= now) {
             self.drive(address, Input::Tick);
         }
@@ -287,18 +289,18 @@ impl World {
 
     fn shed(&mut self, address: Address) {
         let bytes = self.rng.pick([1, 100, 1_000, 100_000]);
-        let Some(Session { machine: Some(machine), watch, .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), watch, .. }) = self.session(address) else { return };
         let before = machine.load().0;
         watch.clear();
         self.drive(address, Input::Shed(bytes));
-        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
         self.coverage.sheds += u64::from(machine.load().0 < before);
     }
 
-    /// Messages that wait in the stream are told when there is room.
+    /// The machine is notified of room while messages wait in the stream.
     fn offer_room(&mut self, address: Address) {
         let (now, max_open) = (self.now(address), self.scenario.max_open);
-        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
         if machine.load().0 < max_open && machine.stats(now).deferring {
             self.drive(address, Input::Room);
         }
@@ -312,8 +314,9 @@ impl World {
         let doomed = std::mem::take(&mut self.doomed);
         let mut late = None;
         let worker = &mut self.workers[address.worker];
-        if let Some(Session { machine: Some(machine), watch, ticked_at, is_caught_up, in_flight, .. }) =
-            worker.sessions.get_mut(&address.partition).filter(|session| session.address == address)
+        if let Some(WorkerSession {
+            machine: Some(machine), watch, ticked_at, is_caught_up, in_flight, ..
+        }) = worker.sessions.get_mut(&address.partition).filter(|session| session.address == address)
         {
             let passed = (time - *ticked_at).min(limits.tick_ms);
             let in_peace = *is_caught_up && in_flight.is_none() && !machine.stats(now).deferring;
@@ -350,7 +353,7 @@ impl World {
     }
 
     /// Keeps the counters of a machine that goes.
-    pub(super) fn collect(&mut self, session: Session) {
+    pub(super) fn collect(&mut self, session: WorkerSession) {
         let Some(mut machine) = session.machine else { return };
         let counters = machine.take_counters();
         let coverage = &mut self.coverage;
@@ -410,6 +413,10 @@ fn end_frame(ending: partition::MessageEnded) -> LiveFrame {
         batch_type: ending.batch_type,
         number: ending.frame,
         chunks: Vec::new(),
-        terminal: Some(End { position: ending.position, chunks: ending.chunks, outcome: ending.outcome }),
+        terminal: Some(MessageEnd {
+            position: ending.position,
+            chunks: ending.chunks,
+            outcome: ending.outcome,
+        }),
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use model::ThreadId;
 
-use super::{Report, World};
+use super::{SeedReport, World};
 use crate::checker::turns::{TurnRules, Turns};
-use crate::checker::{self, Evidence, Invariant, Seen, StoredDeadLetter, Transcript, Violation};
+use crate::checker::{self, DeadLetterRow, Evidence, Invariant, SeenEvent, Transcript, Violation};
 use crate::store::turns::Tables;
 
 impl World {
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    pub(super) fn finish(mut self, seed: u64) -> Report {
+    pub(super) fn finish(mut self, seed: u64) -> SeedReport {
         if !self.is_settled() {
             self.report_standstill();
         }
@@ -76,7 +76,7 @@ impl World {
         self.coverage.turn_conflicts = self.store.turn_conflicts;
         // Written only for who reads it: it costs as much as a short history.
         let is_read = self.trace.is_some() || !self.violations.is_empty();
-        Report {
+        SeedReport {
             seed,
             violations: self.violations,
             coverage: self.coverage,
@@ -157,10 +157,11 @@ impl World {
         let transcripts: Vec<Transcript> =
             transcripts.into_iter().map(|(_, _, transcript)| transcript).collect();
         let seen = transcripts.iter().flat_map(|transcript| &transcript.seen);
-        let terminals = seen.filter(|seen| matches!(seen, Seen::Complete { .. } | Seen::Failed { .. }));
+        let terminals =
+            seen.filter(|seen| matches!(seen, SeenEvent::Complete { .. } | SeenEvent::Failed { .. }));
         self.coverage.terminals = terminals.count() as u64;
         let letters = self.store.letters.iter();
-        let entries = letters.filter(|letter| matches!(letter, StoredDeadLetter::Entry { .. }));
+        let entries = letters.filter(|letter| matches!(letter, DeadLetterRow::Entry { .. }));
         self.coverage.entry_letters = entries.count() as u64;
         Evidence {
             rules: self.rules.clone(),

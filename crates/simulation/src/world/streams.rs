@@ -1,19 +1,19 @@
 //! What is published into the streams, and the readers that wait for it.
 
 use model::{Command, Frame, MessageKey, PartitionId, TurnId};
-use partition::{Body, RawPayload};
+use partition::{EntryBody, RawPayload};
 
 use super::World;
 use crate::checker::turns::Ordered;
 use crate::checker::{Publish, Published};
 use crate::publisher::commands::{owner_of, partition_of};
-use crate::world::event::{Event, SessionEvent};
+use crate::world::event::{SessionEvent, WorldEvent};
 
 impl World {
     pub(super) fn schedule_planned(&mut self) {
         if let Some(next) = self.planned.last() {
             let delay = next.at - self.time;
-            self.schedule(delay, Event::Planned);
+            self.schedule(delay, WorldEvent::Planned);
         }
     }
 
@@ -35,7 +35,7 @@ impl World {
         let partition = partition_of(key, self.scenario.partitions);
         let payload = format!("later order {}", self.commands.len()).into();
         let raw = RawPayload { subject: format!("orders.{partition}.{}", owner_of(&command)), payload };
-        self.append(partition, Body::Command(command, raw), Vec::new());
+        self.append(partition, EntryBody::Command(command, raw), Vec::new());
     }
 
     /// Chunks of a workflow. What comes without the right token counts for nothing.
@@ -48,17 +48,17 @@ impl World {
         };
         let published = if is_asked { frame.chunks.iter().map(published).collect() } else { Vec::new() };
         let of = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));
-        let seq = self.append(partition, Body::Frame(frame), published);
+        let seq = self.append(partition, EntryBody::Frame(frame), published);
         if let Some(run) = of.filter(|_| is_asked) {
             self.workflows.heard.entry(run).or_insert((seq, 0)).1 += 1;
         }
     }
 
     /// Stores an entry and wakes who waits for it; its sequence.
-    fn append(&mut self, partition: PartitionId, body: Body, published: Vec<Published>) -> u64 {
+    fn append(&mut self, partition: PartitionId, body: EntryBody, published: Vec<Published>) -> u64 {
         let at_ms = self.time;
         let command = ordered(&body);
-        if let Body::Refused { subject, payload, .. } = &body
+        if let EntryBody::Refused { subject, payload, .. } = &body
             && let Some(owner) = subject.split('.').nth(2)
         {
             self.garbage.push((owner.to_owned(), payload.clone()));
@@ -83,13 +83,13 @@ impl World {
             let Some(session) = self.workers[index].sessions.get_mut(&partition) else { continue };
             if let Some((address, generation)) = session.woken() {
                 let delay = self.rng.range(0, 5);
-                self.schedule(delay, Event::Session(address, SessionEvent::Fetch { generation }));
+                self.schedule(delay, WorldEvent::Session(address, SessionEvent::Fetch { generation }));
             }
         }
     }
 }
 
-fn ordered(body: &Body) -> Option<(Command, bytes::Bytes)> {
-    let Body::Command(command, raw) = body else { return None };
+fn ordered(body: &EntryBody) -> Option<(Command, bytes::Bytes)> {
+    let EntryBody::Command(command, raw) = body else { return None };
     Some((command.clone(), raw.payload.clone()))
 }

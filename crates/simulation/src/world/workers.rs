@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Session, Worker, World};
+use super::{Worker, WorkerSession, World};
 use crate::bug::PlantedBug;
 use crate::log::START;
 use crate::store::Grant;
-use crate::store::fence::Applied;
-use crate::world::event::{Address, Event, Reply};
+use crate::store::fence::AcknowledgedState;
+use crate::world::event::{Address, StoreReply, WorldEvent};
 use model::PartitionId;
 
-use super::state::statement::Kind;
+use super::state::statement::StatementKind;
 
 impl Worker {
     pub(super) fn new() -> Self {
@@ -43,11 +43,16 @@ impl World {
         self.note(1, [index as u64, incarnation, skew as u64], || {
             format!("w{index} starts as {incarnation}, skew {skew}")
         });
-        self.schedule(0, Event::Acquire(index, incarnation));
+        self.schedule(0, WorldEvent::Acquire(index, incarnation));
     }
 
     /// True when the worker is another one by now, or stands still; in the latter case `again` comes back later.
-    pub(super) fn is_away(&mut self, index: usize, incarnation: u64, again: impl FnOnce() -> Event) -> bool {
+    pub(super) fn is_away(
+        &mut self,
+        index: usize,
+        incarnation: u64,
+        again: impl FnOnce() -> WorldEvent,
+    ) -> bool {
         let worker = &self.workers[index];
         if !worker.is_up || worker.incarnation != incarnation {
             return true;
@@ -60,12 +65,12 @@ impl World {
     }
 
     pub(super) fn acquire(&mut self, index: usize, incarnation: u64) {
-        if self.is_away(index, incarnation, || Event::Acquire(index, incarnation)) {
+        if self.is_away(index, incarnation, || WorldEvent::Acquire(index, incarnation)) {
             return;
         }
         self.watch_takeovers();
         let next = self.scenario.lease_ms / 4 + self.rng.range(0, 40);
-        self.schedule(next, Event::Acquire(index, incarnation));
+        self.schedule(next, WorldEvent::Acquire(index, incarnation));
         if self.fault(|faults| faults.drain) {
             return self.drain(index);
         }
@@ -80,7 +85,7 @@ impl World {
             }
             if self.is_free(partition, index) {
                 let address = Address { worker: index, incarnation, partition, session: 0 };
-                self.send(address, Kind::Acquire);
+                self.send(address, StatementKind::Acquire);
             }
         }
     }
@@ -103,7 +108,7 @@ impl World {
     pub(super) fn acquired(&mut self, address: Address, grant: Grant) {
         self.last_session += 1;
         let address = Address { session: self.last_session, ..address };
-        let session = Session::new(address, Applied::from(&grant), self.time);
+        let session = WorkerSession::new(address, AcknowledgedState::from(&grant), self.time);
         self.workers[address.worker].sessions.insert(address.partition, session);
         self.request_load(address, grant);
     }
@@ -113,7 +118,7 @@ impl World {
         self.note(2, [index as u64, 0, 0], || format!("w{index} drains"));
         self.workers[index].idle_until = self.time + self.scenario.lease_ms;
         for (_, session) in std::mem::take(&mut self.workers[index].sessions) {
-            self.send(session.address, Kind::ReadyChunks { epoch: session.known.epoch });
+            self.send(session.address, StatementKind::ReadyChunks { epoch: session.known.epoch });
         }
     }
 
@@ -129,7 +134,7 @@ impl World {
             statement.is_orphan |= statement.address.incarnation == incarnation;
         }
         let down_for = self.rng.range(50, 2_500);
-        self.schedule(down_for, Event::Restart(index));
+        self.schedule(down_for, WorldEvent::Restart(index));
     }
 
     pub(super) fn pause(&mut self, index: usize) {
@@ -139,7 +144,7 @@ impl World {
         (worker.is_paused, worker.paused_until) = (true, self.time + pause);
         let incarnation = worker.incarnation;
         self.note(4, [index as u64, pause as u64, 0], || format!("w{index} stands still for {pause} ms"));
-        self.schedule(pause, Event::Resume(index, incarnation));
+        self.schedule(pause, WorldEvent::Resume(index, incarnation));
     }
 
     pub(super) fn resume(&mut self, index: usize, incarnation: u64) {
@@ -164,7 +169,7 @@ impl World {
         self.is_quiet = true;
         self.note(5, [0; 3], || "quiet".to_owned());
         if self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0 {
-            self.schedule(1, Event::Caretaker);
+            self.schedule(1, WorldEvent::Caretaker);
         }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();
         if self.scenario.dead_stay_dead && up > 1 {
@@ -179,8 +184,8 @@ impl World {
         }
     }
 
-    pub(super) fn worker_reply(&mut self, address: Address, reply: Reply) {
-        if let Reply::Granted(Some(grant)) = reply
+    pub(super) fn worker_reply(&mut self, address: Address, reply: StoreReply) {
+        if let StoreReply::Granted(Some(grant)) = reply
             && !self.workers[address.worker].sessions.contains_key(&address.partition)
         {
             self.acquired(address, grant);

@@ -10,8 +10,8 @@ use super::World;
 use crate::bug::PlantedBug;
 use crate::rng::Rng;
 use crate::scenario::TurnProfile;
-use crate::world::event::{Event, WorkEvent};
-use crate::world::state::workflows::{Manner, Request, Writing};
+use crate::world::event::{WorkEvent, WorldEvent};
+use crate::world::state::workflows::{Manner, PendingRequest, Writing};
 
 impl World {
     /// The stream keeps the first of an id for a while.
@@ -27,7 +27,7 @@ impl World {
         self.note(70, [number as u64, u64::from(start.run), 0], || {
             format!("request {number}: {} run {} attempt {}", start.turn, start.run, start.attempt)
         });
-        self.workflows.requests.push(Request {
+        self.workflows.requests.push(PendingRequest {
             turn: start.turn.clone(),
             run: start.run,
             thread: start.thread.clone(),
@@ -41,7 +41,7 @@ impl World {
         });
         let is_late = self.workflow_fault(|turn_profile| turn_profile.late);
         let delay = self.workflows.rng.range(1, if is_late { 3_000 } else { 15 });
-        self.schedule(delay, Event::Work(WorkEvent::Deliver(number)));
+        self.schedule(delay, WorldEvent::Work(WorkEvent::Deliver(number)));
     }
 
     fn workflow_fault(&mut self, rate: impl Fn(&TurnProfile) -> f64) -> bool {
@@ -164,12 +164,12 @@ impl World {
             writings.push((delay, writing(is_last)));
         }
         for (delay, writing) in writings {
-            self.schedule(delay, Event::Work(WorkEvent::Frame(number, delivery, Box::new(writing))));
+            self.schedule(delay, WorldEvent::Work(WorkEvent::Frame(number, delivery, Box::new(writing))));
         }
         // Who is silent says that it lives; who has died or was not heard does not.
         if manner == Manner::Dies || is_unacked || is_doubled {
             let missed = if is_doubled { self.workflows.rng.range(0, delay) } else { delay };
-            self.schedule(missed + ack_wait, Event::Work(WorkEvent::Again(number, delivery)));
+            self.schedule(missed + ack_wait, WorldEvent::Work(WorkEvent::Again(number, delivery)));
         }
     }
 
@@ -201,7 +201,7 @@ impl World {
         self.publish_frame(Frame { thread, chunks, token: Some(token) }, !writing.is_forged);
         if writing.is_last {
             let delay = self.workflows.rng.range(0, 20);
-            self.schedule(delay, Event::Work(WorkEvent::Ack(number, delivery)));
+            self.schedule(delay, WorldEvent::Work(WorkEvent::Ack(number, delivery)));
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use model::{
     AgentId, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, IncomingChunk, MessageId,
-    MessageKey, Metadata, Outcome, PartitionId, Position, QueuedTask, RejectedEntry, Role, Seq, Task, TaskId,
-    TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions,
+    MessageKey, MessageOutcome, Metadata, PartitionId, Position, QueuedTask, RejectedEntry, Role, Seq, Task,
+    TaskId, TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
-    Action, Body, CommandKey, Commit, Entry, Input, Limits, Lookup, Partition, RawPayload, Report,
-    SavedAgent, SpilledMessage, Started, Takeover, TurnRules, Verdict,
+    Action, CommandKey, CommandVerdict, Commit, EntryBody, Input, Lookup, MachineReport, Partition,
+    PartitionLimits, RawPayload, SavedAgent, SpilledMessage, Started, StreamEntry, Takeover, TurnRules,
 };
 
 const START: Timestamp = Timestamp(1_800_000_000_000);
@@ -31,11 +31,11 @@ fn chunk(id: u32, is_final: bool) -> Arc<Chunk> {
     Arc::new(Chunk::content(id, &format!("{id} "), is_final))
 }
 
-fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> Entry {
+fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> StreamEntry {
     let arrival =
         IncomingChunk { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
-    let body = Body::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
-    Entry { seq: Seq(seq), stored_at: START, body }
+    let body = EntryBody::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
+    StreamEntry { seq: Seq(seq), stored_at: START, body }
 }
 
 fn spilled(gap_ms: i64, ids: &[u32]) -> SpilledMessage {
@@ -60,11 +60,11 @@ fn bare() -> Takeover {
 }
 
 impl Script {
-    fn new(limits: Limits, spilled_messages: Vec<SpilledMessage>) -> Self {
+    fn new(limits: PartitionLimits, spilled_messages: Vec<SpilledMessage>) -> Self {
         Self::taken_over(limits, Takeover { spilled_messages, ..bare() })
     }
 
-    fn taken_over(limits: Limits, takeover: Takeover) -> Self {
+    fn taken_over(limits: PartitionLimits, takeover: Takeover) -> Self {
         Self { machine: Partition::new(takeover, limits, 7, START), now: START }
     }
 
@@ -72,7 +72,7 @@ impl Script {
         self.machine.handle(input, self.now)
     }
 
-    fn read(&mut self, entries: Vec<Entry>, room: usize) -> Vec<Action> {
+    fn read(&mut self, entries: Vec<StreamEntry>, room: usize) -> Vec<Action> {
         self.take(Input::Entries { entries, room })
     }
 
@@ -106,21 +106,21 @@ fn failures(actions: &[Action]) -> usize {
 
 #[test]
 fn spilled_message_is_kept_until_stream_is_read() {
-    let mut script = Script::new(Limits::default(), vec![spilled(60_000, &[1])]);
+    let mut script = Script::new(PartitionLimits::default(), vec![spilled(60_000, &[1])]);
     assert_eq!(failures(&script.pass(40)), 0);
     script.read(vec![entry(1, "a", 0, chunk(0, false)), entry(2, "a", 0, chunk(2, true))], 9);
     script.take(Input::CaughtUp(true));
     assert_eq!(failures(&script.pass(5)), 0, "the missing chunk was in the stream");
 
-    let mut script = Script::new(Limits::default(), vec![spilled(60_000, &[1])]);
+    let mut script = Script::new(PartitionLimits::default(), vec![spilled(60_000, &[1])]);
     script.take(Input::CaughtUp(true));
     assert_eq!(failures(&script.pass(2)), 1, "the missing chunk is nowhere");
 }
 
 #[test]
 fn reading_backlog_does_not_age_spilled_message_again() {
-    let mut script = Script::new(Limits::default(), vec![spilled(20_000, &[1])]);
-    let later = |seq: u64| Entry {
+    let mut script = Script::new(PartitionLimits::default(), vec![spilled(20_000, &[1])]);
+    let later = |seq: u64| StreamEntry {
         stored_at: START.plus_ms(seq as i64 * 1_000),
         ..entry(seq, "b", 0, chunk(seq as u32, false))
     };
@@ -132,7 +132,7 @@ fn reading_backlog_does_not_age_spilled_message_again() {
 
 #[test]
 fn only_oldest_gap_of_spilled_message_keeps_its_age() {
-    let mut script = Script::new(Limits::default(), vec![spilled(29_000, &[1, 3])]);
+    let mut script = Script::new(PartitionLimits::default(), vec![spilled(29_000, &[1, 3])]);
     script.take(Input::CaughtUp(true));
     script.read(vec![entry(1, "a", 0, chunk(0, false))], 9);
     assert_eq!(failures(&script.pass(10)), 0);
@@ -141,7 +141,7 @@ fn only_oldest_gap_of_spilled_message_keeps_its_age() {
 
 #[test]
 fn a_standstill_of_the_process_is_no_silence_of_the_publisher() {
-    let mut script = Script::new(Limits::default(), Vec::new());
+    let mut script = Script::new(PartitionLimits::default(), Vec::new());
     script.take(Input::CaughtUp(true));
     script.read(vec![entry(1, "a", 0, chunk(1, false))], 9);
     script.found("a", Lookup::Absent);
@@ -154,7 +154,7 @@ fn a_standstill_of_the_process_is_no_silence_of_the_publisher() {
 #[test]
 fn what_is_complete_ends_so_whenever_the_store_answers() {
     for early in [true, false] {
-        let mut script = Script::new(Limits::default(), Vec::new());
+        let mut script = Script::new(PartitionLimits::default(), Vec::new());
         let mut actions = script.read(vec![entry(1, "a", 0, chunk(0, true))], 9);
         if early {
             actions.extend(script.found("a", Lookup::Absent));
@@ -175,7 +175,7 @@ fn what_is_complete_ends_so_whenever_the_store_answers() {
 }
 
 /// Two open messages, the larger one at entry 1, the other at 2; the first one's memory is shed.
-fn shed_the_first(limits: Limits) -> Script {
+fn shed_the_first(limits: PartitionLimits) -> Script {
     let mut script = Script::new(limits, Vec::new());
     let large = Arc::new(Chunk::content(0, "larger than the other one", false));
     script.read(vec![entry(1, "a", 0, large), entry(2, "b", 0, chunk(0, false))], 9);
@@ -187,13 +187,14 @@ fn shed_the_first(limits: Limits) -> Script {
 
 #[test]
 fn a_reader_that_was_set_back_is_no_negative_lag() {
-    let mut script = shed_the_first(Limits { spill_after_entries: 100, ..Limits::default() });
+    let mut script =
+        shed_the_first(PartitionLimits { spill_after_entries: 100, ..PartitionLimits::default() });
     assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))], "nothing is saved");
 }
 
 #[test]
 fn memory_shed_from_beyond_the_read_position_skips_nothing() {
-    let mut script = shed_the_first(Limits::default());
+    let mut script = shed_the_first(PartitionLimits::default());
     assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))]);
     // The reader stands before both entries again when the second message goes as well.
     script.take(Input::Shed(1));
@@ -204,7 +205,7 @@ fn memory_shed_from_beyond_the_read_position_skips_nothing() {
 
 #[test]
 fn lookup_of_forgotten_message_does_not_count_when_reopened() {
-    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
+    let limits = PartitionLimits { remembered_bytes: 0, ..PartitionLimits::default() };
     let mut script = Script::new(limits, Vec::new());
     let whole = || vec![entry(1, "a", 0, chunk(0, true))];
     script.read(whole(), 9);
@@ -217,20 +218,22 @@ fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
     let ended = script.take(Input::Committed(Vec::new()));
     assert!(
-        ended.iter().any(|action| matches!(action, Action::End(end) if end.outcome == Outcome::Complete))
+        ended
+            .iter()
+            .any(|action| matches!(action, Action::End(end) if end.outcome == MessageOutcome::Complete))
     );
 }
 
 #[test]
 fn failed_spilled_message_holds_chunks_until_end_commits() {
-    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let limits = PartitionLimits { commit_turns: 1, ..PartitionLimits::default() };
     let mut script = Script::new(limits, vec![spilled(0, &[1])]);
     script.take(Input::CaughtUp(true));
     // One commit is in flight and another one waits, so that the end of the spilled message has to wait for both.
     script.read(vec![entry(1, "b", 0, chunk(0, true)), entry(2, "c", 0, chunk(0, true))], 9);
     script.found("b", Lookup::Absent);
     script.found("c", Lookup::Absent);
-    let given_up = |action: &Action| matches!(action, Action::Report(Report::GivenUp { .. }));
+    let given_up = |action: &Action| matches!(action, Action::Report(MachineReport::GivenUp { .. }));
     assert!(script.pass(31).iter().any(given_up));
     script.read(vec![entry(3, "a", 0, chunk(5, false))], 9);
     let commits = |actions: &[Action]| -> Vec<(u64, usize)> {

@@ -6,9 +6,9 @@ fn agent() -> AgentId {
     AgentId::parse("t").unwrap()
 }
 
-fn command(seq: u64, command: Command) -> Entry {
+fn command(seq: u64, command: Command) -> StreamEntry {
     let raw = RawPayload { subject: "s".to_owned(), payload: "p".into() };
-    Entry { seq: Seq(seq), stored_at: START, body: Body::Command(command, raw) }
+    StreamEntry { seq: Seq(seq), stored_at: START, body: EntryBody::Command(command, raw) }
 }
 
 fn control(name: &str, kind: ControlKind) -> Command {
@@ -22,7 +22,7 @@ fn control(name: &str, kind: ControlKind) -> Command {
 
 impl Script {
     /// Reads a command, and answers what is asked about it.
-    fn ordered(&mut self, entry: Entry, verdict: Verdict) -> Vec<Action> {
+    fn ordered(&mut self, entry: StreamEntry, verdict: CommandVerdict) -> Vec<Action> {
         let mut all = self.read(vec![entry], 9);
         let asked: Vec<CommandKey> = all
             .iter()
@@ -43,10 +43,10 @@ impl Script {
 
 #[test]
 fn retried_task_of_idle_agent_does_not_restart_queue() {
-    let mut script = Script::new(Limits::default(), Vec::new());
+    let mut script = Script::new(PartitionLimits::default(), Vec::new());
     script.take(Input::CaughtUp(true));
     let retry = control("retry", ControlKind::RetryTask(TaskId::parse("k").unwrap()));
-    let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
+    let failed = CommandVerdict::Task { position: Position::from_stored(5), is_failed: true };
     let actions = script.ordered(command(1, retry), failed);
     let to = actions.iter().find_map(|action| match action {
         Action::Commit(Commit { task_changes, .. }) => match task_changes.as_slice() {
@@ -56,7 +56,7 @@ fn retried_task_of_idle_agent_does_not_restart_queue() {
         _ => None,
     });
     let after = Position::from_stored(to.unwrap().get() - 1);
-    let load = Action::LoadTasks { agent: agent(), after, limit: Limits::default().queue_window };
+    let load = Action::LoadTasks { agent: agent(), after, limit: PartitionLimits::default().queue_window };
     assert!(!actions.contains(&load), "it is not stored yet");
     assert!(script.committed().contains(&load), "nothing before it is read again");
 }
@@ -105,12 +105,12 @@ fn input_turn(name: &str) -> TurnId {
 }
 
 /// A chunk of the turn's first run, with its token.
-fn answer(seq: u64, turn: &TurnId, chunk: Arc<Chunk>) -> Entry {
+fn answer(seq: u64, turn: &TurnId, chunk: Arc<Chunk>) -> StreamEntry {
     let arrival =
         IncomingChunk { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
     let token = Some(token_key().token(&agent().thread(), turn, 0));
-    let body = Body::Frame(Frame { thread: agent().thread(), chunks: vec![arrival], token });
-    Entry { seq: Seq(seq), stored_at: START, body }
+    let body = EntryBody::Frame(Frame { thread: agent().thread(), chunks: vec![arrival], token });
+    StreamEntry { seq: Seq(seq), stored_at: START, body }
 }
 
 /// The turns that begin.
@@ -140,9 +140,9 @@ impl Script {
 
 #[test]
 fn answer_requested_by_earlier_owner_waits_for_its_thread() {
-    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
+    let mut script = Script::taken_over(PartitionLimits::default(), with_tasks(&[5], false));
     let (task, input_turn) = (TurnId::of_task(&agent(), Position::from_stored(5)), input_turn("x"));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     // The last owner had begun the task; this one cannot know, and begins the input.
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn.clone(), false)]);
     script.started(&input_turn);
@@ -157,26 +157,26 @@ fn answer_requested_by_earlier_owner_waits_for_its_thread() {
 
 #[test]
 fn nothing_starts_before_takeover_commands_are_checked() {
-    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
+    let mut script = Script::taken_over(PartitionLimits::default(), with_tasks(&[5], false));
     let turn = input_turn("x");
     let asked =
         script.read(vec![command(1, input("x", BusyPolicy::Enqueue)), answer(2, &turn, chunk(0, false))], 9);
     assert!(asked.iter().any(|action| matches!(action, Action::Check(_))));
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), []);
     let key = CommandKey::Turn(agent().thread(), turn.clone(), 0);
-    let actions = script.take(Input::Checked(vec![(key, Verdict::New)]));
+    let actions = script.take(Input::Checked(vec![(key, CommandVerdict::New)]));
     assert_eq!(starts(&actions), [(turn, true)], "not the task: the input was under way");
 }
 
 #[test]
 fn workflow_is_stopped_only_after_the_end_is_stored() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     script.started(&input_turn("x"));
     let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
-    let actions =
-        script.ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
+    let actions = script
+        .ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), CommandVerdict::New);
     assert_eq!(written(&actions), [input_turn("x")]);
     assert!(!actions.contains(&abandon), "another owner may have to wait for the answer");
     assert!(script.committed().contains(&abandon));
@@ -184,10 +184,10 @@ fn workflow_is_stopped_only_after_the_end_is_stored() {
 
 #[test]
 fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
-    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], true));
+    let mut script = Script::taken_over(PartitionLimits::default(), with_tasks(&[5], true));
     script.take(Input::CaughtUp(false));
     let dropped = control("drop", ControlKind::DropTask(TaskId::parse("k5").unwrap()));
-    let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
+    let pending = CommandVerdict::Task { position: Position::from_stored(5), is_failed: false };
     script.ordered(command(1, dropped), pending);
     let is_load = |action: &Action| matches!(action, Action::LoadTasks { .. });
     assert!(!script.take(Input::CaughtUp(true)).iter().any(is_load));
@@ -201,7 +201,7 @@ fn inputs_filling_the_room_do_not_stop_the_reader() {
         Command::Task(_) | Command::Control(_) => unreachable!(),
     };
     let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0) }];
-    let mut script = Script::taken_over(Limits::default(), Takeover { open_turns, ..bare() });
+    let mut script = Script::taken_over(PartitionLimits::default(), Takeover { open_turns, ..bare() });
     script.read(vec![command(1, input("y", BusyPolicy::Enqueue))], 0);
     assert!(script.machine.is_deferring() && script.machine.wants_entries());
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn("x"), false)]);
@@ -209,10 +209,10 @@ fn inputs_filling_the_room_do_not_stop_the_reader() {
 
 #[test]
 fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
-    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5, 6], false));
+    let mut script = Script::taken_over(PartitionLimits::default(), with_tasks(&[5, 6], false));
     script.take(Input::CaughtUp(false));
     let dropped = control("drop", ControlKind::DropTask(TaskId::parse("k5").unwrap()));
-    let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
+    let pending = CommandVerdict::Task { position: Position::from_stored(5), is_failed: false };
     script.ordered(command(1, dropped), pending);
     assert_eq!(
         starts(&script.take(Input::CaughtUp(true))),
@@ -224,10 +224,10 @@ fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
 
 #[test]
 fn late_request_is_withdrawn_when_end_is_stored() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
-    script.ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
+    script.ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), CommandVerdict::New);
     let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
     assert!(!script.started(&input_turn("x")).contains(&abandon));
     assert!(script.committed().contains(&abandon));
@@ -236,15 +236,18 @@ fn late_request_is_withdrawn_when_end_is_stored() {
 
 #[test]
 fn chunks_do_not_overtake_those_that_wait_for_an_order() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     let turn = input_turn("x");
     let opened = command(1, input("x", BusyPolicy::Enqueue));
     let pause = command(2, control("pause", ControlKind::Pause));
     script.read(vec![opened, pause, answer(3, &turn, chunk(0, true))], 9);
     // The input is judged, the command before the chunk is not.
-    script.take(Input::Checked(vec![(CommandKey::Turn(agent().thread(), turn.clone(), 0), Verdict::New)]));
+    script.take(Input::Checked(vec![(
+        CommandKey::Turn(agent().thread(), turn.clone(), 0),
+        CommandVerdict::New,
+    )]));
     let mut again = answer(4, &turn, chunk(0, true));
-    if let Body::Frame(frame) = &mut again.body {
+    if let EntryBody::Frame(frame) = &mut again.body {
         frame.chunks[0].attempt = 1;
     }
     let published = |actions: &[Action]| -> Vec<u32> {
@@ -255,24 +258,25 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
         released.collect()
     };
     assert_eq!(published(&script.read(vec![again], 9)), [0_u32; 0]);
-    let judged = (CommandKey::Control(agent(), CommandId::parse("pause").unwrap(), None), Verdict::New);
+    let judged =
+        (CommandKey::Control(agent(), CommandId::parse("pause").unwrap(), None), CommandVerdict::New);
     assert_eq!(published(&script.take(Input::Checked(vec![judged]))), [0], "the first that was whole");
 }
 
 #[test]
 fn backlog_before_request_is_no_silence_of_workflow() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.take(Input::CaughtUp(false));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     script.started(&input_turn("x"));
-    let later = |seq: u64| Entry {
+    let later = |seq: u64| StreamEntry {
         stored_at: START.plus_ms(seq as i64 * 1_900),
         ..entry(seq, "b", 0, chunk(seq as u32, false))
     };
     script.read((2..=100).map(later).collect(), 9);
     let failed = |actions: &[Action]| {
-        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+        actions.iter().any(|action| matches!(action, Action::Report(MachineReport::TurnFailed { .. })))
     };
     assert!(!failed(&script.pass(2)), "189 s have passed in the stream, and none since the request");
     script.take(Input::CaughtUp(true));
@@ -282,16 +286,16 @@ fn backlog_before_request_is_no_silence_of_workflow() {
 
 #[test]
 fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
-    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let limits = PartitionLimits { commit_turns: 1, ..PartitionLimits::default() };
     let mut script = Script::taken_over(limits, bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     script.started(&input_turn("x"));
     // One commit is under way, and another one waits before the turn.
     script.read(vec![entry(2, "a", 0, chunk(0, true)), entry(3, "b", 0, chunk(0, true))], 9);
     script.found("a", Lookup::Absent);
     script.found("b", Lookup::Absent);
-    script.ordered(command(4, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
+    script.ordered(command(4, control("stop", ControlKind::StopTurn(input_turn("x")))), CommandVerdict::New);
     let audits = |actions: &[Action]| -> Vec<(usize, usize, u64)> {
         let commits = actions.iter().filter_map(|action| match action {
             Action::Commit(commit) => Some((commit.turns.len(), commit.audit.len(), commit.checkpoint.0)),
@@ -305,11 +309,11 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
 
 #[test]
 fn a_task_is_not_retried_twice() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
     let retry = |seq, name| command(seq, control(name, ControlKind::RetryTask(TaskId::parse("k").unwrap())));
     // Both were asked about before the first was stored.
-    let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
+    let failed = CommandVerdict::Task { position: Position::from_stored(5), is_failed: true };
     script.ordered(retry(1, "one"), failed);
     script.ordered(retry(2, "two"), failed);
     let refused = |actions: &[Action]| -> Vec<bool> {
@@ -332,17 +336,18 @@ fn restored_answer_is_silent_since_its_last_chunk() {
         ..spilled(10_000, &[])
     };
     let mut script = Script::taken_over(
-        Limits::default(),
+        PartitionLimits::default(),
         Takeover { spilled_messages: vec![saved], ..with_tasks(&[5], false) },
     );
     // A backlog of 110 s; its last entry is the chunk that was saved, and has been counted with it.
-    let later = |seq: u64, entry: Entry| Entry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
+    let later =
+        |seq: u64, entry: StreamEntry| StreamEntry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
     let others = (1..=110).map(|seq| later(seq, entry(seq, "b", 0, chunk(seq as u32, false))));
     script.read(others.chain([later(111, answer(111, &turn, chunk(0, false)))]).collect(), 9);
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(turn.clone(), true)]);
     script.started(&turn);
     let failed = |actions: &[Action]| {
-        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+        actions.iter().any(|action| matches!(action, Action::Report(MachineReport::TurnFailed { .. })))
     };
     assert!(!failed(&script.pass(105)));
     assert!(failed(&script.pass(10)));
@@ -350,54 +355,54 @@ fn restored_answer_is_silent_since_its_last_chunk() {
 
 #[test]
 fn chunks_that_wait_behind_an_order_are_no_silence() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     let turn = input_turn("x");
     script.take(Input::CaughtUp(true));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     script.started(&turn);
     // The same input again; the store does not answer.
     script.read(vec![command(2, input("x", BusyPolicy::Enqueue)), answer(3, &turn, chunk(0, true))], 9);
     let actions = script.pass(200);
-    assert!(!actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. }))));
-    let judged = (CommandKey::Turn(agent().thread(), turn.clone(), 0), Verdict::Known { digest: 0 });
+    assert!(!actions.iter().any(|action| matches!(action, Action::Report(MachineReport::TurnFailed { .. }))));
+    let judged = (CommandKey::Turn(agent().thread(), turn.clone(), 0), CommandVerdict::Known { digest: 0 });
     assert_eq!(written(&script.take(Input::Checked(vec![judged]))), [turn]);
 }
 
 #[test]
 fn standstill_before_reading_is_no_silence_of_workflow() {
-    let mut script = Script::taken_over(Limits::default(), bare());
+    let mut script = Script::taken_over(PartitionLimits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), CommandVerdict::New);
     // The process stood still before the answer to its request came, and does not know yet what it has missed.
     script.now = script.now.plus_ms(300_000);
     script.started(&input_turn("x"));
     // The input was open for long and has been saved.
     script.committed();
     script.take(Input::CaughtUp(false));
-    let later = |seq: u64| Entry {
+    let later = |seq: u64| StreamEntry {
         stored_at: START.plus_ms(seq as i64 * 1_900),
         ..entry(seq, "b", 0, chunk(seq as u32, false))
     };
     script.read((2..=100).map(later).collect(), 9);
     script.take(Input::CaughtUp(true));
     let failed = |actions: &[Action]| {
-        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+        actions.iter().any(|action| matches!(action, Action::Report(MachineReport::TurnFailed { .. })))
     };
     assert!(!failed(&script.pass(119)));
     assert!(failed(&script.pass(2)));
 }
 
-fn garbage(seq: u64) -> Entry {
+fn garbage(seq: u64) -> StreamEntry {
     let refusal = RejectedEntry { code: "malformed", detail: String::new() };
-    let body = Body::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
-    Entry { seq: Seq(seq), stored_at: START, body }
+    let body = EntryBody::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
+    StreamEntry { seq: Seq(seq), stored_at: START, body }
 }
 
 #[test]
 fn first_chunk_of_run_awaiting_commit_is_kept() {
     let Command::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
     let saved = partition::OpenTurn { opened: *opened, seq: Seq(0) };
-    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let limits = PartitionLimits { commit_turns: 1, ..PartitionLimits::default() };
     let mut script = Script::taken_over(limits, Takeover { open_turns: vec![saved], ..bare() });
     let turn = input_turn("x");
     script.take(Input::CaughtUp(true));

@@ -1,6 +1,6 @@
 //! API keys: their digests, and who made and ended them.
 
-use auth::{KeyId, Permissions, Role, StoredKey, TenantName};
+use auth::{AccessRole, KeyId, Permissions, StoredKey, TenantName};
 use model::{Tenant, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -147,7 +147,7 @@ fn key_row(row: &PgRow) -> Result<KeyRow, StoreError> {
             id: parse_column(row, "key_id", |id| KeyId::parse(id).ok_or("no id of a key"))?,
             digest,
             tenant: TenantName::from(tenant),
-            role: parse_column(row, "role", |name| Role::of_name(name).ok_or("no such role"))?,
+            role: parse_column(row, "role", |name| AccessRole::of_name(name).ok_or("no such role"))?,
             scopes: scopes.map(|scopes| Permissions::of_scopes(scopes.iter().map(String::as_str))),
             name: row.try_get("name")?,
             expires_at: moment("expires_ms")?,

@@ -26,12 +26,12 @@ pub struct EndRow {
     /// The attempt that produced it.
     pub attempt: u32,
     /// What it says.
-    pub said: Said,
+    pub said: EndContent,
 }
 
 /// What an [`EndRow`] says.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum EndContent {
     /// It is persisted.
     Message {
         /// Its text.
@@ -136,13 +136,13 @@ impl Store {
 
 fn end_row(row: &PgRow) -> Result<EndRow, StoreError> {
     let said = match row.try_get::<Option<String>, _>("code")? {
-        None => Said::Message {
+        None => EndContent::Message {
             content: row.try_get("content")?,
             tool_calls: row.try_get("tool_calls")?,
             tool_call_id: row.try_get("tool_call_id")?,
             metadata: metadata(row)?,
         },
-        Some(code) => Said::Failure {
+        Some(code) => EndContent::Failure {
             code,
             text: row.try_get("text")?,
             missing: missing(&row.try_get("missing")?),

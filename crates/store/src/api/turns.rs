@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Why a run of a turn of the thread failed; `None` when it has not, as far as is stored. Only the last failure of
-    /// a turn is kept: earlier runs are told that.
+    /// a turn is kept: earlier runs get that one.
     pub async fn run_failure(
         &self,
         thread: &ThreadId,

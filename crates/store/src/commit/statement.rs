@@ -17,9 +17,9 @@ const FENCE_PARAMETERS: usize = 8;
 
 /// A set of parts, by what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Parts(usize);
+struct StatementParts(usize);
 
-impl Parts {
+impl StatementParts {
     /// Messages, of turns or not.
     const MESSAGES: usize = 1;
     /// Queues of agents and finished turns; the parts after it then ask which agents have won.
@@ -86,8 +86,8 @@ impl Parts {
     }
 
     fn sql(self) -> &'static str {
-        static TEXTS: [OnceLock<String>; Parts::COMBINATIONS] =
-            [const { OnceLock::new() }; Parts::COMBINATIONS];
+        static TEXTS: [OnceLock<String>; StatementParts::COMBINATIONS] =
+            [const { OnceLock::new() }; StatementParts::COMBINATIONS];
         TEXTS[self.0 % Self::COMBINATIONS].get_or_init(|| self.join())
     }
 
@@ -118,13 +118,13 @@ fn needed(submission: &Submission<'_>) -> usize {
         && commit.spilled_messages.is_empty()
         && commit.ended_spills.is_empty());
     [
-        (messages, Parts::MESSAGES),
-        (turns, Parts::TURNS),
-        (!commit.tasks.is_empty(), Parts::TASKS),
-        (commit.outbox.is_some() || !commit.sent.is_empty(), Parts::OUTBOX),
-        (orders, Parts::ORDERS),
-        (rest, Parts::REST),
-        (!submission.gone.is_empty(), Parts::GONE),
+        (messages, StatementParts::MESSAGES),
+        (turns, StatementParts::TURNS),
+        (!commit.tasks.is_empty(), StatementParts::TASKS),
+        (commit.outbox.is_some() || !commit.sent.is_empty(), StatementParts::OUTBOX),
+        (orders, StatementParts::ORDERS),
+        (rest, StatementParts::REST),
+        (!submission.gone.is_empty(), StatementParts::GONE),
     ]
     .into_iter()
     .filter_map(|(is_needed, part)| is_needed.then_some(part))
@@ -149,7 +149,7 @@ fn append(text: &mut String, part: &str, offset: usize) {
 
 /// The statement that applies this group.
 pub(super) fn statement(owner: &str, group: &[Submission<'_>]) -> Statement {
-    let parts = Parts::of(group);
+    let parts = StatementParts::of(group);
     let statement = columns::fence(sqlx::query(parts.sql()), owner, group);
     let binds = parts.list().into_iter().filter_map(|(_, _, bind)| bind);
     binds.fold(statement, |statement, bind| bind(statement, group))
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_combination_numbers_its_parameters_without_a_hole() {
-        for parts in (0..Parts::COMBINATIONS).map(Parts) {
+        for parts in (0..StatementParts::COMBINATIONS).map(StatementParts) {
             let count = FENCE_PARAMETERS + parts.list().iter().map(|(_, count, _)| count).sum::<usize>();
             assert_eq!(parameters(&parts.join()), (1..=count).collect(), "{parts:?}");
         }

@@ -2,8 +2,8 @@
 
 use model::{ReasoningSessionId, Timestamp};
 use reasoning::{
-    Call, Checkpoint, Compression, LayerId, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, NewMessages, Number,
-    Plan, Reason, Refusal,
+    Checkpoint, Compression, LayerId, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, NewMessages, Number, Plan,
+    Reason, Refusal, SessionCall,
 };
 use serde_json::{Value, json};
 use sqlx::Row;
@@ -235,7 +235,7 @@ fn appending(id: &ReasoningSessionId, new: &NewMessages, request: Option<Request
         .bind(messages.iter().map(|new| new.tool.clone()).collect::<Vec<_>>())
 }
 
-fn calls_text(calls: &[Call]) -> Option<String> {
+fn calls_text(calls: &[SessionCall]) -> Option<String> {
     let calls: Vec<Value> = calls.iter().map(|call| json!({ "id": call.id, "name": call.name })).collect();
     (!calls.is_empty()).then(|| Value::Array(calls).to_string())
 }

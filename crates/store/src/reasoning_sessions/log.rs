@@ -1,7 +1,7 @@
 //! The discarded log: what compressions have replaced.
 
 use model::{ReasoningSessionId, Timestamp};
-use reasoning::{Layer, LayerId, Message, Number, Runs};
+use reasoning::{Layer, LayerId, Number, Runs, SessionMessage};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -17,12 +17,12 @@ const PAGE_CHARS: i64 = 4_000_000;
 /// A compression with what it has replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardedLayer {
-    /// The compression. What it shows is not told: [`Layer::shown`] is empty.
+    /// The compression, without what it shows: [`Layer::shown`] is empty.
     pub layer: Layer,
     /// What stands for the originals.
     pub summary: String,
     /// What was replaced, in the order in which it was shown.
-    pub originals: Vec<Message>,
+    pub originals: Vec<SessionMessage>,
     /// By whom,
     pub actor: String,
     /// and when.
@@ -75,10 +75,10 @@ fn discarded(row: &PgRow) -> Result<DiscardedLayer, StoreError> {
     })
 }
 
-fn message(value: &Value) -> Result<Message, StoreError> {
+fn message(value: &Value) -> Result<SessionMessage, StoreError> {
     let text = |key: &str| value[key].as_str().map(str::to_owned);
     let number: Number = value["number"].as_u64().ok_or_else(|| column_error("originals", value))?;
-    Ok(Message {
+    Ok(SessionMessage {
         number,
         in_temp: value["in_temp"].as_bool().unwrap_or_default(),
         role: role_of(value["role"].as_str().unwrap_or_default())?,

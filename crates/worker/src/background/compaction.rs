@@ -11,7 +11,7 @@ use batches::compaction::{
     self, Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, transcript,
 };
 use batches::context::{Builder, ContextRules, Inclusion, Reason};
-use batches::{Batch, Context as Built, Header, TokenCounter};
+use batches::{Batch, BatchHeader, Context as Built, TokenCounter};
 use metrics::counter;
 use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
 use partition::Start;
@@ -178,8 +178,8 @@ impl Due {
         counter: &dyn TokenCounter,
         now: Timestamp,
     ) -> Option<Plan> {
-        let headers: Vec<Header> =
-            whole.iter().chain(unfinished).map(|batch| Header::of(batch, counter)).collect();
+        let headers: Vec<BatchHeader> =
+            whole.iter().chain(unfinished).map(|batch| BatchHeader::of(batch, counter)).collect();
         let tokens = |text: Option<&String>| text.map_or(0, |text| counter.count(text));
         let load = PlanInput {
             batches: &headers,

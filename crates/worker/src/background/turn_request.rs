@@ -189,7 +189,7 @@ fn messages(context: &batches::Context) -> Vec<ContextMessage> {
     let metadata: HashMap<&MessageId, &model::Metadata> =
         items.map(|item| (&item.message_id, &item.metadata)).collect();
     let view = render::view(context, &render::Rules::ANY);
-    let shown = |said: render::Said| {
+    let shown = |said: render::ViewMessage| {
         let id = said.source.map(|(_, id)| id);
         let metadata = id.as_ref().and_then(|id| metadata.get(id)?.as_map().cloned());
         ContextMessage {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bus::{BusError, ExpectedStream, Reader, StreamState};
+use bus::{BusError, ExpectedStream, PartitionReader, StreamState};
 use model::{PartitionId, Seq};
-use partition::{Compared, Found, Incident, Kept, Partition, Place, place};
+use partition::{Compared, Found, Incident, Kept, Partition, StreamPlace, place};
 use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
@@ -77,7 +77,8 @@ async fn try_attach<'a>(
     };
     let questions = context.bus.serve_queries(partition).await?;
     let same = ExpectedStream { incarnation: Some(incarnation.to_owned()), read: place.read };
-    let reader = Reader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
+    let reader =
+        PartitionReader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
     let after = takeover.outbox.last().map(|batch| batch.id);
     let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
@@ -106,7 +107,11 @@ async fn try_attach<'a>(
 }
 
 /// Where the stream is read on, by what the store and this worker know of it and by what it is.
-async fn find_place(context: &Context, grant: &Grant, seen: &Seen) -> Result<(Place, StreamState), BusError> {
+async fn find_place(
+    context: &Context,
+    grant: &Grant,
+    seen: &Seen,
+) -> Result<(StreamPlace, StreamState), BusError> {
     let ours = seen.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
     let ours = ours.map(|(_, mark)| *mark).filter(|mark| grant.read != Some(*mark));
     let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref() };

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::TurnId;
-use partition::{Action, Commit, IncidentKind, Input, MessageEnded, ReadyChunks, Report, bisect};
+use partition::{Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, ReadyChunks, bisect};
 use store::Gone;
 use tokio::time::Instant;
-use wire::live::{End, LiveFrame};
+use wire::live::{LiveFrame, MessageEnd};
 
 use super::{InFlight, Session, SessionEnd, now, report};
 use crate::committer::{CommitOutcome, Terms};
@@ -36,9 +36,9 @@ impl Session<'_> {
     }
 
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
-    fn report(&mut self, told: &Report) {
+    fn report(&mut self, told: &MachineReport) {
         report::log(told);
-        if let Report::Hole { first, last } = *told {
+        if let MachineReport::Hole { first, last } = *told {
             let kind = IncidentKind::EntriesGone.name();
             metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
             self.gone.push(Gone { first, last });
@@ -110,7 +110,11 @@ impl Session<'_> {
             batch_type: ending.batch_type,
             number: ending.frame,
             chunks: Vec::new(),
-            terminal: Some(End { position: ending.position, chunks: ending.chunks, outcome: ending.outcome }),
+            terminal: Some(MessageEnd {
+                position: ending.position,
+                chunks: ending.chunks,
+                outcome: ending.outcome,
+            }),
         };
         self.send(&frame).await;
     }

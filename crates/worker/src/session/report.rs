@@ -1,7 +1,7 @@
 //! What the machine reports, as lines in the log.
 
 use model::{IdRange, RejectedEntry, Seq};
-use partition::{BufferState, Report};
+use partition::{BufferState, MachineReport};
 
 use super::limited::Limited;
 
@@ -17,9 +17,9 @@ pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
     }
 }
 
-pub(super) fn log(report: &Report) {
+pub(super) fn log(report: &MachineReport) {
     match report {
-        Report::Conflict { key, chunk_id, kept, dropped } => {
+        MachineReport::Conflict { key, chunk_id, kept, dropped } => {
             if let Some(count) = CONFLICTS.count() {
                 tracing::warn!(
                     count, key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
@@ -27,7 +27,7 @@ pub(super) fn log(report: &Report) {
                 );
             }
         }
-        Report::GivenUp { key, failure, buffer, correlation_id } => {
+        MachineReport::GivenUp { key, failure, buffer, correlation_id } => {
             let Some(count) = GIVEN_UP.count() else { return };
             let BufferState { expected, received, released, missing, idle_ms } = buffer;
             tracing::warn!(
@@ -35,22 +35,26 @@ pub(super) fn log(report: &Report) {
                 missing = ranges(missing), idle_ms, correlation_id = correlation_id.as_deref(), "a message was given up"
             );
         }
-        Report::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id } => tracing::warn!(
-            %turn, run, code, text, backoff_ms, correlation_id = correlation_id.as_deref(),
-            expected = buffer.as_ref().map(|buffer| buffer.expected),
-            received = buffer.as_ref().map(|buffer| buffer.received),
-            released = buffer.as_ref().map(|buffer| buffer.released),
-            missing = buffer.as_ref().map(|buffer| ranges(&buffer.missing)),
-            idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
-            "a run of a turn failed"
-        ),
-        Report::Unauthorized(key) => {
+        MachineReport::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id } => {
+            tracing::warn!(
+                %turn, run, code, text, backoff_ms, correlation_id = correlation_id.as_deref(),
+                expected = buffer.as_ref().map(|buffer| buffer.expected),
+                received = buffer.as_ref().map(|buffer| buffer.received),
+                released = buffer.as_ref().map(|buffer| buffer.released),
+                missing = buffer.as_ref().map(|buffer| ranges(&buffer.missing)),
+                idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
+                "a run of a turn failed"
+            )
+        }
+        MachineReport::Unauthorized(key) => {
             if let Some(count) = NOT_ASKED.count() {
                 tracing::warn!(count, key = %key, "chunks of a turn came without a valid token");
             }
         }
-        Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
-        Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),
+        MachineReport::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
+        MachineReport::Deferring(from) => {
+            tracing::warn!(%from, "at capacity: new messages wait in the stream")
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, Metadata, ThreadId, TurnId};
 use protocols::AgUi;
-use protocols::agui::{Request, error_body};
+use protocols::agui::{AgUiRequest, error_body};
 
 use crate::api::protocols::{
     Answer, ProtocolError, ProtocolRequest, active, client_idempotency_key, enter, find, last, open, posted,
@@ -28,7 +28,7 @@ pub(crate) async fn post(
 
 async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
-    let request = Request::parse(&body, ctx.tenant())?;
+    let request = AgUiRequest::parse(&body, ctx.tenant())?;
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
@@ -55,7 +55,7 @@ pub(crate) async fn connect(
 /// there is none.
 async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, body, .. } = posted;
-    let (thread, run) = Request::parse_connect(&body, ctx.tenant())?;
+    let (thread, run) = AgUiRequest::parse_connect(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
     let found = match named(&ctx, connection.clone(), &thread, &run).await? {
         Some(found) => Some(found),

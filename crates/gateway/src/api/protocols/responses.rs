@@ -9,7 +9,7 @@ use bytes::Bytes;
 use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
 use protocols::responses::{
-    Follows, Request, ResponseOptions, Resume, ToolCallDisplay, error_body, message_of,
+    Follows, ResponseOptions, ResponseRequest, Resume, ToolCallDisplay, error_body, message_of,
 };
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
@@ -48,7 +48,7 @@ pub(crate) async fn create(
 
 async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
-    let request = Request::parse(&body, ctx.tenant())?;
+    let request = ResponseRequest::parse(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
     let thread = place(&ctx, &request, key.as_deref()).await?;
@@ -110,7 +110,7 @@ async fn object(
 /// Where the input is said.
 async fn place(
     ctx: &RequestContext,
-    request: &Request,
+    request: &ResponseRequest,
     key: Option<&str>,
 ) -> Result<ThreadId, ProtocolError> {
     let backend = ctx.backend()?;

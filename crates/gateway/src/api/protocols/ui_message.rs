@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use model::{ControlKind, MessageId, Position, Role, TurnOpened};
 use protocols::UiMessage;
 use protocols::request::BadRequest;
-use protocols::ui_message::{HistoryMessage, Regenerated, Request, error_body};
+use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
 use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
@@ -45,7 +45,7 @@ pub(crate) async fn post(
 
 async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
-    let request = Request::parse(&body, ctx.tenant())?;
+    let request = UiMessageRequest::parse(&body, ctx.tenant())?;
     if let Some(regenerated) = &request.regenerates {
         return retry(&ctx, connection, &request, regenerated, ctx.actor(&headers)?).await;
     }
@@ -67,7 +67,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
 async fn retry(
     ctx: &RequestContext,
     connection: ConnectionHandle,
-    request: &Request,
+    request: &UiMessageRequest,
     regenerated: &Regenerated,
     actor: String,
 ) -> Result<Response, ProtocolError> {

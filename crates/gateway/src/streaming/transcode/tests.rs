@@ -1,7 +1,7 @@
 use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::chat_completions::{self, ToolCalls};
 use protocols::responses::{self, Resume, ToolCallDisplay};
-use protocols::{ChatCompletions, Cursor, Header, Native, Progress, Responses, StreamError};
+use protocols::{ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Responses, StreamError};
 use serde_json::{Value, json};
 
 use crate::streaming::transcode::*;
@@ -10,8 +10,8 @@ fn message() -> MessageId {
     MessageId::parse("m").unwrap()
 }
 
-fn header(attempt: u32) -> Header {
-    Header::new(message(), attempt, Role::Assistant, BatchType::UserRequest)
+fn header(attempt: u32) -> MessageHeader {
+    MessageHeader::new(message(), attempt, Role::Assistant, BatchType::UserRequest)
 }
 
 /// The native stream of an answer.
@@ -25,7 +25,7 @@ impl Stream {
     fn says(mut self, attempt: u32, id: u32, text: &str) -> Self {
         let is_final = text.ends_with('.');
         let chunk = Chunk::content(id, text, is_final);
-        let mut progress = Progress::new(attempt, true);
+        let mut progress = MessageProgress::new(attempt, true);
         progress.advance(&chunk);
         self.1.extend(self.0.chunk(&header(attempt), progress.seen().clone(), &chunk, false).bytes());
         self

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn frame_of_many_messages_opens_as_many_as_fit() {
-    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
-    let mut script = Script::with(limits, takeover());
+    let limits = PartitionLimits { remembered_bytes: 0, ..PartitionLimits::default() };
+    let mut script = ChunkScript::with(limits, takeover());
     let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
-        Body::Frame(frame) => frame,
+        EntryBody::Frame(frame) => frame,
         other => panic!("{other:?}"),
     });
     let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
     let frame = Frame { chunks, ..frames[0].clone() };
-    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, body: EntryBody::Frame(frame) };
     script.room = 1;
     for message in ["m0", "m1", "m2", "m3"] {
         script.entries(vec![entry.clone()]);
@@ -25,11 +25,11 @@ fn frame_of_many_messages_opens_as_many_as_fit() {
 
 #[test]
 fn shed_message_is_read_again_from_inside_its_frame() {
-    let mut script = Script::new();
-    let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
+    let mut script = ChunkScript::new();
+    let (EntryBody::Frame(one), EntryBody::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
     let chunks = [one.chunks.clone(), two.chunks].concat();
     let frame = Frame { chunks, ..one };
-    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, body: EntryBody::Frame(frame) };
     script.room = 1;
     assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
     // The reader is set back for the second message, and the first one is forgotten before it comes to it.
@@ -42,7 +42,7 @@ fn shed_message_is_read_again_from_inside_its_frame() {
 
 #[test]
 fn at_capacity_new_messages_wait_in_stream() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x");
     script.room = 0;
     assert_eq!(
@@ -59,7 +59,7 @@ fn at_capacity_new_messages_wait_in_stream() {
 
 #[test]
 fn memory_pressure_sheds_largest_message_and_rereads_it() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x b:0yyyy a:1z!");
     assert_eq!(script.machine.load().1, 6);
     assert_eq!(script.handle(Input::Shed(1)), "-");
@@ -71,13 +71,13 @@ fn memory_pressure_sheds_largest_message_and_rereads_it() {
 
 #[test]
 fn old_message_is_spilled_and_checkpoint_passes_it() {
-    let mut script = Script::with(Limits::default(), takeover());
+    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
     assert_eq!(script.run("0a 2c +20s"), "a | - | commit(save:2 @2)");
     let saved = script.last_commit().spilled_messages.clone();
     assert_eq!((saved[0].gap_ms, saved[0].open_ms), (Some(20_000), 20_000));
     assert_eq!(script.run("ok 3d"), "- | -");
-    let mut second = Script::with(
-        Limits::default(),
+    let mut second = ChunkScript::with(
+        PartitionLimits::default(),
         Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() },
     );
     assert_eq!(second.first, "a", "what had been released is sent again");
@@ -88,7 +88,10 @@ fn old_message_is_spilled_and_checkpoint_passes_it() {
 
 #[test]
 fn spill_by_distance_saves_only_new_chunks() {
-    let mut script = Script::with(Limits { spill_after_entries: 3, ..Limits::default() }, takeover());
+    let mut script = ChunkScript::with(
+        PartitionLimits { spill_after_entries: 3, ..PartitionLimits::default() },
+        takeover(),
+    );
     assert_eq!(script.run("a:0x b:0y! c:0z!").replace("commit", "C"), r#"x | b:y C(b:"y" @0) | c:z"#);
     assert_eq!(
         script.run("ok d:0w! ok ok"),

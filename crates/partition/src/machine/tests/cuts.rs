@@ -15,7 +15,7 @@ fn anything() -> SnapshotRequest {
     SnapshotRequest { token: 7, thread: thread("t"), known: Vec::new(), max_messages: 64, max_bytes: 1 << 20 }
 }
 
-fn answer(script: &mut Script, ask: SnapshotRequest) -> SnapshotReply {
+fn answer(script: &mut ChunkScript, ask: SnapshotRequest) -> SnapshotReply {
     let mut actions = script.machine.handle(Input::Snapshot(ask), script.now);
     assert_eq!(actions.len(), 1, "{actions:?}");
     match actions.pop() {
@@ -24,7 +24,7 @@ fn answer(script: &mut Script, ask: SnapshotRequest) -> SnapshotReply {
     }
 }
 
-fn committed(script: &mut Script) -> Position {
+fn committed(script: &mut ChunkScript) -> Position {
     answer(script, anything()).cut.committed
 }
 
@@ -39,7 +39,7 @@ fn texts(answer: &SnapshotReply) -> String {
 
 #[test]
 fn snapshot_lists_known_then_oldest_and_marks_left_out() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x b:0y c:0z d:0w");
     let mut ask = |known: &[&str], max_messages: usize| {
         let known = known.iter().map(|name| (id(name), 0, 0)).collect();
@@ -59,7 +59,7 @@ fn snapshot_lists_known_then_oldest_and_marks_left_out() {
 
 #[test]
 fn full_snapshot_says_more_and_continues_by_page() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x a:1y b:0z");
     let mut known: Vec<(MessageId, u32, u32)> = Vec::new();
     let mut pages = Vec::new();
@@ -85,7 +85,7 @@ fn full_snapshot_says_more_and_continues_by_page() {
 
 #[test]
 fn message_not_looked_up_is_shown_only_when_known() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.auto_found = false;
     script.run("a:0x");
     let nothing = answer(&mut script, anything());
@@ -96,14 +96,14 @@ fn message_not_looked_up_is_shown_only_when_known() {
 
 #[test]
 fn committed_position_excludes_commit_in_flight() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     let before = committed(&mut script);
     script.run("a:0x!");
     let first = script.last_commit().messages[0].placement.position;
     assert!(committed(&mut script) < first && committed(&mut script) >= before, "the store has not answered");
     script.run("b:0y!");
     assert!(committed(&mut script) < first);
-    // The end is told with the commit that follows, which holds the next message.
+    // The end is sent with the commit that follows, which holds the next message.
     assert_eq!(script.run("ok"), r#"complete commit(b:"y" @2)"#);
     let second = script.last_commit().messages[0].placement.position;
     let between = committed(&mut script);
@@ -119,7 +119,7 @@ fn committed_position_excludes_commit_in_flight() {
 
 #[test]
 fn a_failure_is_committed_in_its_place_like_a_message() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x a:1y?");
     let failed = script.last_commit().failed_messages.clone();
     assert_eq!(failed.len(), 1);
@@ -130,19 +130,19 @@ fn a_failure_is_committed_in_its_place_like_a_message() {
 
 #[test]
 fn new_owner_reports_positions_of_earlier_owners_committed() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("0a! ok");
     let first = script.last_commit().clone();
     let takeover =
         Takeover { checkpoint: Seq(1), position_high_water: first.position_high_water, ..takeover() };
-    let mut second = Script::with(Limits::default(), takeover);
+    let mut second = ChunkScript::with(PartitionLimits::default(), takeover);
     assert!(committed(&mut second) >= first.messages[0].placement.position);
 }
 
 #[test]
 fn snapshot_is_current_when_caught_up_and_nothing_waits() {
-    let mut script = Script::new();
-    let is_current = |script: &mut Script| answer(script, anything()).cut.is_current;
+    let mut script = ChunkScript::new();
+    let is_current = |script: &mut ChunkScript| answer(script, anything()).cut.is_current;
     assert!(is_current(&mut script));
     script.run("behind");
     assert!(!is_current(&mut script));
@@ -151,8 +151,8 @@ fn snapshot_is_current_when_caught_up_and_nothing_waits() {
     script.room = 0;
     assert_eq!(script.run("a:0x"), "deferring(1)");
     assert!(!is_current(&mut script), "what waits in the stream may be what the asker has");
-    let mut fresh = Script::new();
-    fresh.machine = Partition::new(takeover(), Limits::default(), 7, fresh.now);
+    let mut fresh = ChunkScript::new();
+    fresh.machine = Partition::new(takeover(), PartitionLimits::default(), 7, fresh.now);
     assert!(!is_current(&mut fresh), "nothing has been read yet");
 }
 
@@ -168,10 +168,10 @@ fn frames(actions: &[Action]) -> Vec<FrameNumber> {
 
 #[test]
 fn frames_are_numbered_and_cut_names_the_last() {
-    let limits = Limits { frame_bytes: 1, ..Limits::default() };
-    let mut script = Script::with(limits, takeover());
+    let limits = PartitionLimits { frame_bytes: 1, ..PartitionLimits::default() };
+    let mut script = ChunkScript::with(limits, takeover());
     let mut all = Vec::new();
-    let mut step = |script: &mut Script, input: Input| {
+    let mut step = |script: &mut ChunkScript, input: Input| {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let actions = script.machine.handle(input, script.now);
@@ -185,7 +185,7 @@ fn frames_are_numbered_and_cut_names_the_last() {
         }
     };
     let entry = |seq: u64, word: &str| Input::Entries {
-        entries: vec![Entry { seq: Seq(seq), stored_at: Timestamp(0), body: body(word) }],
+        entries: vec![StreamEntry { seq: Seq(seq), stored_at: Timestamp(0), body: body(word) }],
         room: 9,
     };
     for (seq, word) in [(1, "a:1y"), (2, "a:0x"), (3, "b:0z"), (4, "a:2w!")] {
@@ -215,11 +215,11 @@ fn frames_are_numbered_and_cut_names_the_last() {
 
 #[test]
 fn restored_message_is_published_before_it_is_shown() {
-    let mut script = Script::with(Limits::default(), takeover());
+    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
     script.run("0a 2c +20s");
     let spilled_messages = script.last_commit().spilled_messages.clone();
     let takeover = Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages, ..takeover() };
-    let mut machine = Partition::new(takeover, Limits::default(), 7, script.now);
+    let mut machine = Partition::new(takeover, PartitionLimits::default(), 7, script.now);
     let actions = machine.handle(Input::Snapshot(anything()), script.now);
     let [Action::Publish(release), Action::Snapshot(answer)] = actions.as_slice() else {
         panic!("{actions:?}")
@@ -230,7 +230,7 @@ fn restored_message_is_published_before_it_is_shown() {
 
 #[test]
 fn every_published_end_has_a_row() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.run("a:0x! ok b:0y b:1no? ok c:1z +31s");
     let actions = script.machine.handle(Input::Committed(Vec::new()), script.now);
     let gap = actions.iter().find_map(|action| match action {
@@ -245,7 +245,7 @@ fn every_published_end_has_a_row() {
     let row = &failed[1];
     assert_eq!((&row.key, row.position, row.attempt), (&gap.key, gap.position, gap.attempt));
     assert_eq!((row.role, row.batch_type), (gap.role, gap.batch_type));
-    assert_eq!(gap.outcome, Outcome::Failed(row.failure.clone()));
+    assert_eq!(gap.outcome, MessageOutcome::Failed(row.failure.clone()));
     let messages = script.commits.iter().flat_map(|commit| &commit.messages);
     let places: Vec<_> = messages.map(|message| message.placement.position).collect();
     assert!(places[0] < failed[0].position && failed[0].position < row.position, "one order for both");

@@ -27,7 +27,7 @@ fn a_gap_fails_after_its_time_whatever_comes_later() {
 
 #[test]
 fn a_gap_fails_whether_or_not_the_final_is_known() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     assert_eq!(script.run("1b! +31s"), "- | given-up commit(dead:gap_timeout/1 @1)");
     let DeadLetterSource::Message { failure, .. } = &script.last_commit().dead_letters[0].source else {
         panic!()
@@ -51,7 +51,7 @@ fn silence_fails_as_stalled_at_a_sweep() {
 
 #[test]
 fn repeated_chunks_keep_no_message_open() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     assert_eq!(
         script.run("0a +200s 0a +50s 0a 0x +49s 0a +1s"),
         "a | - | - | - | - | conflict | - | - | given-up commit(dead:stalled/1 @5)"
@@ -61,10 +61,10 @@ fn repeated_chunks_keep_no_message_open() {
 #[test]
 fn what_is_missing_is_reported_with_a_message_that_is_given_up() {
     let state = |words: &str| {
-        let mut script = Script::new();
+        let mut script = ChunkScript::new();
         script.run(words);
         script.reports.pop().map(|report| match report {
-            Report::GivenUp { buffer, .. } => buffer,
+            MachineReport::GivenUp { buffer, .. } => buffer,
             other => panic!("{other:?}"),
         })
     };
@@ -92,8 +92,8 @@ fn rejected_entries_become_dead_letters_and_reading_goes_on() {
 
 #[test]
 fn more_refused_entries_than_the_store_takes_are_not_read() {
-    let limits = Limits { refused_bytes: 600, ..Limits::default() };
-    let mut script = Script::with(limits, takeover());
+    let limits = PartitionLimits { refused_bytes: 600, ..PartitionLimits::default() };
+    let mut script = ChunkScript::with(limits, takeover());
     script.run("garbage");
     assert!(script.machine.wants_entries(), "its commit is under way");
     script.run("garbage garbage");
@@ -106,7 +106,7 @@ fn more_refused_entries_than_the_store_takes_are_not_read() {
 
 #[test]
 fn message_of_unknown_thread_fails_without_auto_create() {
-    let mut script = Script::new();
+    let mut script = ChunkScript::new();
     script.auto_found = false;
     assert_eq!(
         script.run("0a nothread ok"),
@@ -116,18 +116,20 @@ fn message_of_unknown_thread_fails_without_auto_create() {
 
 #[test]
 fn a_restored_gap_keeps_its_age() {
-    let mut script = Script::with(Limits::default(), takeover());
+    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
     script.run("0a 2c +20s");
     let spilled_messages = script.last_commit().spilled_messages.clone();
-    let mut second =
-        Script::with(Limits::default(), Takeover { checkpoint: Seq(2), spilled_messages, ..takeover() });
+    let mut second = ChunkScript::with(
+        PartitionLimits::default(),
+        Takeover { checkpoint: Seq(2), spilled_messages, ..takeover() },
+    );
     assert_eq!(second.run("+9s +1s"), "- | given-up commit(dead:gap_timeout/2 @2)");
 }
 
 #[test]
 fn too_many_chunks_or_bytes_fail_the_message() {
-    let limits = Limits { chunks_per_message: 2, message_bytes: 3, ..Limits::default() };
-    let run = |script: &str| Script::with(limits, takeover()).run(script);
+    let limits = PartitionLimits { chunks_per_message: 2, message_bytes: 3, ..PartitionLimits::default() };
+    let run = |script: &str| ChunkScript::with(limits, takeover()).run(script);
     assert_eq!(run("0a 1b 1b 2c"), "a | b | - | given-up commit(dead:too_many_chunks/2 @4)");
     assert_eq!(run("0aa 1bb"), "aa | given-up commit(dead:message_too_large/1 @2)");
 }

@@ -20,11 +20,11 @@ use crate::*;
 
 const T0: Timestamp = Timestamp(1_800_000_000_000);
 
-struct Script {
+struct TurnScript {
     machine: Partition,
     now: Timestamp,
     seq: u64,
-    log: Vec<Entry>,
+    log: Vec<StreamEntry>,
     checks: Vec<CommandKey>,
     starts: Vec<Start>,
     commits: Vec<Commit>,
@@ -54,8 +54,8 @@ fn bare() -> Takeover {
     Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key())
 }
 
-fn quiet() -> Limits {
-    Limits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..Limits::default() }
+fn quiet() -> PartitionLimits {
+    PartitionLimits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..PartitionLimits::default() }
 }
 
 fn opened(name: &str, run: u32, busy_policy: BusyPolicy) -> Command {
@@ -107,12 +107,12 @@ fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     Arc::new(Chunk { kind, metadata, ..Chunk::content(id, text, is_final) })
 }
 
-impl Script {
+impl TurnScript {
     fn new() -> Self {
         Self::with(quiet(), bare())
     }
 
-    fn with(limits: Limits, takeover: Takeover) -> Self {
+    fn with(limits: PartitionLimits, takeover: Takeover) -> Self {
         let mut script = Self {
             machine: Partition::new(takeover.clone(), limits, 7, T0),
             now: T0,
@@ -172,7 +172,7 @@ impl Script {
     }
 
     /// What a store says that has these commits.
-    fn verdict(&self, key: &CommandKey) -> Verdict {
+    fn verdict(&self, key: &CommandKey) -> CommandVerdict {
         let digest = self.commits.iter().find_map(|commit| match key {
             CommandKey::Turn(_, turn, run) => {
                 let is_open = commit.open_turns.iter().any(|open| open.opened.turn == *turn);
@@ -188,18 +188,18 @@ impl Script {
                 commit.audit.iter().any(|audited| audited.id == *id).then_some(0)
             }
         });
-        digest.map_or(Verdict::New, |digest| Verdict::Known { digest })
+        digest.map_or(CommandVerdict::New, |digest| CommandVerdict::Known { digest })
     }
 
-    fn entry(&mut self, body: Body) -> Vec<String> {
+    fn entry(&mut self, body: EntryBody) -> Vec<String> {
         self.seq += 1;
-        let entry = Entry { seq: Seq(self.seq), stored_at: self.now, body };
+        let entry = StreamEntry { seq: Seq(self.seq), stored_at: self.now, body };
         self.log.push(entry.clone());
         self.handle(Input::Entries { entries: vec![entry], room: 1_000 })
     }
 
     fn command(&mut self, command: Command) -> Vec<String> {
-        self.entry(Body::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
+        self.entry(EntryBody::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
     }
 
     fn open(&mut self, name: &str) -> Vec<String> {
@@ -229,7 +229,7 @@ impl Script {
             chunk: chunk(id, word.trim_end_matches('!'), word.ends_with('!')),
         };
         let chunks = (first..).zip(words).map(arrival).collect();
-        self.entry(Body::Frame(Frame {
+        self.entry(EntryBody::Frame(Frame {
             thread: start.thread.clone(),
             chunks,
             token: Some(start.token.clone()),
@@ -258,7 +258,7 @@ impl Script {
     }
 }
 
-fn next_takeover(script: &Script) -> Takeover {
+fn next_takeover(script: &TurnScript) -> Takeover {
     let commit = script.commits.last();
     Takeover {
         epoch: 2,
@@ -278,15 +278,15 @@ fn render(action: &Action) -> Option<String> {
         Action::End(ending) => {
             let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
             let outcome = match &ending.outcome {
-                Outcome::Complete => "complete",
-                Outcome::Stopped => "stopped",
-                Outcome::Failed(failure) => failure.code(),
+                MessageOutcome::Complete => "complete",
+                MessageOutcome::Stopped => "stopped",
+                MessageOutcome::Failed(failure) => failure.code(),
             };
             format!("end {} run {run} {outcome}", name(&turn))
         }
         Action::LoadTasks { after, .. } => format!("load after {after}"),
-        Action::Report(Report::Unauthorized(_)) => "not asked".to_owned(),
-        Action::Report(Report::GivenUp { .. }) => "given up".to_owned(),
+        Action::Report(MachineReport::Unauthorized(_)) => "not asked".to_owned(),
+        Action::Report(MachineReport::GivenUp { .. }) => "given up".to_owned(),
         _ => return None,
     })
 }
@@ -301,7 +301,7 @@ fn name(turn: &TurnId) -> &str {
 
 #[test]
 fn input_and_answer_are_one_commit() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     assert_eq!(script.open("x"), ["start x run 0"]);
     assert!(script.commits.is_empty(), "nothing is written before there is an answer");
     assert!(script.say(0, &["Hel"]).is_empty());
@@ -318,7 +318,7 @@ fn input_and_answer_are_one_commit() {
 
 #[test]
 fn failed_turn_is_out_of_history_and_can_be_retried() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     assert_eq!(script.say(0, &["par", "error:{}"]), ["end x run 0 producer_error"]);
     let failed = &script.last_commit().failed_turns[0];
@@ -335,20 +335,20 @@ fn failed_turn_is_out_of_history_and_can_be_retried() {
 
 #[test]
 fn retry_before_the_failure_is_committed_waits() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.auto = false;
     script.say(0, &["error:{}"]);
     script.command(opened("x", 1, BusyPolicy::Enqueue));
     let key = script.checks.pop().unwrap();
-    assert!(script.handle(Input::Checked(vec![(key, Verdict::New)])).is_empty());
+    assert!(script.handle(Input::Checked(vec![(key, CommandVerdict::New)])).is_empty());
     let actions = script.handle(Input::Committed(Vec::new()));
     assert_eq!(actions, ["end x run 0 producer_error", "start x run 1"]);
 }
 
 #[test]
 fn without_progress_for_the_deadline_a_run_fails() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.rules.deadline_ms = 10_000;
     script.open("x");
     script.later(8_000);
@@ -361,7 +361,7 @@ fn without_progress_for_the_deadline_a_run_fails() {
 
 #[test]
 fn a_redelivered_request_fences_the_first() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     let start = script.last_start();
     script.say_as(&start, 0, 0, &["first "]);
@@ -375,7 +375,7 @@ fn a_redelivered_request_fences_the_first() {
 
 #[test]
 fn only_who_was_asked_can_answer() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     let right = script.last_start();
     for token in [key().token(&thread("u"), &right.turn, 0), key().token(&right.thread, &right.turn, 1)] {
@@ -394,14 +394,14 @@ fn only_who_was_asked_can_answer() {
 
 #[test]
 fn ids_of_inputs_steps_and_results_are_nobodys() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     let start = script.last_start();
     for message in [turn("x").input(), turn("x").step(0, 0), turn("x").result(0, 0, 1), turn("y").input()] {
         let (step, role) = (0, Role::Assistant);
         let arrival = IncomingChunk { message, attempt: 0, step, role, chunk: chunk(0, "lie", true) };
         let frame = Frame { thread: thread("t"), chunks: vec![arrival], token: Some(start.token.clone()) };
-        assert_eq!(script.entry(Body::Frame(frame)), ["not asked"]);
+        assert_eq!(script.entry(EntryBody::Frame(frame)), ["not asked"]);
     }
     assert_eq!(script.machine.take_counters().unauthorized, 4);
     script.say(0, &["true!"]);
@@ -410,7 +410,7 @@ fn ids_of_inputs_steps_and_results_are_nobodys() {
 
 #[test]
 fn stopped_turn_keeps_partial_answer_and_next_starts() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     let first = script.last_start();
     script.say(0, &["I am", "call:c:{}"]);
@@ -431,7 +431,7 @@ fn stopped_turn_keeps_partial_answer_and_next_starts() {
 #[test]
 fn the_four_policies_of_a_busy_thread() {
     let second = |policy| {
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.open("x");
         script.say(0, &["half"]);
         let said = script.command(opened("y", 0, policy));
@@ -457,7 +457,7 @@ fn the_four_policies_of_a_busy_thread() {
 
 #[test]
 fn a_workflow_in_this_process_answers_without_the_stream() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     let start = script.last_start();
     let chunks = vec![chunk(0, "done", true)];
@@ -468,7 +468,7 @@ fn a_workflow_in_this_process_answers_without_the_stream() {
 
 #[test]
 fn no_more_turns_than_allowed_are_under_way() {
-    let mut script = Script::with(Limits { active_turns: 1, ..quiet() }, bare());
+    let mut script = TurnScript::with(PartitionLimits { active_turns: 1, ..quiet() }, bare());
     script.open("x");
     assert!(script.task("t1").is_empty());
     let asked = script
@@ -482,7 +482,7 @@ fn no_more_turns_than_allowed_are_under_way() {
 
 #[test]
 fn failing_turn_is_reported_once_with_its_buffer() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let Command::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
     traced.options.correlation_id = Some("c-1".into());
     script.command(Command::Turn(traced));
@@ -505,7 +505,7 @@ fn failing_turn_is_reported_once_with_its_buffer() {
         missing: vec![IdRange { first: 1, last: 1 }],
         idle_ms: 30_000,
     };
-    let failed = Report::TurnFailed {
+    let failed = MachineReport::TurnFailed {
         turn: turn("x"),
         run: 0,
         code: "gap_timeout".to_owned(),
@@ -519,12 +519,12 @@ fn failing_turn_is_reported_once_with_its_buffer() {
 
 #[test]
 fn a_turn_that_cannot_be_requested_fails_for_good() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     let said = script.task("t1");
     assert!(said.is_empty(), "{said:?}");
     let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["start task run 0"]);
     let Start { turn, run, .. } = script.last_start();
     let started = Started::Refused { rules: TurnRules::default(), text: "too large".to_owned() };

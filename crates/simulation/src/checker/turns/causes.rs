@@ -103,7 +103,7 @@ impl Facts<'_> {
             code => self
                 .expected_outcomes
                 .get(key)
-                .is_some_and(|fate| fate.end == crate::checker::End::Failed(leak(code))),
+                .is_some_and(|fate| fate.end == crate::checker::ExpectedEnd::Failed(leak(code))),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, ControlKind, PartitionId, TaskId, ThreadId, TurnId};
 
-use crate::checker::evidence::{Evidence, StoredDeadLetter};
+use crate::checker::evidence::{DeadLetterRow, Evidence};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{Ordered, RunEnd, TransitionKind, Turns, ends};
 use model::Command;
@@ -16,8 +16,8 @@ pub(super) fn check(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Vio
         .dead_letters
         .iter()
         .filter_map(|letter| match letter {
-            StoredDeadLetter::Entry { partition, seq, .. } => Some((*partition, *seq)),
-            StoredDeadLetter::Message { .. } => None,
+            DeadLetterRow::Entry { partition, seq, .. } => Some((*partition, *seq)),
+            DeadLetterRow::Message { .. } => None,
         })
         .collect();
     check_inputs(turns, &letters, violations);

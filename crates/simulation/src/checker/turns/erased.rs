@@ -15,7 +15,7 @@ struct Erased<'a> {
     turns: BTreeSet<TurnId>,
 }
 
-/// Without what belongs to these threads. Queues that had tasks of theirs are named in the rules: their order cannot be told any more.
+/// Without what belongs to these threads. Queues that had tasks of theirs are named in the rules: their order is not known any more.
 pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     let mut erased = Erased { threads, tasks: BTreeSet::new(), turns: BTreeSet::new() };
     // What follows a turn may be followed by something itself.
@@ -116,7 +116,7 @@ impl Erased<'_> {
     }
 }
 
-/// What the queues can be replayed by: without those whose order cannot be told.
+/// What the queues can be replayed by: without those whose order is not known.
 pub(super) fn ordered(turns: &Turns) -> Vec<Transition> {
     let rules = &turns.rules;
     let is_ordered = |happened: &&Transition| match &happened.what {

@@ -25,7 +25,7 @@ pub struct Turns {
     /// What was published of the outbox, repetitions included.
     pub published: Vec<TurnEvent>,
     /// For how long each run's request was with the workflow.
-    pub requests: Vec<Request>,
+    pub requests: Vec<RequestRecord>,
     /// Runs that the workflow could not be asked for, and turns that the store refused.
     pub refused: BTreeSet<(TurnId, u32)>,
     /// What should be gone at the end: rows of the outbox, saved inputs.
@@ -244,7 +244,7 @@ pub struct TurnEvent {
 
 /// A turn request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct RequestRecord {
     /// The turn.
     pub turn: TurnId,
     /// Its run.
@@ -257,7 +257,7 @@ pub struct Request {
 
 /// What a message is to its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum TurnPart {
     /// The input.
     Input,
     /// A message of a step before the answer.
@@ -267,17 +267,17 @@ pub enum Part {
 }
 
 /// The turn that a message belongs to, from its id alone.
-pub fn part_of(message: &MessageId) -> Option<(TurnId, Part)> {
+pub fn part_of(message: &MessageId) -> Option<(TurnId, TurnPart)> {
     if let Some((turn, run)) = TurnId::of_answer(message) {
-        return Some((turn, Part::Answer(run)));
+        return Some((turn, TurnPart::Answer(run)));
     }
     let text = message.as_str();
     if let Some(turn) = text.strip_suffix("-q") {
-        return Some((TurnId::parse(turn).ok()?, Part::Input));
+        return Some((TurnId::parse(turn).ok()?, TurnPart::Input));
     }
     let answer = MessageId::parse(text.rsplit_once("-s")?.0).ok()?;
     let (turn, run) = TurnId::of_answer(&answer)?;
-    Some((turn, Part::Step(run)))
+    Some((turn, TurnPart::Step(run)))
 }
 
 /// The ends of runs with their places in the history.

@@ -6,9 +6,9 @@ use model::{AgentId, BatchType, ErrorClass, MessageKey, Position, RetryHint, Tas
 
 use partition::Pause;
 
-use crate::checker::evidence::{Evidence, StoredMessage};
+use crate::checker::evidence::{Evidence, MessageRow};
 use crate::checker::invariant::{Invariant, Violation};
-use crate::checker::turns::evidence::{Part, RunEnd, TransitionKind, TurnEvent, Turns, ends, part_of};
+use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnEvent, TurnPart, Turns, ends, part_of};
 use model::Command;
 
 /// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
@@ -129,8 +129,8 @@ fn check_follow_ups(
 
 /// Turns whose answers ask for another step, with the places of these answers.
 fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
-    let answer = |message: &StoredMessage| {
-        let Some((turn, Part::Answer(_))) = part_of(&message.key.message) else { return None };
+    let answer = |message: &MessageRow| {
+        let Some((turn, TurnPart::Answer(_))) = part_of(&message.key.message) else { return None };
         let continues = message.metadata.get("continuation").and_then(serde_json::Value::as_bool);
         (continues == Some(true)).then_some((turn, message.position))
     };

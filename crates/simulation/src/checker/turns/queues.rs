@@ -13,7 +13,7 @@ type Errors = BTreeMap<MessageKey, RetryHint>;
 
 /// An agent as the transactions so far have left it.
 #[derive(Default)]
-struct Queue {
+struct CheckedQueue {
     row: AgentRow,
     /// Tasks that are in the store, by place; true when marked failed.
     tasks: BTreeMap<i64, bool>,
@@ -22,7 +22,7 @@ struct Queue {
 struct Replay<'a> {
     turns: &'a Turns,
     errors: &'a Errors,
-    queues: BTreeMap<AgentId, Queue>,
+    queues: BTreeMap<AgentId, CheckedQueue>,
     /// Agent and place of each task's turn.
     places: BTreeMap<TurnId, (AgentId, i64)>,
     /// Turns under way by thread, with the epoch of their owner.
@@ -119,7 +119,7 @@ impl Replay<'_> {
         if self.acts_are_under_way(&agent, at.at_ms) {
             return;
         }
-        let Some(Queue { row, tasks }) = self.queues.get(&agent) else { return };
+        let Some(CheckedQueue { row, tasks }) = self.queues.get(&agent) else { return };
         let first = tasks.iter().find(|(place, is_failed)| **place > row.head && !**is_failed);
         let first = first.map(|(place, _)| *place);
         let wait = row.next_run_at.filter(|until| *until > at.at_ms);

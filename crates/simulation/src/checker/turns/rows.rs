@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, BatchType, Chunk, ChunkKind, ControlKind, MessageKey, Position, Role, TaskId, TurnId};
 
-use crate::checker::evidence::{Evidence, StoredMessage};
-use crate::checker::expected_outcome::{End, ExpectedOutcome};
+use crate::checker::evidence::{Evidence, MessageRow};
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
 use crate::checker::invariant::{Invariant, Violation};
-use crate::checker::turns::evidence::{Part, RunEnd, TransitionKind, TurnRow, Turns, ends, part_of};
+use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnPart, TurnRow, Turns, ends, part_of};
 use model::Command;
 
-type Rows<'a> = Vec<(&'a TurnRow, &'a StoredMessage)>;
+type TurnRows<'a> = Vec<(&'a TurnRow, &'a MessageRow)>;
 
 pub(super) fn check(
     evidence: &Evidence,
@@ -18,9 +18,9 @@ pub(super) fn check(
     expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
-    let stored: BTreeMap<&MessageKey, &StoredMessage> =
+    let stored: BTreeMap<&MessageKey, &MessageRow> =
         evidence.messages.iter().rev().map(|message| (&message.key, message)).collect();
-    let mut by_turn: BTreeMap<TurnId, Rows<'_>> = BTreeMap::new();
+    let mut by_turn: BTreeMap<TurnId, TurnRows<'_>> = BTreeMap::new();
     for row in &turns.rows {
         let Some((turn, _)) = part_of(&row.key.message) else { continue };
         let Some(message) = stored.get(&row.key) else { continue };
@@ -177,7 +177,7 @@ fn task_turn(agent: &AgentId, position: i64) -> TurnId {
 /// What is wrong with a turn's rows as such, if anything is: expected and seen.
 fn shape(
     turn: &TurnId,
-    rows: &Rows<'_>,
+    rows: &TurnRows<'_>,
     (continues, is_apart): (&[Option<Position>], bool),
     end: Option<(u64, u32, &RunEnd)>,
 ) -> Option<(String, String)> {
@@ -215,11 +215,11 @@ fn shape(
     if rows.iter().any(|(row, _)| row.batch_type != kind) {
         return wrong(kind.name(), "another batch type".to_owned());
     }
-    let parts: Vec<Option<Part>> =
+    let parts: Vec<Option<TurnPart>> =
         rows.iter().map(|(row, _)| part_of(&row.key.message).map(|(_, part)| part)).collect();
-    let is_in_order = parts.first() == Some(&Some(Part::Input))
-        && parts.last() == Some(&Some(Part::Answer(run)))
-        && parts[1..parts.len() - 1].iter().all(|part| *part == Some(Part::Step(run)));
+    let is_in_order = parts.first() == Some(&Some(TurnPart::Input))
+        && parts.last() == Some(&Some(TurnPart::Answer(run)))
+        && parts[1..parts.len() - 1].iter().all(|part| *part == Some(TurnPart::Step(run)));
     if rows.len() < 2 || !is_in_order || first.1.role != Role::User || last.1.role != Role::Assistant {
         return wrong("input, steps and the answer of the run", format!("{parts:?}"));
     }
@@ -232,7 +232,7 @@ fn shape(
 }
 
 /// Each call has its result, in the order of the calls, and the last message has no calls.
-fn calls_match(rows: &[(&TurnRow, &StoredMessage)]) -> Option<(String, String)> {
+fn calls_match(rows: &[(&TurnRow, &MessageRow)]) -> Option<(String, String)> {
     let mut open: Vec<&String> = Vec::new();
     for (row, message) in rows {
         let is_right = match (message.role, &row.answers) {
@@ -253,7 +253,7 @@ fn check_text(
     turn: &TurnId,
     run: u32,
     end: &RunEnd,
-    rows: &Rows<'_>,
+    rows: &TurnRows<'_>,
     expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
@@ -266,7 +266,7 @@ fn check_text(
         return;
     };
     let chunks = in_order(fate, answer.attempt);
-    if *end == RunEnd::Completed && (fate.end != End::Complete || fate.attempt != answer.attempt) {
+    if *end == RunEnd::Completed && (fate.end != ExpectedEnd::Complete || fate.attempt != answer.attempt) {
         let expected = format!("{:?} in attempt {} of run {run}", fate.end, fate.attempt);
         let seen = format!("complete in attempt {}", answer.attempt);
         violations.push(Violation::new(Invariant::OneDelivery, turn, expected, seen));

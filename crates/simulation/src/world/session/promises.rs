@@ -8,7 +8,7 @@ use crate::log::START;
 use crate::world::World;
 use crate::world::event::Address;
 use crate::world::state::promises::RunOfTurn;
-use crate::world::state::session::Session;
+use crate::world::state::session::WorkerSession;
 
 impl World {
     /// No owner asks for an answer of which something stood in the stream when it began to read, or was read since.
@@ -23,7 +23,9 @@ impl World {
         if !self.store.is_held(address.partition, address.incarnation, epoch) {
             return;
         }
-        let Some(Session { machine: Some(machine), promises, .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), promises, .. }) = self.session(address) else {
+            return;
+        };
         let read = machine.last_seq().0.max(promises.tail);
         if let Some((seq, _)) = heard.filter(|(seq, _)| *seq <= read && !start.is_adopted) {
             let subject = format!("run {} of {}", start.run, start.turn);

@@ -1,14 +1,14 @@
 //! The reader of a session: batches on their way, and everything that happens to readers.
 
 use model::{Command, ControlKind, MessageKey, Seq, TurnId};
-use partition::{Body, Entry, Input};
+use partition::{EntryBody, Input, StreamEntry};
 
 use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::store::token_key;
 use crate::world::World;
-use crate::world::event::{Address, Event, SessionEvent};
-use crate::world::state::session::Session;
+use crate::world::event::{Address, SessionEvent, WorldEvent};
+use crate::world::state::session::WorkerSession;
 
 impl World {
     /// Begins again after the last entry that the machine has read.
@@ -24,12 +24,12 @@ impl World {
         session.is_caught_up = false;
         session.watch.clear();
         let generation = session.reader.generation;
-        self.schedule(delay, Event::Session(address, SessionEvent::Fetch { generation }));
+        self.schedule(delay, WorldEvent::Session(address, SessionEvent::Fetch { generation }));
     }
 
     pub(super) fn fetch(&mut self, address: Address, generation: u64) {
         let (tail, batch) = (self.log(address.partition).len(), self.scenario.batch as u64);
-        let again = |delay| (delay, Event::Session(address, SessionEvent::Fetch { generation }));
+        let again = |delay| (delay, WorldEvent::Session(address, SessionEvent::Fetch { generation }));
         let Some(session) = self.session(address) else { return };
         let Some(machine) = session.machine.as_ref().filter(|_| session.reader.generation == generation)
         else {
@@ -89,13 +89,13 @@ impl World {
         session.reader.arrive_at = session.reader.arrive_at.max(arrive_at);
         let delay = session.reader.arrive_at - time;
         let event = SessionEvent::Arrive { generation, first, last, is_tail };
-        self.schedule(delay, Event::Session(address, event));
+        self.schedule(delay, WorldEvent::Session(address, event));
     }
 
     fn lose_reader(&mut self, address: Address, generation: u64, noticed_after: i64, resume_after: i64) {
         self.coverage.reader_faults += 1;
         let event = SessionEvent::ReaderLost { generation, resume_after };
-        self.schedule(noticed_after, Event::Session(address, event));
+        self.schedule(noticed_after, WorldEvent::Session(address, event));
     }
 
     pub(super) fn reader_lost(&mut self, address: Address, generation: u64, resume_after: i64) {
@@ -156,7 +156,7 @@ impl World {
     /// Answers of turns, with the tasks that they belong to, and tasks that begin do not ask for room.
     fn check_room(&mut self, address: Address, before: usize, (answers, begun): (usize, usize)) {
         let (now, max_open) = (self.now(address), self.scenario.max_open);
-        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
         let open = machine.load().0;
         let most = max_open.max(before) + answers * 2 + machine.stats(now).active_turns.saturating_sub(begun);
         if open > most {
@@ -167,27 +167,27 @@ impl World {
     }
 }
 
-fn answers_in(entry: &Entry) -> usize {
+fn answers_in(entry: &StreamEntry) -> usize {
     match &entry.body {
-        Body::Frame(frame) => usize::from(frame.token.is_some()),
-        Body::Command(..) | Body::Refused { .. } => 0,
+        EntryBody::Frame(frame) => usize::from(frame.token.is_some()),
+        EntryBody::Command(..) | EntryBody::Refused { .. } => 0,
     }
 }
 
-fn machine_last(session: &Session) -> Seq {
+fn machine_last(session: &WorkerSession) -> Seq {
     session.machine.as_ref().map_or(Seq(0), |machine| machine.last_seq())
 }
 
-impl Session {
+impl WorkerSession {
     /// Planted bugs that look at entries or rewrite them.
-    fn plant(&mut self, bug: Option<PlantedBug>, entries: &mut [Entry], last_seq: Seq) {
+    fn plant(&mut self, bug: Option<PlantedBug>, entries: &mut [StreamEntry], last_seq: Seq) {
         for entry in entries {
-            if let Body::Command(Command::Control(control), _) = &mut entry.body
+            if let EntryBody::Command(Command::Control(control), _) = &mut entry.body
                 && let (ControlKind::StopTurn(_), Some(PlantedBug::StopIgnored)) = (&control.kind, bug)
             {
                 control.kind = ControlKind::Resume;
             }
-            let Body::Frame(frame) = &mut entry.body else { continue };
+            let EntryBody::Frame(frame) = &mut entry.body else { continue };
             let answer = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));
             if let (Some((turn, run)), Some(PlantedBug::TokenIgnored)) = (answer, bug) {
                 frame.token = Some(token_key().token(&frame.thread, &turn, run));

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use partition::Input;
 
 use crate::bug::PlantedBug;
-use crate::store::fence::Applied;
+use crate::store::fence::AcknowledgedState;
 use crate::world::World;
-use crate::world::event::Reply;
-use crate::world::event::{Address, Event, SessionEvent};
-use crate::world::state::session::Session;
-use crate::world::state::statement::Kind;
+use crate::world::event::StoreReply;
+use crate::world::event::{Address, SessionEvent, WorldEvent};
+use crate::world::state::session::WorkerSession;
+use crate::world::state::statement::StatementKind;
 
 impl World {
-    pub(super) fn reply(&mut self, address: Address, number: usize, reply: Reply) {
+    pub(super) fn reply(&mut self, address: Address, number: usize, reply: StoreReply) {
         let Some(session) = self.session(address) else { return };
         let is_in_flight = session.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number);
         match reply {
-            Reply::Renewed(true) => {}
-            Reply::Renewed(false) | Reply::Fenced => self.rebuild(address),
-            Reply::Granted(Some(grant)) if session.reclaiming == Some(number) => {
+            StoreReply::Renewed(true) => {}
+            StoreReply::Renewed(false) | StoreReply::Fenced => self.rebuild(address),
+            StoreReply::Granted(Some(grant)) if session.reclaiming == Some(number) => {
                 session.reclaiming = None;
-                session.known = Applied::from(&grant);
+                session.known = AcknowledgedState::from(&grant);
                 self.request_load(address, grant);
             }
-            Reply::Granted(None) if session.reclaiming == Some(number) => self.drop_session(address),
-            Reply::Granted(_) => {}
-            Reply::Applied(refused) if is_in_flight => {
+            StoreReply::Granted(None) if session.reclaiming == Some(number) => self.drop_session(address),
+            StoreReply::Granted(_) => {}
+            StoreReply::Applied(refused) if is_in_flight => {
                 if let Some((_, decided)) = session.in_flight.take() {
                     session.promises.applied(&decided.commit);
                     session.known = session.known.after(&decided.commit, decided.commits + 1);
@@ -34,9 +34,9 @@ impl World {
                 self.drive(address, Input::Committed(refused));
                 self.offer_room(address);
             }
-            Reply::Refused if is_in_flight => self.send_again(address),
-            Reply::Unknown if is_in_flight => self.unknown(address, number),
-            Reply::Applied(_) | Reply::Refused | Reply::Unknown => {}
+            StoreReply::Refused if is_in_flight => self.send_again(address),
+            StoreReply::Unknown if is_in_flight => self.unknown(address, number),
+            StoreReply::Applied(_) | StoreReply::Refused | StoreReply::Unknown => {}
         }
     }
 
@@ -55,7 +55,7 @@ impl World {
         let Some((_, commit)) = self.session(address).and_then(|session| session.in_flight.take()) else {
             return;
         };
-        let number = self.send(address, Kind::Commit(Arc::clone(&commit)));
+        let number = self.send(address, StatementKind::Commit(Arc::clone(&commit)));
         if let Some(session) = self.session(address) {
             session.in_flight = Some((number, commit));
         }
@@ -76,7 +76,7 @@ impl World {
         self.rebuild(address);
     }
 
-    /// The store, or the stream, is not what the owner thought: raise the own epoch, which tells whether the lease is still its own, and
+    /// The store, or the stream, is not what the owner thought: raise the own epoch, which shows whether the lease is still its own, and
     /// build anew.
     pub(in crate::world) fn rebuild(&mut self, address: Address) {
         let Some(session) = self.session(address).filter(|session| session.reclaiming.is_none()) else {
@@ -87,17 +87,17 @@ impl World {
         self.drop_session(address);
         self.last_session += 1;
         let address = Address { session: self.last_session, ..address };
-        let mut session = Session::new(address, known, self.time);
+        let mut session = WorkerSession::new(address, known, self.time);
         (session.incarnation, session.read) = seen;
         if is_looking {
             let grant = self.store.row(address.partition).grant();
             self.workers[address.worker].sessions.insert(address.partition, session);
             return self.request_load(address, crate::store::Grant { epoch: known.epoch, ..grant });
         }
-        let number = self.send(address, Kind::Reclaim(known));
+        let number = self.send(address, StatementKind::Reclaim(known));
         session.reclaiming = Some(number);
         self.workers[address.worker].sessions.insert(address.partition, session);
         let timeout_ms = self.scenario.answer_timeout_ms * 4;
-        self.schedule(timeout_ms, Event::Session(address, SessionEvent::Timeout(number)));
+        self.schedule(timeout_ms, WorldEvent::Session(address, SessionEvent::Timeout(number)));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Erasure {
     pub(crate) thread: ThreadId,
     /// What comes for an earlier run of the command is dropped.
     pub(crate) run: u64,
-    pub(crate) step: Step,
+    pub(crate) step: ErasureStep,
     /// Between two statements at most, ms.
     pub(crate) pace: i64,
     /// Rows that the pass, and this round of it, have deleted.
@@ -27,7 +27,7 @@ pub(crate) struct Erasure {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ErasureStep {
     Mark,
     Pass(usize),
     Renounce(Vec<PartitionId>),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{MessageKey, PartitionId, Seq};
-use partition::Entry;
+use partition::StreamEntry;
 
 use crate::rng::Rng;
 use crate::store::Store;
@@ -35,10 +35,10 @@ pub(crate) struct GoingBack {
     pub(crate) is_armed: bool,
     /// When the store was replaced: what is on its way to it then is cut off.
     pub(crate) stepped_at: Option<i64>,
-    /// Entries that no stream has any more, and that the store has to know of: from which its mark tells it.
-    pub(crate) gone: Vec<(PartitionId, Entry, Option<Seq>)>,
+    /// Entries that no stream has any more, and that the store has to know of: from which mark on it can notice it.
+    pub(crate) gone: Vec<(PartitionId, StreamEntry, Option<Seq>)>,
     /// Everything that streams had once.
-    pub(crate) vanished: Vec<(PartitionId, Entry)>,
+    pub(crate) vanished: Vec<(PartitionId, StreamEntry)>,
     /// Messages that have lost a chunk, or may have.
     pub(crate) lost: BTreeSet<MessageKey>,
     /// The last epoch of a partition before its store went back.

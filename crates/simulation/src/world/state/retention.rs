@@ -20,7 +20,7 @@ pub(crate) struct Retention {
 
 /// A round over the threads of one partition: what is left of it, the next thread last.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct RetentionRound {
     pub(crate) now: Timestamp,
     /// Batches that turns under way go on with, as they were when it began.
     pub(crate) active: BTreeSet<(ThreadId, Position)>,

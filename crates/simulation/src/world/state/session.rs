@@ -6,14 +6,14 @@ use std::sync::Arc;
 use model::{Chunk, Mark, MessageKey, Seq, TurnId};
 use partition::{Action, CommandKey, Partition};
 
-use crate::store::fence::{Applied, Decided};
+use crate::store::fence::{AcknowledgedState, Decided};
 use crate::world::event::Address;
 use crate::world::state::promises::Promises;
 
-pub(crate) struct Session {
+pub(crate) struct WorkerSession {
     pub(crate) address: Address,
     /// What the store has said.
-    pub(crate) known: Applied,
+    pub(crate) known: AcknowledgedState,
     /// The stream that it reads, the last entry that it has read, and what the stream jumped over.
     pub(crate) incarnation: String,
     pub(crate) read: Option<Mark>,
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub(crate) actions: VecDeque<Action>,
     pub(crate) in_flight: Option<(usize, Arc<Decided>)>,
     pub(crate) reclaiming: Option<usize>,
-    pub(crate) reader: Reader,
+    pub(crate) reader: StreamReader,
     /// Questions about commands on their way, when the last one is put, and when the last answer comes.
     pub(crate) questions: VecDeque<Vec<CommandKey>>,
     pub(crate) checked_at: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 
 /// What a reader has asked for; what it has handed over is the machine's `last_seq`.
 #[derive(Default)]
-pub(crate) struct Reader {
+pub(crate) struct StreamReader {
     pub(crate) generation: u64,
     pub(crate) next: u64,
     pub(crate) arrive_at: i64,
@@ -61,8 +61,8 @@ pub(crate) struct Planted {
     pub(crate) arrivals: BTreeMap<MessageKey, (u32, Vec<Arc<Chunk>>)>,
 }
 
-impl Session {
-    pub(crate) fn new(address: Address, known: Applied, time: i64) -> Self {
+impl WorkerSession {
+    pub(crate) fn new(address: Address, known: AcknowledgedState, time: i64) -> Self {
         Self {
             address,
             known,
@@ -73,7 +73,7 @@ impl Session {
             actions: VecDeque::new(),
             in_flight: None,
             reclaiming: None,
-            reader: Reader::default(),
+            reader: StreamReader::default(),
             questions: VecDeque::new(),
             checked_at: 0,
             answered_at: 0,
@@ -88,15 +88,15 @@ impl Session {
     }
 }
 
-impl Session {
-    /// Whom to tell that there is something to read, once.
+impl WorkerSession {
+    /// The session to wake because there is something to read, once.
     pub(crate) fn woken(&mut self) -> Option<(Address, u64)> {
         let is_waiting = std::mem::take(&mut self.reader.is_waiting);
         is_waiting.then_some((self.address, self.reader.generation))
     }
 }
 
-impl Session {
+impl WorkerSession {
     /// Its commit is that statement.
     pub(crate) fn waits_for(&self, number: usize) -> bool {
         self.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number)

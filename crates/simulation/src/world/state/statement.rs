@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use model::TurnId;
 
-use crate::store::fence::{Applied, Decided};
+use crate::store::fence::{AcknowledgedState, Decided};
 use crate::world::event::Address;
 
 /// What a statement does.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
+pub(crate) enum StatementKind {
     Acquire,
-    Renew(Applied),
-    Reclaim(Applied),
+    Renew(AcknowledgedState),
+    Reclaim(AcknowledgedState),
     ReadyChunks {
         epoch: u64,
     },
@@ -26,14 +26,14 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 pub(crate) struct Statement {
-    pub(crate) kind: Kind,
+    pub(crate) kind: StatementKind,
     pub(crate) address: Address,
     /// Its worker has died.
     pub(crate) is_orphan: bool,
     pub(crate) is_applied: bool,
     /// Its server was replaced while it was under way.
     pub(crate) is_cut_off: bool,
-    /// Its worker was told that the outcome is unknown, or gave up waiting; and whether it had been applied by then.
+    /// Its worker got an unknown outcome, or gave up waiting; and whether it had been applied by then.
     pub(crate) unknown: Option<bool>,
     /// What the store refuses of it, once it has said so.
     pub(crate) judged: Option<BTreeSet<TurnId>>,
@@ -42,7 +42,7 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    pub(crate) fn new(kind: Kind, address: Address) -> Self {
+    pub(crate) fn new(kind: StatementKind, address: Address) -> Self {
         Self {
             kind,
             address,

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 /// Requests, and what has become of them.
 pub(crate) struct Workflows {
     pub(crate) rng: Rng,
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<PendingRequest>,
     /// When the last request of a run was stored.
     pub(crate) latest: BTreeMap<(TurnId, u32), i64>,
     /// Runs that could not be asked for, and turns that the store refused.
@@ -19,7 +19,7 @@ pub(crate) struct Workflows {
     pub(crate) heard: BTreeMap<(TurnId, u32), (u64, u32)>,
 }
 
-pub(crate) struct Request {
+pub(crate) struct PendingRequest {
     pub(crate) turn: TurnId,
     pub(crate) run: u32,
     pub(crate) thread: ThreadId,
@@ -68,8 +68,8 @@ impl Workflows {
         self.requests.iter().any(|request| request.turn == *turn && request.run == run && !request.is_done)
     }
 
-    pub(crate) fn requests(&self) -> Vec<turns::Request> {
-        let request = |request: &Request| turns::Request {
+    pub(crate) fn requests(&self) -> Vec<turns::RequestRecord> {
+        let request = |request: &PendingRequest| turns::RequestRecord {
             turn: request.turn.clone(),
             run: request.run,
             from_ms: request.stored_at,

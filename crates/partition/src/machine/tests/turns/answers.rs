@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn tool_steps_are_messages_of_the_same_commit() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &["look", "call:c:{}", "result:c:42", "it is 42!"]);
     let wanted = r#"user "ask x", assistant "look", tool "42", assistant "it is 42""#;
@@ -20,7 +20,7 @@ fn tool_steps_are_messages_of_the_same_commit() {
 #[test]
 fn of_an_answer_that_ends_too_soon_is_stored_what_came() {
     let stored = |words: &[&str]| {
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.open("x");
         script.say(0, words);
         let messages = script.last_commit().turns[0].messages.clone();
@@ -47,7 +47,7 @@ fn of_an_answer_that_ends_too_soon_is_stored_what_came() {
 
 #[test]
 fn calls_of_one_id_are_stored_as_they_came_and_counted() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(
         0,

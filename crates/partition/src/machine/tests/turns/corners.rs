@@ -8,13 +8,13 @@ fn failed(actions: &[String]) -> bool {
 
 #[test]
 fn deadline_waits_until_stream_after_request_is_read() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.handle(Input::CaughtUp(false));
     assert_eq!(script.open("x"), ["start x run 0"]);
     // A backlog of 300 s, in which nothing of the answer stands.
     for _ in 0..300 {
         script.now = script.now.plus_ms(1_000);
-        script.entry(Body::Refused {
+        script.entry(EntryBody::Refused {
             subject: "s".into(),
             payload: "?".into(),
             refusal: RejectedEntry { code: "malformed", detail: String::new() },
@@ -28,7 +28,7 @@ fn deadline_waits_until_stream_after_request_is_read() {
 
 #[test]
 fn an_edit_is_stored_before_its_task_begins() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.command(control("pause", ControlKind::Pause));
     script.task("t1");
     let position = script.last_commit().tasks[0].queued.position;
@@ -38,21 +38,21 @@ fn an_edit_is_stored_before_its_task_begins() {
         content: content.to_owned(),
         metadata: Metadata::EMPTY,
     };
-    let judge = |script: &mut Script, verdict| {
+    let judge = |script: &mut TurnScript, verdict| {
         let key = script.checks.pop().unwrap();
         script.handle(Input::Checked(vec![(key, verdict)]))
     };
     script.command(control("edit", what("something else")));
-    judge(&mut script, Verdict::Task { position, is_failed: false });
+    judge(&mut script, CommandVerdict::Task { position, is_failed: false });
     script.command(control("resume", ControlKind::Resume));
-    assert!(judge(&mut script, Verdict::New).is_empty(), "the edit is not stored yet");
+    assert!(judge(&mut script, CommandVerdict::New).is_empty(), "the edit is not stored yet");
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["start task run 0"]);
     assert_eq!(script.last_start().content, "something else");
 }
 
 #[test]
 fn nothing_waits_for_a_backoff_that_was_cleared() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &["error:{}"]);
     assert_eq!(script.machine.stats(script.now).backing_off, 1);
@@ -63,11 +63,11 @@ fn nothing_waits_for_a_backoff_that_was_cleared() {
 
 #[test]
 fn request_stored_after_turn_end_is_withdrawn() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
-    let new = |script: &mut Script| {
+    let new = |script: &mut TurnScript| {
         let key = script.checks.pop().unwrap();
-        script.handle(Input::Checked(vec![(key, Verdict::New)]))
+        script.handle(Input::Checked(vec![(key, CommandVerdict::New)]))
     };
     let started = |name: &str| Input::Started {
         turn: turn(name),
@@ -91,7 +91,7 @@ fn stopped_turn_has_no_continuation() {
             Command::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0) },
             other => panic!("{other:?}"),
         });
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.open("w");
         let takeover = Takeover { open_turns: saved.to_vec(), ..bare() };
         script.machine = Partition::new(takeover, quiet(), 9, T0);
@@ -114,7 +114,7 @@ fn stopped_turn_has_no_continuation() {
 #[test]
 fn what_cannot_succeed_is_not_offered_for_a_retry() {
     let retryable = |hint: &str| {
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.open("x");
         script.say(0, &[&format!("error:{hint}")]);
         script.last_commit().failed_turns[0].is_retryable
@@ -140,8 +140,8 @@ fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> SpilledMessage {
 #[test]
 fn what_was_saved_of_an_answer_without_a_turn_goes() {
     let orphan = saved(turn("gone").answer(0), thread("t"), 0);
-    let limits = Limits { checkpoint_ms: 1_000, ..quiet() };
-    let mut script = Script::with(limits, Takeover { spilled_messages: vec![orphan.clone()], ..bare() });
+    let limits = PartitionLimits { checkpoint_ms: 1_000, ..quiet() };
+    let mut script = TurnScript::with(limits, Takeover { spilled_messages: vec![orphan.clone()], ..bare() });
     assert_eq!(script.machine.stats(script.now).open, 0);
     script.task("t1");
     assert_eq!(script.last_commit().ended_spills, [orphan.key]);
@@ -154,7 +154,7 @@ fn the_silence_of_a_message_goes_on_under_another_owner() {
     let actions_after = |idle_ms: i64| {
         let message = MessageId::parse("m").unwrap();
         let takeover = Takeover { spilled_messages: vec![saved(message, thread("t"), idle_ms)], ..bare() };
-        let mut script = Script::with(quiet(), takeover);
+        let mut script = TurnScript::with(quiet(), takeover);
         script.auto = false;
         script.later(31_000)
     };

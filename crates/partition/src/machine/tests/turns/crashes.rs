@@ -4,17 +4,17 @@ use super::*;
 
 #[test]
 fn after_a_crash_the_answer_goes_on_without_a_second_request() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &["Hel"]);
     let log = script.log.clone();
     let start = script.last_start();
-    let mut next = Script::with(quiet(), bare());
+    let mut next = TurnScript::with(quiet(), bare());
     next.machine = Partition::new(bare(), quiet(), 9, T0);
     (next.log, next.seq, next.auto) = (log.clone(), 2, false);
     assert!(next.handle(Input::Entries { entries: log, room: 1_000 }).is_empty());
     let keys = std::mem::take(&mut next.checks);
-    next.handle(Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect()));
+    next.handle(Input::Checked(keys.into_iter().map(|key| (key, CommandVerdict::New)).collect()));
     next.auto = true;
     assert_eq!(next.handle(Input::CaughtUp(true)), ["start x run 0 adopted"]);
     next.say_as(&start, 0, 1, &["lo!"]);
@@ -23,7 +23,7 @@ fn after_a_crash_the_answer_goes_on_without_a_second_request() {
 
 #[test]
 fn silent_turn_is_requested_again_with_higher_attempt() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     let commit = script.last_commit().clone();
     let queued = commit.tasks[0].queued.clone();
@@ -38,7 +38,7 @@ fn silent_turn_is_requested_again_with_higher_attempt() {
         more: false,
     };
     let takeover = Takeover { agents: vec![saved], ..next_takeover(&script) };
-    let mut next = Script::with(quiet(), takeover);
+    let mut next = TurnScript::with(quiet(), takeover);
     assert!(next.starts.is_empty(), "the wait is the stored one");
     assert!(next.later(4_999).is_empty());
     assert_eq!(next.later(1), ["start task run 2"]);
@@ -47,8 +47,8 @@ fn silent_turn_is_requested_again_with_higher_attempt() {
 
 #[test]
 fn an_input_that_waits_for_long_is_saved_and_restored() {
-    let limits = Limits { spill_after_ms: 5_000, ..quiet() };
-    let mut script = Script::with(limits, bare());
+    let limits = PartitionLimits { spill_after_ms: 5_000, ..quiet() };
+    let mut script = TurnScript::with(limits, bare());
     script.open("x");
     script.open("y");
     script.later(6_000);
@@ -57,7 +57,7 @@ fn an_input_that_waits_for_long_is_saved_and_restored() {
     assert_eq!(script.last_commit().checkpoint, Seq(2));
     let start = script.last_start();
     let takeover = Takeover { open_turns: saved, ..next_takeover(&script) };
-    let mut next = Script::with(quiet(), takeover);
+    let mut next = TurnScript::with(quiet(), takeover);
     assert_eq!(next.last_start().turn, turn("x"));
     assert_eq!(next.say_as(&start, 0, 0, &["ok!"]), ["end x run 0 complete", "start y run 0"]);
     assert_eq!(next.commits[0].ended_turns, [(thread("t"), turn("x"))]);
@@ -65,14 +65,14 @@ fn an_input_that_waits_for_long_is_saved_and_restored() {
 
 #[test]
 fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t0");
     script.auto = false;
     script.say(0, &["ok!"]);
     script.handle(Input::Committed(Vec::new()));
     script.task("t1");
     let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     script.handle(Input::Committed(Vec::new()));
     let start = script.last_start();
     let commits = script.commits.len();
@@ -92,24 +92,24 @@ fn elsewhere(name: &str) -> (TurnId, ThreadId, Command) {
     (turn, thread, Command::Turn(Box::new(opened)))
 }
 
-fn entry(seq: u64, body: Body) -> Entry {
-    Entry { seq: Seq(seq), stored_at: T0, body }
+fn entry(seq: u64, body: EntryBody) -> StreamEntry {
+    StreamEntry { seq: Seq(seq), stored_at: T0, body }
 }
 
-fn command(seq: u64, command: Command) -> Entry {
-    entry(seq, Body::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
+fn command(seq: u64, command: Command) -> StreamEntry {
+    entry(seq, EntryBody::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
 }
 
-fn answer(seq: u64, turn: &TurnId, thread: &ThreadId, word: &str) -> Entry {
+fn answer(seq: u64, turn: &TurnId, thread: &ThreadId, word: &str) -> StreamEntry {
     let chunk = chunk(0, word.trim_end_matches('!'), word.ends_with('!'));
     let arrival =
         IncomingChunk { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
     let token = Some(key().token(thread, turn, 0));
-    entry(seq, Body::Frame(Frame { thread: thread.clone(), chunks: vec![arrival], token }))
+    entry(seq, EntryBody::Frame(Frame { thread: thread.clone(), chunks: vec![arrival], token }))
 }
 
-fn taken_over(takeover: Takeover) -> Script {
-    let mut script = Script::new();
+fn taken_over(takeover: Takeover) -> TurnScript {
+    let mut script = TurnScript::new();
     script.machine = Partition::new(takeover, quiet(), 9, T0);
     script
 }
@@ -155,7 +155,8 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
     let saved = OpenTurn { opened: *x, seq: Seq(0) };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.auto = false;
-    let read = |script: &mut Script, entry| script.handle(Input::Entries { entries: vec![entry], room: 9 });
+    let read =
+        |script: &mut TurnScript, entry| script.handle(Input::Entries { entries: vec![entry], room: 9 });
     read(&mut script, command(1, opened("w", 0, BusyPolicy::Interrupt)));
     script.handle(Input::CaughtUp(true));
     let (_, _, opening) = elsewhere("y");
@@ -163,8 +164,8 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
     read(&mut script, answer(3, &turn("x"), &thread("t"), "Hello!"));
     let checks = std::mem::take(&mut script.checks);
     let judged = |key: &CommandKey, verdict| Input::Checked(vec![(key.clone(), verdict)]);
-    assert!(script.handle(judged(&checks[0], Verdict::Known { digest: 0 })).is_empty());
-    let actions = script.handle(judged(&checks[1], Verdict::New));
+    assert!(script.handle(judged(&checks[0], CommandVerdict::Known { digest: 0 })).is_empty());
+    let actions = script.handle(judged(&checks[1], CommandVerdict::New));
     assert_eq!(actions, ["start x run 0 adopted", "start y run 0"]);
 }
 
@@ -181,7 +182,7 @@ fn turn_stopped_before_resuming_is_withdrawn() {
 #[test]
 fn no_time_is_awaited_that_has_passed_while_nothing_may_begin() {
     let commit = {
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.task("t1");
         script.last_commit().clone()
     };

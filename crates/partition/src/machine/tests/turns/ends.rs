@@ -3,20 +3,20 @@
 use super::*;
 
 /// How the turns of a script ended: `x:stopped/user_request`, in the order in which the ends were sent, each compared with what was committed.
-fn ends(script: &Script) -> Vec<String> {
+fn ends(script: &TurnScript) -> Vec<String> {
     let rows: Vec<_> = script.commits.iter().flat_map(|commit| &commit.failed_messages).collect();
     let messages: Vec<_> =
         script.commits.iter().flat_map(|commit| &commit.turns).flat_map(|turn| &turn.messages).collect();
     for ending in &script.endings {
         let place = (&ending.key, ending.position, ending.attempt, ending.role, ending.batch_type);
         match &ending.outcome {
-            Outcome::Failed(failure) => {
+            MessageOutcome::Failed(failure) => {
                 let row = rows.iter().find(|row| row.key == ending.key).expect("a row");
                 assert_eq!((&row.key, row.position, row.attempt, row.role, row.batch_type), place);
                 assert_eq!(row.failure, *failure);
                 assert!(messages.iter().all(|message| message.placement.position != row.position));
             }
-            Outcome::Complete | Outcome::Stopped => {
+            MessageOutcome::Complete | MessageOutcome::Stopped => {
                 let answer = messages.iter().find(|message| message.key == ending.key).expect("an answer");
                 let (at, is) = (answer.placement, answer);
                 assert_eq!((&is.key, at.position, is.attempt, is.role, at.batch_type), place);
@@ -30,9 +30,9 @@ fn ends(script: &Script) -> Vec<String> {
     let line = |ending: &MessageEnded| {
         let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
         let how = match &ending.outcome {
-            Outcome::Complete => "complete",
-            Outcome::Stopped => "stopped",
-            Outcome::Failed(failure) => failure.code(),
+            MessageOutcome::Complete => "complete",
+            MessageOutcome::Stopped => "stopped",
+            MessageOutcome::Failed(failure) => failure.code(),
         };
         format!("{}{run}:{how}/{}", name(&turn), ending.batch_type.name())
     };
@@ -41,7 +41,7 @@ fn ends(script: &Script) -> Vec<String> {
 
 #[test]
 fn inputs_end_in_one_order_however_they_do() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &["look", "call:c:{}", "result:c:42", "done!"]);
     script.open("y");
@@ -67,11 +67,11 @@ fn inputs_end_in_one_order_however_they_do() {
 
 #[test]
 fn stopped_silent_turn_has_an_empty_answer() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.command(control("s", ControlKind::StopTurn(turn("x"))));
     assert_eq!(ends(&script), ["x0:stopped/user_request"]);
-    let mut waits = Script::new();
+    let mut waits = TurnScript::new();
     waits.open("x");
     waits.open("y");
     waits.command(control("s", ControlKind::StopTurn(turn("y"))));
@@ -81,7 +81,7 @@ fn stopped_silent_turn_has_an_empty_answer() {
 
 #[test]
 fn each_run_of_a_task_that_fails_has_a_row_of_its_own() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &["error:{}"]);
     script.later(120_000);
@@ -96,7 +96,7 @@ fn each_run_of_a_task_that_fails_has_a_row_of_its_own() {
 
 #[test]
 fn what_the_store_refuses_fails_where_it_would_have_stood() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.auto = false;
     script.say(0, &["no!"]);
@@ -107,6 +107,6 @@ fn what_the_store_refuses_fails_where_it_would_have_stood() {
     assert_eq!((&ending.key, ending.position), (&answer.key, answer.placement.position));
     // The writer of the commit writes this instead.
     let row = FailedMessage::unstorable(&answer, "22P05".to_owned());
-    assert_eq!(Outcome::Failed(row.failure), ending.outcome);
+    assert_eq!(MessageOutcome::Failed(row.failure), ending.outcome);
     assert_eq!((row.key, row.position, row.batch_type), (answer.key, ending.position, ending.batch_type));
 }

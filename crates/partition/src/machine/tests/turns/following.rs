@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_follows_a_turn_leaves_with_its_commit() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
         (opened.options.work_request, opened.options.memory) = (true, true);
@@ -40,7 +40,7 @@ fn what_follows_a_turn_leaves_with_its_commit() {
 
 #[test]
 fn continuation_continues_its_batch() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &["ok!"]);
     let batch = script.last_commit().turns[0].messages[0].placement.position;
@@ -64,7 +64,7 @@ fn continuation_continues_its_batch() {
 
 #[test]
 fn a_failed_turn_is_followed_by_nothing() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
         opened.options.work_request = true;
@@ -77,7 +77,7 @@ fn a_failed_turn_is_followed_by_nothing() {
 
 #[test]
 fn auth_failure_of_foreground_turn_pauses_its_agent() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &[r#"error:{"class": "auth"}"#]);
     let commit = script.last_commit().clone();
@@ -97,7 +97,7 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     let [audit] = &audited[..] else { panic!("{audited:?}") };
     assert_eq!((audit.action.as_str(), audit.actor.as_str()), ("pause", Pause::ACTOR));
     for hint in ["{}", r#"{"class": "permanent"}"#, r#"{"class": "transient"}"#] {
-        let mut script = Script::new();
+        let mut script = TurnScript::new();
         script.open("x");
         script.say(0, &[&format!("error:{hint}")]);
         let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
@@ -106,14 +106,14 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
 }
 
 /// What the last commit sends, without the ends of turns.
-fn sent(script: &Script) -> Vec<Outgoing> {
+fn sent(script: &TurnScript) -> Vec<Outgoing> {
     let batch = script.last_commit().outbox.clone().unwrap();
     batch.outgoing.into_iter().filter(|outgoing| !matches!(outgoing, Outgoing::TurnEnded(_))).collect()
 }
 
 #[test]
 fn answer_asking_for_continuation_gets_one() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Reject);
     if let Command::Turn(opened) = &mut command {
         opened.options.work_request = true;
@@ -148,7 +148,7 @@ fn answer_asking_for_continuation_gets_one() {
 
 #[test]
 fn a_task_goes_on_with_a_task() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     let turn = script.last_start().turn;
     script.say(0, &["more:first part!"]);
@@ -160,7 +160,7 @@ fn a_task_goes_on_with_a_task() {
 
 #[test]
 fn continuations_in_a_row_are_limited() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     let mut map = serde_json::Map::new();
     map.insert("continuation_number".to_owned(), json!(50));
@@ -178,7 +178,7 @@ fn continuations_in_a_row_are_limited() {
 
 #[test]
 fn stopping_a_turn_prevents_its_continuation() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &["more:on"]);
     script.command(control("s1", ControlKind::StopTurn(turn("x"))));

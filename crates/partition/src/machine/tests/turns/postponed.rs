@@ -3,21 +3,21 @@
 use super::*;
 
 /// The answer of a driver that has looked.
-fn not_now(script: &mut Script, why: NotNow) -> Vec<String> {
+fn not_now(script: &mut TurnScript, why: NotNow) -> Vec<String> {
     let start = script.last_start();
     script.handle(Input::Started { turn: start.turn, run: start.run, started: Started::NotNow(why) })
 }
 
-fn begun(script: &mut Script, start: &Start) {
+fn begun(script: &mut TurnScript, start: &Start) {
     let started = Started::Requested(script.rules);
     script.handle(Input::Started { turn: start.turn.clone(), run: start.run, started });
 }
 
-fn names(script: &Script) -> Vec<(String, u32)> {
+fn names(script: &TurnScript) -> Vec<(String, u32)> {
     script.starts.iter().map(|start| (start.turn.as_str().to_owned(), start.attempt)).collect()
 }
 
-fn reason_of(script: &mut Script, turn: TurnId) -> Option<WaitReason> {
+fn reason_of(script: &mut TurnScript, turn: TurnId) -> Option<WaitReason> {
     let query = StatusQuery { token: 0, target: QueryTarget::Turn(turn) };
     let actions = script.machine.handle(Input::Status(query), script.now);
     let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
@@ -26,11 +26,12 @@ fn reason_of(script: &mut Script, turn: TurnId) -> Option<WaitReason> {
 
 #[test]
 fn inputs_of_persons_wait_in_their_order() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     script.open("x");
     script.open("y");
-    let checked = [turn("x"), turn("y")].map(|id| (CommandKey::Turn(thread("t"), id, 0), Verdict::New));
+    let checked =
+        [turn("x"), turn("y")].map(|id| (CommandKey::Turn(thread("t"), id, 0), CommandVerdict::New));
     script.handle(Input::Checked(checked.to_vec()));
     for round in 1..=3 {
         not_now(&mut script, NotNow::Backoff { for_ms: 25_000 });
@@ -54,7 +55,7 @@ fn inputs_of_persons_wait_in_their_order() {
 
 #[test]
 fn turn_that_no_client_waits_for_steps_aside() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     let mut command = opened("h1", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
         let fields = json!({"synthetic": true});
@@ -62,7 +63,7 @@ fn turn_that_no_client_waits_for_steps_aside() {
     }
     script.auto = false;
     script.command(command);
-    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("h1"), 0), Verdict::New)]));
+    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("h1"), 0), CommandVerdict::New)]));
     not_now(&mut script, NotNow::Paused);
     assert_eq!(reason_of(&mut script, turn("h1")), Some(WaitReason::Paused));
     script.auto = true;
@@ -77,17 +78,18 @@ fn turn_that_no_client_waits_for_steps_aside() {
 
 #[test]
 fn what_follows_turns_waits_without_a_failure() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     let queue = agent().queue_of(TaskKind::Memory);
     let task = Task { agent: queue.clone(), kind: TaskKind::Memory, ..task_of("m", "note") };
     script.command(Command::Task(task.clone()));
-    script.handle(Input::Checked(vec![(CommandKey::Task(queue.clone(), task.id, None), Verdict::New)]));
+    script
+        .handle(Input::Checked(vec![(CommandKey::Task(queue.clone(), task.id, None), CommandVerdict::New)]));
     script.handle(Input::Committed(Vec::new()));
     let first = script.last_start();
     assert_eq!((first.agent, first.thread), (queue.clone(), queue.thread()));
     let commits = script.commits.len();
-    let why = |script: &mut Script| {
+    let why = |script: &mut TurnScript| {
         let query = StatusQuery { token: 0, target: QueryTarget::Agent(agent().queue_of(TaskKind::Memory)) };
         let actions = script.machine.handle(Input::Status(query), script.now);
         let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
@@ -116,10 +118,10 @@ fn what_follows_turns_waits_without_a_failure() {
 
 #[test]
 fn an_answer_that_has_come_meanwhile_is_gone_on_with() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     script.open("x");
-    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("x"), 0), Verdict::New)]));
+    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("x"), 0), CommandVerdict::New)]));
     script.say(0, &["one"]);
     not_now(&mut script, NotNow::Paused);
     let start = script.last_start();
@@ -132,7 +134,7 @@ fn an_answer_that_has_come_meanwhile_is_gone_on_with() {
 
 #[test]
 fn more_inputs_than_may_wait_for_their_agents_fail_and_are_kept() {
-    let mut script = Script::with(Limits { postponed_turns: 1, ..quiet() }, bare());
+    let mut script = TurnScript::with(PartitionLimits { postponed_turns: 1, ..quiet() }, bare());
     script.auto = false;
     let elsewhere = |thread_name: &str| {
         let thread = thread(thread_name);
@@ -144,7 +146,7 @@ fn more_inputs_than_may_wait_for_their_agents_fail_and_are_kept() {
     for thread_name in ["t1", "t2"] {
         let (thread, id, command) = elsewhere(thread_name);
         script.command(command);
-        script.handle(Input::Checked(vec![(CommandKey::Turn(thread, id.clone(), 0), Verdict::New)]));
+        script.handle(Input::Checked(vec![(CommandKey::Turn(thread, id.clone(), 0), CommandVerdict::New)]));
         not_now(&mut script, NotNow::Paused);
         turns.push(id);
     }

@@ -4,10 +4,10 @@ use super::*;
 
 #[test]
 fn what_waits_for_the_word_of_the_store_is_not_known_yet() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &["done!"]);
-    let ask = |script: &mut Script| {
+    let ask = |script: &mut TurnScript| {
         let query = StatusQuery { token: 7, target: QueryTarget::Thread(thread("t")) };
         match script.machine.handle(Input::Status(query), script.now).remove(0) {
             Action::Status(reply) => reply.status,
@@ -24,8 +24,8 @@ fn what_waits_for_the_word_of_the_store_is_not_known_yet() {
 
 #[test]
 fn open_messages_say_what_they_wait_for() {
-    let mut script = Script::new();
-    let ask = |script: &mut Script| {
+    let mut script = TurnScript::new();
+    let ask = |script: &mut TurnScript| {
         let query = StatusQuery { token: 7, target: QueryTarget::Thread(thread("t")) };
         match script.machine.handle(Input::Status(query), script.now).remove(0) {
             Action::Status(reply) => reply.status.open,
@@ -41,7 +41,8 @@ fn open_messages_say_what_they_wait_for() {
     assert_eq!((open.expected, open.received, open.released), (1, 2, 1));
     assert_eq!(open.missing, [model::IdRange { first: 1, last: 1 }]);
     assert!(
-        open.gap_for_ms.is_some_and(|for_ms| (1..=Limits::default().gap_timeout_ms).contains(&for_ms)),
+        open.gap_for_ms
+            .is_some_and(|for_ms| (1..=PartitionLimits::default().gap_timeout_ms).contains(&for_ms)),
         "{open:?}"
     );
     script.say(1, &["b"]);
@@ -51,8 +52,8 @@ fn open_messages_say_what_they_wait_for() {
 
 #[test]
 fn why_things_wait() {
-    let mut script = Script::new();
-    let ask = |script: &mut Script, target| {
+    let mut script = TurnScript::new();
+    let ask = |script: &mut TurnScript, target| {
         let actions = script.machine.handle(Input::Status(StatusQuery { token: 7, target }), script.now);
         match actions.into_iter().next() {
             Some(Action::Status(reply)) => reply.status,

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn tasks_run_in_order_one_at_a_time() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     assert_eq!(script.task("t1"), ["start task run 0"]);
     assert!(script.task("t2").is_empty() && script.task("t3").is_empty());
     for (n, next) in [(1, Some("start task run 0")), (2, Some("start task run 0")), (3, None)] {
@@ -24,7 +24,7 @@ fn tasks_run_in_order_one_at_a_time() {
 
 #[test]
 fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.task("t2");
     script.say(0, &["error:{}"]);
@@ -44,7 +44,7 @@ fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
 
 #[test]
 fn a_persons_message_passes_a_backoff() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &["error:{}"]);
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
@@ -57,7 +57,7 @@ fn a_persons_message_passes_a_backoff() {
 
 #[test]
 fn retry_after_is_a_floor() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &[r#"error:{"retry_after": 7200}"#]);
     assert_eq!(script.last_commit().agents[0].wait, BackoffChange::Start(7_200_000));
@@ -65,7 +65,7 @@ fn retry_after_is_a_floor() {
 
 #[test]
 fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.task("t2");
     let said = script.say(0, &[r#"error:{"retryable": false}"#]);
@@ -77,7 +77,7 @@ fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
 
 #[test]
 fn auth_error_pauses_the_agent_until_it_is_resumed() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &[r#"error:{"class": "auth"}"#]);
     let write = &script.last_commit().agents[0];
@@ -89,7 +89,7 @@ fn auth_error_pauses_the_agent_until_it_is_resumed() {
 
 #[test]
 fn with_max_attempts_a_task_is_given_up() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.rules.max_attempts = Some(2);
     script.task("t1");
     script.say(0, &["error:{}"]);
@@ -101,7 +101,7 @@ fn with_max_attempts_a_task_is_given_up() {
 
 #[test]
 fn a_stopped_task_keeps_its_answer_and_is_marked() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.say(0, &["half"]);
     script.command(control("s", ControlKind::StopTurn(script.last_start().turn)));
@@ -113,7 +113,7 @@ fn a_stopped_task_keeps_its_answer_and_is_marked() {
 
 #[test]
 fn operators_pause_resume_and_clear() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.command(control("p", ControlKind::Pause));
     assert!(script.task("t1").is_empty());
     assert_eq!(script.command(control("r", ControlKind::Resume)), ["start task run 0"]);
@@ -132,17 +132,17 @@ fn operators_pause_resume_and_clear() {
 
 #[test]
 fn operators_retry_drop_and_edit_tasks() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.task("t2");
     script.task("t3");
     let positions: Vec<Position> =
         script.commits.iter().flat_map(|commit| &commit.tasks).map(|task| task.queued.position).collect();
     script.auto = false;
-    let act_on = |script: &mut Script, id: &str, what, is_failed, position| {
+    let act_on = |script: &mut TurnScript, id: &str, what, is_failed, position| {
         script.command(control(id, what));
         let key = script.checks.pop().unwrap();
-        let verdict = Verdict::Task { position, is_failed };
+        let verdict = CommandVerdict::Task { position, is_failed };
         script.handle(Input::Checked(vec![(key, verdict)]));
         let commit = script.last_commit().clone();
         script.handle(Input::Committed(Vec::new()));
@@ -176,7 +176,7 @@ fn operators_retry_drop_and_edit_tasks() {
 
 #[test]
 fn the_same_task_is_taken_once_and_another_payload_is_refused() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.task("t1");
     script.task("t1");
     script.command(Command::Task(task_of("t1", "something else")));
@@ -189,11 +189,11 @@ fn the_same_task_is_taken_once_and_another_payload_is_refused() {
 
 #[test]
 fn orders_for_unknown_agents_are_refused() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     script.task("t1");
     let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::Unknown)]));
+    script.handle(Input::Checked(vec![(key, CommandVerdict::Unknown)]));
     let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
         panic!()
     };
@@ -202,14 +202,14 @@ fn orders_for_unknown_agents_are_refused() {
 
 #[test]
 fn of_orders_of_erased_threads_nothing_is_kept() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
     script.task("t1");
     let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::Erased)]));
+    script.handle(Input::Checked(vec![(key, CommandVerdict::Erased)]));
     script.task("t2");
     let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     assert_eq!(script.machine.take_counters().erased_commands, 1);
     let commit = script.last_commit();
     let tasks: Vec<_> = commit.tasks.iter().map(|task| task.queued.task.id.as_str()).collect();
@@ -218,11 +218,11 @@ fn of_orders_of_erased_threads_nothing_is_kept() {
 
 #[test]
 fn a_task_repeated_while_its_first_is_written_is_taken_once() {
-    let mut script = Script::new();
+    let mut script = TurnScript::new();
     script.auto = false;
-    let new = |script: &mut Script| {
+    let new = |script: &mut TurnScript| {
         let keys = std::mem::take(&mut script.checks);
-        script.handle(Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect()))
+        script.handle(Input::Checked(keys.into_iter().map(|key| (key, CommandVerdict::New)).collect()))
     };
     script.task("t1");
     new(&mut script);
@@ -239,8 +239,8 @@ fn a_task_repeated_while_its_first_is_written_is_taken_once() {
 
 #[test]
 fn orders_are_remembered_only_until_the_store_knows_them() {
-    let limits = Limits { checkpoint_ms: 1_000, ..quiet() };
-    let mut script = Script::with(limits, bare());
+    let limits = PartitionLimits { checkpoint_ms: 1_000, ..quiet() };
+    let mut script = TurnScript::with(limits, bare());
     for number in 0..50 {
         script.task(&format!("t{number}"));
         script.command(control(&format!("p{number}"), ControlKind::Pause));

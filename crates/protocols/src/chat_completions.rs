@@ -1,7 +1,7 @@
 // tidy: allow(names): the protocol is called so.
 //! OpenAI's chat completions: the chunks of a stream, and the whole completion.
 //!
-//! Entry types: [`ChatCompletions`] for the answer, [`ChatCompletionRequest`] for what a client asks. Source:
+//! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for what a client asks. Source:
 //! <https://platform.openai.com/docs/api-reference/chat>.
 //!
 //! All steps of a turn are one message here: its text is that of all steps, its calls are those of all steps. Reasoning and
@@ -26,7 +26,7 @@ use crate::usage::{self, Usage};
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, json, sse};
 
 pub use crate::openai::error_body;
-pub use request::ChatCompletionRequest;
+pub use request::CompletionRequest;
 
 /// What a completion says of itself.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub enum ToolCalls {
 /// The fold for one answer.
 #[derive(Debug)]
 // tidy: allow(names): the protocol is called so.
-pub struct ChatCompletions(EncoderDriver<ChatCompletionEncoder>);
+pub struct ChatCompletions(EncoderDriver<CompletionEncoder>);
 
 impl ChatCompletions {
     /// The completion of an answer.
@@ -65,7 +65,7 @@ impl ChatCompletions {
         let id = format!("chatcmpl-{}", terms.message);
         Self(EncoderDriver::new(
             terms.message.clone(),
-            ChatCompletionEncoder { terms, id, text: String::new(), calls: Vec::new(), ended: None },
+            CompletionEncoder { terms, id, text: String::new(), calls: Vec::new(), ended: None },
         ))
     }
 
@@ -85,7 +85,7 @@ impl Protocol for ChatCompletions {
 }
 
 #[derive(Debug)]
-struct ChatCompletionEncoder {
+struct CompletionEncoder {
     terms: CompletionOptions,
     id: String,
     text: String,
@@ -194,7 +194,7 @@ impl From<Usage> for CompletionUsage {
     }
 }
 
-impl ProtocolEncoder for ChatCompletionEncoder {
+impl ProtocolEncoder for CompletionEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
         self.delta(CompletionDelta { role: Some("assistant"), content: Some(""), tool_calls: None }, out);
     }
@@ -264,7 +264,7 @@ impl ProtocolEncoder for ChatCompletionEncoder {
     }
 }
 
-impl ChatCompletionEncoder {
+impl CompletionEncoder {
     fn delta(&self, delta: CompletionDelta<'_>, out: &mut Vec<u8>) {
         self.chunk(&[choice(delta, None)], None, out);
     }

@@ -10,7 +10,7 @@ use crate::request::{
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChatCompletionRequest {
+pub struct CompletionRequest {
     /// The thread; `None` for a new one.
     pub thread: Option<ThreadId>,
     /// Whose workflow answers.
@@ -71,7 +71,7 @@ pub(crate) const FIELDS: &Known = &[
 const STREAM_OPTIONS: &Known =
     &[("include_obfuscation", Use::Only(&["false"], NOT_HERE)), ("include_usage", Use::Read)];
 
-impl ChatCompletionRequest {
+impl CompletionRequest {
     /// Reads a body of `tenant`, whose threads and agents it names. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
     /// either the thread is new, and then no earlier messages can have been said in it.
     ///

@@ -229,13 +229,13 @@ mod of_completions {
         })
     }
 
-    fn parse(field: &str, value: Value) -> Result<chat_completions::ChatCompletionRequest, BadRequest> {
-        chat_completions::ChatCompletionRequest::parse(&with(&body(), field, value), None, None)
+    fn parse(field: &str, value: Value) -> Result<chat_completions::CompletionRequest, BadRequest> {
+        chat_completions::CompletionRequest::parse(&with(&body(), field, value), None, None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = chat_completions::ChatCompletionRequest::parse(&bytes(&body()), None, None).unwrap();
+        let request = chat_completions::CompletionRequest::parse(&bytes(&body()), None, None).unwrap();
         assert_eq!((request.agent.as_str(), &*request.text, request.thread), ("talk", "hello", None));
         assert!(request.stream && request.include_usage);
         let parts = json!([{"role": "user", "content": [{"type": "text", "text": "x"}]}]);
@@ -250,7 +250,7 @@ mod of_completions {
             {"role": "user", "content": "b"}
         ]);
         let body = json!({"model": "talk", "messages": messages});
-        let parse = |body: &[u8], named| chat_completions::ChatCompletionRequest::parse(body, named, None);
+        let parse = |body: &[u8], named| chat_completions::CompletionRequest::parse(body, named, None);
         let history = parse(&bytes(&body), None).unwrap().wanted.history;
         assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread messages");
         let request = parse(&bytes(&body), Some(thread("t1"))).unwrap();
@@ -431,7 +431,7 @@ fn every_field_is_treated_as_its_table_says() {
     type Parse = fn(&[u8]) -> Result<Wanted, BadRequest>;
     let protocols: [(Value, Parse); 4] = [
         (completion, |body| {
-            chat_completions::ChatCompletionRequest::parse(body, None, None).map(|request| request.wanted)
+            chat_completions::CompletionRequest::parse(body, None, None).map(|request| request.wanted)
         }),
         (response, |body| responses::ResponseRequest::parse(body, None).map(|request| request.wanted)),
         (chat, |body| ui_message::UiMessageRequest::parse(body, None).map(|request| request.wanted)),
@@ -488,7 +488,7 @@ fn whatever_bytes_come_there_is_an_answer() {
     for body in nasty {
         assert!(ui_message::UiMessageRequest::parse(body, None).is_err());
         assert!(responses::ResponseRequest::parse(body, None).is_err());
-        assert!(chat_completions::ChatCompletionRequest::parse(body, None, None).is_err());
+        assert!(chat_completions::CompletionRequest::parse(body, None, None).is_err());
         assert!(agui::AgUiRequest::parse(body, None).is_err());
     }
     let deep = format!("{}1{}", "{\"a\":".repeat(500), "}".repeat(500));

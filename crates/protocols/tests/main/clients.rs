@@ -94,7 +94,7 @@ fn each_body_is_a_request(posted: &[Value]) {
             body if body.get("input").is_some() => {
                 responses::ResponseRequest::parse(&bytes, None).unwrap().text
             }
-            _ => chat_completions::ChatCompletionRequest::parse(&bytes, None, None).unwrap().text,
+            _ => chat_completions::CompletionRequest::parse(&bytes, None, None).unwrap().text,
         };
         assert_eq!(text, "hello", "{body}");
     }

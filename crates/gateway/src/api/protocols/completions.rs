@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use model::ThreadId;
 use protocols::ChatCompletions;
-use protocols::chat_completions::{ChatCompletionRequest, CompletionOptions, ToolCalls, error_body};
+use protocols::chat_completions::{CompletionOptions, CompletionRequest, ToolCalls, error_body};
 
 use crate::api::protocols::{
     ProtocolError, ProtocolRequest, Repeats, enter, failed, imported, json, new_thread, posted, resolve,
@@ -30,7 +30,7 @@ pub(crate) async fn post(
 
 async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
-    let mut request = ChatCompletionRequest::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
+    let mut request = CompletionRequest::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
     let thread = request.thread.map_or_else(|| new_thread(&ctx, key.as_deref()), Ok)?;

@@ -11,7 +11,7 @@ use async_nats::connection::State;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::{Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event};
 use model::PartitionId;
-use runtime::Backoff;
+use runtime::{Backoff, retry};
 use tokio::sync::{Mutex, watch};
 
 use crate::config::{BusConfig, PreparedConfig, REQUEST_TIMEOUT};
@@ -223,25 +223,14 @@ async fn connect_until_ready(
     options: &ConnectOptions,
     role: &'static str,
 ) -> Result<Client, BusError> {
-    let mut backoff = Backoff::default();
-    let mut waiting = false;
-    loop {
+    retry(Backoff::default(), "connecting to NATS", || async {
         match options.clone().connect(&prepared.servers[..]).await {
-            Ok(client) => {
-                if waiting {
-                    tracing::info!(servers = prepared.describe(), role, "NATS is there");
-                }
-                return Ok(client);
-            }
-            Err(error) if is_final(&error) => return Err(BusError::Config(error.to_string())),
-            Err(error) if !waiting => {
-                tracing::warn!(servers = prepared.describe(), role, %error, "NATS is not there; waiting for it");
-                waiting = true;
-            }
-            Err(_) => {}
+            Ok(client) => Ok(Ok(client)),
+            Err(error) if is_final(&error) => Ok(Err(BusError::Config(error.to_string()))),
+            Err(error) => Err(format!("{} ({role}): {error}", prepared.describe())),
         }
-        tokio::time::sleep(backoff.next_delay()).await;
-    }
+    })
+    .await
 }
 
 /// An unknown name is not final: in a cluster names appear with what they name.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::PartitionCount;
-use runtime::Backoff;
+use runtime::{Backoff, retry};
 use store::Store;
 
 use crate::app::state::AppState;
@@ -14,25 +14,17 @@ const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 /// Reads what tickets are signed with and which keys there are, and says when the second wall between tenants is wanted and does not stand.
 pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
     let authenticator = &state.authenticator;
-    let mut backoff = Backoff::default();
-    loop {
-        match tokio::try_join!(
+    let (key, bypasses_rls, ()) = retry(Backoff::default(), "reading the keys", || async {
+        tokio::try_join!(
             store.signing_key(),
             store.bypasses_rls(),
             authenticator.load_keys(store, state.now())
-        ) {
-            Ok((key, passes, ())) => {
-                authenticator.set_signing_key(&key);
-                if passes && is_rls_required {
-                    tracing::warn!(
-                        "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
-                    );
-                }
-                return;
-            }
-            Err(error) => tracing::warn!(%error, "waiting for the database"),
-        }
-        backoff.wait().await;
+        )
+    })
+    .await;
+    authenticator.set_signing_key(&key);
+    if bypasses_rls && is_rls_required {
+        tracing::warn!("the role of DATABASE_URL passes row-level security: only the gateway separates tenants");
     }
 }
 
@@ -58,13 +50,11 @@ pub(crate) async fn refresh(state: &AppState, store: &Store) {
 }
 
 pub(crate) async fn partition_count(store: &Store) -> PartitionCount {
-    let mut backoff = Backoff::default();
-    loop {
+    retry(Backoff::default(), "reading the number of partitions", || async {
         match store.partition_count().await {
-            Ok(Some(count)) => return count,
-            Ok(None) => tracing::info!("waiting for the database to be migrated"),
-            Err(error) => tracing::warn!(%error, "waiting for the database"),
+            Ok(count) => count.ok_or_else(|| "the database is not migrated yet".to_owned()),
+            Err(error) => Err(error.to_string()),
         }
-        backoff.wait().await;
-    }
+    })
+    .await
 }

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use model::{Tenant, Timestamp};
-use runtime::{Backoff, Clock, Health, spawn_named};
+use runtime::{Backoff, Clock, Health, retry, spawn_named};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -141,12 +141,10 @@ impl CallerAuthenticator {
 
     /// Reads which keys there are, so that nobody who guesses takes the place of one that is known.
     async fn load_keys(&self) {
-        let mut backoff = Backoff::default();
-        while let Err(error) = self.authenticator.load_keys(&self.store, Timestamp(self.clock.now_ms())).await
-        {
-            tracing::warn!(%error, "waiting for the database");
-            backoff.wait().await;
-        }
+        retry(Backoff::default(), "reading the keys", || async {
+            self.authenticator.load_keys(&self.store, Timestamp(self.clock.now_ms())).await
+        })
+        .await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every process needs whatever it does: named tasks, signals, logs, health, metrics, a clock, a backoff.
+//! What every process needs whatever it does: named tasks, signals, logs, health, metrics, a clock, a backoff, retries.
 //!
 //! No word of the domain occurs here: nothing in this crate knows what a thread, a partition or a chunk is.
 
@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod retry;
 pub mod shutdown;
 pub mod spawn;
 pub mod telemetry;
@@ -15,5 +16,6 @@ pub mod telemetry;
 pub use backoff::Backoff;
 pub use clock::Clock;
 pub use health::{Condition, Health, Heartbeat};
+pub use retry::{retry, retry_until};
 pub use shutdown::Shutdown;
 pub use spawn::spawn_named;

@@ -115,7 +115,7 @@ impl Committer {
     }
 
     async fn settle(&self, mut group: Vec<Request>) {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut backoff = backoff();
         let mut damaged = 0;
         loop {
             // A session that was dropped meanwhile has lost its partition.
@@ -209,26 +209,29 @@ impl Committer {
 
     /// `Err` is what the store said of data that it refuses.
     async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<CommitOutcome, String> {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut backoff = backoff();
         let mut damaged = 0;
         loop {
-            match self.writer.commit(&[terms.submission(commit)]).await {
+            let error = match self.writer.commit(&[terms.submission(commit)]).await {
                 Ok(outcomes) => {
                     let outcome = outcomes.first().copied();
                     return Ok(outcome.map_or(CommitOutcome::Unknown, |it| settled(it, terms.commits + 1)));
                 }
-                Err(error) => match error.disposition() {
-                    Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
-                        damaged += 1;
-                        backoff.wait().await;
-                    }
-                    Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
-                    Disposition::Unknown => return Ok(CommitOutcome::Unknown),
-                    Disposition::Retry | Disposition::Fatal => backoff.wait().await,
-                },
+                Err(error) => error,
+            };
+            match error.disposition() {
+                Disposition::Damaged if damaged < TRIES_OF_DAMAGE => damaged += 1,
+                Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
+                Disposition::Unknown => return Ok(CommitOutcome::Unknown),
+                Disposition::Retry | Disposition::Fatal => {}
             }
+            backoff.wait().await;
         }
     }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
 }
 
 fn settled(outcome: Committed, commits: u64) -> CommitOutcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::PartitionId;
 use partition::IncidentKind;
-use runtime::{Backoff, Heartbeat};
+use runtime::{Backoff, Heartbeat, retry_until};
 use store::{Applied, Disposition, Grant, LiveWorkers, Reclaimed, Renewed, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -259,29 +259,18 @@ async fn release(context: &Context, grant: &Grant) {
 
 /// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when another worker has the partition.
 async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let config = &context.config;
-    loop {
-        match context.store.reclaim(&config.worker_id, known, config.lease).await {
-            Ok(Some(reclaimed)) => {
-                say(known, &reclaimed);
-                return Some(reclaimed.grant);
-            }
-            Ok(None) => {
-                let (partition, epoch) = (known.partition, known.epoch);
-                tracing::warn!(%partition, epoch, "the lease is gone: another worker has the partition");
-                metrics::counter!(crate::metrics::LEASES_LOST).increment(1);
-                return None;
-            }
-            Err(error) => {
-                tracing::debug!(partition = %known.partition, %error, "still waiting for the store")
-            }
-        }
-        tokio::select! {
-            () = backoff.wait() => {}
-            () = lease.lost.cancelled() => return None,
-        }
-    }
+    let reclaimed = retry_until(lease.lost.cancelled(), Backoff::default(), "reclaiming a partition", || async {
+        context.store.reclaim(&config.worker_id, known, config.lease).await
+    });
+    let Some(reclaimed) = reclaimed.await.ok()? else {
+        let (partition, epoch) = (known.partition, known.epoch);
+        tracing::warn!(%partition, epoch, "the lease is gone: another worker has the partition");
+        metrics::counter!(crate::metrics::LEASES_LOST).increment(1);
+        return None;
+    };
+    say(known, &reclaimed);
+    Some(reclaimed.grant)
 }
 
 fn say(known: &Applied, Reclaimed { grant, stepped_back }: &Reclaimed) {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Disposition};
+use bus::{Bus, BusError, Disposition};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use model::{PartitionCount, PartitionId, Position};
+use model::{PartitionCount, PartitionId, Position, Seq};
 use partition::{Input, OutboxBatch, Outgoing, TurnEnded};
-use runtime::Backoff;
+use runtime::{Backoff, retry};
 use store::Store;
 use tokio::sync::mpsc;
 use wire::work::TurnEvent;
@@ -151,28 +152,35 @@ fn event(ended: &TurnEnded) -> TurnEvent {
 
 /// Tries until it is stored. What can never be is told and passed over: it would hold up what comes after it for ever.
 async fn send(bus: Bus, item: Item) -> (Position, String) {
-    let mut backoff = Backoff::default();
-    loop {
-        let Item { subject, payload, content_type, id, .. } = &item;
-        let error = match bus
-            .publish_with_id(subject, payload.clone(), Some(content_type), id, OUTBOX_PUBLISH_TIMEOUT)
-            .await
-        {
-            Ok(_) => break,
-            Err(error) => error,
-        };
-        match error.disposition() {
-            Disposition::Reject => {
-                metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
-                tracing::error!(subject, id, %error, "something in the outbox can never be published");
-                break;
-            }
-            Disposition::Retry => tracing::debug!(subject, %error, "still publishing the outbox"),
-            Disposition::Fatal => {
-                tracing::error!(subject, %error, "the outbox is refused and is tried again")
-            }
-        }
-        backoff.wait().await;
+    let Item { subject, payload, content_type, id, .. } = &item;
+    let sent = retry(Backoff::default(), "publishing the outbox", || async {
+        publish_once(&bus, subject, payload.clone(), content_type, id, OUTBOX_PUBLISH_TIMEOUT).await
+    });
+    if let Err(error) = sent.await {
+        metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
+        tracing::error!(subject, id, %error, "something in the outbox can never be published");
     }
     (item.batch, item.subject)
+}
+
+/// The outer error may be cured by another try, the inner one not.
+pub(super) async fn publish_once(
+    bus: &Bus,
+    subject: &str,
+    payload: Bytes,
+    content_type: &str,
+    id: &str,
+    timeout: Duration,
+) -> Result<Result<Seq, BusError>, BusError> {
+    match bus.publish_with_id(subject, payload, Some(content_type), id, timeout).await {
+        Ok(ack) => Ok(Ok(ack.seq)),
+        Err(error) => match error.disposition() {
+            Disposition::Reject => Ok(Err(error)),
+            Disposition::Retry => Err(error),
+            Disposition::Fatal => {
+                tracing::error!(subject, id, %error, "refused, and tried again");
+                Err(error)
+            }
+        },
+    }
 }

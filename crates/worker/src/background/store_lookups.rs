@@ -1,12 +1,10 @@
 //! Asking the store, many questions in one statement, until it answers.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position};
 use partition::{CommandKey, Input};
-use runtime::Backoff;
+use runtime::{Backoff, retry_until};
 use store::{Applied, Disposition, Store, StoreError};
 use tokio::sync::mpsc;
 
@@ -101,18 +99,12 @@ pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>
     what: &'static str,
     answered: &mpsc::Sender<Input>,
 ) -> Option<A> {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-    loop {
-        match ask().await {
-            Ok(answer) => return Some(answer),
-            Err(error) if error.disposition() == Disposition::Fatal => {
-                tracing::error!(%error, what, "refused and is tried again");
+    let answer = retry_until(answered.closed(), Backoff::default(), what, || async {
+        ask().await.inspect_err(|error| {
+            if error.disposition() == Disposition::Fatal {
+                tracing::error!(%error, what, "refused, and tried again");
             }
-            Err(error) => tracing::debug!(%error, what, "failed and is tried again"),
-        }
-        tokio::select! {
-            () = backoff.wait() => {}
-            () = answered.closed() => return None,
-        }
-    }
+        })
+    });
+    answer.await.ok()
 }

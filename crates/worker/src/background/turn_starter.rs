@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use model::{Seq, Timestamp, TurnId, WorkflowName};
 use partition::{Input, Start, Started, TurnRules};
-use runtime::Backoff;
+use runtime::{Backoff, retry_until};
 use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use tracing::Instrument;
 use wire::work::TurnRequest;
 
 use super::compaction::Compactor;
+use super::outbox_publisher::publish_once;
 use super::store_lookups::until_answered;
 use super::turn_request;
 use crate::context::Context;
@@ -420,30 +421,16 @@ async fn publish(
     wanted: &CancellationToken,
 ) -> Published {
     let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
-    let mut backoff = Backoff::default();
-    while !wanted.is_cancelled() {
-        let json = Some(wire::CONTENT_TYPE_JSON);
-        let error = match context
-            .bus
-            .publish_with_id(&subject, payload.clone(), json, &id, REQUEST_PUBLISH_TIMEOUT)
-            .await
-        {
-            Ok(ack) => return Published::At(ack.seq),
-            Err(error) => error,
-        };
-        match error.disposition() {
-            bus::Disposition::Reject => return Published::Refused(error.to_string()),
-            bus::Disposition::Retry => {
-                tracing::debug!(turn = %start.turn, %error, "still publishing a turn request")
-            }
-            bus::Disposition::Fatal => {
-                tracing::error!(turn = %start.turn, %error, "a turn request is refused and is tried again");
-            }
-        }
-        tokio::select! {
-            () = backoff.wait() => {}
-            () = wanted.cancelled() => {}
-        }
+    if wanted.is_cancelled() {
+        return Published::Unwanted;
     }
-    Published::Unwanted
+    let published = retry_until(wanted.cancelled(), Backoff::default(), "publishing turn requests", || async {
+        let (json, timeout) = (wire::CONTENT_TYPE_JSON, REQUEST_PUBLISH_TIMEOUT);
+        publish_once(&context.bus, &subject, payload.clone(), json, &id, timeout).await
+    });
+    match published.await {
+        Ok(Ok(seq)) => Published::At(seq),
+        Ok(Err(error)) => Published::Refused(error.to_string()),
+        Err(()) => Published::Unwanted,
+    }
 }

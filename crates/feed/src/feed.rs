@@ -148,10 +148,16 @@ impl Feed {
         self.through.is_some()
     }
 
-    /// Nothing is to be fetched.
-    pub fn is_idle(&self) -> bool {
-        let asks = self.asks.wanted || self.asks.under_way;
-        !asks && !self.reads.under_way && self.read().is_none()
+    /// When [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] has something, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let ask = self.may_ask().then_some(self.asks.not_before);
+        let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);
+        ask.into_iter().chain(read).min()
+    }
+
+    /// While an answer waits for the store a second one would be of no use.
+    fn may_ask(&self) -> bool {
+        self.asks.wanted && !self.asks.under_way && self.reply.is_none()
     }
 
     /// A frame of an owner.
@@ -242,8 +248,7 @@ impl Feed {
 
     /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`].
     pub fn poll_snapshot_request(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
-        // While an answer waits for the store a second one would be of no use.
-        if !self.asks.wanted || self.asks.under_way || now < self.asks.not_before || self.reply.is_some() {
+        if !self.may_ask() || now < self.asks.not_before {
             return None;
         }
         (self.asks.wanted, self.asks.under_way) = (false, true);

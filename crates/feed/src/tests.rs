@@ -52,7 +52,7 @@ fn begun(base: i64) -> Feed {
     feed.on_reply(reply(EPOCH, 0, base), NOW);
     assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Last(at(base))));
     feed.on_last(at(base), NOW);
-    assert!(feed.has_begun() && feed.is_idle());
+    assert!(feed.has_begun() && feed.poll_timeout().is_none());
     feed
 }
 
@@ -171,6 +171,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
         waiting.poll_store_read(&feed, NOW),
         Some(StoreRead::Ends { after: at(5), through: Position::MAX })
     );
+    waiting.on_read_failed(NOW);
     // A message ended between the two: the first is shown it, the second is not.
     feed.poll_snapshot_request(NOW);
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
@@ -178,7 +179,10 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     feed.on_last(at(8), NOW);
     let admitted = waiting.let_in(&mut feed, NOW);
     assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()), None)]);
-    assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Ends { after: at(5), through: at(8) }));
+    let later = waiting.poll_timeout(&feed).unwrap();
+    assert_eq!((later, waiting.poll_store_read(&feed, NOW)), (NOW.plus_ms(500), None));
+    assert_eq!(waiting.poll_store_read(&feed, later), Some(StoreRead::Ends { after: at(5), through: at(8) }));
+    assert_eq!(waiting.poll_timeout(&feed), None, "it is being read");
     let page = StorePage { after: at(5), ends: Vec::new(), through: at(8) };
     waiting.on_page(&page, &feed, |_, _: Vec<Bytes>| ());
     assert_eq!(waiting.viewers().count(), 1);

@@ -40,6 +40,7 @@ pub struct WaitingSubscribers<V> {
     all: Vec<WaitingSubscriber<V>>,
     /// The store is read from then on.
     read_at: Timestamp,
+    is_reading: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ struct WaitingSubscriber<V> {
 impl<V> WaitingSubscribers<V> {
     /// Without subscribers.
     pub fn new(thread: ThreadId) -> Self {
-        Self { thread, all: Vec::new(), read_at: Timestamp::default() }
+        Self { thread, all: Vec::new(), read_at: Timestamp::default(), is_reading: false }
     }
 
     /// Those who wait.
@@ -105,10 +106,22 @@ impl<V> WaitingSubscribers<V> {
         });
     }
 
-    /// What to read from the store for them, from the one on who has the least; answer with [`WaitingSubscribers::on_page`] or
-    /// [`WaitingSubscribers::on_read_failed`]. While the state of the thread is unknown, they are shown what is committed.
-    pub fn poll_store_read(&self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
-        if now < self.read_at {
+    /// What to read from the store for them, from the one on who has the least; answer with [`WaitingSubscribers::on_page`],
+    /// [`WaitingSubscribers::on_last`] or [`WaitingSubscribers::on_read_failed`]. While the state of the thread is
+    /// unknown, they are shown what is committed.
+    pub fn poll_store_read(&mut self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
+        let read = self.read(feed).filter(|_| now >= self.read_at)?;
+        self.is_reading = true;
+        Some(read)
+    }
+
+    /// When [`WaitingSubscribers::poll_store_read`] has something, if nothing happens before.
+    pub fn poll_timeout(&self, feed: &Feed) -> Option<Timestamp> {
+        self.read(feed).map(|_| self.read_at)
+    }
+
+    fn read(&self, feed: &Feed) -> Option<StoreRead> {
+        if self.is_reading {
             return None;
         }
         if self.all.iter().any(|waiter| waiter.needs_start || waiter.beyond == Some(Beyond::Asked)) {
@@ -123,13 +136,14 @@ impl<V> WaitingSubscribers<V> {
 
     /// The store could not be read.
     pub fn on_read_failed(&mut self, now: Timestamp) {
-        self.read_at = now.plus_ms(READ_PAUSE_MS);
+        (self.is_reading, self.read_at) = (false, now.plus_ms(READ_PAUSE_MS));
     }
 
     /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
     ///
     /// `begins`: called for each viewer without a cursor; it gets every end after this position.
     pub fn on_last(&mut self, last: Position, feed: &Feed, now: Timestamp, mut begins: impl FnMut(&mut V)) {
+        self.is_reading = false;
         for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
             waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));
             (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
@@ -154,6 +168,7 @@ impl<V> WaitingSubscribers<V> {
         feed: &Feed,
         mut tell: impl FnMut(&V, Vec<Bytes>),
     ) -> Vec<(V, WaitOutcome)> {
+        self.is_reading = false;
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);

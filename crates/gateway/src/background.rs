@@ -24,7 +24,9 @@ pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: boo
     .await;
     authenticator.set_signing_key(&key);
     if bypasses_rls && is_rls_required {
-        tracing::warn!("the role of DATABASE_URL passes row-level security: only the gateway separates tenants");
+        tracing::warn!(
+            "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
+        );
     }
 }
 

@@ -40,8 +40,8 @@ pub(crate) struct Follower {
     pub(crate) cut_epoch: u64,
     /// The question that waits for an answer.
     pub(crate) asked: Option<u64>,
-    pub(crate) is_reading: bool,
-    pub(crate) has_tick: bool,
+    /// The tick that counts; others are of timeouts that were later.
+    pub(crate) tick_at: Option<model::Timestamp>,
 }
 
 impl Follower {
@@ -54,8 +54,7 @@ impl Follower {
             epoch: 0,
             cut_epoch: 0,
             asked: None,
-            is_reading: false,
-            has_tick: false,
+            tick_at: None,
         }
     }
 }

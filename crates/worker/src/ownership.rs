@@ -260,9 +260,10 @@ async fn release(context: &Context, grant: &Grant) {
 /// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when another worker has the partition.
 async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
     let config = &context.config;
-    let reclaimed = retry_until(lease.lost.cancelled(), Backoff::default(), "reclaiming a partition", || async {
-        context.store.reclaim(&config.worker_id, known, config.lease).await
-    });
+    let reclaimed =
+        retry_until(lease.lost.cancelled(), Backoff::default(), "reclaiming a partition", || async {
+            context.store.reclaim(&config.worker_id, known, config.lease).await
+        });
     let Some(reclaimed) = reclaimed.await.ok()? else {
         let (partition, epoch) = (known.partition, known.epoch);
         tracing::warn!(%partition, epoch, "the lease is gone: another worker has the partition");

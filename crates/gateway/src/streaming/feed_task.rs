@@ -1,6 +1,7 @@
 //! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the subscribers.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::LiveSubscription;
@@ -9,8 +10,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
 use protocols::native;
-use runtime::Backoff;
-use tokio::sync::{mpsc, watch};
+use runtime::{Backoff, retry};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
 
@@ -20,9 +21,8 @@ use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads::{self, Fetched};
 use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
-const TICK: Duration = Duration::from_millis(100);
-/// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
-const CALM_TICK: Duration = Duration::from_secs(2);
+/// After a subscriber has gone; those that go in the meantime are forgotten with it.
+const FORGET_DELAY: Duration = Duration::from_millis(100);
 /// Frames that are taken in before subscribers are shown what is in them.
 const FRAMES: usize = 64;
 /// Of what a subscriber may lag, one in so many is handed to it at once.
@@ -33,14 +33,8 @@ const GROUP: usize = 32;
 /// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Reply = Option<SnapshotReply>;
-
-/// For whom the store is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
-    Feed,
-    Waiting,
-}
+/// What is fetched, while it is.
+type Fetch<T> = Option<BoxFuture<'static, Option<T>>>;
 
 struct FeedTask {
     context: FeedContext,
@@ -48,8 +42,14 @@ struct FeedTask {
     feed: Feed,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,
-    ask: Option<BoxFuture<'static, Reply>>,
-    read: Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
+    ask: Fetch<SnapshotReply>,
+    /// What the feed lacks.
+    read: Fetch<Fetched>,
+    /// What those lack who wait.
+    missed: Fetch<Fetched>,
+    /// Notified when a subscriber has gone.
+    departures: Arc<Notify>,
+    forget_at: Option<Instant>,
     idle_since: Option<Timestamp>,
     /// While the gateway drains: when each subscriber gets its notice, the next one last.
     drain_notices: Option<Vec<(Instant, SendQueue)>>,
@@ -95,14 +95,8 @@ fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
 }
 
 async fn listen(context: &FeedContext, thread: &ThreadId) -> LiveSubscription {
-    let mut backoff = Backoff::default();
-    loop {
-        match context.backend.bus.subscribe_out(thread).await {
-            Ok(frames) => return frames,
-            Err(error) => tracing::debug!(%thread, %error, "cannot listen to the thread yet"),
-        }
-        backoff.wait().await;
-    }
+    let bus = &context.backend.bus;
+    retry(Backoff::default(), "subscribing to threads", || bus.subscribe_out(thread)).await
 }
 
 impl FeedTask {
@@ -116,6 +110,9 @@ impl FeedTask {
             subscribers: Vec::new(),
             ask: None,
             read: None,
+            missed: None,
+            departures: Arc::default(),
+            forget_at: None,
             idle_since: None,
             drain_notices: None,
         }
@@ -130,15 +127,15 @@ impl FeedTask {
         let drain = self.context.backend.drain.clone();
         let mut known = *signal.borrow_and_update();
         self.feed.on_owner(known.epoch);
-        let mut tick = pin!(sleep(TICK));
+        let (mut timer, mut timer_at) = (pin!(sleep(Duration::ZERO)), None);
         loop {
-            let mut has_ticked = false;
             tokio::select! {
                 biased;
                 () = drain.cancelled(), if self.drain_notices.is_none() => self.begin_drain(),
                 Some(command) = commands.recv() => self.on_command(command),
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
-                (reader, fetched) = read_or_never(&mut self.read) => self.on_fetched(reader, fetched),
+                fetched = or_never(&mut self.read) => self.on_read(fetched),
+                fetched = or_never(&mut self.missed) => self.on_missed(fetched),
                 Ok(()) = signal.changed() => {
                     let before = std::mem::replace(&mut known, *signal.borrow_and_update());
                     self.feed.on_owner(known.epoch);
@@ -157,33 +154,39 @@ impl FeedTask {
                     }
                     None => return self.fail(),
                 },
-                () = tick.as_mut() => {
-                    if self.on_tick() {
-                        return;
-                    }
-                    has_ticked = true;
+                () = self.departures.notified() => {
+                    self.forget_at.get_or_insert(Instant::now() + FORGET_DELAY);
                 }
+                () = timer.as_mut(), if timer_at.is_some() => timer_at = None,
             }
             self.pump().await;
             self.let_in();
             self.fetch();
-            if self.send_drain_notices() {
+            self.forget_departed();
+            if self.send_drain_notices() || self.retire() {
                 return;
             }
-            let next = Instant::now() + self.until_tick();
-            if has_ticked || next < tick.deadline() {
-                tick.as_mut().reset(next);
+            if let Some(at) = self.poll_timeout()
+                && timer_at.is_none_or(|timer_at| at < timer_at)
+            {
+                timer.as_mut().reset(at);
+                timer_at = Some(at);
             }
         }
     }
 
-    /// How long nothing that only a tick brings can be due.
-    fn until_tick(&self) -> Duration {
-        let is_idle = self.feed.is_idle()
-            && self.waiting.is_empty()
-            && !self.subscribers.is_empty()
-            && self.drain_notices.is_none();
-        if is_idle { CALM_TICK } else { TICK }
+    /// When something is due that nothing but the time brings.
+    fn poll_timeout(&self) -> Option<Instant> {
+        let retire_at = self.idle_since.map(|at| at.plus_ms(self.context.backend.limits.linger_ms));
+        let due = [self.feed.poll_timeout(), self.waiting.poll_timeout(&self.feed), retire_at];
+        let due = due.into_iter().flatten().min().map(|at| {
+            let delay_ms = at.since_ms(self.context.backend.now());
+            Instant::now() + Duration::from_millis(delay_ms.try_into().unwrap_or_default())
+        });
+        let notices = self.drain_notices.as_ref();
+        let notice_at =
+            notices.map(|all| all.last().map_or_else(|| self.context.last_notice_at(), |(at, _)| *at));
+        due.into_iter().chain(notice_at).chain(self.forget_at).min()
     }
 
     fn on_command(&mut self, command: FeedCommand) {
@@ -197,7 +200,7 @@ impl FeedTask {
                 .push((self.context.drain_notice_at(subscriber.has_end), subscriber.send_queue.clone()));
             drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         }
-        self.idle_since = None;
+        subscriber.send_queue.on_departure(&self.departures);
         let (cursor, until) = (subscriber.cursor.take(), subscriber.until.take());
         self.waiting.push(subscriber, cursor, until, &self.feed);
     }
@@ -212,7 +215,7 @@ impl FeedTask {
         }
     }
 
-    fn on_reply(&mut self, reply: Reply) {
+    fn on_reply(&mut self, reply: Option<SnapshotReply>) {
         self.ask = None;
         let now = self.context.backend.now();
         match reply {
@@ -221,18 +224,23 @@ impl FeedTask {
         }
     }
 
-    fn on_fetched(&mut self, reader: Reader, fetched: Option<Fetched>) {
+    fn on_read(&mut self, fetched: Option<Fetched>) {
         self.read = None;
         let now = self.context.backend.now();
-        match (reader, fetched) {
-            (Reader::Feed, Some(Fetched::Last(position))) => self.feed.on_last(position, now),
-            (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
-            (Reader::Feed, None) => self.feed.on_read_failed(now),
-            (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
-            (Reader::Waiting, Some(Fetched::Last(last))) => {
-                self.waiting.on_last(last, &self.feed, now, Subscriber::accept);
-            }
-            (Reader::Waiting, None) => self.waiting.on_read_failed(now),
+        match fetched {
+            Some(Fetched::Last(position)) => self.feed.on_last(position, now),
+            Some(Fetched::Page(page)) => self.feed.on_page(&page, now),
+            None => self.feed.on_read_failed(now),
+        }
+    }
+
+    fn on_missed(&mut self, fetched: Option<Fetched>) {
+        self.missed = None;
+        let now = self.context.backend.now();
+        match fetched {
+            Some(Fetched::Last(last)) => self.waiting.on_last(last, &self.feed, now, Subscriber::accept),
+            Some(Fetched::Page(page)) => self.catch_up(&page),
+            None => self.waiting.on_read_failed(now),
         }
     }
 
@@ -287,24 +295,35 @@ impl FeedTask {
         }
     }
 
-    /// True when the feed has ended.
-    fn on_tick(&mut self) -> bool {
-        let now = self.context.backend.now();
-        let counts = self.feed.take_counts();
-        metrics::feed(counts.left_out, counts.gaps_filled, counts.filtered);
-        self.subscribers.retain(|subscriber| subscriber.send_queue.is_open());
-        self.waiting.retain(|subscriber| subscriber.send_queue.is_open());
+    fn forget_departed(&mut self) {
+        if self.forget_at.is_some_and(|at| at <= Instant::now()) {
+            self.forget_at = None;
+            self.subscribers.retain(|subscriber| subscriber.send_queue.is_open());
+            self.waiting.retain(|subscriber| subscriber.send_queue.is_open());
+        }
+    }
+
+    /// True when the feed has ended: it has had no subscriber for long enough, and none is on its way.
+    fn retire(&mut self) -> bool {
         if !self.subscribers.is_empty() || !self.waiting.is_empty() {
             self.idle_since = None;
             return false;
         }
-        let idle_since = *self.idle_since.get_or_insert(now);
-        now.since_ms(idle_since) > self.context.backend.limits.linger_ms && self.context.retire(&self.thread)
+        let now = self.context.backend.now();
+        if now.since_ms(*self.idle_since.get_or_insert(now)) < self.context.backend.limits.linger_ms {
+            return false;
+        }
+        self.idle_since = Some(now);
+        self.context.retire(&self.thread)
     }
 
     /// Hands every event on. A burst of more than a part of what a subscriber may lag is handed on in such parts, with time between them to
     /// take one: else it would cut everybody, however fast.
     async fn pump(&mut self) {
+        let counts = self.feed.take_counts();
+        if counts != feed::FeedCounts::default() {
+            metrics::feed(counts.left_out, counts.gaps_filled, counts.filtered);
+        }
         let most = self.context.backend.limits.lag_bytes / LAG_PARTS;
         let (mut events, mut size) = (Vec::new(), 0);
         while let Some(event) = self.feed.next_event() {
@@ -364,29 +383,18 @@ impl FeedTask {
         });
     }
 
-    /// Starts the question and the read that are wanted.
+    /// Starts the question and the reads that are wanted.
     fn fetch(&mut self) {
         let now = self.context.backend.now();
-        if self.ask.is_none()
-            && let Some(ask) = self.feed.poll_snapshot_request(now)
-        {
-            let context = self.context.clone();
-            self.ask = Some(async move { request_snapshot(&context, ask).await }.boxed());
+        if let Some(ask) = self.feed.poll_snapshot_request(now) {
+            self.ask = Some(request_snapshot(self.context.clone(), ask).boxed());
         }
-        if self.read.is_none()
-            && let Some((reader, read)) = self.next_read(now)
-        {
-            let (context, thread) = (self.context.clone(), self.thread.clone());
-            self.read = Some((reader, async move { read_store(&context, &thread, read).await }.boxed()));
-        }
-    }
-
-    /// What the feed wants; else what those lack who wait.
-    fn next_read(&mut self, now: Timestamp) -> Option<(Reader, StoreRead)> {
         if let Some(read) = self.feed.poll_store_read(now) {
-            return Some((Reader::Feed, read));
+            self.read = Some(read_store(self.context.clone(), self.thread.clone(), read).boxed());
         }
-        self.waiting.poll_store_read(&self.feed, now).map(|read| (Reader::Waiting, read))
+        if let Some(read) = self.waiting.poll_store_read(&self.feed, now) {
+            self.missed = Some(read_store(self.context.clone(), self.thread.clone(), read).boxed());
+        }
     }
 
     /// A drain does not send all away at once: they would all come back at once. Until its notice a subscriber is shown what
@@ -422,30 +430,21 @@ impl FeedTask {
     }
 }
 
-async fn or_never(ask: &mut Option<BoxFuture<'static, Reply>>) -> Reply {
-    match ask {
-        Some(ask) => ask.await,
+async fn or_never<T>(fetch: &mut Fetch<T>) -> Option<T> {
+    match fetch {
+        Some(fetch) => fetch.await,
         None => std::future::pending().await,
     }
 }
 
-async fn read_or_never(
-    read: &mut Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
-) -> (Reader, Option<Fetched>) {
-    match read {
-        Some((reader, read)) => (*reader, read.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn request_snapshot(context: &FeedContext, ask: wire::query::SnapshotRequest) -> Reply {
+async fn request_snapshot(context: FeedContext, ask: wire::query::SnapshotRequest) -> Option<SnapshotReply> {
     let (partition, query) =
         (context.backend.partition_of(&ask.thread), wire::query::encode_snapshot_request(&ask));
     context.backend.query_owner(partition, query, SNAPSHOT_TIMEOUT, wire::query::decode_snapshot).await
 }
 
-async fn read_store(context: &FeedContext, thread: &ThreadId, read: StoreRead) -> Option<Fetched> {
-    match store_reads::fetch(context.backend.store(), thread, read).await {
+async fn read_store(context: FeedContext, thread: ThreadId, read: StoreRead) -> Option<Fetched> {
+    match store_reads::fetch(context.backend.store(), &thread, read).await {
         Ok(fetched) => Some(fetched),
         Err(error) => {
             tracing::debug!(%thread, %error, "the store cannot be read");

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct SendQueue {
 struct Shared {
     queue: Mutex<Queue>,
     drained: Notify,
+    /// Who is told when the client has gone.
+    departures: OnceLock<Arc<Notify>>,
     connection: CancellationToken,
     max_lag: usize,
 }
@@ -73,7 +75,13 @@ impl SendQueue {
     /// A queue and its body. `connection` is cancelled when the viewer is cut.
     pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, SendQueueBody) {
         let queue = Mutex::new(Queue::default());
-        let shared = Arc::new(Shared { queue, drained: Notify::new(), connection, max_lag });
+        let shared = Arc::new(Shared {
+            queue,
+            drained: Notify::new(),
+            departures: OnceLock::new(),
+            connection,
+            max_lag,
+        });
         metrics::subscribers(1.0);
         let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
         let now = Instant::now();
@@ -151,6 +159,15 @@ impl SendQueue {
 
     pub(crate) fn is_open(&self) -> bool {
         self.shared.lock().state == State::Open
+    }
+
+    /// Notifies when the client has gone, or has gone already. Once for each queue.
+    pub(crate) fn on_departure(&self, departures: &Arc<Notify>) {
+        let _ = self.shared.departures.set(Arc::clone(departures));
+        // Whoever goes after this sees it.
+        if !self.is_open() {
+            departures.notify_one();
+        }
     }
 
     /// Waits until everything queued was taken, or the send_queue is closed.
@@ -322,6 +339,9 @@ impl Drop for SendQueueBody {
         metrics::subscribers(-1.0);
         self.shared.lock().close(State::Gone);
         self.shared.drained.notify_waiters();
+        if let Some(departures) = self.shared.departures.get() {
+            departures.notify_one();
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use crate::world::event::{Address, ClientEvent, GatewayEvent, SessionEvent, Worl
 
 /// How often the owner of each partition is asked what it has sent, ms.
 const WATCH_MS: i64 = 2_000;
-const TICK_MS: i64 = 100;
 /// Rows of one page of the store.
 const PAGES: [usize; 3] = [1, 3, 50];
 /// An owner that does not answer for so long is taken for away, ms.
@@ -134,7 +133,8 @@ impl World {
                 return self.read_store(gateway, thread, number, reader, read);
             }
             GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
-            GatewayEvent::Tick(..) => follower.has_tick = false,
+            GatewayEvent::Tick(..) if follower.tick_at == Some(now) => follower.tick_at = None,
+            GatewayEvent::Tick(..) => return,
             GatewayEvent::Watch(_) | GatewayEvent::ChangedThreads(..) => {}
         }
         self.go_on(gateway, &thread);
@@ -189,15 +189,13 @@ impl World {
         self.coverage.holes_repaired += counts.gaps_filled;
         self.coverage.left_out += counts.left_out;
         let ask = follower.feed.poll_snapshot_request(now);
-        let read = match follower.is_reading {
-            true => None,
-            false => follower.feed.poll_store_read(now).map(|read| (StoreReader::Feed, read)).or_else(|| {
-                follower.waiting.poll_store_read(&follower.feed, now).map(|read| (StoreReader::Waiting, read))
-            }),
-        };
-        follower.is_reading |= read.is_some();
-        let needs_tick = !follower.feed.is_idle() || !follower.waiting.is_empty();
-        let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
+        let read = follower.feed.poll_store_read(now).map(|read| (StoreReader::Feed, read));
+        let missed =
+            follower.waiting.poll_store_read(&follower.feed, now).map(|read| (StoreReader::Waiting, read));
+        let timeouts = [follower.feed.poll_timeout(), follower.waiting.poll_timeout(&follower.feed)];
+        let due = timeouts.into_iter().flatten().min();
+        let tick_at = due.filter(|at| follower.tick_at.is_none_or(|tick_at| *at < tick_at));
+        follower.tick_at = tick_at.or(follower.tick_at);
         for (client, why) in refused {
             self.note(27, [client as u64, 0, 0], || format!("client {client} has to begin anew: {why:?}"));
         }
@@ -213,13 +211,16 @@ impl World {
         if let Some(ask) = ask {
             self.ask(gateway, ask, number);
         }
-        if let Some((reader, read)) = read {
+        for (reader, read) in read.into_iter().chain(missed) {
             let delay = self.rng.range(0, 20);
             let event = GatewayEvent::Fetch(thread.clone(), number, reader, read);
             self.schedule(delay, WorldEvent::Gateway(gateway, event));
         }
-        if sets_tick {
-            self.schedule(TICK_MS, WorldEvent::Gateway(gateway, GatewayEvent::Tick(thread.clone(), number)));
+        if let Some(at) = tick_at {
+            self.schedule(
+                at.since_ms(now),
+                WorldEvent::Gateway(gateway, GatewayEvent::Tick(thread.clone(), number)),
+            );
         }
     }
 
@@ -335,7 +336,6 @@ impl World {
         let now = self.gateway_time();
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
-        follower.is_reading = false;
         let mut shown = Vec::new();
         match (reader, fetched) {
             (StoreReader::Feed, Fetched::Last(last)) => follower.feed.on_last(last, now),

@@ -424,10 +424,11 @@ async fn publish(
     if wanted.is_cancelled() {
         return Published::Unwanted;
     }
-    let published = retry_until(wanted.cancelled(), Backoff::default(), "publishing turn requests", || async {
-        let (json, timeout) = (wire::CONTENT_TYPE_JSON, REQUEST_PUBLISH_TIMEOUT);
-        publish_once(&context.bus, &subject, payload.clone(), json, &id, timeout).await
-    });
+    let published =
+        retry_until(wanted.cancelled(), Backoff::default(), "publishing turn requests", || async {
+            let (json, timeout) = (wire::CONTENT_TYPE_JSON, REQUEST_PUBLISH_TIMEOUT);
+            publish_once(&context.bus, &subject, payload.clone(), json, &id, timeout).await
+        });
     match published.await {
         Ok(Ok(seq)) => Published::At(seq),
         Ok(Err(error)) => Published::Refused(error.to_string()),

@@ -11,7 +11,7 @@ use store::{Layout, Store, StoreConfig, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::ExitError;
-use crate::options::{Nats, Process, Servers, Streams};
+use crate::options::{NatsArguments, ProcessArguments, Servers, StreamArguments};
 
 /// How often a process that waits for the first migration checks again.
 const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Creates or updates the tables and the streams.
 pub(crate) async fn migrate_all(
     servers: &Servers,
-    streams: &Streams,
+    streams: &StreamArguments,
     partitions: PartitionCount,
 ) -> Result<(), ExitError> {
     store::migrate(&servers.database_url, partitions).await?;
@@ -45,7 +45,7 @@ pub(crate) struct Services {
 ///
 /// What the roles say of their own readiness counts as no from here on: a probe may come before they begin.
 pub(crate) async fn connect_services(
-    process: &Process,
+    process: &ProcessArguments,
     name: &str,
     conditions: &[&str],
     shutdown: &Shutdown,
@@ -127,7 +127,7 @@ pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<
     }
 }
 
-pub(crate) fn bus_config(nats: &Nats, name: &str) -> BusConfig {
+pub(crate) fn bus_config(nats: &NatsArguments, name: &str) -> BusConfig {
     BusConfig {
         credentials_file: nats.nats_credentials.clone(),
         nkey_seed_file: nats.nats_nkey.clone(),

@@ -17,7 +17,7 @@ use self::values::partitions;
 pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
-pub(crate) use self::process::{Log, Metrics, Nats, Process, Servers, Streams};
+pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
 
@@ -69,7 +69,7 @@ pub(crate) struct Migrate {
     #[command(flatten)]
     pub(crate) servers: Servers,
     #[command(flatten)]
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamArguments,
     /// Number of partitions, a power of two; fixed by the first migration.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
@@ -78,7 +78,7 @@ pub(crate) struct Migrate {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Worker {
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArguments,
     #[command(flatten)]
     pub(crate) worker: WorkerSettings,
     /// When given, the start is refused unless the fleet has this many partitions.
@@ -89,7 +89,7 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Gateway {
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArguments,
     #[command(flatten)]
     pub(crate) gateway: GatewaySettings,
 }
@@ -97,9 +97,9 @@ pub(crate) struct Gateway {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct All {
     #[command(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: ProcessArguments,
     #[command(flatten)]
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamArguments,
     #[command(flatten)]
     pub(crate) worker: Box<WorkerSettings>,
     #[command(flatten)]

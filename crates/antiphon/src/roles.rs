@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Services, connect_services, migrate_all};
 use crate::exit::ExitError;
-use crate::options::{All, Command, Gateway, Migrate, Options, Process, Worker, WorkerSettings};
+use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{commands, mcp_role, workflow_role};
 
 /// Runs one command to its end.
@@ -136,7 +136,7 @@ async fn worker_role(
 
 async fn gateway_role(
     services: &Services,
-    process: &Process,
+    process: &ProcessArguments,
     config: GatewayConfig,
     stop: CancellationToken,
 ) -> Result<(), ExitError> {

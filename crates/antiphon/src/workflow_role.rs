@@ -10,7 +10,7 @@ use crate::exit::ExitError;
 use crate::options::{EngineName, Workflow, WorkflowSettings};
 
 /// What the settings come to.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedWorkflow {
     /// None: only the script is served.
     config: Option<WorkflowConfig>,
     script_server: Option<ScriptServer>,
@@ -29,7 +29,7 @@ impl WorkflowSettings {
     }
 
     /// Reads the files and takes the address, so that what is wrong stops the start.
-    pub(crate) async fn prepare(self) -> Result<Prepared, ExitError> {
+    pub(crate) async fn prepare(self) -> Result<PreparedWorkflow, ExitError> {
         let name = self.engine_name();
         if name == EngineName::None && self.script_http_addr.is_none() {
             return Err(wrong(
@@ -47,12 +47,12 @@ impl WorkflowSettings {
         let (workflow, concurrency) = (self.workflow.clone(), self.workflow_concurrency as usize);
         let drain = self.workflow_drain_seconds;
         let engine = match name {
-            EngineName::None => return Ok(Prepared { config: None, script_server }),
+            EngineName::None => return Ok(PreparedWorkflow { config: None, script_server }),
             EngineName::Scripted => EngineConfig::Scripted(script),
             EngineName::Openai => EngineConfig::OpenAi(self.openai()?),
         };
         let config = Some(WorkflowConfig { workflow, concurrency, drain, engine });
-        Ok(Prepared { config, script_server })
+        Ok(PreparedWorkflow { config, script_server })
     }
 
     fn openai(self) -> Result<OpenAiConfig, ExitError> {
@@ -74,7 +74,7 @@ impl WorkflowSettings {
     }
 }
 
-impl Prepared {
+impl PreparedWorkflow {
     /// A script is served without NATS.
     pub(crate) fn needs_nats(&self) -> bool {
         self.config.is_some()

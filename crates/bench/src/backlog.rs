@@ -25,7 +25,7 @@ const UNACKED: u64 = 6 * ACK_EVERY;
 
 /// What a backlog looks like.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
+pub(super) struct BacklogShape {
     /// Its name in the table.
     pub(super) name: &'static str,
     /// At least so many chunks.
@@ -39,7 +39,7 @@ pub(super) struct Shape {
 /// The messages of a backlog; what is in them follows from their number.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    pub(super) shape: Shape,
+    pub(super) shape: BacklogShape,
     pub(super) messages: Vec<Planned>,
     pub(super) chunks: u64,
     pub(super) entries: u64,
@@ -56,7 +56,7 @@ pub(super) struct Planned {
 
 impl Backlog {
     /// Plans a backlog; the same shape gives the same one.
-    pub(super) fn plan(shape: &Shape) -> Result<Self> {
+    pub(super) fn plan(shape: &BacklogShape) -> Result<Self> {
         let mut rng = StdRng::seed_from_u64(7);
         let (mut messages, mut chunks, mut entries) = (Vec::new(), 0, 0);
         while chunks < shape.chunks {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn backlog_has_every_chunk_once_in_the_stated_entries() {
         for frame in [1, 16] {
-            let shape = Shape { name: "test", chunks: 5_000, lengths: 50..=500, frame };
+            let shape = BacklogShape { name: "test", chunks: 5_000, lengths: 50..=500, frame };
             let backlog = Backlog::plan(&shape).unwrap();
             let mut seen: Vec<(MessageId, u32)> = Vec::new();
             let mut entries = 0;

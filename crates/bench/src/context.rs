@@ -18,12 +18,12 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
-use self::{environment::Environment, threads::Thread};
+use self::{environment::ContextEnvironment, threads::BenchThread};
 use super::table::Table;
 
 /// Measures long threads and prints one table.
 #[derive(Debug, Clone, Parser)]
-pub struct Options {
+pub struct ContextBenchOptions {
     /// Batches of the threads, four messages each, from the shortest to the longest.
     #[arg(long, value_delimiter = ',', default_value = "10,1000,100000")]
     pub batches: Vec<u32>,
@@ -50,7 +50,7 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-impl Options {
+impl ContextBenchOptions {
     fn resolved(&self) -> Self {
         let mut options = self.clone();
         if options.quick {
@@ -62,9 +62,9 @@ impl Options {
 }
 
 /// Measures, prints the table, and tells whether every goal was met.
-pub async fn run(options: &Options) -> Result<bool> {
+pub async fn run(options: &ContextBenchOptions) -> Result<bool> {
     let options = options.resolved();
-    let mut environment = Environment::start().await?;
+    let mut environment = ContextEnvironment::start().await?;
     let table = measure(&options, &mut environment).await?;
     println!("\n{table}");
     if let Some(path) = &options.json {
@@ -74,14 +74,14 @@ pub async fn run(options: &Options) -> Result<bool> {
     Ok(options.quick || table.is_met())
 }
 
-async fn measure(options: &Options, environment: &mut Environment) -> Result<Table> {
+async fn measure(options: &ContextBenchOptions, environment: &mut ContextEnvironment) -> Result<Table> {
     ensure!(options.batches.len() > 1 && options.batches.is_sorted(), "several lengths, the shortest first");
     ensure!(options.contexts > 0 && options.pages > 0 && options.rounds > 0, "nothing to measure");
     let mut threads = Vec::new();
     for batches in &options.batches {
-        threads.push(Thread::new(&format!("thread-{batches}"), *batches)?);
+        threads.push(BenchThread::new(&format!("thread-{batches}"), *batches)?);
     }
-    let compacted = Thread::new("compacted", options.compacted)?;
+    let compacted = BenchThread::new("compacted", options.compacted)?;
     for thread in threads.iter().chain([&compacted]) {
         eprintln!("==> filling {}: {} batches", thread.id, thread.batches);
         environment.fill(thread).await?;
@@ -112,8 +112,8 @@ mod tests {
     /// No figure is looked at: other tests use the same machine. Travelling is left out: it takes longer than all the rest.
     #[tokio::test(flavor = "multi_thread")]
     async fn contexts_pages_and_compaction_measure_what_they_should() {
-        let mut environment = Environment::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();
-        let options = Options::parse_from(["bench", "--quick", "--rows", "a,b,c"]).resolved();
+        let mut environment = ContextEnvironment::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();
+        let options = ContextBenchOptions::parse_from(["bench", "--quick", "--rows", "a,b,c"]).resolved();
         let table = measure(&options, &mut environment).await.unwrap();
         let parts: Vec<char> = table.rows.iter().map(|row| row.part).collect();
         for part in ['a', 'b', 'c'] {

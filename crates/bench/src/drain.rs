@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use sqlx::PgPool;
 use tokio::time::sleep;
 
-use super::{
-    Environment,
+use crate::{
     backlog::Backlog,
+    environment::ChunkEnvironment,
     usage::{self, Meter, Used},
 };
 use testkit::{db_snapshot, fleet::Fleet, services};
@@ -32,7 +32,7 @@ pub(super) struct Drain {
 }
 
 /// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
-pub(super) async fn drain(environment: &Environment, backlog: &Backlog) -> Result<Drain> {
+pub(super) async fn drain(environment: &ChunkEnvironment, backlog: &Backlog) -> Result<Drain> {
     let database = environment.database().await?;
     let mut fleet = Fleet::prepare(environment.fleet(database.url(), 1, 0))?;
     fleet.migrate().await?;
@@ -50,7 +50,12 @@ pub(super) async fn drain(environment: &Environment, backlog: &Backlog) -> Resul
     Ok(drain)
 }
 
-async fn watch(environment: &Environment, backlog: &Backlog, fleet: &Fleet, pool: &PgPool) -> Result<Drain> {
+async fn watch(
+    environment: &ChunkEnvironment,
+    backlog: &Backlog,
+    fleet: &Fleet,
+    pool: &PgPool,
+) -> Result<Drain> {
     let begun = Instant::now();
     while !checkpoint(pool).await?.0 {
         ensure!(begun.elapsed() < LIMIT, "the worker takes no lease");

@@ -40,7 +40,7 @@ pub(super) async fn insert(url: &str, backlog: &Backlog, connections: usize) -> 
         sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut connection).await?;
         writers.push(connection);
     }
-    let mut shares: Vec<Vec<Rows>> = (0..connections).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Vec<BacklogRows>> = (0..connections).map(|_| Vec::new()).collect();
     for (number, rows) in statements.into_iter().enumerate() {
         shares[number % connections].push(rows);
     }
@@ -52,7 +52,7 @@ pub(super) async fn insert(url: &str, backlog: &Backlog, connections: usize) -> 
     Ok(turns as f64 / seconds)
 }
 
-async fn write_all(mut connection: PgConnection, share: Vec<Rows>) -> Result<()> {
+async fn write_all(mut connection: PgConnection, share: Vec<BacklogRows>) -> Result<()> {
     for rows in share {
         let count = rows.position.len();
         sqlx::query(AssertSqlSafe(INSERT))
@@ -77,7 +77,7 @@ async fn write_all(mut connection: PgConnection, share: Vec<Rows>) -> Result<()>
 
 /// The columns that differ from row to row.
 #[derive(Debug, Default)]
-struct Rows {
+struct BacklogRows {
     bucket: Vec<i16>,
     thread: Vec<String>,
     position: Vec<i64>,
@@ -86,7 +86,7 @@ struct Rows {
     bytes: usize,
 }
 
-impl Rows {
+impl BacklogRows {
     fn push(&mut self, message: &Planned, position: i64) -> Result<()> {
         let content = message.content();
         self.bytes += content.len();
@@ -103,15 +103,15 @@ impl Rows {
     }
 }
 
-fn statements(backlog: &Backlog) -> Vec<Rows> {
-    let (mut statements, mut bytes) = (vec![Rows::default()], 0);
+fn statements(backlog: &Backlog) -> Vec<BacklogRows> {
+    let (mut statements, mut bytes) = (vec![BacklogRows::default()], 0);
     for (message, position) in backlog.messages.iter().zip(1_i64..) {
-        if statements.last().is_none_or(Rows::is_full) {
+        if statements.last().is_none_or(BacklogRows::is_full) {
             bytes += statements.last().map_or(0, |rows| rows.bytes);
             if bytes >= RUN_BYTES {
                 break;
             }
-            statements.push(Rows::default());
+            statements.push(BacklogRows::default());
         }
         if let Some(rows) = statements.last_mut() {
             let _ = rows.push(message, position);

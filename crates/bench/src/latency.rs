@@ -5,6 +5,7 @@
 //! no second clock, and a loss or a repeat shows.
 
 mod core;
+pub(super) mod load;
 mod publisher;
 mod recorder;
 mod subscribers;
@@ -17,64 +18,33 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 
-use self::recorder::Board;
-use super::{
-    Environment,
-    usage::{self, Meter, Used},
+use self::{
+    load::{LatencyLoad, PathTiming, WARM_UP},
+    recorder::Board,
+};
+use crate::{
+    environment::ChunkEnvironment,
+    usage::{self, Meter},
 };
 use testkit::fleet::Fleet;
 
-/// Messages of so many chunks follow each other in a thread.
-const CHUNKS_PER_MESSAGE: u32 = 150;
-/// What is sent in the beginning is checked for loss, but not timed: until every thread is in the middle of a message
-/// memory still grows.
-const WARM_UP: Duration = Duration::from_secs(8);
 /// How long the last chunks may take.
 const TAIL: Duration = Duration::from_secs(15);
 /// Gateways subscribe while viewers already have their heads.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What is sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
-    /// Threads with one viewer each.
-    pub(super) streams: usize,
-    /// Chunks per second of each.
-    pub(super) rate: f64,
-    /// How long, after the warm-up.
-    pub(super) duration: Duration,
-}
-
-/// One way, measured.
-#[derive(Debug, Clone)]
-pub(super) struct Timed {
-    /// Milliseconds at the median, the 99th and the 99.9th percentile, and the longest.
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-    pub(super) p999: f64,
-    pub(super) max: f64,
-    /// Chunks sent, lost and received again.
-    pub(super) sent: u64,
-    pub(super) lost: u64,
-    pub(super) repeated: u64,
-    /// Sent per second, in fact.
-    pub(super) rate: f64,
-    /// What it took; `own` is publisher and receivers.
-    pub(super) used: Used,
-}
-
 /// Both ways.
 #[derive(Debug, Clone)]
 pub(super) struct Latency {
-    pub(super) core: Timed,
-    pub(super) fleet: Timed,
+    pub(super) core: PathTiming,
+    pub(super) fleet: PathTiming,
     /// Resident bytes of the worker and the gateway after the warm-up, in the middle and at the end.
     pub(super) worker_memory: Vec<u64>,
     pub(super) gateway_memory: Vec<u64>,
 }
 
 /// Measures core NATS, then a worker and a gateway, which are there, idle, from the beginning.
-pub(super) async fn measure(environment: &Environment, load: Load) -> Result<Latency> {
+pub(super) async fn measure(environment: &ChunkEnvironment, load: LatencyLoad) -> Result<Latency> {
     let database = environment.database().await?;
     let fleet = Fleet::start(environment.fleet(database.url(), 1, 1)).await?;
     let processes = [fleet.workers.first(), fleet.gateways.first()].map(|it| it.and_then(|it| it.pid()));
@@ -92,11 +62,11 @@ pub(super) async fn measure(environment: &Environment, load: Load) -> Result<Lat
 
 /// With an address: through the fleet; without: over core NATS.
 async fn run(
-    environment: &Environment,
-    load: Load,
+    environment: &ChunkEnvironment,
+    load: LatencyLoad,
     gateway: Option<std::net::SocketAddr>,
     watched: &[(&'static str, u32)],
-) -> Result<(Timed, Vec<(u32, u64)>)> {
+) -> Result<(PathTiming, Vec<(u32, u64)>)> {
     let board = Arc::new(Board::new(load.streams, WARM_UP));
     let stop = Arc::new(AtomicBool::new(false));
     let nats_url = environment.nats.url();

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use async_nats::jetstream::{self, consumer};
 use futures_util::StreamExt;
 
-use super::{
-    Environment,
-    backlog::Backlog,
+use crate::{
+    backlog::{self, Backlog},
+    environment::{ChunkEnvironment, PARTITION},
     usage::{Meter, Used},
 };
 
@@ -25,9 +25,9 @@ pub(super) struct Reading {
 }
 
 /// Reads the stream from its beginning to its end.
-pub(super) async fn read(environment: &Environment, backlog: &Backlog) -> Result<Reading> {
+pub(super) async fn read(environment: &ChunkEnvironment, backlog: &Backlog) -> Result<Reading> {
     let client = async_nats::connect(environment.nats.url()).await?;
-    let stream = jetstream::new(client).get_stream(wire::subject::stream_name(super::PARTITION)).await?;
+    let stream = jetstream::new(client).get_stream(wire::subject::stream_name(PARTITION)).await?;
     let config = consumer::pull::Config {
         ack_policy: consumer::AckPolicy::None,
         memory_storage: true,
@@ -46,6 +46,6 @@ pub(super) async fn read(environment: &Environment, backlog: &Backlog) -> Result
         bytes += message.payload.len();
     }
     let seconds = started.elapsed().as_secs_f64();
-    ensure!(bytes as u64 > backlog.chunks * super::backlog::CHUNK_BYTES as u64, "the stream lacks payload");
+    ensure!(bytes as u64 > backlog.chunks * backlog::CHUNK_BYTES as u64, "the stream lacks payload");
     Ok(Reading { rate: backlog.chunks as f64 / seconds, used: meter.used() })
 }

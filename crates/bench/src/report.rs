@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{
-    Rounds,
+use crate::{
     drain::Drain,
-    latency::{Latency, Timed},
+    latency::{Latency, load::PathTiming},
     reorder_rate,
+    rounds::BacklogRounds,
     table::{Row, median},
     usage::Used,
 };
@@ -51,7 +51,7 @@ pub(super) fn ordering(allocations: fn() -> u64) -> Vec<Row> {
 }
 
 /// The rows of the three backlogs.
-pub(super) fn backlogs(single: &Rounds, sixteen: &Rounds, short: &Rounds) -> Vec<Row> {
+pub(super) fn backlogs(single: &BacklogRounds, sixteen: &BacklogRounds, short: &BacklogRounds) -> Vec<Row> {
     let all = [single, sixteen, short];
     let mut rows = Vec::new();
     rows.extend([single, sixteen].iter().filter_map(|rounds| reading(rounds)));
@@ -65,7 +65,7 @@ pub(super) fn backlogs(single: &Rounds, sixteen: &Rounds, short: &Rounds) -> Vec
     rows
 }
 
-fn reading(rounds: &Rounds) -> Option<Row> {
+fn reading(rounds: &BacklogRounds) -> Option<Row> {
     let rate = rounds.reading_rate()?;
     let chunks = rounds.backlog.chunks;
     let client = median(rounds.readings.iter().map(|it| per_chunk(it.used.own, chunks)));
@@ -75,7 +75,7 @@ fn reading(rounds: &Rounds) -> Option<Row> {
     Some(row.figure("chunks_per_second", rate).figure("client_us_per_chunk", client))
 }
 
-fn insert(rounds: &Rounds) -> Option<Row> {
+fn insert(rounds: &BacklogRounds) -> Option<Row> {
     let one = rounds.insert_rate()?;
     let two = median(rounds.inserts.iter().map(|both| both[1]));
     let kind =
@@ -85,7 +85,7 @@ fn insert(rounds: &Rounds) -> Option<Row> {
     Some(row.figure("turns_per_second", one).figure("turns_per_second_two_connections", two))
 }
 
-fn drained(rounds: &Rounds, ratio_goal: Option<f64>) -> Option<Row> {
+fn drained(rounds: &BacklogRounds, ratio_goal: Option<f64>) -> Option<Row> {
     let rate = rounds.drain_rate()?;
     let row = Row::new('b', format!("worker, {}", rounds.backlog.shape.name), rate_text(rate, "chunks"));
     let turns = median(rounds.drains.iter().map(|it| it.turns));
@@ -104,7 +104,7 @@ fn drained(rounds: &Rounds, ratio_goal: Option<f64>) -> Option<Row> {
     })
 }
 
-fn turns(rounds: &Rounds) -> Option<Row> {
+fn turns(rounds: &BacklogRounds) -> Option<Row> {
     let rate = rounds.drain_rate()?;
     let turns = median(rounds.drains.iter().map(|it| it.turns));
     let row = Row::new('b', format!("worker, {}", rounds.backlog.shape.name), rate_text(turns, "turns"));
@@ -116,7 +116,7 @@ fn turns(rounds: &Rounds) -> Option<Row> {
     Some(row.goal(format!(">= {INSERT_RATIO} of raw insert"), ratio >= INSERT_RATIO))
 }
 
-fn processors(rounds: &Rounds) -> Option<Row> {
+fn processors(rounds: &BacklogRounds) -> Option<Row> {
     rounds.drains.first()?;
     let chunks = rounds.backlog.chunks;
     let cost = |name: &str| median(rounds.drains.iter().map(|it| per_chunk(of(&it.used, name), chunks)));
@@ -133,7 +133,7 @@ fn processors(rounds: &Rounds) -> Option<Row> {
 }
 
 /// The round that grew most counts.
-fn memory(rounds: &Rounds) -> Option<Row> {
+fn memory(rounds: &BacklogRounds) -> Option<Row> {
     let growth = |drain: &&Drain| drain.memory[2].saturating_sub(drain.memory[0]);
     let memory = rounds.drains.iter().max_by_key(growth)?.memory;
     Some(flat(&format!("worker memory, {}", rounds.backlog.shape.name), &memory))
@@ -142,13 +142,13 @@ fn memory(rounds: &Rounds) -> Option<Row> {
 /// The rows of the latency measurement.
 pub(super) fn latency(latency: &Latency) -> Vec<Row> {
     let Latency { core, fleet, worker_memory, gateway_memory } = latency;
-    let quantiles = |timed: &Timed| {
+    let quantiles = |timed: &PathTiming| {
         format!(
             "p50 {:.2} ms, p99 {:.2} ms (p99.9 {:.1}, max {:.0})",
             timed.p50, timed.p99, timed.p999, timed.max
         )
     };
-    let row = |what: &str, timed: &Timed| {
+    let row = |what: &str, timed: &PathTiming| {
         let figures = json!({"p50": timed.p50, "p99": timed.p99, "p999": timed.p999, "max": timed.max});
         let note =
             format!("{:.0} chunks/s sent; others used {:.1} cores", timed.rate, timed.used.foreign_cores);
@@ -180,7 +180,7 @@ pub(super) fn latency(latency: &Latency) -> Vec<Row> {
     rows
 }
 
-fn costs(timed: &Timed, what: &str) -> Row {
+fn costs(timed: &PathTiming, what: &str) -> Row {
     let chunks = (timed.rate * timed.used.seconds) as u64;
     let cost = |used: Duration| per_chunk(used, chunks);
     let parts: Vec<_> = timed.used.processes.iter().map(|(name, used)| (*name, cost(*used))).collect();
@@ -202,7 +202,7 @@ fn flat(what: &str, samples: &[u64]) -> Row {
 }
 
 /// A round in short, while it runs.
-pub(super) fn progress(rounds: &Rounds) -> String {
+pub(super) fn progress(rounds: &BacklogRounds) -> String {
     let mut parts = Vec::new();
     if let (Some(reading), Some(insert)) = (rounds.readings.last(), rounds.inserts.last()) {
         parts.push(format!("raw reading {:.0} chunks/s", reading.rate));
@@ -215,7 +215,7 @@ pub(super) fn progress(rounds: &Rounds) -> String {
     parts.join("; ")
 }
 
-impl Rounds {
+impl BacklogRounds {
     fn reading_rate(&self) -> Option<f64> {
         (!self.readings.is_empty()).then(|| median(self.readings.iter().map(|it| it.rate)))
     }
@@ -229,7 +229,7 @@ impl Rounds {
     }
 }
 
-fn noise(rounds: &Rounds) -> String {
+fn noise(rounds: &BacklogRounds) -> String {
     format!("others used {:.1} cores", median(rounds.readings.iter().map(|it| it.used.foreign_cores)))
 }
 

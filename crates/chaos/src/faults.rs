@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::time::sleep;
 
-use super::{Settings, Stage, load::Stats, violation};
-use crate::verify::Violation;
+use crate::{
+    environment::ChaosEnvironment, load::LoadStats, options::ChaosSettings, verify::evidence::RuleViolation,
+};
 use testkit::{fleet::Process, proxy::Cut};
 
 /// A kind of fault.
@@ -89,11 +90,11 @@ pub(super) struct Injector {
     duration: Duration,
     is_verbose: bool,
     made: BTreeMap<Fault, usize>,
-    violations: Vec<Violation>,
+    violations: Vec<RuleViolation>,
 }
 
 impl Injector {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &ChaosSettings) -> Self {
         Self {
             rng: StdRng::seed_from_u64(settings.seed),
             lease: settings.lease,
@@ -109,12 +110,12 @@ impl Injector {
         self.made.get(&fault).copied().unwrap_or_default()
     }
 
-    pub(super) fn violations(&self) -> Vec<Violation> {
+    pub(super) fn violations(&self) -> Vec<RuleViolation> {
         self.violations.clone()
     }
 
     /// Runs for the duration, and until every kind was made once.
-    pub(super) async fn run(&mut self, stage: &mut Stage, stats: &Stats) -> Result<()> {
+    pub(super) async fn run(&mut self, environment: &mut ChaosEnvironment, stats: &LoadStats) -> Result<()> {
         let began = Instant::now();
         let mut first = Fault::ALL.to_vec();
         first.shuffle(&mut self.rng);
@@ -125,59 +126,59 @@ impl Injector {
                 let sent = stats.messages.load(std::sync::atomic::Ordering::Relaxed);
                 println!("{:6.1} s  {:32} {sent} messages sent", began.elapsed().as_secs_f64(), fault.name());
             }
-            if self.make(fault, stage).await.with_context(|| fault.name())? {
+            if self.make(fault, environment).await.with_context(|| fault.name())? {
                 *self.made.entry(fault).or_default() += 1;
             }
-            self.revive(stage)?;
+            self.revive(environment)?;
             self.pause(500, 2500).await;
         }
-        stage.fleet.ready(testkit::fleet::READY_LIMIT).await
+        environment.fleet.ready(testkit::fleet::READY_LIMIT).await
     }
 
     /// Makes one fault to its end; false when there was no occasion for it.
-    async fn make(&mut self, fault: Fault, stage: &mut Stage) -> Result<bool> {
+    async fn make(&mut self, fault: Fault, environment: &mut ChaosEnvironment) -> Result<bool> {
         match fault {
-            Fault::KillWorker => self.kill(Role::Worker, stage).await?,
-            Fault::KillGateway => self.kill(Role::Gateway, stage).await?,
-            Fault::KillWorkflow => self.kill(Role::Workflow, stage).await?,
-            Fault::DrainWorker => self.drain(Role::Worker, stage).await?,
-            Fault::DrainGateway => self.drain(Role::Gateway, stage).await?,
-            Fault::DrainWorkflow => self.drain(Role::Workflow, stage).await?,
+            Fault::KillWorker => self.kill(ProcessRole::Worker, environment).await?,
+            Fault::KillGateway => self.kill(ProcessRole::Gateway, environment).await?,
+            Fault::KillWorkflow => self.kill(ProcessRole::Workflow, environment).await?,
+            Fault::DrainWorker => self.drain(ProcessRole::Worker, environment).await?,
+            Fault::DrainGateway => self.drain(ProcessRole::Gateway, environment).await?,
+            Fault::DrainWorkflow => self.drain(ProcessRole::Workflow, environment).await?,
             Fault::FreezeWorker => {
-                let worker = pick(&mut stage.fleet.workers, &mut self.rng);
+                let worker = pick(&mut environment.fleet.workers, &mut self.rng);
                 worker.pause();
                 sleep(self.lease).await;
                 self.pause(1000, 3000).await;
                 worker.resume();
             }
             Fault::KillNats => {
-                stage.nats.kill().await?;
+                environment.nats.kill().await?;
                 // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
                 self.pause(200, 3500).await;
-                stage.nats.restart().await?;
+                environment.nats.restart().await?;
             }
             Fault::KillPostgres => {
-                stage.postgres.kill().await?;
+                environment.postgres.kill().await?;
                 self.pause(200, 1500).await;
-                stage.postgres.restart().await?;
+                environment.postgres.restart().await?;
             }
             Fault::HalfOpen => {
-                stage.proxy.set_half_open(true);
+                environment.proxy.set_half_open(true);
                 self.pause(1000, 4000).await;
-                stage.proxy.set_half_open(false);
+                environment.proxy.set_half_open(false);
             }
-            Fault::CutBefore => return Ok(cut(Cut::Before, stage).await),
-            Fault::CutAfter => return Ok(cut(Cut::After, stage).await),
+            Fault::CutBefore => return Ok(cut(Cut::Before, environment).await),
+            Fault::CutAfter => return Ok(cut(Cut::After, environment).await),
             Fault::CutLate => {
                 let delay = Duration::from_millis(self.rng.random_range(50..1500));
-                return Ok(cut(Cut::Late(delay), stage).await);
+                return Ok(cut(Cut::Late(delay), environment).await);
             }
         }
         Ok(true)
     }
 
-    async fn kill(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
-        let process = pick(processes(role, stage), &mut self.rng);
+    async fn kill(&mut self, role: ProcessRole, environment: &mut ChaosEnvironment) -> Result<()> {
+        let process = pick(processes(role, environment), &mut self.rng);
         process.kill().await?;
         let longest = self.lease.as_millis() as u64 * 2;
         let pause = Duration::from_millis(self.rng.random_range(0..longest));
@@ -185,32 +186,36 @@ impl Injector {
         process.spawn()
     }
 
-    async fn drain(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
-        let process = pick(processes(role, stage), &mut self.rng);
+    async fn drain(&mut self, role: ProcessRole, environment: &mut ChaosEnvironment) -> Result<()> {
+        let process = pick(processes(role, environment), &mut self.rng);
         process.terminate();
         match process.ended(Duration::from_secs(45)).await {
             Ok(status) if status.success() => {}
-            Ok(status) => self.violations.push(violation(
+            Ok(status) => self.violations.push(RuleViolation::new(
                 "a drained process exits with 0",
                 process.name(),
                 status.to_string(),
             )),
             Err(error) => {
-                self.violations.push(violation("a drain ends", process.name(), format!("{error:#}")))
+                self.violations.push(RuleViolation::new("a drain ends", process.name(), format!("{error:#}")))
             }
         }
         self.pause(0, 1000).await;
-        let process = processes(role, stage).iter_mut().find(|process| process.pid().is_none());
+        let process = processes(role, environment).iter_mut().find(|process| process.pid().is_none());
         process.map_or(Ok(()), Process::spawn)
     }
 
     /// A process that ended by itself is a finding; it is started again, so that the run goes on.
-    fn revive(&mut self, stage: &mut Stage) -> Result<()> {
-        let fleet = &mut stage.fleet;
+    fn revive(&mut self, environment: &mut ChaosEnvironment) -> Result<()> {
+        let fleet = &mut environment.fleet;
         for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
             if let Some(status) = process.has_ended() {
                 let found = format!("{status}; its log ends with:\n{}", process.log_tail());
-                self.violations.push(violation("a process never ends by itself", process.name(), found));
+                self.violations.push(RuleViolation::new(
+                    "a process never ends by itself",
+                    process.name(),
+                    found,
+                ));
                 process.spawn()?;
             }
         }
@@ -224,32 +229,32 @@ impl Injector {
 }
 
 /// Cuts the next commit; false when none came in time.
-async fn cut(cut: Cut, stage: &Stage) -> bool {
-    let before = stage.proxy.cuts().total();
-    stage.proxy.arm(cut);
+async fn cut(cut: Cut, environment: &ChaosEnvironment) -> bool {
+    let before = environment.proxy.cuts().total();
+    environment.proxy.arm(cut);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(10) {
-        if stage.proxy.cuts().total() > before {
+        if environment.proxy.cuts().total() > before {
             return true;
         }
         sleep(Duration::from_millis(20)).await;
     }
-    stage.proxy.disarm();
+    environment.proxy.disarm();
     false
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Role {
+enum ProcessRole {
     Worker,
     Gateway,
     Workflow,
 }
 
-fn processes(role: Role, stage: &mut Stage) -> &mut [Process] {
+fn processes(role: ProcessRole, environment: &mut ChaosEnvironment) -> &mut [Process] {
     match role {
-        Role::Worker => &mut stage.fleet.workers,
-        Role::Gateway => &mut stage.fleet.gateways,
-        Role::Workflow => &mut stage.fleet.workflows,
+        ProcessRole::Worker => &mut environment.fleet.workers,
+        ProcessRole::Gateway => &mut environment.fleet.gateways,
+        ProcessRole::Workflow => &mut environment.fleet.workflows,
     }
 }
 

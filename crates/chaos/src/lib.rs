@@ -2,15 +2,18 @@
 //!
 //! [`run`] starts NATS, Postgres, a proxy before it, workers, gateways and workflow services of its own; keeps publishing
 //! short messages, talking, sending tasks, and following the threads; makes one fault after another, every kind first once; then waits until all that was
-//! acknowledged has ended, and hands log, ack_log, tables and transcripts to the [`crate::verify`]. What happens and when
+//! acknowledged has ended, and hands log, ack_log, tables and transcripts to [`crate::verify`]. What happens and when
 //! follows from the seed, as far as processes and clocks allow.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+mod environment;
+mod evidence;
 mod faults;
 mod load;
+mod options;
 mod report;
 pub mod restores;
 mod turns;
@@ -18,7 +21,6 @@ pub mod verify;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -30,9 +32,7 @@ use simulation::checker::Published;
 use sqlx::PgPool;
 use tokio::time::sleep;
 
-use crate::verify::{Evidence, Violation, turns::TurnEvidence};
 use testkit::{
-    acked_publishes::AckLog,
     db_snapshot,
     fleet::{Fleet, FleetOptions},
     proxy::Proxy,
@@ -42,124 +42,49 @@ use testkit::{
 };
 
 pub use faults::Fault;
-pub use report::Report;
+pub use options::ChaosSettings;
+pub use report::ChaosReport;
 
+use environment::ChaosEnvironment;
+use evidence::CollectedEvidence;
 use turns::TurnLoad;
-
-/// How a run is set up.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How long faults are made.
-    pub duration: Duration,
-    /// Where all randomness comes from.
-    pub seed: u64,
-    /// Number of workers.
-    pub workers: usize,
-    /// Number of gateways.
-    pub gateways: usize,
-    /// Number of workflow services.
-    pub workflows: usize,
-    /// Number of partitions.
-    pub partitions: u16,
-    /// Lease of a partition; short, so that takeovers are many.
-    pub lease: Duration,
-    /// After this long a message with a lost chunk is given up.
-    pub gap_timeout: Duration,
-    /// Number of threads, each with one client.
-    pub threads: usize,
-    /// Messages begun per second.
-    pub messages_per_second: f64,
-    /// Where logs go; kept when something is wrong.
-    pub log_dir: PathBuf,
-    /// Says each fault when it is made.
-    pub is_verbose: bool,
-}
-
-impl Settings {
-    /// Three workers, two gateways and two workflow services on 8 partitions, 25 messages a second.
-    pub fn new(duration: Duration, seed: u64) -> Self {
-        Self {
-            duration,
-            seed,
-            workers: 3,
-            gateways: 2,
-            workflows: 2,
-            partitions: 8,
-            lease: Duration::from_secs(3),
-            gap_timeout: Duration::from_secs(8),
-            threads: 30,
-            messages_per_second: 25.0,
-            log_dir: devservices::workspace::target_dir().join("chaos").join(seed.to_string()),
-            is_verbose: false,
-        }
-    }
-
-    fn fleet_options(
-        &self,
-        nats: &NatsServer,
-        postgres: &PostgresServer,
-        proxy: &Proxy,
-    ) -> Result<FleetOptions> {
-        let mut options = FleetOptions::new(nats.url(), postgres.url())
-            .with_env("ANTIPHON_LEASE_TTL_SECONDS", self.lease.as_secs())
-            .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", self.gap_timeout.as_secs())
-            .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
-        options.worker_database_url = Some(proxy.url(postgres.url())?);
-        (options.workers, options.gateways, options.partitions) =
-            (self.workers, self.gateways, self.partitions);
-        options.workflows = vec![turns::workflow(); self.workflows];
-        options.log_dir = Some(self.log_dir.clone());
-        Ok(options)
-    }
-}
-
-/// Everything that a run consists of.
-struct Stage {
-    nats: NatsServer,
-    postgres: PostgresServer,
-    proxy: Proxy,
-    fleet: Fleet,
-    ack_log: Arc<AckLog>,
-    followers: Vec<Follower>,
-    turns: TurnLoad,
-    /// The partitions as they were granted first.
-    granted: Vec<db_snapshot::StoredPartition>,
-}
+use verify::evidence::RuleViolation;
 
 /// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
-pub async fn run(settings: &Settings) -> Result<Report> {
+pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
     _ = std::fs::remove_dir_all(&settings.log_dir);
     let began = Instant::now();
-    let mut stage = Stage::set(settings).await?;
-    let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(load::Stats::default()));
-    let load = stage.begin_load(settings, &stop, &stats).await?;
+    let mut environment = ChaosEnvironment::set(settings).await?;
+    let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(load::LoadStats::default()));
+    let load = environment.begin_load(settings, &stop, &stats).await?;
     let mut faults = faults::Injector::new(settings);
-    let injected = faults.run(&mut stage, &stats).await;
+    let injected = faults.run(&mut environment, &stats).await;
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    let stage_logs = stage.fleet.log_tails();
-    injected.with_context(|| stage_logs.clone())?;
+    let logs = environment.fleet.log_tails();
+    injected.with_context(|| logs.clone())?;
     for task in load {
-        task.await.context("a publisher panicked")?.with_context(|| stage_logs.clone())?;
+        task.await.context("a publisher panicked")?.with_context(|| logs.clone())?;
     }
     let mut violations = faults.violations();
-    violations.extend(stage.come_to_rest(settings).await?);
-    let evidence = stage.evidence(settings).await?;
+    violations.extend(environment.come_to_rest(settings).await?);
+    let evidence = environment.evidence(settings).await?;
     violations.extend(evidence.check(settings)?);
-    let report = Report::new(settings, began.elapsed(), &stage, &faults, &stats, evidence, violations);
+    let report =
+        ChaosReport::new(settings, began.elapsed(), &environment, &faults, &stats, evidence, violations);
     if report.is_good() {
-        drop(stage);
+        drop(environment);
         _ = std::fs::remove_dir_all(&settings.log_dir);
     }
     Ok(report)
 }
 
-impl Stage {
-    async fn set(settings: &Settings) -> Result<Self> {
+impl ChaosEnvironment {
+    async fn set(settings: &ChaosSettings) -> Result<Self> {
         let nats = NatsServer::start().await?;
         let postgres = PostgresServer::start().await?;
         let (_, port) = testkit::host_and_port(postgres.url())?;
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
-        let fleet = Fleet::start(settings.fleet_options(&nats, &postgres, &proxy)?).await?;
+        let fleet = Fleet::start(fleet_options(settings, &nats, &postgres, &proxy)?).await?;
         let count = PartitionCount::new(settings.partitions.into())?;
         let turns = TurnLoad::prepare(settings, nats.url(), count, &fleet.gateway_addrs()).await;
         let turns = turns.with_context(|| fleet.log_tails())?;
@@ -178,10 +103,10 @@ impl Stage {
 
     async fn begin_load(
         &mut self,
-        settings: &Settings,
+        settings: &ChaosSettings,
         stop: &Arc<AtomicBool>,
-        stats: &Arc<load::Stats>,
-    ) -> Result<Vec<load::Task>> {
+        stats: &Arc<load::LoadStats>,
+    ) -> Result<Vec<load::LoadTask>> {
         self.followers = load::follow(settings, &self.fleet.gateway_addrs());
         for follower in &self.followers {
             follower.opened().await.with_context(|| self.fleet.log_tails())?;
@@ -191,7 +116,8 @@ impl Stage {
         for number in 0..load::PUBLISHERS {
             let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
             let rng = StdRng::seed_from_u64(settings.seed.wrapping_add(1 + number as u64));
-            let source = load::Source::new(settings, number, publisher, Arc::clone(&self.ack_log), rng);
+            let source =
+                load::MessageSource::new(settings, number, publisher, Arc::clone(&self.ack_log), rng);
             tasks.push(tokio::spawn(source.run(Arc::clone(stop), Arc::clone(stats))));
         }
         tasks.extend(self.turns.begin(stop).await?);
@@ -199,7 +125,7 @@ impl Stage {
     }
 
     /// No faults any more: what has been acknowledged must end, and clients must learn of it.
-    async fn come_to_rest(&mut self, settings: &Settings) -> Result<Vec<Violation>> {
+    async fn come_to_rest(&mut self, settings: &ChaosSettings) -> Result<Vec<RuleViolation>> {
         self.proxy.disarm();
         let began = Instant::now();
         let limit = settings.gap_timeout + settings.lease * 2 + Duration::from_secs(45);
@@ -216,7 +142,7 @@ impl Stage {
                 let found = format!(
                     "{expected} acknowledged, {messages} persisted, {dead_letters} dead letters; left: {left:?}"
                 );
-                violations.push(violation(
+                violations.push(RuleViolation::new(
                     "everything ends once there is peace",
                     format!("after {limit:?}"),
                     found,
@@ -246,7 +172,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn evidence(&mut self, settings: &Settings) -> Result<Collected> {
+    async fn evidence(&mut self, settings: &ChaosSettings) -> Result<CollectedEvidence> {
         let count = PartitionCount::new(settings.partitions.into())?;
         let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
         let pool = services::pool(self.postgres.url()).await?;
@@ -259,7 +185,7 @@ impl Stage {
             Published::Chunk { key, .. } => load::is_bare(key.thread.as_str()),
             _ => true,
         });
-        Ok(Collected {
+        Ok(CollectedEvidence {
             ack_log: self.ack_log.snapshot(),
             log,
             messages,
@@ -276,39 +202,22 @@ impl Stage {
     }
 }
 
-/// What is left when all is over.
-#[derive(Debug)]
-struct Collected {
-    ack_log: std::collections::BTreeMap<model::MessageKey, testkit::acked_publishes::Sent>,
-    log: Vec<simulation::checker::Publish>,
-    /// Bare ones.
-    messages: Vec<db_snapshot::StoredMessage>,
-    turns: TurnEvidence,
-    /// What clients saw of turns.
-    views: Vec<(String, Vec<testkit::sse::Transcript>)>,
-    dead_letters: Vec<db_snapshot::StoredDeadLetter>,
-    ends: Vec<db_snapshot::StoredEnd>,
-    partitions: Vec<db_snapshot::StoredPartition>,
-    transcripts: Vec<(String, Vec<testkit::sse::Transcript>)>,
-}
-
-impl Collected {
-    fn check(&self, settings: &Settings) -> Result<Vec<Violation>> {
-        let mut violations = verify::turns::verify_turns(&self.turns);
-        violations.extend(verify::client_transcripts::verify_views(&self.views, &self.turns.messages));
-        violations.extend(verify::verify(&Evidence {
-            partitions: PartitionCount::new(settings.partitions.into())?,
-            ack_log: &self.ack_log,
-            log: &self.log,
-            messages: &self.messages,
-            dead_letters: &self.dead_letters,
-            ends: &self.ends,
-            transcripts: &self.transcripts,
-            gap_timeout: settings.gap_timeout,
-            allow_entry_letters: false,
-        }));
-        Ok(violations)
-    }
+fn fleet_options(
+    settings: &ChaosSettings,
+    nats: &NatsServer,
+    postgres: &PostgresServer,
+    proxy: &Proxy,
+) -> Result<FleetOptions> {
+    let mut options = FleetOptions::new(nats.url(), postgres.url())
+        .with_env("ANTIPHON_LEASE_TTL_SECONDS", settings.lease.as_secs())
+        .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
+        .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
+    options.worker_database_url = Some(proxy.url(postgres.url())?);
+    (options.workers, options.gateways, options.partitions) =
+        (settings.workers, settings.gateways, settings.partitions);
+    options.workflows = vec![turns::workflow(); settings.workflows];
+    options.log_dir = Some(settings.log_dir.clone());
+    Ok(options)
 }
 
 /// Bare messages that are persisted, and dead letters.
@@ -316,8 +225,4 @@ async fn ended(pool: &PgPool) -> Result<(usize, usize)> {
     let messages =
         db_snapshot::messages(pool).await?.iter().filter(|row| load::is_bare(&row.thread_id)).count();
     Ok((messages, db_snapshot::dead_letters(pool).await?.len()))
-}
-
-fn violation(rule: &'static str, place: impl Into<String>, found: impl Into<String>) -> Violation {
-    Violation { rule, place: place.into(), found: found.into() }
 }

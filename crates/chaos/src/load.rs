@@ -16,7 +16,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::Settings;
+use crate::options::ChaosSettings;
 use testkit::{
     acked_publishes::AckLog,
     load::{Disorder, PlannedMessage},
@@ -35,11 +35,11 @@ const LOST_CHUNK: f64 = 0.03;
 const SECOND_ATTEMPT: f64 = 0.03;
 const DISORDER: Disorder = Disorder { window: 16, duplicates: 0.02, frame: 3, protobuf: 0.5 };
 
-pub(super) type Task = JoinHandle<Result<()>>;
+pub(super) type LoadTask = JoinHandle<Result<()>>;
 
 /// Counts of what was sent.
 #[derive(Debug, Default)]
-pub(super) struct Stats {
+pub(super) struct LoadStats {
     pub(super) messages: AtomicUsize,
     pub(super) payloads: AtomicUsize,
     pub(super) retries: AtomicUsize,
@@ -48,7 +48,7 @@ pub(super) struct Stats {
 }
 
 /// One client per thread: most stay, every third one keeps leaving and coming back.
-pub(super) fn follow(settings: &Settings, gateways: &[SocketAddr]) -> Vec<Follower> {
+pub(super) fn follow(settings: &ChaosSettings, gateways: &[SocketAddr]) -> Vec<Follower> {
     let start = |number: usize| {
         let mut gateways = gateways.to_vec();
         let at = number % gateways.len().max(1);
@@ -70,7 +70,7 @@ pub(super) fn is_bare(thread: &str) -> bool {
 }
 
 /// One connection's share of the load.
-pub(super) struct Source {
+pub(super) struct MessageSource {
     number: usize,
     threads: usize,
     pause: Duration,
@@ -80,13 +80,13 @@ pub(super) struct Source {
 }
 
 /// What is published of one message, in steps with pauses before them.
-struct Script {
+struct PublishPlan {
     steps: Vec<(Duration, Vec<Publication>)>,
 }
 
-impl Source {
+impl MessageSource {
     pub(super) fn new(
-        settings: &Settings,
+        settings: &ChaosSettings,
         number: usize,
         publisher: Publisher,
         ack_log: Arc<AckLog>,
@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// Begins message after message until it is told to stop, and finishes what it has begun.
-    pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<Stats>) -> Result<()> {
+    pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<LoadStats>) -> Result<()> {
         let mut under_way: JoinSet<Result<()>> = JoinSet::new();
         for count in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -123,7 +123,7 @@ impl Source {
         Ok(())
     }
 
-    fn script(&mut self, count: usize, stats: &Stats) -> Result<Script> {
+    fn script(&mut self, count: usize, stats: &LoadStats) -> Result<PublishPlan> {
         let thread = thread(self.rng.random_range(0..self.threads));
         let pieces = self.pieces();
         let message = PlannedMessage::of_pieces(&thread, &format!("m-{}-{count}", self.number), &pieces)?;
@@ -155,9 +155,9 @@ impl Source {
     }
 
     /// Most messages come at once, the others over two seconds, so that faults fall into them.
-    fn spread(&mut self, publications: Vec<Publication>) -> Script {
+    fn spread(&mut self, publications: Vec<Publication>) -> PublishPlan {
         if self.rng.random_bool(0.4) {
-            return Script { steps: vec![(Duration::ZERO, publications)] };
+            return PublishPlan { steps: vec![(Duration::ZERO, publications)] };
         }
         let size = publications.len().div_ceil(10).max(1);
         let mut steps = Vec::new();
@@ -166,12 +166,12 @@ impl Source {
             let pause = Duration::from_millis(self.rng.random_range(0..400));
             steps.push((pause, rest.by_ref().take(size).collect()));
         }
-        Script { steps }
+        PublishPlan { steps }
     }
 }
 
-impl Script {
-    async fn play(self, publisher: &Publisher, ack_log: &AckLog, stats: &Stats) -> Result<()> {
+impl PublishPlan {
+    async fn play(self, publisher: &Publisher, ack_log: &AckLog, stats: &LoadStats) -> Result<()> {
         for (pause, publications) in self.steps {
             sleep(pause).await;
             let delivered = publisher.publish(publications, ack_log).await?;

@@ -2,55 +2,57 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
-use super::{
-    Collected, Settings, Stage,
+use crate::{
+    environment::ChaosEnvironment,
+    evidence::CollectedEvidence,
     faults::{Fault, Injector},
-    load::Stats,
+    load::LoadStats,
+    options::ChaosSettings,
+    verify::evidence::RuleViolation,
 };
-use crate::verify::Violation;
-use testkit::{db_snapshot::StoredPartition, sse::End};
+use testkit::{db_snapshot::PartitionRow, sse::StreamEnd};
 
 /// Violations that are printed at most.
 const SHOWN: usize = 20;
 
 /// The outcome of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct ChaosReport {
     /// The seed, to run it again.
     pub seed: u64,
     /// Lines of the table: what, and how much.
     pub rows: Vec<(String, String)>,
     /// Rules that did not hold.
-    pub violations: Vec<Violation>,
+    pub violations: Vec<RuleViolation>,
     /// Ways in which the run proves too little.
     pub shortcomings: Vec<String>,
     /// Where the logs are, if something is wrong.
     pub log_dir: PathBuf,
 }
 
-impl Report {
+impl ChaosReport {
     pub(super) fn new(
-        settings: &Settings,
+        settings: &ChaosSettings,
         elapsed: Duration,
-        stage: &Stage,
+        environment: &ChaosEnvironment,
         faults: &Injector,
-        stats: &Stats,
-        collected: Collected,
-        violations: Vec<Violation>,
+        stats: &LoadStats,
+        collected: CollectedEvidence,
+        violations: Vec<RuleViolation>,
     ) -> Self {
-        let mut table = Table::default();
+        let mut table = ReportTable::default();
         table.row("time", format!("{:.0} s", elapsed.as_secs_f64()));
         for fault in Fault::ALL {
             table.row(fault.name(), faults.made(fault));
         }
-        let cuts = stage.proxy.cuts();
+        let cuts = environment.proxy.cuts();
         let unknown = cuts.after + cuts.late;
         table.row(
             "commits cut, outcome known only to us",
             format!("{} ({unknown} of them committed)", cuts.total()),
         );
-        let is_taken = |partition: &&StoredPartition| {
-            stage
+        let is_taken = |partition: &&PartitionRow| {
+            environment
                 .granted
                 .iter()
                 .any(|first| first.partition_id == partition.partition_id && first.epoch != partition.epoch)
@@ -59,12 +61,12 @@ impl Report {
         table.row("partitions taken over", takeovers);
         table.row("payloads acknowledged", stats.payloads.load(Ordering::Relaxed));
         table.row("payloads sent again", stats.retries.load(Ordering::Relaxed));
-        table.row("chunks acknowledged", stage.ack_log.stored_chunks());
+        table.row("chunks acknowledged", environment.ack_log.stored_chunks());
         table.row("messages acknowledged", collected.ack_log.len());
         table.row("messages persisted", collected.messages.len());
         table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
         table.row("messages begun again (attempt 1)", stats.second_attempts.load(Ordering::Relaxed));
-        turns(stage, &collected, &mut table);
+        turns(environment, &collected, &mut table);
         for (reason, count) in reasons(&collected) {
             table.row(&format!("dead letters: {reason}"), count);
         }
@@ -102,15 +104,15 @@ impl Report {
 }
 
 #[derive(Default)]
-struct Table(Vec<(String, String)>);
+struct ReportTable(Vec<(String, String)>);
 
-impl Table {
+impl ReportTable {
     fn row(&mut self, what: &str, value: impl ToString) {
         self.0.push((what.to_owned(), value.to_string()));
     }
 }
 
-fn reasons(collected: &Collected) -> BTreeMap<&str, usize> {
+fn reasons(collected: &CollectedEvidence) -> BTreeMap<&str, usize> {
     let mut reasons = BTreeMap::new();
     for letter in &collected.dead_letters {
         *reasons.entry(letter.reason.as_str()).or_default() += 1;
@@ -118,13 +120,13 @@ fn reasons(collected: &Collected) -> BTreeMap<&str, usize> {
     reasons
 }
 
-fn tasks(collected: &Collected, status: &str) -> usize {
+fn tasks(collected: &CollectedEvidence, status: &str) -> usize {
     collected.turns.stored_tasks.iter().filter(|task| task.status == status).count()
 }
 
-fn turns(stage: &Stage, collected: &Collected, table: &mut Table) {
+fn turns(environment: &ChaosEnvironment, collected: &CollectedEvidence, table: &mut ReportTable) {
     let evidence = &collected.turns;
-    let (said, sent) = stage.turns.promised.count();
+    let (said, sent) = environment.turns.promised.count();
     let inputs = evidence.messages.iter().filter(|row| row.message_id.ends_with("-q"));
     let stopped =
         evidence.messages.iter().filter(|row| row.role == "assistant" && row.metadata["stopped"] == true);
@@ -147,19 +149,19 @@ fn turns(stage: &Stage, collected: &Collected, table: &mut Table) {
     table.row("ends of turns told", evidence.ends.len());
 }
 
-fn streams(collected: &Collected, table: &mut Table) {
+fn streams(collected: &CollectedEvidence, table: &mut ReportTable) {
     let all = || collected.transcripts.iter().flat_map(|(_, transcripts)| transcripts);
-    let ended = |wanted: fn(&End) -> bool| {
+    let ended = |wanted: fn(&StreamEnd) -> bool| {
         all().filter(|transcript| transcript.end.as_ref().is_some_and(wanted)).count()
     };
     table.row("connections of clients", all().count());
-    table.row("  ended by the server in order", ended(|end| *end == End::Clean));
-    table.row("  broken", ended(|end| matches!(end, End::Aborted(_))));
-    table.row("  refused", ended(|end| matches!(end, End::Refused(..))));
+    table.row("  ended by the server in order", ended(|end| *end == StreamEnd::Clean));
+    table.row("  broken", ended(|end| matches!(end, StreamEnd::Aborted(_))));
+    table.row("  refused", ended(|end| matches!(end, StreamEnd::Refused(..))));
     table.row("events received", all().map(|transcript| transcript.events.len()).sum::<usize>());
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (what, value) in &self.rows {
             writeln!(f, "  {what:<46} {value}")?;

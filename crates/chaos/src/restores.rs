@@ -1,6 +1,6 @@
 //! Servers that go back in time while a fleet works: copies of Postgres and of NATS are put back under load.
 //!
-//! [`run`] does each [`Kind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
+//! [`run`] does each [`RestoreKind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
 //! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences.
 
 use std::{
@@ -22,7 +22,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::verify;
 use testkit::{
-    acked_publishes::{AckLog, Sent},
+    acked_publishes::{AckLog, AckedMessage},
     fleet::{Fleet, FleetOptions, READY_LIMIT, invoke},
     http,
     load::{Disorder, PlannedMessage},
@@ -45,7 +45,7 @@ const LIMIT: Duration = Duration::from_secs(45);
 
 /// What goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RestoreKind {
     /// Postgres, by a second: as when an asynchronous replica is promoted.
     Replica,
     /// Postgres, further than its streams were purged: as when a snapshot is put back.
@@ -54,23 +54,23 @@ pub enum Kind {
     Stream,
 }
 
-impl Kind {
+impl RestoreKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Replica, Self::Snapshot, Self::Stream];
 }
 
 /// What came of all rounds.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct RestoreReport {
     /// By kind: rounds, messages acknowledged, ended, gone and named, and incidents by their kind.
-    pub rounds: BTreeMap<Kind, Counts>,
+    pub rounds: BTreeMap<RestoreKind, RestoreCounts>,
     /// What should not be.
     pub violations: Vec<String>,
 }
 
-/// See [`Report::rounds`].
+/// See [`RestoreReport::rounds`].
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct RestoreCounts {
     /// How many rounds.
     pub rounds: usize,
     /// Messages of which a chunk was acknowledged.
@@ -85,10 +85,10 @@ pub struct Counts {
     pub incidents: BTreeMap<String, usize>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, counts) in &self.rounds {
-            let Counts { rounds, acknowledged, ended, gone, noticed, incidents } = counts;
+            let RestoreCounts { rounds, acknowledged, ended, gone, noticed, incidents } = counts;
             writeln!(
                 f,
                 "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named; {incidents:?}"
@@ -100,14 +100,14 @@ impl fmt::Display for Report {
 
 /// An incident as it stands in its table.
 #[derive(Debug, Clone, FromRow)]
-struct Incident {
+struct IncidentRow {
     partition_id: i16,
     kind: String,
     first_seq: i64,
     last_seq: Option<i64>,
 }
 
-impl Incident {
+impl IncidentRow {
     fn names(&self, partition: u16, seq: u64) -> bool {
         let seq = i64::try_from(seq).unwrap_or(i64::MAX);
         self.kind != "store_stepped_back"
@@ -117,7 +117,7 @@ impl Incident {
     }
 }
 
-struct Stage {
+struct ChaosEnvironment {
     nats: NatsServer,
     postgres: PostgresServer,
     fleet: Fleet,
@@ -130,7 +130,7 @@ struct Stage {
 ///
 /// # Errors
 /// When a server or the fleet could not be handled at all; what was found wrong is in the report.
-pub async fn run(rounds: usize, is_verbose: bool) -> Result<Report> {
+pub async fn run(rounds: usize, is_verbose: bool) -> Result<RestoreReport> {
     let nats = NatsServer::start().await?;
     let postgres = PostgresServer::start().await?;
     let mut options = FleetOptions::new(nats.url(), postgres.url())
@@ -140,15 +140,17 @@ pub async fn run(rounds: usize, is_verbose: bool) -> Result<Report> {
     (options.workers, options.partitions) = (2, PARTITIONS);
     let fleet = Fleet::start(options).await?;
     let copies = ScratchDir::new("copies")?;
-    let mut stage = Stage { nats, postgres, fleet, copies, number: 0, is_verbose };
-    let mut report = Report::default();
+    let mut environment = ChaosEnvironment { nats, postgres, fleet, copies, number: 0, is_verbose };
+    let mut report = RestoreReport::default();
     for _ in 0..rounds {
-        for kind in Kind::ALL {
-            let done = stage.round(kind, &mut report).await;
-            done.with_context(|| format!("{kind:?}\n{}", stage.fleet.log_tails()))?;
+        for kind in RestoreKind::ALL {
+            let done = environment.round(kind, &mut report).await;
+            done.with_context(|| format!("{kind:?}\n{}", environment.fleet.log_tails()))?;
         }
     }
-    let is_blind = |(_, counts): &(&Kind, &Counts)| counts.rounds > 3 && counts.noticed * 2 < counts.rounds;
+    let is_blind = |(_, counts): &(&RestoreKind, &RestoreCounts)| {
+        counts.rounds > 3 && counts.noticed * 2 < counts.rounds
+    };
     for (kind, counts) in report.rounds.iter().filter(is_blind) {
         report
             .violations
@@ -157,8 +159,8 @@ pub async fn run(rounds: usize, is_verbose: bool) -> Result<Report> {
     Ok(report)
 }
 
-impl Stage {
-    async fn round(&mut self, kind: Kind, report: &mut Report) -> Result<()> {
+impl ChaosEnvironment {
+    async fn round(&mut self, kind: RestoreKind, report: &mut RestoreReport) -> Result<()> {
         self.number += 1;
         let began = Instant::now();
         let since: f64 = self.float("SELECT extract(epoch FROM clock_timestamp())::float8").await?;
@@ -173,18 +175,18 @@ impl Stage {
         let counts = report.rounds.entry(kind).or_default();
         let judged = self.judge(&ack_log.snapshot(), since, counts).await?;
         let noticed = match kind {
-            Kind::Replica => "store_stepped_back",
-            Kind::Snapshot => "entries_gone",
-            Kind::Stream => "stream_parted",
+            RestoreKind::Replica => "store_stepped_back",
+            RestoreKind::Snapshot => "entries_gone",
+            RestoreKind::Stream => "stream_parted",
         };
         let mut violations = judged.violations;
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
         // A partition that goes to another owner while Postgres is away knows the older store only, and nothing is lost by it.
-        if !is_noticed && kind != Kind::Replica {
+        if !is_noticed && kind != RestoreKind::Replica {
             violations.push(format!("no incident of the expected kind: {:?}", judged.incidents));
         }
-        if kind != Kind::Replica {
+        if kind != RestoreKind::Replica {
             violations.extend(self.acknowledge().await?);
         }
         if self.is_verbose {
@@ -197,16 +199,17 @@ impl Stage {
         Ok(())
     }
 
-    async fn go_back(&self, kind: Kind) -> Result<()> {
+    async fn go_back(&self, kind: RestoreKind) -> Result<()> {
         let copy = self.copies.path().join("copy");
         match kind {
-            Kind::Replica | Kind::Snapshot => {
+            RestoreKind::Replica | RestoreKind::Snapshot => {
                 self.postgres.copy(&copy).await?;
-                let ago = if kind == Kind::Replica { Duration::from_secs(1) } else { BEHIND_THE_PURGE };
+                let ago =
+                    if kind == RestoreKind::Replica { Duration::from_secs(1) } else { BEHIND_THE_PURGE };
                 sleep(ago).await;
                 self.postgres.put_back(&copy).await
             }
-            Kind::Stream => {
+            RestoreKind::Stream => {
                 self.nats.copy(&copy).await?;
                 sleep(Duration::from_secs(1)).await;
                 self.nats.put_back(&copy).await
@@ -238,10 +241,10 @@ impl Stage {
     /// Waits until everything has ended or is named, and compares.
     async fn judge(
         &self,
-        sent: &BTreeMap<MessageKey, Sent>,
+        sent: &BTreeMap<MessageKey, AckedMessage>,
         since: f64,
-        counts: &mut Counts,
-    ) -> Result<Judged> {
+        counts: &mut RestoreCounts,
+    ) -> Result<JudgedRound> {
         let began = Instant::now();
         let (texts, incidents, open) = loop {
             let looked = self.look(sent, since).await;
@@ -286,15 +289,15 @@ impl Stage {
                 violations.push(format!("{key} is whole in its stream and has not ended"));
             }
         }
-        Ok(Judged { violations, incidents })
+        Ok(JudgedRound { violations, incidents })
     }
 
     /// Messages that have ended, with their texts unless they failed; and incidents.
     async fn look(
         &self,
-        sent: &BTreeMap<MessageKey, Sent>,
+        sent: &BTreeMap<MessageKey, AckedMessage>,
         since: f64,
-    ) -> Result<(BTreeMap<MessageKey, Option<String>>, Vec<Incident>)> {
+    ) -> Result<(BTreeMap<MessageKey, Option<String>>, Vec<IncidentRow>)> {
         let mut connection = PgConnection::connect(self.postgres.url()).await?;
         let rows: Vec<(String, String, Option<String>)> = sqlx::query_as(
             "SELECT thread_id, message_id, content FROM messages
@@ -366,17 +369,17 @@ impl Stage {
     }
 }
 
-struct Judged {
+struct JudgedRound {
     violations: Vec<String>,
-    incidents: Vec<Incident>,
+    incidents: Vec<IncidentRow>,
 }
 
-fn seqs(sent: &Sent) -> Vec<u64> {
+fn seqs(sent: &AckedMessage) -> Vec<u64> {
     let chunks = sent.attempts.values().flat_map(BTreeMap::values);
     chunks.flat_map(|acked| acked.seqs.clone()).collect()
 }
 
-fn is_named(key: &MessageKey, sent: &Sent, incidents: &[Incident]) -> bool {
+fn is_named(key: &MessageKey, sent: &AckedMessage, incidents: &[IncidentRow]) -> bool {
     let Ok(count) = PartitionCount::new(PARTITIONS.into()) else { return false };
     let partition = key.thread.bucket().partition(count).0;
     seqs(sent).iter().any(|seq| incidents.iter().any(|incident| incident.names(partition, *seq)))

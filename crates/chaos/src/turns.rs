@@ -18,13 +18,16 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio::time::{Instant, sleep};
 
-use super::{Settings, load};
-use crate::verify::{
-    client_transcripts,
-    turns::{Promise, TurnEvidence},
+use crate::{
+    load,
+    options::ChaosSettings,
+    verify::{
+        client_transcripts,
+        turns::{Promise, TurnEvidence},
+    },
 };
 use testkit::{
-    api::{Api, Turn},
+    api::{AcceptedTurn, Api},
     db_snapshot::{self, turns},
     fleet::WorkflowOptions,
     locked,
@@ -112,7 +115,7 @@ fn agent(number: usize) -> String {
 impl TurnLoad {
     /// Names threads and agents, and follows the threads.
     pub(super) async fn prepare(
-        settings: &Settings,
+        settings: &ChaosSettings,
         nats_url: &str,
         partitions: PartitionCount,
         gateways: &[SocketAddr],
@@ -149,7 +152,7 @@ impl TurnLoad {
     }
 
     /// Lets everybody begin; they end what they have begun when `stop` is set.
-    pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::Task>> {
+    pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::LoadTask>> {
         let mut tasks = Vec::new();
         for number in 0..PEOPLE {
             let person = Person {
@@ -272,7 +275,7 @@ impl Person {
         Ok(())
     }
 
-    async fn say(&mut self, thread: &str, content: &str, round: usize) -> Result<Turn> {
+    async fn say(&mut self, thread: &str, content: &str, round: usize) -> Result<AcceptedTurn> {
         let policy = match self.rng.random_range(0..12) {
             0 => "interrupt",
             1 => "rollback",

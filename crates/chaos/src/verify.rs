@@ -5,21 +5,19 @@
 //! processes is put into its terms. Only what needs a real stream or real connections is checked here.
 
 pub mod client_transcripts;
+pub mod evidence;
 mod log;
 mod rows;
 mod transcripts;
 pub mod turns;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use model::{Chunk, MessageKey, PartitionCount, PartitionId};
-use simulation::checker::{self, Publish, Published, Rules};
+use model::{Chunk, MessageKey, PartitionId};
+use simulation::checker::{self, Published, Rules};
 
-use testkit::{
-    acked_publishes::Sent,
-    db_snapshot::{StoredDeadLetter, StoredEnd, StoredMessage},
-    sse::Transcript,
-};
+use evidence::{Evidence, Findings, RuleViolation};
+use testkit::db_snapshot::MessageRow;
 
 pub use log::read_log;
 pub use transcripts::knows_all;
@@ -28,68 +26,9 @@ pub use transcripts::knows_all;
 pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_STREAM_RETAIN_SECONDS", 3_600);
 /// How long a chunk may take from the stream to its worker, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// Characters of a violation's texts that are shown, from where they part.
-const SHOWN: usize = 300;
-
-/// Everything that is compared. Everybody had the time to see everything.
-#[derive(Debug)]
-pub struct Evidence<'a> {
-    /// Number of partitions.
-    pub partitions: PartitionCount,
-    /// What the stream has acknowledged.
-    pub ack_log: &'a BTreeMap<MessageKey, Sent>,
-    /// What the stream holds: see [`read_log`].
-    pub log: &'a [Publish],
-    /// The table `messages`, by thread and position.
-    pub messages: &'a [StoredMessage],
-    /// The table `dead_letters`.
-    pub dead_letters: &'a [StoredDeadLetter],
-    /// How messages ended that clients are told of, by thread and position.
-    pub ends: &'a [StoredEnd],
-    /// Transcripts by thread, in the order of a client's connections.
-    pub transcripts: &'a [(String, Vec<Transcript>)],
-    /// A message with a gap that was open for so long may have been given up on although it is whole.
-    pub gap_timeout: Duration,
-    /// Whether dead letters of entries are expected: garbage was sent.
-    pub allow_entry_letters: bool,
-}
-
-/// A rule that does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The rule's name.
-    pub rule: &'static str,
-    /// Thread and message, or connection.
-    pub place: String,
-    /// What was found.
-    pub found: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}: {}", self.rule, self.place, self.found)
-    }
-}
-
-impl From<checker::Violation> for Violation {
-    fn from(violation: checker::Violation) -> Self {
-        let checker::Violation { invariant, subject, expected, seen } = violation;
-        Self { rule: invariant.statement(), place: subject, found: apart(&expected, &seen) }
-    }
-}
-
-/// Collects violations.
-#[derive(Debug, Default)]
-pub(crate) struct Findings(Vec<Violation>);
-
-impl Findings {
-    pub(crate) fn add(&mut self, rule: &'static str, place: impl ToString, found: impl Into<String>) {
-        self.0.push(Violation { rule, place: place.to_string(), found: found.into() });
-    }
-}
 
 /// Checks every rule. An empty answer means that all of them hold.
-pub fn verify(evidence: &Evidence<'_>) -> Vec<Violation> {
+pub fn verify(evidence: &Evidence<'_>) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     what_is_acknowledged_is_in_the_log(evidence, &mut findings);
     entries_are_refused_only_with_garbage(evidence, &mut findings);
@@ -100,7 +39,7 @@ pub fn verify(evidence: &Evidence<'_>) -> Vec<Violation> {
         transcripts::check_reasons(thread, transcripts, evidence.dead_letters, &mut findings);
     }
     let shared = shared(evidence, &mut findings);
-    findings.0.extend(checker::check(&shared).into_iter().map(Violation::from));
+    findings.0.extend(checker::check(&shared).into_iter().map(RuleViolation::from));
     findings.0
 }
 
@@ -141,8 +80,8 @@ fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
 
 /// Every acknowledged chunk stands in the stream under each sequence with which it was acknowledged.
 fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Findings) {
-    type Place<'a> = (PartitionId, u64, &'a MessageKey, u32, u32);
-    let mut log: BTreeMap<Place<'_>, &Chunk> = BTreeMap::new();
+    type ChunkPlace<'a> = (PartitionId, u64, &'a MessageKey, u32, u32);
+    let mut log: BTreeMap<ChunkPlace<'_>, &Chunk> = BTreeMap::new();
     for publish in evidence.log {
         if let Published::Chunk { key, attempt, chunk } = &publish.body {
             log.insert((publish.partition, publish.seq, key, *attempt, chunk.id), chunk);
@@ -175,23 +114,12 @@ fn entries_are_refused_only_with_garbage(evidence: &Evidence<'_>, findings: &mut
     }
 }
 
-fn batches_begin_before_their_messages(messages: &[StoredMessage], findings: &mut Findings) {
+fn batches_begin_before_their_messages(messages: &[MessageRow], findings: &mut Findings) {
     for message in messages.iter().filter(|row| row.batch_id > row.position || row.sequence_num < 0) {
         let place = format!("{}/{}", message.thread_id, message.message_id);
         let found = format!("batch {} number {}", message.batch_id, message.sequence_num);
         findings.add("a batch begins before its messages", place, found);
     }
-}
-
-/// Both, long ones from shortly before they part.
-fn apart(expected: &str, seen: &str) -> String {
-    let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
-    let shown = |text: &str| {
-        let skipped = if text.chars().count() > SHOWN { same.saturating_sub(20) } else { 0 };
-        let mark = if skipped > 0 { "..." } else { "" };
-        format!("{mark}{}", text.chars().skip(skipped).take(SHOWN).collect::<String>())
-    };
-    format!("expected {}; seen {}", shown(expected), shown(seen))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use anyhow::Result;
 use model::Bucket;
 use sqlx::{FromRow, PgPool};
 
-use super::{
-    Stage,
-    dialog::{Dialog, End},
+use crate::{
+    dialog::{AnswerEnd, Dialog},
+    environment::DemoEnvironment,
     queues::plan::{self, Agent},
     screen::Screen,
 };
@@ -39,15 +39,19 @@ struct StoredTurn {
 }
 
 /// Shows it; true when everything is as it must be.
-pub(super) async fn show(stage: &Stage, dialog: &Dialog, screen: &mut Screen) -> Result<bool> {
+pub(super) async fn show(
+    environment: &DemoEnvironment,
+    dialog: &Dialog,
+    screen: &mut Screen,
+) -> Result<bool> {
     screen.heading(4, "The verdict, from Postgres");
     let mut wrong = dialog.missing.clone();
-    let turns = read_dialog(&stage.pool, &dialog.thread).await?;
+    let turns = read_dialog(&environment.pool, &dialog.thread).await?;
     show_dialog(dialog, &turns, screen);
     wrong.extend(judge_dialog(dialog, &turns));
-    let tasks = Tasks::read(&stage.pool, &stage.agents).await?;
+    let tasks = Tasks::read(&environment.pool, &environment.agents).await?;
     tasks.show(screen);
-    wrong.extend(tasks.judge(stage.agents.len(), plan::doomed(&stage.agents).len()));
+    wrong.extend(tasks.judge(environment.agents.len(), plan::doomed(&environment.agents).len()));
     wrong.iter().for_each(|wrong| screen.text(&format!("WRONG  {wrong}")));
     Ok(wrong.is_empty())
 }
@@ -119,7 +123,7 @@ fn show_dialog(dialog: &Dialog, turns: &[StoredTurn], screen: &mut Screen) {
 /// Every answer that ended well is stored once, together with its input, and says what the terminal showed.
 fn judge_dialog(dialog: &Dialog, stored: &[StoredTurn]) -> Vec<String> {
     let mut wrong = Vec::new();
-    let kept: Vec<_> = dialog.turns.iter().filter(|turn| turn.end != End::Failed).collect();
+    let kept: Vec<_> = dialog.turns.iter().filter(|turn| turn.end != AnswerEnd::Failed).collect();
     if stored.len() != kept.len() {
         wrong.push(format!("{} turns ended well, {} are stored", kept.len(), stored.len()));
     }
@@ -132,7 +136,7 @@ fn judge_dialog(dialog: &Dialog, stored: &[StoredTurn]) -> Vec<String> {
             wrong.push(format!("turn {id}: shown was {:?}, stored is {:?}", turn.text, stored.answer));
         }
         // A stop may come after the end: then there is nothing to stop.
-        if stored.is_stopped && turn.end != End::Stopped {
+        if stored.is_stopped && turn.end != AnswerEnd::Stopped {
             wrong.push(format!("turn {id} is stored as stopped, without a stop"));
         }
     }

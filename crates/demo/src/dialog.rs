@@ -6,11 +6,11 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{
-    Stage,
+use crate::{
+    environment::DemoEnvironment,
     input::{Line, Lines},
     screen::{Screen, Style},
-    subscriber::{Kind, Seen, Viewer},
+    subscriber::{PieceKind, Subscriber, SubscriberEvent},
     workflows::Engine,
 };
 use testkit::api;
@@ -26,7 +26,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Dialog {
     pub(super) thread: String,
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<DialogTurn>,
     /// What was to happen and did not.
     pub(super) missing: Vec<String>,
     /// A tool was to be called, and an answer to be stopped.
@@ -37,17 +37,17 @@ pub(super) struct Dialog {
 
 /// One input and its answer.
 #[derive(Debug, Clone)]
-pub(super) struct Turn {
+pub(super) struct DialogTurn {
     pub(super) id: String,
     pub(super) input: String,
     /// All text that was shown, in order.
     pub(super) text: String,
-    pub(super) end: End,
+    pub(super) end: AnswerEnd,
 }
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum AnswerEnd {
     Complete,
     /// After `/stop`.
     Stopped,
@@ -56,7 +56,7 @@ pub(super) enum End {
 
 /// What a line asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Command {
+enum LineCommand {
     Nothing,
     Say(String),
     Stop,
@@ -66,18 +66,22 @@ enum Command {
 }
 
 /// Talks until the person, or the script of it, has had enough.
-pub(super) async fn show(stage: &Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Dialog> {
+pub(super) async fn show(
+    environment: &DemoEnvironment,
+    lines: &mut Lines,
+    screen: &mut Screen,
+) -> Result<Dialog> {
     let is_scripted = lines.are_scripted();
-    let thread = format!("demo-{}", stage.tag);
+    let thread = format!("demo-{}", environment.tag);
     let engine = Engine::for_people();
     let settings = json!({"system": SYSTEM});
-    stage.api.put_agent(&thread, engine.workflow(), settings).await?;
-    introduce(stage, engine, &thread, is_scripted, screen);
-    let mut viewer = Viewer::start(stage.api.0, &thread);
-    open(&mut viewer).await?;
+    environment.api.put_agent(&thread, engine.workflow(), settings).await?;
+    introduce(environment, engine, &thread, is_scripted, screen);
+    let mut subscriber = Subscriber::start(environment.api.0, &thread);
+    open(&mut subscriber).await?;
     let dialog =
         Dialog { thread, turns: Vec::new(), missing: Vec::new(), has_all_kinds: false, goes_on: true };
-    let mut room = Room { stage, viewer, lines, dialog };
+    let mut room = Room { environment, subscriber, lines, dialog };
     room.run(is_scripted, screen).await?;
     if is_scripted {
         room.expect(engine);
@@ -87,7 +91,13 @@ pub(super) async fn show(stage: &Stage, lines: &mut Lines, screen: &mut Screen) 
 
 const SYSTEM: &str = "You answer on a terminal: in plain text, briefly.";
 
-fn introduce(stage: &Stage, engine: Engine, thread: &str, is_scripted: bool, screen: &mut Screen) {
+fn introduce(
+    environment: &DemoEnvironment,
+    engine: Engine,
+    thread: &str,
+    is_scripted: bool,
+    screen: &mut Screen,
+) {
     screen.heading(2, "A thread, and answers as they come");
     let who = match engine {
         Engine::Script => "a script",
@@ -98,7 +108,7 @@ fn introduce(stage: &Stage, engine: Engine, thread: &str, is_scripted: bool, scr
     ));
     screen
         .dim("and committed with its answer as one turn. Anybody may watch the same stream, on any gateway:");
-    screen.text(&format!("curl -N http://{}/v1/threads/{thread}/events", stage.api.0));
+    screen.text(&format!("curl -N http://{}/v1/threads/{thread}/events", environment.api.0));
     if !is_scripted {
         screen.dim("Type a line. /stop ends an answer, /tasks goes on to ten agents, /quit ends all.");
     }
@@ -106,8 +116,9 @@ fn introduce(stage: &Stage, engine: Engine, thread: &str, is_scripted: bool, scr
 }
 
 /// Nothing may be said before the stream is open, or its beginning would come as one piece.
-async fn open(viewer: &mut Viewer) -> Result<()> {
-    let opened = timeout(OPEN_LIMIT, async { while viewer.next().await != Seen::Opened {} }).await;
+async fn open(subscriber: &mut Subscriber) -> Result<()> {
+    let opened =
+        timeout(OPEN_LIMIT, async { while subscriber.next().await != SubscriberEvent::Opened {} }).await;
     match opened {
         Ok(()) => Ok(()),
         Err(_) => bail!("the gateway did not open the event stream within {OPEN_LIMIT:?}"),
@@ -115,8 +126,8 @@ async fn open(viewer: &mut Viewer) -> Result<()> {
 }
 
 struct Room<'a> {
-    stage: &'a Stage,
-    viewer: Viewer,
+    environment: &'a DemoEnvironment,
+    subscriber: Subscriber,
     lines: &'a mut Lines,
     dialog: Dialog,
 }
@@ -133,12 +144,12 @@ impl Room<'_> {
                 screen.typed(text);
             }
             match command(line) {
-                Command::Nothing => {}
-                Command::Say(input) => self.turn(input, screen).await?,
-                Command::Stop => screen.dim("nothing is being answered"),
-                Command::Unknown(name) => screen.dim(&unknown(&name)),
-                Command::Tasks => return Ok(()),
-                Command::Quit => {
+                LineCommand::Nothing => {}
+                LineCommand::Say(input) => self.turn(input, screen).await?,
+                LineCommand::Stop => screen.dim("nothing is being answered"),
+                LineCommand::Unknown(name) => screen.dim(&unknown(&name)),
+                LineCommand::Tasks => return Ok(()),
+                LineCommand::Quit => {
                     self.dialog.goes_on = false;
                     return Ok(());
                 }
@@ -147,15 +158,15 @@ impl Room<'_> {
     }
 
     async fn turn(&mut self, input: String, screen: &mut Screen) -> Result<()> {
-        let accepted = match self.stage.api.say(&self.dialog.thread, &input).await {
+        let accepted = match self.environment.api.say(&self.dialog.thread, &input).await {
             Ok(accepted) => accepted,
             Err(error) => {
                 screen.text(&format!("The gateway did not take it: {error:#}"));
                 return Ok(());
             }
         };
-        let turn = Turn { id: accepted.id.clone(), input, text: String::new(), end: End::Failed };
-        let mut answer = Answer { accepted, turn, call: None, last: None, pieces: 0, is_stopped: false };
+        let turn = DialogTurn { id: accepted.id.clone(), input, text: String::new(), end: AnswerEnd::Failed };
+        let mut answer = AnswerView { accepted, turn, call: None, last: None, pieces: 0, is_stopped: false };
         let ended = self.follow(&mut answer, screen).await;
         screen.end_pieces();
         self.dialog.turns.push(answer.turn);
@@ -163,11 +174,11 @@ impl Room<'_> {
     }
 
     /// Shows the answer until it has ended; lines that are typed meanwhile may stop it.
-    async fn follow(&mut self, answer: &mut Answer, screen: &mut Screen) -> Result<()> {
+    async fn follow(&mut self, answer: &mut AnswerView, screen: &mut Screen) -> Result<()> {
         loop {
             tokio::select! {
                 biased;
-                seen = timeout(ANSWER_TIMEOUT, self.viewer.next()) => {
+                seen = timeout(ANSWER_TIMEOUT, self.subscriber.next()) => {
                     let Ok(seen) = seen else { bail!("{}", no_answer(&answer.accepted.id)) };
                     if answer.show(seen, screen) {
                         return Ok(());
@@ -180,7 +191,7 @@ impl Room<'_> {
         }
     }
 
-    async fn interject(&mut self, line: Line, answer: &mut Answer, screen: &mut Screen) {
+    async fn interject(&mut self, line: Line, answer: &mut AnswerView, screen: &mut Screen) {
         if self.lines.are_scripted() {
             screen.end_pieces();
             screen.dim("/stop");
@@ -188,11 +199,13 @@ impl Room<'_> {
             screen.entered();
         }
         match command(line) {
-            Command::Nothing => {}
-            Command::Stop => self.stop(answer, screen).await,
-            Command::Say(_) | Command::Tasks => screen.dim("an answer is under way: wait for it, or /stop"),
-            Command::Unknown(name) => screen.dim(&unknown(&name)),
-            Command::Quit => {
+            LineCommand::Nothing => {}
+            LineCommand::Stop => self.stop(answer, screen).await,
+            LineCommand::Say(_) | LineCommand::Tasks => {
+                screen.dim("an answer is under way: wait for it, or /stop")
+            }
+            LineCommand::Unknown(name) => screen.dim(&unknown(&name)),
+            LineCommand::Quit => {
                 self.lines.put_back(Line::End);
                 self.stop(answer, screen).await;
             }
@@ -200,8 +213,8 @@ impl Room<'_> {
     }
 
     /// The answer ends by itself when it cannot be stopped: there is nothing to give up for.
-    async fn stop(&mut self, answer: &mut Answer, screen: &mut Screen) {
-        match self.stage.api.stop(&answer.accepted.id).await {
+    async fn stop(&mut self, answer: &mut AnswerView, screen: &mut Screen) {
+        match self.environment.api.stop(&answer.accepted.id).await {
             Ok(reply) => match reply["error"].as_str() {
                 None => answer.is_stopped = true,
                 Some(why) => screen.dim(&format!("(not stopped: {why})")),
@@ -213,7 +226,7 @@ impl Room<'_> {
     /// The scripted lines ask for a tool and a stop; a model may do without the tool, and be done before the stop.
     fn expect(&mut self, engine: Engine) {
         let turns = &self.dialog.turns;
-        if turns.len() != 3 || turns.iter().any(|turn| turn.end == End::Failed) {
+        if turns.len() != 3 || turns.iter().any(|turn| turn.end == AnswerEnd::Failed) {
             self.dialog.missing.push("three lines were to be taken and answered".to_owned());
         }
         self.dialog.has_all_kinds = engine == Engine::Script;
@@ -221,34 +234,34 @@ impl Room<'_> {
 }
 
 /// An answer as far as it is here.
-struct Answer {
-    accepted: api::Turn,
-    turn: Turn,
+struct AnswerView {
+    accepted: api::AcceptedTurn,
+    turn: DialogTurn,
     /// The call of a tool whose arguments are coming.
     call: Option<String>,
     /// What the last piece was.
-    last: Option<Kind>,
+    last: Option<PieceKind>,
     pieces: usize,
     is_stopped: bool,
 }
 
-impl Answer {
+impl AnswerView {
     /// Shows what was seen; true when the answer has ended.
-    fn show(&mut self, seen: Seen, screen: &mut Screen) -> bool {
+    fn show(&mut self, seen: SubscriberEvent, screen: &mut Screen) -> bool {
         match seen {
-            Seen::Piece { message, kind, text } if message == self.accepted.answer => {
+            SubscriberEvent::Piece { message, kind, text } if message == self.accepted.answer => {
                 self.piece(kind, &text, screen);
                 false
             }
-            Seen::Complete { message } if message == self.accepted.answer => {
+            SubscriberEvent::Complete { message } if message == self.accepted.answer => {
                 screen.end_pieces();
                 if self.is_stopped {
                     screen.dim("(stopped: what you saw is kept, and marked)");
                 }
-                self.turn.end = if self.is_stopped { End::Stopped } else { End::Complete };
+                self.turn.end = if self.is_stopped { AnswerEnd::Stopped } else { AnswerEnd::Complete };
                 true
             }
-            Seen::Failed { message, code, text } if message == self.accepted.answer => {
+            SubscriberEvent::Failed { message, code, text } if message == self.accepted.answer => {
                 screen.end_pieces();
                 screen.text(&format!("The answer failed ({code}): {text}"));
                 screen.dim(
@@ -256,47 +269,49 @@ impl Answer {
                 );
                 true
             }
-            Seen::Reset { message } if message == self.accepted.answer => {
+            SubscriberEvent::Reset { message } if message == self.accepted.answer => {
                 self.turn.text.clear();
                 screen.end_pieces();
                 screen.dim("(another attempt: the answer starts again)");
                 false
             }
-            Seen::Restart => {
+            SubscriberEvent::Restart => {
                 self.turn.text.clear();
                 screen.end_pieces();
                 screen.dim("(the stream begins anew)");
                 false
             }
-            Seen::Broken(why) => {
+            SubscriberEvent::Broken(why) => {
                 screen.end_pieces();
                 screen.dim(&format!("(the stream broke: {why}; reading on behind the last piece)"));
                 false
             }
-            Seen::Opened | Seen::Piece { .. } | Seen::Complete { .. } => false,
-            Seen::Failed { .. } | Seen::Reset { .. } => false,
+            SubscriberEvent::Opened | SubscriberEvent::Piece { .. } | SubscriberEvent::Complete { .. } => {
+                false
+            }
+            SubscriberEvent::Failed { .. } | SubscriberEvent::Reset { .. } => false,
         }
     }
 
-    fn piece(&mut self, kind: Kind, text: &str, screen: &mut Screen) {
-        self.pieces += usize::from(kind == Kind::Text);
+    fn piece(&mut self, kind: PieceKind, text: &str, screen: &mut Screen) {
+        self.pieces += usize::from(kind == PieceKind::Text);
         if self.last.as_ref().is_some_and(|last| *last != kind) {
             screen.end_pieces();
         }
         match &kind {
-            Kind::Text => {
+            PieceKind::Text => {
                 self.turn.text.push_str(text);
                 screen.piece(Style::Plain, text);
             }
-            Kind::Reasoning => screen.piece(Style::Dim, text),
-            Kind::Call { id, tool } => {
+            PieceKind::Reasoning => screen.piece(Style::Dim, text),
+            PieceKind::Call { id, tool } => {
                 if self.call.as_ref() != Some(id) {
                     screen.piece(Style::Dim, &format!("  tool {tool} "));
                     self.call = Some(id.clone());
                 }
                 screen.piece(Style::Dim, text);
             }
-            Kind::Result { tool } => {
+            PieceKind::Result { tool } => {
                 let start = if self.last.as_ref() == Some(&kind) { "" } else { &format!("  {tool} gives ") };
                 let shown: String = text.chars().take(RESULT_CHARS).collect();
                 screen.piece(Style::Dim, &format!("{start}{shown}"));
@@ -306,15 +321,15 @@ impl Answer {
     }
 }
 
-fn command(line: Line) -> Command {
-    let Line::Text(text) = line else { return Command::Quit };
+fn command(line: Line) -> LineCommand {
+    let Line::Text(text) = line else { return LineCommand::Quit };
     match text.trim() {
-        "" => Command::Nothing,
-        "/stop" => Command::Stop,
-        "/tasks" => Command::Tasks,
-        "/quit" | "/exit" => Command::Quit,
-        other if other.starts_with('/') => Command::Unknown(other.to_owned()),
-        said => Command::Say(said.to_owned()),
+        "" => LineCommand::Nothing,
+        "/stop" => LineCommand::Stop,
+        "/tasks" => LineCommand::Tasks,
+        "/quit" | "/exit" => LineCommand::Quit,
+        other if other.starts_with('/') => LineCommand::Unknown(other.to_owned()),
+        said => LineCommand::Say(said.to_owned()),
     }
 }
 
@@ -336,12 +351,12 @@ mod tests {
     #[test]
     fn lines_are_commands_or_inputs() {
         let of = |text: &str| command(Line::Text(text.to_owned()));
-        assert_eq!(of("  "), Command::Nothing);
-        assert_eq!(of(" /stop "), Command::Stop);
-        assert_eq!(of("/tasks"), Command::Tasks);
-        assert_eq!(of("/quit"), Command::Quit);
-        assert_eq!(of("/stpo"), Command::Unknown("/stpo".into()));
-        assert_eq!(of(" what is /stop? "), Command::Say("what is /stop?".into()));
-        assert_eq!(command(Line::End), Command::Quit);
+        assert_eq!(of("  "), LineCommand::Nothing);
+        assert_eq!(of(" /stop "), LineCommand::Stop);
+        assert_eq!(of("/tasks"), LineCommand::Tasks);
+        assert_eq!(of("/quit"), LineCommand::Quit);
+        assert_eq!(of("/stpo"), LineCommand::Unknown("/stpo".into()));
+        assert_eq!(of(" what is /stop? "), LineCommand::Say("what is /stop?".into()));
+        assert_eq!(command(Line::End), LineCommand::Quit);
     }
 }

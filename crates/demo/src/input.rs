@@ -31,34 +31,34 @@ struct Scripted {
 /// See [`Lines::next`].
 #[derive(Debug)]
 pub(super) struct Lines {
-    source: Source,
+    source: LineSource,
     put_back: Option<Line>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum LineSource {
     Script(VecDeque<Scripted>),
     Keyboard(mpsc::UnboundedReceiver<String>),
 }
 
 impl Lines {
     pub(super) fn scripted() -> Self {
-        Self { source: Source::Script(SAID.into()), put_back: None }
+        Self { source: LineSource::Script(SAID.into()), put_back: None }
     }
 
     pub(super) fn typed() -> Self {
-        Self { source: Source::Keyboard(keyboard()), put_back: None }
+        Self { source: LineSource::Keyboard(keyboard()), put_back: None }
     }
 
     /// No person is at the keyboard.
     pub(super) fn are_scripted(&self) -> bool {
-        matches!(self.source, Source::Script(_))
+        matches!(self.source, LineSource::Script(_))
     }
 
     /// Forgets what was typed and not read.
     pub(super) fn forget(&mut self) {
         self.put_back = None;
-        if let Source::Keyboard(lines) = &mut self.source {
+        if let LineSource::Keyboard(lines) = &mut self.source {
             while lines.try_recv().is_ok() {}
         }
     }
@@ -69,8 +69,8 @@ impl Lines {
             return line;
         }
         match &mut self.source {
-            Source::Keyboard(lines) => lines.recv().await.map_or(Line::End, Line::Text),
-            Source::Script(said) => loop {
+            LineSource::Keyboard(lines) => lines.recv().await.map_or(Line::End, Line::Text),
+            LineSource::Script(said) => loop {
                 match said.pop_front() {
                     // An answer that was over before it was to be stopped.
                     Some(Scripted { after_pieces: Some(_), .. }) => {}
@@ -88,11 +88,11 @@ impl Lines {
             return std::future::pending().await;
         }
         match &mut self.source {
-            Source::Keyboard(lines) => match lines.recv().await {
+            LineSource::Keyboard(lines) => match lines.recv().await {
                 Some(text) => Line::Text(text),
                 None => Line::End,
             },
-            Source::Script(said) => {
+            LineSource::Script(said) => {
                 let is_due = |line: &&Scripted| line.after_pieces.is_some_and(|after| pieces >= after);
                 let Some(text) = said.front().filter(is_due).map(|line| line.text) else {
                     return std::future::pending().await;

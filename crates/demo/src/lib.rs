@@ -8,7 +8,9 @@
 
 mod check;
 mod dialog;
+mod environment;
 mod input;
+mod options;
 mod queues;
 mod reordering;
 mod screen;
@@ -17,16 +19,16 @@ mod workflows;
 
 use std::{
     io::{IsTerminal, stdin},
-    net::SocketAddr,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
 use model::PartitionCount;
-use sqlx::PgPool;
 use tokio::{net::TcpStream, time::timeout};
 
-use self::{dialog::Dialog, input::Lines, queues::plan::Agent, screen::Screen};
+pub use options::DemoOptions;
+
+use self::{dialog::Dialog, environment::DemoEnvironment, input::Lines, screen::Screen};
 use testkit::{
     api::Api,
     fleet::{Fleet, FleetOptions, READY_LIMIT},
@@ -38,22 +40,9 @@ use testkit::{
 /// A server that is there takes a connection at once.
 const NATS_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the demo is run with.
-#[derive(Debug, Clone)]
-pub struct DemoOptions {
-    /// Where NATS is.
-    pub nats_url: String,
-    /// Where Postgres is.
-    pub database_url: String,
-    /// Number of partitions.
-    pub partitions: u16,
-    /// Without a person: the lines are said by a script, and the end is the verdict.
-    pub is_once: bool,
-}
-
 /// How the demo ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DemoOutcome {
     /// Everything was as it must be.
     Pass,
     /// Something was not.
@@ -62,66 +51,45 @@ pub enum Outcome {
     Left,
 }
 
-/// The fleet and what it is watched with.
-struct Stage {
-    /// Tells the threads and agents of this demo from those of others in the same database.
-    tag: String,
-    options: DemoOptions,
-    /// As in the options.
-    partitions: u16,
-    count: PartitionCount,
-    agents: Vec<Agent>,
-    api: Api,
-    publisher: Publisher,
-    pool: PgPool,
-    fleet: Fleet,
-}
-
-impl Stage {
-    fn gateway(&self) -> Result<SocketAddr> {
-        self.fleet.gateway_addrs().first().copied().context("the fleet has no gateway")
-    }
-
-    fn task_subject(&self, agent: &Agent) -> String {
-        wire::subject::partition_tasks(self.count, &agent.id)
-    }
-}
-
 /// Runs the demo.
 ///
 /// # Errors
 /// It could not be shown: what it needs is not there, or does not answer. The text says what to look at.
-pub async fn run(options: &DemoOptions) -> Result<Outcome> {
+pub async fn run(options: &DemoOptions) -> Result<DemoOutcome> {
     let mut screen = Screen::new();
     let mut lines =
         if options.is_once || !stdin().is_terminal() { Lines::scripted() } else { Lines::typed() };
     screen.line("Antiphon: answers stream while they are made, turns are stored once, agents work in order, whatever dies.");
-    let mut stage = set(options, &mut screen).await?;
-    let shown = show(&mut stage, &mut lines, &mut screen).await;
-    if !matches!(shown, Ok(Outcome::Pass | Outcome::Left)) {
+    let mut environment = set(options, &mut screen).await?;
+    let shown = show(&mut environment, &mut lines, &mut screen).await;
+    if !matches!(shown, Ok(DemoOutcome::Pass | DemoOutcome::Left)) {
         screen.line("");
         screen.line("The logs of the fleet end with:");
-        screen.line(&stage.fleet.log_tails());
+        screen.line(&environment.fleet.log_tails());
     }
     let outcome = shown?;
-    if outcome != Outcome::Left {
-        conclude(&stage, outcome, &mut lines, &mut screen).await;
+    if outcome != DemoOutcome::Left {
+        conclude(&environment, outcome, &mut lines, &mut screen).await;
     }
     Ok(outcome)
 }
 
-async fn show(stage: &mut Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Outcome> {
-    let is_ordered = reordering::show(stage, screen).await?;
-    let dialog: Dialog = dialog::show(stage, lines, screen).await?;
+async fn show(
+    environment: &mut DemoEnvironment,
+    lines: &mut Lines,
+    screen: &mut Screen,
+) -> Result<DemoOutcome> {
+    let is_ordered = reordering::show(environment, screen).await?;
+    let dialog: Dialog = dialog::show(environment, lines, screen).await?;
     if !dialog.goes_on {
-        return Ok(Outcome::Left);
+        return Ok(DemoOutcome::Left);
     }
-    let is_finished = queues::show(stage, screen).await?;
-    let is_right = check::show(stage, &dialog, screen).await?;
-    Ok(if is_ordered && is_finished && is_right { Outcome::Pass } else { Outcome::Fail })
+    let is_finished = queues::show(environment, screen).await?;
+    let is_right = check::show(environment, &dialog, screen).await?;
+    Ok(if is_ordered && is_finished && is_right { DemoOutcome::Pass } else { DemoOutcome::Fail })
 }
 
-async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
+async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<DemoEnvironment> {
     let count = PartitionCount::new(options.partitions.into())?;
     let tag = queues::plan::tag(count)?;
     screen.dim(&format!(
@@ -141,7 +109,7 @@ async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
     }
     let addr = fleet.gateway_addrs().first().copied().context("the fleet has no gateway")?;
     let publisher = Publisher::connect(&options.nats_url, Addressing::Exact(count)).await?;
-    let stage = Stage {
+    let environment = DemoEnvironment {
         agents: queues::plan::agents(&tag)?,
         tag,
         options: options.clone(),
@@ -152,8 +120,8 @@ async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
         pool,
         fleet,
     };
-    show_fleet(&stage, screen);
-    Ok(stage)
+    show_fleet(&environment, screen);
+    Ok(environment)
 }
 
 /// A fleet waits for NATS for as long as it takes; a person would like to know at once.
@@ -167,25 +135,30 @@ async fn find_nats(url: &str) -> Result<()> {
     Ok(())
 }
 
-fn show_fleet(stage: &Stage, screen: &mut Screen) {
-    screen.item("NATS", &stage.options.nats_url);
-    screen.item("Postgres", &stage.options.database_url);
-    for process in stage.fleet.workers.iter().chain(&stage.fleet.workflows) {
+fn show_fleet(environment: &DemoEnvironment, screen: &mut Screen) {
+    screen.item("NATS", &environment.options.nats_url);
+    screen.item("Postgres", &environment.options.database_url);
+    for process in environment.fleet.workers.iter().chain(&environment.fleet.workflows) {
         let pid = process.pid().unwrap_or_default();
         screen.item(process.name(), format!("pid {pid}, http://{}/metrics", process.metrics_addr()));
     }
-    screen.item("gateway", format!("http://{}", stage.api.0));
-    screen.item("logs", stage.fleet.log_dir().display());
+    screen.item("gateway", format!("http://{}", environment.api.0));
+    screen.item("logs", environment.fleet.log_dir().display());
 }
 
 /// The last word, and in front of a person the fleet stays until Enter.
-async fn conclude(stage: &Stage, outcome: Outcome, lines: &mut Lines, screen: &mut Screen) {
+async fn conclude(
+    environment: &DemoEnvironment,
+    outcome: DemoOutcome,
+    lines: &mut Lines,
+    screen: &mut Screen,
+) {
     screen.line("");
     screen.line(match outcome {
-        Outcome::Pass => {
+        DemoOutcome::Pass => {
             "PASS  every turn is there once and whole, every agent worked in order, nothing is lost."
         }
-        Outcome::Fail | Outcome::Left => "FAIL  see WRONG above, and the ends of the logs.",
+        DemoOutcome::Fail | DemoOutcome::Left => "FAIL  see WRONG above, and the ends of the logs.",
     });
     screen.line("");
     if lines.are_scripted() {
@@ -193,14 +166,14 @@ async fn conclude(stage: &Stage, outcome: Outcome, lines: &mut Lines, screen: &m
         screen.dim("the tables. With NATS_URL and DATABASE_URL of your own it leaves them as they are now.");
         return;
     }
-    let (gateway, tag) = (stage.api.0, &stage.tag);
+    let (gateway, tag) = (environment.api.0, &environment.tag);
     screen.line("The fleet keeps running until you press Enter. Where to look next:");
     screen.text(&format!("curl -s http://{gateway}/v1/threads/demo-{tag}/history"));
     screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}"));
     screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}/tasks"));
     screen.text(&format!(
         "psql {} -c \"SELECT agent_id, status, count(*) FROM agent_tasks GROUP BY 1, 2 ORDER BY 1, 2\"",
-        stage.options.database_url
+        environment.options.database_url
     ));
     lines.forget();
     lines.next().await;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::time::{interval, sleep};
 
-use self::{plan::Agent, status_table::Board};
-use super::{Stage, screen::Screen, workflows::Engine};
+use self::{plan::Agent, status_table::StatusTable};
+use crate::{environment::DemoEnvironment, screen::Screen, workflows::Engine};
 use testkit::db_snapshot;
 
 /// Between two looks at Postgres.
@@ -26,26 +26,26 @@ const SHARE_LIMIT: Duration = Duration::from_secs(15);
 const SENDS: usize = 5;
 
 /// Shows it, and says whether all tasks ended in time and in order, as far as the board saw. The verdict is another matter.
-pub(super) async fn show(stage: &mut Stage, screen: &mut Screen) -> Result<bool> {
-    introduce(stage, screen);
+pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen) -> Result<bool> {
+    introduce(environment, screen);
     let settings = plan::settings();
-    for agent in &stage.agents {
-        stage.api.put_agent(agent.id.as_str(), Engine::Script.workflow(), settings.clone()).await?;
+    for agent in &environment.agents {
+        environment.api.put_agent(agent.id.as_str(), Engine::Script.workflow(), settings.clone()).await?;
     }
-    until_shared(stage).await?;
+    until_shared(environment).await?;
     let began = Instant::now();
-    send(stage).await?;
+    send(environment).await?;
     let mut watch =
         Watch { began, paused_at: None, is_resumed: false, killed: None, took_over: None, is_back: false };
-    watch.watch(stage, screen).await
+    watch.watch(environment, screen).await
 }
 
-fn introduce(stage: &Stage, screen: &mut Screen) {
-    let total = stage.agents.len() * plan::TASKS;
+fn introduce(environment: &DemoEnvironment, screen: &mut Screen) {
+    let total = environment.agents.len() * plan::TASKS;
     screen.heading(3, &format!("Ten agents, {total} tasks, and a worker that dies"));
     screen.dim("Each agent works at its oldest task, one at a time. Tasks are sent like this, by anybody:");
-    if let Some(agent) = stage.agents.first() {
-        screen.text(&format!("nats pub {} '{}'", stage.task_subject(agent), agent.example()));
+    if let Some(agent) = environment.agents.first() {
+        screen.text(&format!("nats pub {} '{}'", environment.task_subject(agent), agent.example()));
     }
     screen.dim(
         "A script answers for them. ben, eli and ivo meet an overloaded model and back off, fay gets a task",
@@ -55,20 +55,20 @@ fn introduce(stage: &Stage, screen: &mut Screen) {
 }
 
 /// The tasks in the order of their numbers, a round of all agents at a time.
-async fn send(stage: &Stage) -> Result<()> {
+async fn send(environment: &DemoEnvironment) -> Result<()> {
     for number in 1..=plan::TASKS {
-        for agent in &stage.agents {
-            deliver(stage, agent, number).await?;
+        for agent in &environment.agents {
+            deliver(environment, agent, number).await?;
         }
     }
     Ok(())
 }
 
 /// The same task again is the same task, so it may be sent until the stream has it.
-async fn deliver(stage: &Stage, agent: &Agent, number: usize) -> Result<()> {
-    let (subject, payload) = (stage.task_subject(agent), agent.task(number).to_string());
+async fn deliver(environment: &DemoEnvironment, agent: &Agent, number: usize) -> Result<()> {
+    let (subject, payload) = (environment.task_subject(agent), agent.task(number).to_string());
     let mut tries = 0;
-    while let Err(error) = stage.publisher.publish_raw(&subject, None, payload.clone().into()).await {
+    while let Err(error) = environment.publisher.publish_raw(&subject, None, payload.clone().into()).await {
         tries += 1;
         if tries == SENDS {
             return Err(
@@ -80,13 +80,14 @@ async fn deliver(stage: &Stage, agent: &Agent, number: usize) -> Result<()> {
     Ok(())
 }
 
-async fn until_shared(stage: &Stage) -> Result<()> {
+async fn until_shared(environment: &DemoEnvironment) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < SHARE_LIMIT {
-        let partitions = db_snapshot::partitions(&stage.pool).await?;
+        let partitions = db_snapshot::partitions(&environment.pool).await?;
         let has_some =
             |name: &str| partitions.iter().any(|row| row.leased && row.owner.as_deref() == Some(name));
-        if partitions.iter().all(|row| row.leased) && stage.fleet.workers.iter().all(|it| has_some(it.name()))
+        if partitions.iter().all(|row| row.leased)
+            && environment.fleet.workers.iter().all(|it| has_some(it.name()))
         {
             return Ok(());
         }
@@ -113,17 +114,17 @@ struct Killed {
 }
 
 impl Watch {
-    async fn watch(&mut self, stage: &mut Stage, screen: &mut Screen) -> Result<bool> {
-        let total = i64::try_from(stage.agents.len() * plan::TASKS)?;
+    async fn watch(&mut self, environment: &mut DemoEnvironment, screen: &mut Screen) -> Result<bool> {
+        let total = i64::try_from(environment.agents.len() * plan::TASKS)?;
         let mut ticks = interval(LOOK_EVERY);
-        let mut board;
+        let mut table;
         loop {
             ticks.tick().await;
-            board = Board::read(&stage.pool, &stage.agents, stage.partitions).await?;
-            if board.done() >= total {
+            table = StatusTable::read(&environment.pool, &environment.agents, environment.partitions).await?;
+            if table.done() >= total {
                 break;
             }
-            screen.table(&self.lines(&board, stage), false);
+            screen.table(&self.lines(&table, environment), false);
             if self.began.elapsed() > LIMIT {
                 screen.keep_table();
                 screen.text(&format!(
@@ -132,24 +133,24 @@ impl Watch {
                 ));
                 return Ok(false);
             }
-            self.resume(&board, stage, screen).await;
-            self.kill(&board, total, stage, screen).await?;
-            self.take_over(&board, stage, screen).await?;
-            self.bring_back(stage, screen)?;
+            self.resume(&table, environment, screen).await;
+            self.kill(&table, total, environment, screen).await?;
+            self.take_over(&table, environment, screen).await?;
+            self.bring_back(environment, screen)?;
         }
-        screen.table(&self.lines(&board, stage), true);
+        screen.table(&self.lines(&table, environment), true);
         screen.keep_table();
-        Ok(board.0.iter().all(|agent| agent.is_in_order()))
+        Ok(table.0.iter().all(|agent| agent.is_in_order()))
     }
 
-    fn lines(&self, board: &Board, stage: &Stage) -> Vec<String> {
+    fn lines(&self, table: &StatusTable, environment: &DemoEnvironment) -> Vec<String> {
         let dead = self.killed.as_ref().filter(|_| !self.is_back).map(|killed| killed.name.as_str());
-        board.lines(&stage.agents, dead, self.began.elapsed())
+        table.lines(&environment.agents, dead, self.began.elapsed())
     }
 
     /// The key is corrected, and the agent is resumed.
-    async fn resume(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) {
-        let Some(paused) = board.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
+    async fn resume(&mut self, table: &StatusTable, environment: &DemoEnvironment, screen: &mut Screen) {
+        let Some(paused) = table.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
             return;
         };
         let since = *self.paused_at.get_or_insert_with(Instant::now);
@@ -158,12 +159,12 @@ impl Watch {
         }
         let path = format!("POST /v1/agents/{}/resume", paused.agent_id);
         // Without an answer it is asked again: to resume twice is to resume once.
-        match stage.api.act(&paused.agent_id, "resume").await {
+        match environment.api.act(&paused.agent_id, "resume").await {
             Ok(_) => {
                 self.is_resumed = true;
                 screen.text(&format!(
                     "{} may go on, its key is right now: {path}",
-                    name_of(stage, &paused.agent_id)
+                    name_of(environment, &paused.agent_id)
                 ));
             }
             Err(error) => screen.text(&format!("{path} did not succeed, and is tried again: {error:#}")),
@@ -173,23 +174,23 @@ impl Watch {
     /// The worker with the most work left is killed half-way.
     async fn kill(
         &mut self,
-        board: &Board,
+        table: &StatusTable,
         total: i64,
-        stage: &mut Stage,
+        environment: &mut DemoEnvironment,
         screen: &mut Screen,
     ) -> Result<()> {
-        if self.killed.is_some() || board.done() * 2 < total {
+        if self.killed.is_some() || table.done() * 2 < total {
             return Ok(());
         }
         let left = |name: &str| -> i64 {
-            board
+            table
                 .0
                 .iter()
                 .filter(|agent| agent.owner.as_deref() == Some(name))
                 .map(|agent| agent.pending)
                 .sum()
         };
-        let workers = stage.fleet.workers.iter_mut().enumerate();
+        let workers = environment.fleet.workers.iter_mut().enumerate();
         let (number, worker) =
             workers.max_by_key(|(_, worker)| left(worker.name())).context("no worker runs")?;
         let (name, waiting) = (worker.name().to_owned(), left(worker.name()));
@@ -202,17 +203,22 @@ impl Watch {
         Ok(())
     }
 
-    async fn take_over(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) -> Result<()> {
+    async fn take_over(
+        &mut self,
+        table: &StatusTable,
+        environment: &DemoEnvironment,
+        screen: &mut Screen,
+    ) -> Result<()> {
         let Some(killed) = self.killed.clone().filter(|_| self.took_over.is_none()) else { return Ok(()) };
-        if board.0.iter().any(|agent| agent.owner.as_ref() == Some(&killed.name)) {
+        if table.0.iter().any(|agent| agent.owner.as_ref() == Some(&killed.name)) {
             return Ok(());
         }
-        let partitions = db_snapshot::partitions(&stage.pool).await?;
+        let partitions = db_snapshot::partitions(&environment.pool).await?;
         let Some(epoch) = partitions.iter().map(|row| row.epoch).max() else {
             bail!("there are no partitions")
         };
         self.took_over = Some(Instant::now());
-        let heirs: Vec<_> = stage.fleet.workers.iter().filter(|it| it.name() != killed.name).collect();
+        let heirs: Vec<_> = environment.fleet.workers.iter().filter(|it| it.name() != killed.name).collect();
         screen.text(&format!(
             "{} took over after {:.1} s with a higher epoch ({epoch}), and reads on from the checkpoint.",
             heirs.first().map_or("another worker", |worker| worker.name()),
@@ -221,10 +227,10 @@ impl Watch {
         Ok(())
     }
 
-    fn bring_back(&mut self, stage: &mut Stage, screen: &mut Screen) -> Result<()> {
+    fn bring_back(&mut self, environment: &mut DemoEnvironment, screen: &mut Screen) -> Result<()> {
         let is_due = self.took_over.is_some_and(|at| at.elapsed() >= BACK_AFTER);
         let Some(killed) = self.killed.as_ref().filter(|_| is_due && !self.is_back) else { return Ok(()) };
-        let worker = stage.fleet.workers.get_mut(killed.worker).context("no worker")?;
+        let worker = environment.fleet.workers.get_mut(killed.worker).context("no worker")?;
         worker.spawn()?;
         self.is_back = true;
         screen.text(&format!("{} is started again, and gets its share of the partitions back.", killed.name));
@@ -232,7 +238,7 @@ impl Watch {
     }
 }
 
-fn name_of<'a>(stage: &Stage, agent: &'a str) -> &'a str {
-    let known = stage.agents.iter().find(|one| one.id.as_str() == agent);
+fn name_of<'a>(environment: &DemoEnvironment, agent: &'a str) -> &'a str {
+    let known = environment.agents.iter().find(|one| one.id.as_str() == agent);
     known.map_or(agent, |agent| agent.name)
 }

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use sqlx::PgPool;
 use tokio::time::{Instant, sleep};
 
-use super::{Stage, screen::Screen};
+use crate::{environment::DemoEnvironment, screen::Screen};
 use testkit::{
     acked_publishes::AckLog,
     db_snapshot, http,
     load::PlannedMessage,
-    sse::{Event, FollowOptions, Follower, Received},
+    sse::{FollowOptions, Follower, Received, StreamEvent},
 };
 
 const PIECES: [&str; 6] =
@@ -23,9 +23,9 @@ const SILENCE: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Shows it; false when something else than what must be was seen.
-pub(super) async fn show(stage: &Stage, screen: &mut Screen) -> Result<bool> {
-    let thread = format!("demo-order-{}", stage.tag);
-    let gateway = stage.gateway()?;
+pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> Result<bool> {
+    let thread = format!("demo-order-{}", environment.tag);
+    let gateway = environment.gateway()?;
     screen.heading(1, "Chunks arrive in any order and are released in order");
     screen.dim("A client follows a thread while its chunks are published on NATS one by one, in disorder.");
     screen.text("");
@@ -37,7 +37,7 @@ pub(super) async fn show(stage: &Stage, screen: &mut Screen) -> Result<bool> {
     let mut is_right = true;
     let mut shown = 0;
     for (id, released) in ARRIVAL {
-        stage.publisher.publish([message.publication(id)], &ack_log).await?;
+        environment.publisher.publish([message.publication(id)], &ack_log).await?;
         let seen = step(&follower, shown, released).await;
         shown += seen.len();
         is_right &= seen.len() == released;
@@ -46,8 +46,8 @@ pub(super) async fn show(stage: &Stage, screen: &mut Screen) -> Result<bool> {
     }
     let text = follower.inspect(|transcripts| transcripts.first().map(|first| first.text_of("answer-1")));
     is_right &= text.as_deref() == Some(PIECES.concat().as_str());
-    show_row(&stage.pool, &thread, &message.text(), screen).await?;
-    show_history(stage, &thread, screen).await?;
+    show_row(&environment.pool, &thread, &message.text(), screen).await?;
+    show_history(environment, &thread, screen).await?;
     Ok(is_right)
 }
 
@@ -71,8 +71,8 @@ fn describe(seen: &[Received]) -> String {
         return "-".to_owned();
     }
     let events = seen.iter().map(|received| match &received.event {
-        Event::Chunk(chunk) => format!("{} {:?}", chunk.id, chunk.text),
-        Event::Complete { .. } => "message_complete".to_owned(),
+        StreamEvent::Chunk(chunk) => format!("{} {:?}", chunk.id, chunk.text),
+        StreamEvent::Complete { .. } => "message_complete".to_owned(),
         other => format!("{other:?}"),
     });
     events.collect::<Vec<_>>().join("  ")
@@ -91,9 +91,9 @@ async fn show_row(pool: &PgPool, thread: &str, text: &str, screen: &mut Screen) 
     Ok(())
 }
 
-async fn show_history(stage: &Stage, thread: &str, screen: &mut Screen) -> Result<()> {
+async fn show_history(environment: &DemoEnvironment, thread: &str, screen: &mut Screen) -> Result<()> {
     let path = format!("/v1/threads/{thread}/history");
-    let history = http::get_json(stage.gateway()?, &path).await?;
+    let history = http::get_json(environment.gateway()?, &path).await?;
     let count = history["messages"].as_array().map_or(0, Vec::len);
     screen.text(&format!("and GET {path} has {count} message."));
     ensure!(count == 1, "the history has {count} messages: {history}");

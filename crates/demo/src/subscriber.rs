@@ -7,7 +7,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
 use testkit::{
     http,
-    sse::{ChunkEvent, Event, Item, Parser},
+    sse::{Parser, ReceivedChunk, SseItem, StreamEvent},
 };
 
 /// Pause before another try.
@@ -15,11 +15,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// What there is to see.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Seen {
+pub(super) enum SubscriberEvent {
     /// The stream is open: nothing that is said from now on will be missed.
     Opened,
     /// A piece of a message.
-    Piece { message: String, kind: Kind, text: String },
+    Piece { message: String, kind: PieceKind, text: String },
     /// The message is in Postgres.
     Complete { message: String },
     /// The message was given up.
@@ -34,7 +34,7 @@ pub(super) enum Seen {
 
 /// What a piece is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum PieceKind {
     Text,
     Reasoning,
     /// The arguments of this call of this tool.
@@ -50,40 +50,40 @@ pub(super) enum Kind {
 
 /// Reads until it is dropped.
 #[derive(Debug)]
-pub(super) struct Viewer {
-    seen: mpsc::UnboundedReceiver<Seen>,
+pub(super) struct Subscriber {
+    seen: mpsc::UnboundedReceiver<SubscriberEvent>,
     task: JoinHandle<()>,
 }
 
-impl Viewer {
+impl Subscriber {
     pub(super) fn start(gateway: SocketAddr, thread: &str) -> Self {
         let (sender, seen) = mpsc::unbounded_channel();
-        let reader = Reader { gateway, path: format!("/v1/threads/{thread}/events"), sender };
+        let reader = SubscriberTask { gateway, path: format!("/v1/threads/{thread}/events"), sender };
         Self { seen, task: tokio::spawn(reader.read()) }
     }
 
     /// What comes next. It may be given up and asked for again without losing anything.
-    pub(super) async fn next(&mut self) -> Seen {
+    pub(super) async fn next(&mut self) -> SubscriberEvent {
         match self.seen.recv().await {
             Some(seen) => seen,
-            None => Seen::Broken("the reader has ended".to_owned()),
+            None => SubscriberEvent::Broken("the reader has ended".to_owned()),
         }
     }
 }
 
-impl Drop for Viewer {
+impl Drop for Subscriber {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Reader {
+struct SubscriberTask {
     gateway: SocketAddr,
     path: String,
-    sender: mpsc::UnboundedSender<Seen>,
+    sender: mpsc::UnboundedSender<SubscriberEvent>,
 }
 
-impl Reader {
+impl SubscriberTask {
     async fn read(self) {
         let mut cursor = None;
         while !self.sender.is_closed() {
@@ -91,7 +91,7 @@ impl Reader {
                 Ok(why) => why,
                 Err(error) => error.to_string(),
             };
-            _ = self.sender.send(Seen::Broken(why));
+            _ = self.sender.send(SubscriberEvent::Broken(why));
             sleep(PAUSE).await;
         }
     }
@@ -103,11 +103,11 @@ impl Reader {
         if response.status != 200 {
             return Ok(format!("the gateway answered {}", response.status));
         }
-        _ = self.sender.send(Seen::Opened);
+        _ = self.sender.send(SubscriberEvent::Opened);
         let (mut parser, mut bytes) = (Parser::default(), Vec::new());
         while response.body.read(&mut bytes).await? > 0 {
             for item in parser.feed(&bytes) {
-                let Item::Event { id, name, data } = item else { continue };
+                let SseItem::Event { id, name, data } = item else { continue };
                 if id.is_some() {
                     *cursor = id;
                 }
@@ -119,29 +119,29 @@ impl Reader {
     }
 }
 
-fn seen(name: Option<&str>, data: &str) -> Option<Seen> {
-    Some(match Event::read(name, data) {
-        Event::Chunk(chunk) => piece(chunk, data)?,
-        Event::Complete { message, .. } => Seen::Complete { message },
-        Event::Failed { message, code, text, .. } => Seen::Failed { message, code, text },
-        Event::Reset { message, .. } => Seen::Reset { message },
-        Event::Restart { .. } => Seen::Restart,
-        Event::Other { .. } => return None,
+fn seen(name: Option<&str>, data: &str) -> Option<SubscriberEvent> {
+    Some(match StreamEvent::read(name, data) {
+        StreamEvent::Chunk(chunk) => piece(chunk, data)?,
+        StreamEvent::Complete { message, .. } => SubscriberEvent::Complete { message },
+        StreamEvent::Failed { message, code, text, .. } => SubscriberEvent::Failed { message, code, text },
+        StreamEvent::Reset { message, .. } => SubscriberEvent::Reset { message },
+        StreamEvent::Restart { .. } => SubscriberEvent::Restart,
+        StreamEvent::Other { .. } => return None,
     })
 }
 
 /// Signs of life have nothing to show.
-fn piece(chunk: ChunkEvent, data: &str) -> Option<Seen> {
+fn piece(chunk: ReceivedChunk, data: &str) -> Option<SubscriberEvent> {
     let fields: Value = serde_json::from_str(data).unwrap_or_default();
     let metadata = |key: &str| fields["metadata"][key].as_str().unwrap_or_default().to_owned();
     let kind = match chunk.kind.as_str() {
-        "content" => Kind::Text,
-        "reasoning" => Kind::Reasoning,
-        "tool_call" => Kind::Call { id: metadata("tool_call_id"), tool: metadata("tool_name") },
-        "tool_result" => Kind::Result { tool: metadata("tool_name") },
+        "content" => PieceKind::Text,
+        "reasoning" => PieceKind::Reasoning,
+        "tool_call" => PieceKind::Call { id: metadata("tool_call_id"), tool: metadata("tool_name") },
+        "tool_result" => PieceKind::Result { tool: metadata("tool_name") },
         _ => return None,
     };
-    Some(Seen::Piece { message: chunk.message, kind, text: chunk.text })
+    Some(SubscriberEvent::Piece { message: chunk.message, kind, text: chunk.text })
 }
 
 #[cfg(test)]
@@ -157,14 +157,14 @@ mod tests {
                 "metadata": {"tool_call_id": "c", "tool_name": "f"}});
             seen(None, &data.to_string())
         };
-        let piece = |kind| Some(Seen::Piece { message: "m".into(), kind, text: "x".into() });
-        assert_eq!(chunk("content"), piece(Kind::Text));
-        assert_eq!(chunk("reasoning"), piece(Kind::Reasoning));
-        assert_eq!(chunk("tool_call"), piece(Kind::Call { id: "c".into(), tool: "f".into() }));
-        assert_eq!(chunk("tool_result"), piece(Kind::Result { tool: "f".into() }));
+        let piece = |kind| Some(SubscriberEvent::Piece { message: "m".into(), kind, text: "x".into() });
+        assert_eq!(chunk("content"), piece(PieceKind::Text));
+        assert_eq!(chunk("reasoning"), piece(PieceKind::Reasoning));
+        assert_eq!(chunk("tool_call"), piece(PieceKind::Call { id: "c".into(), tool: "f".into() }));
+        assert_eq!(chunk("tool_result"), piece(PieceKind::Result { tool: "f".into() }));
         assert_eq!(chunk("metadata"), None);
         let end = json!({"chunk_type": "system", "chunk": "message_complete", "session_id": "t", "message_id": "m",
             "position": "12"});
-        assert_eq!(seen(None, &end.to_string()), Some(Seen::Complete { message: "m".into() }));
+        assert_eq!(seen(None, &end.to_string()), Some(SubscriberEvent::Complete { message: "m".into() }));
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use model::AgentId;
 use serde_json::{Value, json};
 use testkit::{
-    api::{Api, Turn},
+    api::{AcceptedTurn, Api},
     db_snapshot::turns::{self, StoredTask, TurnMessage},
     fleet::{FleetOptions, WorkflowOptions},
     manual_workflow::{Asked, ManualWorkflow},
-    sse::{Event, Follower},
+    sse::{Follower, StreamEvent},
 };
 
 use crate::fixture::Fixture;
@@ -160,15 +160,15 @@ impl Fixture {
         .await;
     }
 
-    /// Nobody is asked for some time.
-    pub(crate) async fn nobody_is_asked(&self, manual_workflow: &ManualWorkflow) {
+    /// Asserts that no turn request comes for some time.
+    pub(crate) async fn no_request_comes(&self, manual_workflow: &ManualWorkflow) {
         let asked = manual_workflow.next_within(A_WHILE).await.unwrap();
-        assert!(asked.is_none(), "asked for {:?}", asked.map(|asked| asked.raw));
+        assert!(asked.is_none(), "a request for {:?}", asked.map(|asked| asked.raw));
     }
 }
 
 /// The next request, whose turn it must be.
-pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &Turn) -> Asked {
+pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &AcceptedTurn) -> Asked {
     let asked = manual_workflow.next(SOON).await.unwrap();
     assert_eq!((&asked.request.turn_id, &asked.request.message_id), (&turn.id, &turn.answer));
     asked
@@ -180,7 +180,7 @@ pub(crate) fn said(messages: &[TurnMessage]) -> Vec<(&str, &str)> {
 }
 
 /// Everything that a follower has seen, over all its connections.
-pub(crate) fn events(follower: &Follower) -> Vec<Event> {
+pub(crate) fn events(follower: &Follower) -> Vec<StreamEvent> {
     follower.inspect(|transcripts| {
         let all = transcripts.iter().flat_map(|transcript| &transcript.events);
         all.map(|received| received.event.clone()).collect()

@@ -15,7 +15,7 @@ use sha2::Sha256;
 use testkit::{
     api::Api,
     fleet::{Invocation, invoke},
-    http::{self, Answer},
+    http::{self, TextResponse},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -36,7 +36,7 @@ struct Gate {
     _folder: ScratchDir,
 }
 
-/// Whoever asks with a credential.
+/// A client with its credential.
 #[derive(Clone)]
 struct Caller {
     api: Api,
@@ -140,16 +140,16 @@ impl Caller {
         http::open(self.api.0, path, &headers).await.unwrap()
     }
 
-    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> TextResponse {
         if path.ends_with("/events") {
             let begun = self.open(path, &[]).await;
-            return Answer { status: begun.status, headers: begun.headers, text: String::new() };
+            return TextResponse { status: begun.status, headers: begun.headers, text: String::new() };
         }
         let bearer = format!("Bearer {}", self.credential);
         self.api.send(method, path, body, &[("authorization", &bearer)]).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TextResponse {
         self.ask("GET", path, None).await
     }
 
@@ -288,7 +288,7 @@ async fn matches_the_description(api: Api) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_asks_who_and_whether_he_may() {
+async fn every_route_authenticates_and_checks_scopes() {
     let gate = Gate::new(&[]).await;
     matches_the_description(gate.fixture.api()).await;
     let admin = gate.key(Some("acme"), "admin", None).await;
@@ -381,9 +381,9 @@ async fn tickets_open_one_stream_and_end() {
     assert_eq!(history.status, 401);
     let forged = url[..url.len() - 1].to_owned() + if url.ends_with('A') { "B" } else { "A" };
     assert_eq!(http::get(addr, &forged).await.unwrap().status, 401);
-    let told = read_all(&mut stream, Duration::from_secs(15)).await;
-    assert!(told.contains("event: auth_expired") && told.contains("credential_expired"), "{told}");
-    assert!(!told.contains("acme~"), "{told}");
+    let text = read_all(&mut stream, Duration::from_secs(15)).await;
+    assert!(text.contains("event: auth_expired") && text.contains("credential_expired"), "{text}");
+    assert!(!text.contains("acme~"), "{text}");
     assert_eq!(http::get(addr, &url).await.unwrap().status, 401);
     for lifetime in [0, 901] {
         let refused = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({"lifetime_s": lifetime}))).await;
@@ -419,8 +419,8 @@ async fn a_key_that_is_revoked_ends_its_streams_and_its_tickets() {
     let revoked = admin.ask("DELETE", &path, None).await;
     assert_eq!(revoked.status, 200, "{}", revoked.text);
     for stream in [&mut by_key, &mut by_ticket] {
-        let told = read_all(stream, Duration::from_secs(20)).await;
-        assert!(told.contains("credential_revoked"), "{told}");
+        let text = read_all(stream, Duration::from_secs(20)).await;
+        assert!(text.contains("credential_revoked"), "{text}");
     }
     assert_eq!(key.get("/v1/threads/t1").await.status, 401);
     let mut first = Vec::new();
@@ -434,7 +434,7 @@ async fn a_key_that_is_revoked_ends_its_streams_and_its_tickets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gives_what_he_does_not_have() {
+async fn a_key_grants_no_more_than_its_creator_has() {
     let gate = Gate::new(&[]).await;
     let narrow = gate.key(Some("acme"), "admin", Some("keys:manage,threads:read")).await;
     let make = async |body: Value| narrow.ask("POST", "/v1/keys", Some(&body)).await.status;
@@ -445,7 +445,7 @@ async fn nobody_gives_what_he_does_not_have() {
     assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["everything"]})).await, 400);
     assert_eq!(make(json!({"name": "", "role": "viewer"})).await, 400);
     assert_eq!(make(json!({"name": "k", "role": "viewer", "tenant": "other"})).await, 400);
-    // Nor for longer than he has it.
+    // Nor for longer than the creator's own credential.
     let brief = gate.token(json!({}));
     for body in [
         json!({"name": "k", "role": "viewer"}),
@@ -457,7 +457,7 @@ async fn nobody_gives_what_he_does_not_have() {
     }
     let unexpected = narrow.ask("DELETE", "/v1/keys/0123456789abcdef", Some(&json!({"why": "x"}))).await;
     assert_eq!(unexpected.status, 400, "{}", unexpected.text);
-    // Who acts for somebody says so; what he is called himself stays.
+    // An operator that acts for another person names that actor; its own name stays in the audit.
     let operator = gate.key(Some("acme"), "operator", None).await;
     let bearer = format!("Bearer {}", operator.credential);
     let headers = [("authorization", bearer.as_str()), ("x-antiphon-actor", "ann")];
@@ -469,7 +469,7 @@ async fn nobody_gives_what_he_does_not_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
+async fn a_tenant_over_its_limit_gets_retry_after() {
     let limits = [
         ("ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", "2"),
         ("ANTIPHON_TENANT_MAX_READS_PER_SECOND", "20"),
@@ -494,7 +494,7 @@ async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
     assert_eq!(other.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201, "others are not slowed");
     sleep(Duration::from_secs(seconds)).await;
     assert_eq!(acme.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201);
-    // A client of another protocol is told in its own form.
+    // A client of another protocol gets it in its own form.
     let mut spoken = acme.ask("POST", "/v1/responses", Some(&json!({}))).await;
     for _ in 0..30 {
         if spoken.status == 429 {
@@ -546,7 +546,7 @@ async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_asks_nobody_stays_on_loopback() {
+async fn an_insecure_gateway_stays_on_loopback() {
     let env = [
         ("DATABASE_URL", "postgres://127.0.0.1:9/x"),
         ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),

@@ -54,22 +54,22 @@ async fn disconnected_clients_have_everything_once() {
     fixture.fleet.gateways[1].kill().await.unwrap();
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].spawn().unwrap();
-    let told = clients.report().await;
-    println!("{}", summary(&told));
-    assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");
+    let report = clients.report().await;
+    println!("{}", summary(&report));
+    assert!(report["refused"].as_u64().unwrap() > 0, "no client has tried the second gateway");
     for protocol in PROTOCOLS {
         assert!(
-            told["cuts"][protocol].as_u64().unwrap() >= asked.cuts / PROTOCOLS.len() as u64,
+            report["cuts"][protocol].as_u64().unwrap() >= asked.cuts / PROTOCOLS.len() as u64,
             "{protocol}: {}",
-            told["cuts"]
+            report["cuts"]
         );
-        assert_eq!(told["mistaken"][protocol], 0, "{protocol} took a part for the whole");
+        assert_eq!(report["mistaken"][protocol], 0, "{protocol} took a part for the whole");
     }
-    let faults = compare(&fixture, told["turns"].as_array().unwrap()).await;
+    let faults = compare(&fixture, report["turns"].as_array().unwrap()).await;
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    stops_are_what_is_stored(&fixture, &told["others"]).await;
-    the_rest_is_as_it_should_be(&fixture, &told["others"]).await;
-    every_library_shows_why_it_was_refused(&told["others"]["refusals"]);
+    stops_are_what_is_stored(&fixture, &report["others"]).await;
+    the_rest_is_as_it_should_be(&fixture, &report["others"]).await;
+    every_library_shows_why_it_was_refused(&report["others"]["refusals"]);
 }
 
 fn two_gateways(options: FleetOptions) -> FleetOptions {
@@ -95,10 +95,10 @@ impl Clients {
             fixture.fleet.gateway_addrs().iter().map(|addr| format!("http://{addr}")).collect();
         let Asked { cuts, seed } = asked;
         let limit_ms = u64::try_from(asked.limit().as_millis()).unwrap();
-        let told =
+        let report =
             json!({"gateways": gateways, "cuts": cuts, "seed": seed, "agent": AGENT, "limit_ms": limit_ms});
         let mut node = Command::new("node");
-        node.arg("fleet.mjs").arg(told.to_string()).current_dir(installed);
+        node.arg("fleet.mjs").arg(report.to_string()).current_dir(installed);
         node.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut node = node.spawn().unwrap();
         let lines = BufReader::new(node.stdout.take().unwrap());
@@ -129,11 +129,11 @@ impl Clients {
     }
 }
 
-fn summary(told: &Value) -> Value {
-    let mut told = told.clone();
-    told["turns"] = told["turns"].as_array().map(Vec::len).into();
-    told["others"].take();
-    told
+fn summary(report: &Value) -> Value {
+    let mut report = report.clone();
+    report["turns"] = report["turns"].as_array().map(Vec::len).into();
+    report["others"].take();
+    report
 }
 
 /// What the history has of a turn.
@@ -175,42 +175,42 @@ async fn only_turn_of(fixture: &Fixture, thread: &Value) -> Spoken {
 }
 
 /// Every turn is stored once and as its client has it.
-async fn compare(fixture: &Fixture, told: &[Value]) -> Vec<String> {
+async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
     let mut threads: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for turn in told {
+    for turn in report {
         threads.entry(turn["thread"].as_str().unwrap()).or_default().push(turn);
     }
     let mut faults = Vec::new();
-    for (thread, told) in threads {
+    for (thread, report) in threads {
         let stored = spoken(&fixture.messages_of(thread).await);
         let inputs = |turn: &&Value| turn["input"].as_str().unwrap().to_owned();
-        let said: Vec<_> = told.iter().map(inputs).collect();
+        let said: Vec<_> = report.iter().map(inputs).collect();
         let kept: Vec<_> = stored.iter().map(|turn| turn.input.clone()).collect();
         if said != kept {
             faults.push(format!("{thread}: said {said:?}, stored {kept:?}"));
         }
-        for (told, stored) in told.into_iter().zip(&stored) {
+        for (report, stored) in report.into_iter().zip(&stored) {
             faults.extend(
-                faults_of(told, stored).into_iter().map(|fault| format!("{thread}: {fault}: {told}")),
+                faults_of(report, stored).into_iter().map(|fault| format!("{thread}: {fault}: {report}")),
             );
         }
     }
     faults
 }
 
-fn faults_of(told: &Value, stored: &Spoken) -> Vec<String> {
+fn faults_of(report: &Value, stored: &Spoken) -> Vec<String> {
     let mut faults = Vec::new();
     // Where a client shows pieces, all of them together must be the text, too.
-    for text in ["text", "pieces"].into_iter().filter_map(|name| told[name].as_str()) {
+    for text in ["text", "pieces"].into_iter().filter_map(|name| report[name].as_str()) {
         if text != stored.text {
             let what = if text.len() < stored.text.len() { "lost" } else { "repeated" };
             faults.push(format!("{what}: {text:?} instead of {:?}", stored.text));
         }
     }
-    if told["protocol"] != "chat_completions" && told["tools"] != json!(stored.tools) {
+    if report["protocol"] != "chat_completions" && report["tools"] != json!(stored.tools) {
         faults.push(format!("the tools are {:?}", stored.tools));
     }
-    if told["wrong"] != json!([]) {
+    if report["wrong"] != json!([]) {
         faults.push("what it had at a cut is no beginning of what it has".to_owned());
     }
     faults
@@ -218,9 +218,9 @@ fn faults_of(told: &Value, stored: &Spoken) -> Vec<String> {
 
 async fn stops_are_what_is_stored(fixture: &Fixture, others: &Value) {
     for name in ["stopped", "cancelled"] {
-        let told = &others[name];
-        let stored = only_turn_of(fixture, &told["thread"]).await;
-        assert_eq!(told["text"], stored.text, "{name}");
+        let report = &others[name];
+        let stored = only_turn_of(fixture, &report["thread"]).await;
+        assert_eq!(report["text"], stored.text, "{name}");
         let full = format!("Slowly {0} and {0} and {0}", stored.input);
         assert!(stored.text.len() < full.len() && full.starts_with(&stored.text), "{name}: {stored:?}");
     }
@@ -242,15 +242,15 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));
     let helper = &background["helper"];
-    let told = helper["told"].as_array().unwrap();
-    let of = |name: &str| told.iter().filter(|event| event["type"] == name).collect::<Vec<_>>();
+    let helper_events = helper["told"].as_array().unwrap();
+    let of = |name: &str| helper_events.iter().filter(|event| event["type"] == name).collect::<Vec<_>>();
     let whole = of("response.output_text.done");
     assert_eq!(
         (whole.len(), &whole[0]["text"], &helper["again"]),
         (1, &background["text"], &background["text"])
     );
     assert_eq!((of("response.output_text.delta").len(), of("response.completed").len()), (0, 1), "{helper}");
-    assert!(told.iter().all(|event| event["number"].as_u64().unwrap() > 7), "{helper}");
+    assert!(helper_events.iter().all(|event| event["number"].as_u64().unwrap() > 7), "{helper}");
     let chained = &others["chained"];
     assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
     assert_eq!(chained["isSame"], true, "a response that is asked for again is another one");
@@ -263,14 +263,14 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
     assert_eq!(new["text"], only_turn_of(fixture, &new["thread"]).await.text);
 }
 
-fn every_library_shows_why_it_was_refused(told: &Value) {
-    let page = &told["ui_message"];
+fn every_library_shows_why_it_was_refused(report: &Value) {
+    let page = &report["ui_message"];
     assert_eq!(*page, json!({"page": "error", "message": "`messages[0].parts` has no text"}));
-    let agui = &told["agui"];
+    let agui = &report["agui"];
     let payload = json!({"message": "`messages[0].content` has no text", "code": "empty_input"});
     assert_eq!((&agui["status"], &agui["payload"]), (&json!(400), &payload), "{agui}");
     for (protocol, field) in [("responses", "input"), ("chat_completions", "messages[0].content")] {
-        let shown = &told[protocol];
+        let shown = &report[protocol];
         let expected = (&json!("BadRequestError"), &json!("empty_input"));
         assert_eq!((&shown["name"], &shown["code"]), expected, "{shown}");
         assert_eq!(shown["message"], format!("400 `{field}` has no text"));

@@ -12,13 +12,13 @@ use testkit::{
 };
 
 /// A database of one's own and a folder for files.
-struct Desk {
+struct CommandFixture {
     database: TestDatabase,
     pool: PgPool,
     folder: ScratchDir,
 }
 
-impl Desk {
+impl CommandFixture {
     async fn new() -> Self {
         let database = TestDatabase::create().await.unwrap();
         let pool = database.pool().await.unwrap();
@@ -157,13 +157,13 @@ fn bucket(thread: &str) -> i16 {
     ThreadId::parse(thread).unwrap().bucket().get().try_into().unwrap()
 }
 
-/// Calls, batches that stand between each other, one that goes on much later, one that nobody has answered.
+/// Calls, batches that stand between each other, one that goes on much later, one without an answer.
 const TALK: &str = "10:10.0u 11:10.1A=c 12:10.2t=c 13:10.3a 20:20.0u 21:21.0u 22:20.1a! 23:21.1a! 30:10.4u! 31:10.5a! 40:40.0u";
 
-async fn with_talk() -> Desk {
-    let desk = Desk::new().await;
-    desk.put("t", TALK).await;
-    desk.execute(&format!(
+async fn fixture_with_talk() -> CommandFixture {
+    let fixture = CommandFixture::new().await;
+    fixture.put("t", TALK).await;
+    fixture.execute(&format!(
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, valid_from_position, provenance)
          VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise', 36,
                  '{{\"batches\": [\"20\"], \"messages\": 2, \"tokens_before\": 9, \"tokens_after\": 5}}');
@@ -172,15 +172,15 @@ async fn with_talk() -> Desk {
         bucket("u")
     ))
     .await;
-    desk
+    fixture
 }
 
 /// Six hundred batches of two, and one that begins before them and goes on between them, with more messages than one
 /// transaction takes.
-async fn with_much() -> Desk {
-    let desk = Desk::new().await;
-    desk.put("long", "1000:1000.0u").await;
-    desk.execute(&format!(
+async fn fixture_with_long_thread() -> CommandFixture {
+    let fixture = CommandFixture::new().await;
+    fixture.put("long", "1000:1000.0u").await;
+    fixture.execute(&format!(
         "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, out_of_range)
          SELECT {0}, 'long', 1000 + 10 * n + k, 'm' || n || '-' || k, 1000 + 10 * n, k, 'user_request',
                 CASE k WHEN 0 THEN 'user' ELSE 'assistant' END, 'text', false
@@ -194,18 +194,18 @@ async fn with_much() -> Desk {
         bucket("long")
     ))
     .await;
-    desk
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_exported_is_imported_once_and_exported_alike() {
-    for desk in [with_talk().await, with_much().await] {
-        let text = desk.export("a").await;
-        let other = Desk::new().await;
-        let import = format!("threads import --file {}", desk.path("a").display());
+    for fixture in [fixture_with_talk().await, fixture_with_long_thread().await] {
+        let text = fixture.export("a").await;
+        let other = CommandFixture::new().await;
+        let import = format!("threads import --file {}", fixture.path("a").display());
         let first = other.json(&import).await;
         assert_eq!(first["messages"], first["new_messages"], "{first}");
-        assert_eq!(other.stored().await, desk.stored().await);
+        assert_eq!(other.stored().await, fixture.stored().await);
         assert_eq!(other.export("b").await, text);
         let before = other.stored().await;
         let versions =
@@ -223,10 +223,10 @@ async fn what_is_exported_is_imported_once_and_exported_alike() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_was_cut_is_refused_and_gone_on_with() {
-    let desk = with_much().await;
-    let text = desk.export("a").await;
-    let other = Desk::new().await;
-    let (cut, cursor) = (desk.path("cut"), desk.path("cursor"));
+    let fixture = fixture_with_long_thread().await;
+    let text = fixture.export("a").await;
+    let other = CommandFixture::new().await;
+    let (cut, cursor) = (fixture.path("cut"), fixture.path("cursor"));
     std::fs::write(&cut, &text[..text.len() * 4 / 5]).unwrap();
     let lines = text[..text.len() * 4 / 5].lines().count();
     let words =
@@ -242,21 +242,21 @@ async fn a_file_that_was_cut_is_refused_and_gone_on_with() {
     assert_eq!(other.number(halves).await, 0);
     assert!(cursor.exists());
     // Another file is not taken for this one.
-    let strange = with_talk().await;
+    let strange = fixture_with_talk().await;
     strange.export("s").await;
     let why = other.refused(&words(&strange.path("s"))).await;
     assert!(why.contains("this is not the file whose import began"), "{why}");
-    let whole = other.json(&words(&desk.path("a"))).await;
+    let whole = other.json(&words(&fixture.path("a"))).await;
     assert_eq!(whole["new_messages"], json!(1801 - stored));
     assert!(whole["messages"].as_i64().unwrap() < 1801, "what was stored is not written again: {whole}");
     assert!(!cursor.exists());
-    assert_eq!(other.stored().await, desk.stored().await);
+    assert_eq!(other.stored().await, fixture.stored().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
-    let desk = with_talk().await;
-    let text = desk.export("a").await;
+    let fixture = fixture_with_talk().await;
+    let text = fixture.export("a").await;
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let changed = |change: &dyn Fn(&mut Vec<String>)| {
         let mut lines = lines.clone();
@@ -290,9 +290,9 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
         ),
     ];
     for (text, says) in cases {
-        let other = Desk::new().await;
-        std::fs::write(desk.path("bad"), &text).unwrap();
-        let why = other.refused(&format!("threads import --file {}", desk.path("bad").display())).await;
+        let other = CommandFixture::new().await;
+        std::fs::write(fixture.path("bad"), &text).unwrap();
+        let why = other.refused(&format!("threads import --file {}", fixture.path("bad").display())).await;
         let future = why.contains("later than now");
         assert!(why.starts_with(&says) || (says.contains("digest") && future), "{why}\nand not {says}");
         assert_eq!(
@@ -304,9 +304,9 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn existing_thread_imports_only_what_follows_it() {
-    let desk = with_talk().await;
-    desk.export("a").await;
-    let import = format!("threads import --file {}", desk.path("a").display());
+    let fixture = fixture_with_talk().await;
+    fixture.export("a").await;
+    let import = format!("threads import --file {}", fixture.path("a").display());
     for (sql, why) in [
         (
             "UPDATE messages SET content = 'other' WHERE position = 12",
@@ -321,7 +321,7 @@ async fn existing_thread_imports_only_what_follows_it() {
             "batch 21 of thread t: it is there already and has gone on since",
         ),
     ] {
-        let other = Desk::new().await;
+        let other = CommandFixture::new().await;
         other.json(&import).await;
         other.execute(sql).await;
         let before = other.stored().await;
@@ -331,16 +331,16 @@ async fn existing_thread_imports_only_what_follows_it() {
         assert_eq!(other.stored().await, before);
     }
     // What is missing at its end is written.
-    let other = Desk::new().await;
+    let other = CommandFixture::new().await;
     other.json(&import).await;
     other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10 WHERE thread_id = 't'").await;
     assert_eq!(other.json(&import).await["new_messages"], json!(1));
-    assert_eq!(other.stored().await, desk.stored().await);
+    assert_eq!(other.stored().await, fixture.stored().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_from_elsewhere_become_batches_once() {
-    let desk = Desk::new().await;
+    let fixture = CommandFixture::new().await;
     let openai = json!({"messages": [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Weather?", "created_at": 1_750_000_000},
@@ -358,16 +358,16 @@ async fn messages_from_elsewhere_become_batches_once() {
          "kwargs": {"id": "a1", "content": "Hello", "tool_calls": []}},
     ]}});
     for (name, input) in [("openai", &openai), ("langgraph", &langgraph)] {
-        std::fs::write(desk.path(name), input.to_string()).unwrap();
+        std::fs::write(fixture.path(name), input.to_string()).unwrap();
         let words =
-            format!("threads import --from {name} --thread {name} --file {}", desk.path(name).display());
-        let first = desk.json(&words).await;
+            format!("threads import --from {name} --thread {name} --file {}", fixture.path(name).display());
+        let first = fixture.json(&words).await;
         assert_eq!(first["messages"], first["new_messages"]);
-        let before = desk.stored().await;
-        assert_eq!(desk.json(&words).await["new_messages"], json!(0));
-        assert_eq!(desk.stored().await, before);
+        let before = fixture.stored().await;
+        assert_eq!(fixture.json(&words).await["new_messages"], json!(0));
+        assert_eq!(fixture.stored().await, before);
     }
-    let list = desk.json("batches list openai").await;
+    let list = fixture.json("batches list openai").await;
     let shown =
         |batch: &Value| (batch["state"].clone(), batch["message_count"].clone(), batch["input"].clone());
     let shown: Vec<_> = list["batches"].as_array().unwrap().iter().map(shown).collect();
@@ -376,58 +376,58 @@ async fn messages_from_elsewhere_become_batches_once() {
         [(json!("complete"), json!(2), json!("Thanks")), (json!("complete"), json!(5), json!("Be kind."))]
     );
     let id = list["batches"][1]["batch_id"].as_str().unwrap();
-    let batch = desk.json(&format!("batches show openai {id}")).await;
+    let batch = fixture.json(&format!("batches show openai {id}")).await;
     assert_eq!(batch["calls"][0]["tool_call_id"], json!("c1"));
     assert_eq!(batch["calls"][0]["is_answered"], json!(true));
     assert_eq!(batch["messages"][4]["content"], json!("Sunny."));
     let kept =
-        desk.rows("SELECT metadata FROM messages WHERE thread_id = 'langgraph' ORDER BY position").await;
+        fixture.rows("SELECT metadata FROM messages WHERE thread_id = 'langgraph' ORDER BY position").await;
     assert_eq!(kept[0]["metadata"]["additional_kwargs"]["extra"], json!(5));
     assert_eq!(kept[0]["metadata"]["synthetic"], json!(true));
-    std::fs::write(desk.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
-    let words = format!("threads import --from openai --thread x --file {}", desk.path("bad").display());
-    assert_eq!(desk.refused(&words).await, "message 1: its role or type is \"robot\"");
-    assert_eq!(desk.number("SELECT count(*) FROM threads WHERE thread_id = 'x'").await, 0);
+    std::fs::write(fixture.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
+    let words = format!("threads import --from openai --thread x --file {}", fixture.path("bad").display());
+    assert_eq!(fixture.refused(&words).await, "message 1: its role or type is \"robot\"");
+    assert_eq!(fixture.number("SELECT count(*) FROM threads WHERE thread_id = 'x'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
-    let desk = with_talk().await;
-    let well = desk.json("batches check").await;
+    let fixture = fixture_with_talk().await;
+    let well = fixture.json("batches check").await;
     assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
-    // A hole in the numbers; a result that nobody asked for; a mark that is missing; a beginning that is lost.
+    // A hole in the numbers; a result without a call; a mark that is missing; a beginning that is lost.
     let damage = "UPDATE messages SET sequence_num = 5 WHERE position = 13;
                   UPDATE messages SET out_of_range = false WHERE position = 23;";
-    desk.execute(damage).await;
-    desk.put("o", "50:50.0u 51:50.1t=z 52:50.2a").await;
-    desk.put("l", "61:60.1A=c 62:60.2t=c 63:60.3a").await;
-    let before = desk.stored().await;
-    let dry = desk.invoke("batches check -o json").await;
+    fixture.execute(damage).await;
+    fixture.put("o", "50:50.0u 51:50.1t=z 52:50.2a").await;
+    fixture.put("l", "61:60.1A=c 62:60.2t=c 63:60.3a").await;
+    let before = fixture.stored().await;
+    let dry = fixture.invoke("batches check -o json").await;
     assert_eq!(dry.code, Some(1));
-    assert_eq!(desk.stored().await, before, "a dry run changes nothing");
+    assert_eq!(fixture.stored().await, before, "a dry run changes nothing");
     let dry: Value = serde_json::from_str(&dry.stdout).unwrap();
     let mut codes: Vec<_> =
         dry["findings"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap()).collect();
     codes.sort_unstable();
     assert_eq!(codes, ["beginning_lost", "number", "number", "orphan_result", "unmarked"]);
-    let mended = desk.invoke("batches check --repair --actor ada -o json").await;
+    let mended = fixture.invoke("batches check --repair --actor ada -o json").await;
     assert_eq!(mended.code, Some(1), "a beginning is lost for good");
     assert!(mended.stderr.contains("damage remains in 1 messages"), "{}", mended.stderr);
     let mended: Value = serde_json::from_str(&mended.stdout).unwrap();
     assert_eq!(mended["remaining"], json!(1));
-    let mut now = desk.invoke("batches check -o json").await;
+    let mut now = fixture.invoke("batches check -o json").await;
     assert_eq!(now.code, Some(1));
     let now: Value = serde_json::from_str(&std::mem::take(&mut now.stdout)).unwrap();
     assert_eq!(now["findings"].as_array().unwrap().len(), 1, "{now}");
     assert_eq!(now["findings"][0]["code"], json!("beginning_lost"));
-    let talk = with_talk().await;
+    let talk = fixture_with_talk().await;
     let messages = "SELECT * FROM messages WHERE thread_id = 't' ORDER BY position";
-    assert_eq!(desk.rows(messages).await, talk.rows(messages).await, "as it was before it was damaged");
-    let whole = desk.json("batches show o 50").await;
+    assert_eq!(fixture.rows(messages).await, talk.rows(messages).await, "as it was before it was damaged");
+    let whole = fixture.json("batches show o 50").await;
     assert_eq!((&whole["state"], &whole["message_count"]), (&json!("complete"), &json!(2)));
-    let alone = desk.json("batches show o 51").await;
+    let alone = fixture.json("batches show o 51").await;
     assert_eq!(alone["incomplete_code"], json!("orphan_result"));
-    let acts = desk.rows("SELECT subject_id, actor, action, target FROM audit_log ORDER BY target").await;
+    let acts = fixture.rows("SELECT subject_id, actor, action, target FROM audit_log ORDER BY target").await;
     assert_eq!(acts.len(), 4, "{acts:?}");
     assert!(acts.iter().all(|act| act["actor"] == "ada" && act["action"] == "repair_message"), "{acts:?}");
     let number = acts.iter().find(|act| act["target"].as_str().unwrap().contains("message 13")).unwrap();
@@ -436,20 +436,20 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_has_whole_batches_and_what_counted_then() {
-    let desk = with_talk().await;
-    assert_eq!(desk.json("threads fork t whole").await["message_count"], json!(11));
+    let fixture = fixture_with_talk().await;
+    assert_eq!(fixture.json("threads fork t whole").await["message_count"], json!(11));
     let of = |thread: &str| {
         format!(
             "SELECT position, parent_id, batch_id, sequence_num, content, out_of_range FROM messages WHERE thread_id = '{thread}' ORDER BY 1"
         )
     };
-    assert_eq!(desk.rows(&of("whole")).await, desk.rows(&of("t")).await);
-    let shown = desk.json("threads show whole").await;
+    assert_eq!(fixture.rows(&of("whole")).await, fixture.rows(&of("t")).await);
+    let shown = fixture.json("threads show whole").await;
     assert_eq!((&shown["agent_id"], &shown["last_position"]), (&json!("t"), &json!("40")));
-    assert_eq!(desk.number("SELECT count(*) FROM compactions WHERE thread_id = 'whole'").await, 1);
+    assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'whole'").await, 1);
     // Batch 10 went on after 20 began, and is whole all the same.
-    desk.json("threads fork t part --at 20").await;
-    let part: Vec<_> = desk
+    fixture.json("threads fork t part --at 20").await;
+    let part: Vec<_> = fixture
         .rows(&of("part"))
         .await
         .iter()
@@ -461,19 +461,19 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
         part,
         places.iter().zip(before).map(|(at, before)| (json!(at), json!(before))).collect::<Vec<_>>()
     );
-    assert_eq!(desk.json("batches show part 10").await["message_count"], json!(6));
-    assert_eq!(desk.number("SELECT count(*) FROM compactions WHERE thread_id = 'part'").await, 0);
-    assert_eq!(desk.refused("threads fork t part").await, "there is a thread part already");
-    assert_eq!(desk.refused("threads fork t x --at 11").await, "there is no batch 11 in thread t");
-    assert_eq!(desk.refused("threads fork none x").await, "there is no thread none");
+    assert_eq!(fixture.json("batches show part 10").await["message_count"], json!(6));
+    assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'part'").await, 0);
+    assert_eq!(fixture.refused("threads fork t part").await, "there is a thread part already");
+    assert_eq!(fixture.refused("threads fork t x --at 11").await, "there is no batch 11 in thread t");
+    assert_eq!(fixture.refused("threads fork none x").await, "there is no thread none");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_a_thread_that_was_erased() {
-    let desk = with_much().await;
-    desk.put("other", TALK).await;
+    let fixture = fixture_with_long_thread().await;
+    fixture.put("other", TALK).await;
     let (bucket, other) = (bucket("long"), bucket("other"));
-    desk.execute(&format!(
+    fixture.execute(&format!(
         "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, thread_id, reason, detail, raw)
          VALUES ({bucket}, 'message', 'long/x', 0, 1, 'long', 'gap', '{{}}', ''), (mod({bucket}, 8), 'entry', 's:1', 0, 1, 'long', 'bad', '{{}}', '');
          INSERT INTO spilled_messages (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
@@ -492,18 +492,18 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     ))
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
-    let before = desk.rows(kept).await;
-    let dry = desk.json("threads erase long --database-only").await;
+    let before = fixture.rows(kept).await;
+    let dry = fixture.json("threads erase long --database-only").await;
     assert_eq!(
         (&dry["erased"], &dry["tables"]["messages"], &dry["tables"]["dead_letters"]),
         (&json!(false), &json!(1801), &json!(2))
     );
-    assert_eq!(desk.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
-    let receipt = desk.json("threads erase long --database-only --yes --actor ada").await;
+    assert_eq!(fixture.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
+    let receipt = fixture.json("threads erase long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
     // Every table that knows threads is on the receipt, and has nothing of this one.
-    let tables = desk
+    let tables = fixture
         .rows(
             "SELECT c.table_name FROM information_schema.columns AS c
              JOIN information_schema.tables AS t USING (table_schema, table_name)
@@ -514,30 +514,33 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     assert!(tables.len() >= 10);
     for table in tables {
         let table = table["table_name"].as_str().unwrap();
-        let left = desk.number(&format!("SELECT count(*) FROM {table} WHERE thread_id = 'long'")).await;
+        let left = fixture.number(&format!("SELECT count(*) FROM {table} WHERE thread_id = 'long'")).await;
         assert_eq!(left, 0, "{table}");
         assert_eq!(receipt["tables"][table], dry["tables"][table], "{table}");
         assert!(receipt["tables"][table].as_i64().unwrap() > 0, "{table} was not tried");
     }
-    assert_eq!(desk.rows(kept).await, before);
-    assert_eq!(desk.number("SELECT count(*) FROM compactions").await, 1);
-    assert_eq!(desk.refused("threads show long").await, "there is no thread long");
+    assert_eq!(fixture.rows(kept).await, before);
+    assert_eq!(fixture.number("SELECT count(*) FROM compactions").await, 1);
+    assert_eq!(fixture.refused("threads show long").await, "there is no thread long");
     assert_eq!(
-        desk.json("threads erase long --database-only --yes").await["tables"],
+        fixture.json("threads erase long --database-only --yes").await["tables"],
         receipt["tables"],
         "twice is once"
     );
-    assert_eq!(desk.refused("threads erase nobody --database-only --yes").await, "there is no thread nobody");
+    assert_eq!(
+        fixture.refused("threads erase missing --database-only --yes").await,
+        "there is no thread missing"
+    );
     // It does not come back by import.
-    let source = with_much().await;
+    let source = fixture_with_long_thread().await;
     source.export("a").await;
-    let why = desk.refused(&format!("threads import --file {}", source.path("a").display())).await;
+    let why = fixture.refused(&format!("threads import --file {}", source.path("a").display())).await;
     assert!(why.starts_with("thread long was erased at "), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_words_end_with_one_line() {
-    let desk = Desk::new().await;
+    let fixture = CommandFixture::new().await;
     for (words, code, says) in [
         ("batches list a.b", 2, "invalid value 'a.b'"),
         ("batches show t -5", 2, "unexpected argument '-5'"),
@@ -549,40 +552,40 @@ async fn wrong_words_end_with_one_line() {
         ("threads import --file /nonexistent", 1, "/nonexistent cannot be read"),
         ("threads import", 1, "line 0: the file ends before its trailer"),
     ] {
-        let done = desk.invoke(words).await;
+        let done = fixture.invoke(words).await;
         assert_eq!(done.code, Some(code), "{words}: {}", done.stderr);
         assert!(done.stderr.contains(says), "{words}: {}", done.stderr);
         assert_eq!(done.stderr.lines().count(), 1, "{words}: {}", done.stderr);
         assert_eq!(done.stdout, "", "{words}");
     }
-    let table = desk.invoke("threads export --all").await;
+    let table = fixture.invoke("threads export --all").await;
     assert!(table.stdout.starts_with("{\"antiphon_export\":1}\n{\"trailer\""), "{}", table.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn incidents_are_listed_until_somebody_has_acknowledged_them() {
-    let desk = Desk::new().await;
-    assert_eq!(desk.json("incidents list").await, json!({"incidents": []}));
-    desk.execute(
+async fn incidents_are_listed_until_acknowledged() {
+    let fixture = CommandFixture::new().await;
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    fixture.execute(
         "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, detected_at) VALUES
          (3, 's', 41, 'entries_gone', 57, 'gone', '2026-01-02T03:04:05Z'),
          (5, 's', 7, 'stream_parted', NULL, 'parted', '2026-01-01T00:00:00Z')",
     )
     .await;
-    let listed = desk.json("incidents list").await;
+    let listed = fixture.json("incidents list").await;
     let first = json!({"partition": 3, "kind": "entries_gone", "stream": "s", "first_seq": 41, "last_seq": 57, "detail": "gone",
                        "detected_at": "2026-01-02T03:04:05Z", "acknowledged_at": null, "acknowledged_by": null});
     assert_eq!(listed["incidents"][0], first);
     assert_eq!(listed["incidents"][1]["last_seq"], Value::Null);
-    let table = desk.invoke("incidents list").await.stdout;
+    let table = fixture.invoke("incidents list").await.stdout;
     assert!(table.contains("3          entries_gone") && table.contains("stream_parted"), "{table}");
-    assert_eq!(desk.json("incidents acknowledge 4").await, json!({"acknowledged": 0}));
-    assert_eq!(desk.json("incidents acknowledge 3 --by ann").await, json!({"acknowledged": 1}));
-    let left = desk.json("incidents list").await;
+    assert_eq!(fixture.json("incidents acknowledge 4").await, json!({"acknowledged": 0}));
+    assert_eq!(fixture.json("incidents acknowledge 3 --by ann").await, json!({"acknowledged": 1}));
+    let left = fixture.json("incidents list").await;
     assert_eq!(left["incidents"].as_array().unwrap().len(), 1);
-    assert_eq!(desk.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
-    assert_eq!(desk.json("incidents list").await, json!({"incidents": []}));
-    let all = desk.json("incidents list --all").await;
+    assert_eq!(fixture.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
+    assert_eq!(fixture.json("incidents list").await, json!({"incidents": []}));
+    let all = fixture.json("incidents list --all").await;
     assert_eq!(all["incidents"][0]["acknowledged_by"], "ann");
-    assert_eq!(desk.invoke("incidents acknowledge some").await.code, Some(2));
+    assert_eq!(fixture.invoke("incidents acknowledge some").await.code, Some(2));
 }

@@ -61,11 +61,11 @@ async fn continued_answer_after_restart_stays_in_its_batch() {
     assert_eq!(
         history,
         ["count to three", "One, two", ", three", "."],
-        "nobody sees that it was asked to go on"
+        "the request to continue is not shown"
     );
     assert_eq!(api.call("GET", &whole, None).await.unwrap()["state"], json!("complete"));
     assert!(fixture.metric("antiphon_worker_late_continuations_total").await >= 1.0);
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

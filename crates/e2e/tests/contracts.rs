@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::{
     db_snapshot::{self, turns},
-    sse::Event,
+    sse::StreamEvent,
 };
 
 use crate::{
@@ -31,7 +31,7 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
     let own = asked.request.turn_token.clone();
     let almost = format!("{}0", &own[..own.len() - 1]);
     let almost = if almost == own { format!("{}1", &own[..own.len() - 1]) } else { almost };
-    // None, a guess, one that is almost right, and the right one of somebody else's turn.
+    // None, a guess, one that is almost right, and the right one of another turn.
     let strangers = [Value::Null, json!("00"), json!(almost), json!(other.request.turn_token)];
     for token in &strangers {
         let payload = chunk(&mut asked, token.clone());
@@ -40,7 +40,7 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
     let counted =
         async || fixture.metric("antiphon_worker_unauthorized_chunks_total").await == strangers.len() as f64;
     fixture.until("all of them are counted", SOON, counted).await;
-    assert_eq!(events(&follower), [], "nobody sees them");
+    assert_eq!(events(&follower), [], "they are not shown");
     // An answer has ids of its own: a message that is no answer takes nothing of a turn.
     let answer = asked.chunk("mine", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();
@@ -222,11 +222,13 @@ async fn redelivered_request_fences_the_attempt_before() {
     first.finish(" than it may").await.unwrap();
     second.answer(" counts").await.unwrap();
     until_ended(&follower, &turn.answer).await;
-    let chunk = |event: &Event| match event {
-        Event::Chunk(chunk) => format!("{} {}", chunk.attempt, chunk.text),
-        Event::Reset { attempt, .. } => format!("reset {attempt}"),
-        Event::Complete { .. } => "complete".to_owned(),
-        Event::Failed { .. } | Event::Restart { .. } | Event::Other { .. } => format!("{event:?}"),
+    let chunk = |event: &StreamEvent| match event {
+        StreamEvent::Chunk(chunk) => format!("{} {}", chunk.attempt, chunk.text),
+        StreamEvent::Reset { attempt, .. } => format!("reset {attempt}"),
+        StreamEvent::Complete { .. } => "complete".to_owned(),
+        StreamEvent::Failed { .. } | StreamEvent::Restart { .. } | StreamEvent::Other { .. } => {
+            format!("{event:?}")
+        }
     };
     let seen: Vec<_> = events(&follower).iter().map(chunk).collect();
     assert_eq!(seen, ["0 The first ", "0 says", "reset 1", "1 The second", "1  counts", "complete"]);
@@ -242,10 +244,10 @@ async fn redelivered_request_fences_the_attempt_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
+async fn a_turn_of_an_unserved_workflow_waits_and_says_why() {
     let fixture = Fixture::with(alone).await;
     let settings = json!({"deadline_ms": 3_000});
-    fixture.api().put_agent("ann", "nobody", settings).await.unwrap();
+    fixture.api().put_agent("ann", "unserved", settings).await.unwrap();
     let follower = fixture.following("ann").await;
     let turn = fixture.api().say("ann", "hello").await.unwrap();
     fixture
@@ -255,9 +257,9 @@ async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
         .await;
     assert_eq!(fixture.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
     until_ended(&follower, &turn.answer).await;
-    // Somebody comes: a retry is answered, and the request of the run that failed is not there any more.
-    let manual_workflow = fixture.manual_workflow_of("nobody", Duration::from_secs(30)).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    // A service starts: a retry is answered, and the request of the run that failed is not there any more.
+    let manual_workflow = fixture.manual_workflow_of("unserved", Duration::from_secs(30)).await;
+    fixture.no_request_comes(&manual_workflow).await;
     let again = fixture.api().retry_turn("ann", &turn.id).await.unwrap();
     asked_for(&manual_workflow, &again).await.answer("hi").await.unwrap();
     assert_eq!(said(&fixture.until_messages("ann", 2).await), [("user", "hello"), ("assistant", "hi")]);

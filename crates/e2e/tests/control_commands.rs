@@ -1,4 +1,4 @@
-//! What operators do to agents and tasks, and what they are told of the things that wait.
+//! What operators do to agents and tasks, and what they see of turns and tasks that wait.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ async fn paused_agent_queues_tasks_and_answers_messages() {
     done(&api.act("ann", "resume").await.unwrap());
     fixture.until_tasks("ann", &["completed"]).await;
     let acts = turns::acts(&fixture.pool, "ann").await.unwrap();
-    let told: Vec<_> = acts.iter().map(|act| (act.action.as_str(), act.actor.as_str())).collect();
-    assert_eq!(told, [("put_settings", "api"), ("pause", "ada@example.org"), ("resume", "api")]);
+    let recorded: Vec<_> = acts.iter().map(|act| (act.action.as_str(), act.actor.as_str())).collect();
+    assert_eq!(recorded, [("put_settings", "api"), ("pause", "ada@example.org"), ("resume", "api")]);
     assert!(acts.iter().all(|act| act.error.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
     let shown = api.acts_on_agent("ann").await.unwrap();
     assert_eq!(shown.len(), 3);
@@ -86,7 +86,7 @@ async fn failed_task_commands_are_in_the_audit_log() {
     let unknown = api.send("POST", "/v1/agents/ann/tasks/dropped/retry", None, &[]).await.unwrap();
     assert_eq!((unknown.status, unknown.json().unwrap()["code"].clone()), (404, json!("unknown_task")));
     let acts = turns::acts(&fixture.pool, "ann").await.unwrap();
-    let told: Vec<_> = acts
+    let recorded: Vec<_> = acts
         .iter()
         .filter(|act| act.action != "put_settings")
         .map(|act| (act.action.as_str(), act.target.as_deref().unwrap_or_default(), act.error.is_none()))
@@ -99,7 +99,7 @@ async fn failed_task_commands_are_in_the_audit_log() {
         ("drop_task", "edited", false),
         ("retry_task", "dropped", false),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(recorded, wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +128,7 @@ async fn running_task_is_neither_edited_nor_dropped() {
     let tasks = fixture.tasks_of("ann").await;
     assert_eq!((tasks[2].task_id.as_str(), tasks[2].failure_code.as_deref()), ("third", Some("dropped")));
     assert_eq!(tasks[1].content, "do it better");
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,8 +155,8 @@ async fn stopped_task_fails_with_its_text_and_the_next_runs() {
     fixture.until_tasks("ann", &["failed", "completed"]).await;
     assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("stopped"));
     let messages = fixture.messages_of("ann").await;
-    let told = [("user", "do it"), ("assistant", "I am at it"), ("user", "do it"), ("assistant", "done")];
-    assert_eq!(said(&messages), told);
+    let expected = [("user", "do it"), ("assistant", "I am at it"), ("user", "do it"), ("assistant", "done")];
+    assert_eq!(said(&messages), expected);
     assert_eq!(messages[1].metadata["stopped"], json!(true));
 }
 
@@ -175,7 +175,7 @@ async fn everything_that_waits_says_why() {
             .await;
         seen
     };
-    // Nobody has taken the request; the task behind the message waits for it.
+    // No service has taken the request; the task behind the message waits for it.
     let turn = api.say("ann", "hello").await.unwrap();
     api.send_task("ann", "k", "do it").await.unwrap();
     fixture.until_tasks("ann", &["pending"]).await;

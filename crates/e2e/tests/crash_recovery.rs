@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::json;
 use testkit::{
-    api::{Api, Turn},
+    api::{AcceptedTurn, Api},
     db_snapshot::turns,
     fleet::{Fleet, WorkflowOptions},
     services::{NatsServer, PostgresServer},
-    sse::Event,
+    sse::StreamEvent,
     turn_events::{self, StoredTurnEvent},
 };
 use tokio::time::sleep;
@@ -32,7 +32,7 @@ async fn killed_workflow_is_followed_by_another_attempt() {
     fixture.fleet.workflows[another].spawn().unwrap();
     until_ended(&follower, &turn.answer).await;
     let seen = events(&follower);
-    let resets = seen.iter().filter(|event| matches!(event, Event::Reset { attempt: 1, .. })).count();
+    let resets = seen.iter().filter(|event| matches!(event, StreamEvent::Reset { attempt: 1, .. })).count();
     assert_eq!(resets, 1, "{seen:?}");
     let text = "Slowly slowly and slowly and slowly";
     assert_eq!(text_seen(&follower, &turn.answer), text);
@@ -73,13 +73,16 @@ async fn answer_survives_its_owner_without_a_second_request() {
     until_ended(&follower, &spoken.answer).await;
     let text = "one two without spoken without silent three";
     assert_eq!(text_seen(&follower, &spoken.answer), text);
-    assert!(!events(&follower).iter().any(|event| matches!(event, Event::Reset { .. })), "no second attempt");
+    assert!(
+        !events(&follower).iter().any(|event| matches!(event, StreamEvent::Reset { .. })),
+        "no second attempt"
+    );
     assert_eq!(said(&fixture.until_messages("spoken", 2).await), [("user", "hello"), ("assistant", text)]);
     assert_eq!(
         said(&fixture.until_messages("silent", 2).await),
         [("user", "hello"), ("assistant", "at last")]
     );
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     assert_eq!(manual_workflow.standing().await.unwrap(), (0, 0));
 }
 
@@ -92,7 +95,7 @@ async fn model_request_survives_takeover_and_failure() {
     let parameters = json!({"temperature": 0.5, "max_tokens": 7, "of_ours": {"a": [1]}});
     let body = json!({"content": "second", "parameters": parameters});
     let said = fixture.api().say_with("talk", &body, &[]).await.unwrap();
-    let second = Turn::read(&said.json().unwrap()).unwrap();
+    let second = AcceptedTurn::read(&said.json().unwrap()).unwrap();
     let owner = fixture.worker_of("talk").await;
     fixture.fleet.workers[owner].kill().await.unwrap();
     fixture
@@ -148,7 +151,7 @@ async fn integrators_hear_of_each_end_exactly_once() {
         .await;
     fixture.until_tasks("talk", &["completed", "failed"]).await;
     fixture.until_settled().await;
-    // Whoever takes over publishes again what may have been published: with the same ids.
+    // The next owner publishes again what may have been published: with the same ids.
     fixture.fleet.workers[0].kill().await.unwrap();
     fixture.fleet.workers[0].restart().await.unwrap();
     fixture.until_settled().await;
@@ -158,7 +161,7 @@ async fn integrators_hear_of_each_end_exactly_once() {
         let message = messages.iter().find(|message| message.message_id == answer);
         message.map(|message| message.batch_id.to_string())
     };
-    let told: Vec<_> = by_turn(&ends)
+    let published: Vec<_> = by_turn(&ends)
         .into_iter()
         .map(|(turn, ends)| {
             (turn.to_owned(), ends.iter().map(|end| end.said.status.clone()).collect::<Vec<_>>())
@@ -174,7 +177,7 @@ async fn integrators_hear_of_each_end_exactly_once() {
         (task_turn(tasks[1].position), vec!["failed".to_owned()]),
     ];
     wanted.sort();
-    assert_eq!(told, wanted, "tries that are followed by another one are no ends");
+    assert_eq!(published, wanted, "tries that are followed by another one are no ends");
     for end in &ends {
         let said = &end.said;
         assert_eq!(
@@ -217,7 +220,7 @@ async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
     sleep(Duration::from_secs(2)).await;
     postgres.restart().await.unwrap();
     fixture.pool = pool(postgres.url()).await;
-    let mut asked: Vec<Vec<Turn>> = Vec::new();
+    let mut asked: Vec<Vec<AcceptedTurn>> = Vec::new();
     for person in people {
         asked.push(person.await.unwrap());
     }
@@ -250,12 +253,12 @@ async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
     assert_eq!(
         (ends.len(), by_turn(&ends).len()),
         (THREADS * ROUNDS, THREADS * ROUNDS),
-        "each was told once"
+        "each was published once"
     );
 }
 
 /// Says one thing after another, each as often as it takes.
-async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<Turn> {
+async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<AcceptedTurn> {
     let mut turns = Vec::new();
     for round in 0..rounds {
         let (thread, body) = (format!("talk-{thread}"), json!({"content": format!("slowly {round}")}));

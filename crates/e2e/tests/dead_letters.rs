@@ -60,7 +60,7 @@ async fn a_dead_letter_is_found_replayed_once_and_dropped() {
     let again = fixture.on_letter(&["replay", id]).await;
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("was replayed already"), "{}", again.stderr);
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     assert!(fixture.letters("?reason=unknown_agent").await["dead_letters"][0]["replayed_at"].is_string());
 
     let dropped = fixture.on_letter(&["drop", id, "--actor", "bob"]).await;
@@ -140,7 +140,7 @@ async fn every_answer_bears_the_id_of_its_request() {
     let fixture = Fixture::with(alone).await;
     let api = fixture.api();
     let answered = async |path: &str, said: &[(&str, &str)]| {
-        let request = http::Request { method: "GET", path, headers: said, body: b"" };
+        let request = http::HttpRequest { method: "GET", path, headers: said, body: b"" };
         let response = http::begin(api.0, request).await.unwrap();
         (response.status, response.header("x-request-id").unwrap_or_default().to_owned())
     };
@@ -153,7 +153,7 @@ async fn every_answer_bears_the_id_of_its_request() {
     let body = br#"{"content": "hello"}"#;
     let headers = [("content-type", "application/json"), ("x-request-id", "in-the-log")];
     let request =
-        http::Request { method: "POST", path: "/v1/agents/a/pause", headers: &headers[1..], body: b"" };
+        http::HttpRequest { method: "POST", path: "/v1/agents/a/pause", headers: &headers[1..], body: b"" };
     http::begin(api.0, request).await.unwrap();
     fixture
         .until("its lines have it", SOON, async || {
@@ -161,6 +161,7 @@ async fn every_answer_bears_the_id_of_its_request() {
             log.lines().any(|line| line.contains("an act was sent") && line.contains("in-the-log"))
         })
         .await;
-    let request = http::Request { method: "POST", path: "/v1/threads/t/messages", headers: &headers, body };
+    let request =
+        http::HttpRequest { method: "POST", path: "/v1/threads/t/messages", headers: &headers, body };
     assert_eq!(http::begin(api.0, request).await.unwrap().header("x-request-id"), Some("in-the-log"));
 }

@@ -1,8 +1,8 @@
-//! The demo, as it runs where nobody types.
+//! The demo without a terminal.
 
 use std::time::{Duration, Instant};
 
-use demo::{DemoOptions, Outcome};
+use demo::{DemoOptions, DemoOutcome};
 use testkit::services::{NatsServer, TestDatabase};
 
 /// What two cores may take for it.
@@ -19,6 +19,6 @@ async fn the_demo_passes_in_time() {
         is_once: true,
     };
     let began = Instant::now();
-    assert_eq!(demo::run(&options).await.unwrap(), Outcome::Pass);
+    assert_eq!(demo::run(&options).await.unwrap(), DemoOutcome::Pass);
     assert!(began.elapsed() < LIMIT, "it took {:?}", began.elapsed());
 }

@@ -8,7 +8,7 @@ use testkit::{
     api::Api,
     db_snapshot::{self, turns},
     http,
-    sse::{Event, Item, Parser},
+    sse::{Parser, SseItem, StreamEvent},
     turn_events,
 };
 use tokio::time::{sleep, timeout};
@@ -18,28 +18,28 @@ use crate::{
     fixture::{Fixture, PARTITIONS},
 };
 
-/// What somebody is told who comes for one message, up to its end.
-async fn told(api: Api, thread: &str, message: &str) -> Vec<Event> {
+/// The events that a client of one message gets, up to its end.
+async fn events_of_message(api: Api, thread: &str, message: &str) -> Vec<StreamEvent> {
     let path = format!("/v1/threads/{thread}/events?message={message}");
     let mut response = http::open(api.0, &path, &[]).await.unwrap();
     assert_eq!(response.status, 200);
     let (mut parser, mut events) = (Parser::default(), Vec::new());
-    while !events.iter().any(|event: &Event| event.terminal() == Some(message)) {
+    while !events.iter().any(|event: &StreamEvent| event.terminal() == Some(message)) {
         let mut bytes = Vec::new();
         let read = timeout(SOON, response.body.read(&mut bytes)).await;
         assert!(read.expect("no end came").unwrap() > 0, "cut: {events:?}");
         events.extend(parser.feed(&bytes).into_iter().filter_map(|item| match item {
-            Item::Event { name, data, .. } => Some(Event::read(name.as_deref(), &data)),
-            Item::Comment(_) => None,
+            SseItem::Event { name, data, .. } => Some(StreamEvent::read(name.as_deref(), &data)),
+            SseItem::Comment(_) => None,
         }));
     }
     events
 }
 
 /// Code, text and metadata of the failure of a message.
-fn failure(events: &[Event], wanted: &str) -> (String, String, Value) {
-    let of_it = |event: &Event| match event {
-        Event::Failed { message, code, text, metadata, .. } if message == wanted => {
+fn failure(events: &[StreamEvent], wanted: &str) -> (String, String, Value) {
+    let of_it = |event: &StreamEvent| match event {
+        StreamEvent::Failed { message, code, text, metadata, .. } if message == wanted => {
             Some((code.clone(), text.clone(), metadata.clone()))
         }
         _ => None,
@@ -67,7 +67,7 @@ async fn stop_without_a_worker_waits_for_one() {
     let id = turn.id.clone();
     let stop = tokio::spawn(async move { api.stop(&id).await.unwrap() });
     sleep(Duration::from_secs(1)).await;
-    assert!(!stop.is_finished(), "nobody could do it");
+    assert!(!stop.is_finished(), "there is no owner to do it");
     fixture.fleet.workers[0].spawn().unwrap();
     let stopped = stop.await.unwrap();
     assert!(stopped["command_id"].is_string() && stopped["error"].is_null(), "{stopped}");
@@ -91,7 +91,10 @@ async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
     let (code, text, metadata) = failure(&events(&follower), &turn.answer);
     assert_eq!((code.as_str(), &metadata["retryable"]), ("request_invalid", &json!(false)), "{text}");
     assert!(text.starts_with("the turn request could not be made: "), "{text}");
-    assert_eq!(failure(&told(api, "talk", &turn.answer).await, &turn.answer), (code, text.clone(), metadata));
+    assert_eq!(
+        failure(&events_of_message(api, "talk", &turn.answer).await, &turn.answer),
+        (code, text.clone(), metadata)
+    );
     let shown = api.failed_turns("talk").await.unwrap();
     assert_eq!(
         (&shown[0]["code"], &shown[0]["retryable"], &shown[0]["message"]),
@@ -107,7 +110,7 @@ async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_after_a_failure_is_told_the_same() {
+async fn a_late_client_gets_the_same_failure() {
     let fixture = Fixture::with(alone).await;
     let follower = fixture.following("talk").await;
     let count = model::PartitionCount::new(PARTITIONS.into()).unwrap();
@@ -123,7 +126,7 @@ async fn who_comes_after_a_failure_is_told_the_same() {
         let live = failure(&events(&follower), class);
         assert_eq!(live.0, "producer_error");
         assert_eq!(live.2, json!({"code": "producer_error", "retryable": retryable}), "{class}");
-        assert_eq!(failure(&told(fixture.api(), "talk", class).await, class), live);
+        assert_eq!(failure(&events_of_message(fixture.api(), "talk", class).await, class), live);
     }
     assert_eq!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().len(), 3);
 }

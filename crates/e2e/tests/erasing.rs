@@ -168,7 +168,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     asked.fail(&marked("no"), json!({"class": "permanent"})).await.unwrap();
     asked.ack().await.unwrap();
     fixture.until_failed("secret", 1).await;
-    // A bare message that failed, one that is open, and an entry that nobody can read.
+    // A bare message that failed, one that is open, and an entry that cannot be decoded.
     fixture.bare("secret", "gap", 0, &marked("gap"), false).await;
     fixture.bare("secret", "gap", 2, &marked("gap"), true).await;
     fixture.bare("secret", "open", 0, &marked("open"), false).await;

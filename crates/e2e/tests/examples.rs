@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{db_snapshot::turns, examples, fleet::WorkflowOptions, sse::Event};
+use testkit::{db_snapshot::turns, examples, fleet::WorkflowOptions, sse::StreamEvent};
 
 use crate::{
     api_client::{SOON, alone, events, said, text_seen, until_ended},
@@ -59,7 +59,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     fixture.until("it speaks", SOON, async || pieces(&cut.answer) > 2).await;
     fixture.fleet.workflows[0].restart().await.unwrap();
     until_ended(&follower, &cut.answer).await;
-    let resets = events(&follower).iter().filter(|event| matches!(event, Event::Reset { .. })).count();
+    let resets = events(&follower).iter().filter(|event| matches!(event, StreamEvent::Reset { .. })).count();
     assert_eq!(resets, 1);
     let messages = fixture.messages_of("talk").await;
     let last = messages.last().unwrap();

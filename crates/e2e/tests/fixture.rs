@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use chaos::verify::{self, Evidence};
+use chaos::verify::{self, evidence::Evidence};
 use model::PartitionCount;
 use rand::{SeedableRng, rngs::StdRng};
 use sqlx::PgPool;
@@ -159,7 +159,7 @@ impl Fixture {
         let Some(gateway) = self.fleet.gateway_addrs().into_iter().next() else { return true };
         let of = |partition: u16| {
             (0..)
-                .map(|n| format!("nobody-{n}"))
+                .map(|n| format!("missing-{n}"))
                 .find(|name| model::Bucket::of_key(name).get() % PARTITIONS == partition)
         };
         let asks = (0..PARTITIONS).filter_map(of).map(|name| async move {

@@ -52,7 +52,7 @@ async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
     let turn = api.say("talk", "I live in Rome.").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("Noted.").await.unwrap();
     fixture.until_tasks("ann+memory", &["pending"]).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     api.act("ann", "clear-backoff").await.unwrap();
     asked_to(&manual_workflow, "k-0").await.answer("done").await.unwrap();
     // It carries what was said, and nothing else: no other thread is looked up for it.
@@ -62,7 +62,7 @@ async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
     let context = asked.raw["context"].as_array().unwrap();
     let last = context.last().unwrap()["content"].as_str().unwrap();
     assert!(last.ends_with("user: I live in Rome.\nassistant: Noted.\n"), "{context:?}");
-    // It fails, and nobody has to wait for it but itself.
+    // It fails, and only its own queue waits for it.
     asked.fail("busy", json!({"class": "transient"})).await.unwrap();
     asked.ack().await.unwrap();
     fixture.until_backing_off("ann+memory").await;
@@ -77,13 +77,13 @@ async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
     assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["status"], json!("done"));
     asked_to(&manual_workflow, &memory).await.answer("lives in Rome").await.unwrap();
     fixture.until_tasks("ann+memory", &["completed"]).await;
-    // Nobody who talks sees any of it.
+    // The conversation shows none of it.
     assert_eq!(shown(&api.history("talk").await.unwrap()), ["I live in Rome.", "Noted."]);
     assert_eq!(fixture.messages_of("ann").await.len(), 4, "two tasks");
     for refused in ["/v1/threads/ann+memory/history", "/v1/threads/ann%2Bmemory/events"] {
         assert!(api.call("GET", refused, None).await.is_err(), "{refused}");
     }
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn a_batch_goes_on_once_its_agent_may_and_people_pass_it() {
     asked.say_with("One,", json!({"is_final": true, "metadata": {"continuation": true}})).await.unwrap();
     asked.ack().await.unwrap();
     fixture.until_messages("talk", 2).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     fixture
         .until("it says why", SOON, async || {
             let waiting = api.thread("talk").await.unwrap()["waiting_turns"].clone();
@@ -109,7 +109,7 @@ async fn a_batch_goes_on_once_its_agent_may_and_people_pass_it() {
     assert_eq!(other.status, 202, "{other:?}");
     manual_workflow.next(SOON).await.unwrap().answer("Fine.").await.unwrap();
     fixture.until_messages("talk", 4).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     api.act("ann", "resume").await.unwrap();
     manual_workflow.next(SOON).await.unwrap().answer("two.").await.unwrap();
     let messages = fixture.until_messages("talk", 6).await;
@@ -131,7 +131,7 @@ async fn waiting_inputs_wait_for_the_end_of_the_backoff() {
     fixture.until_backing_off("ann").await;
     asked.answer("1").await.unwrap();
     fixture.until_messages("talk", 2).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     api.act("ann", "clear-backoff").await.unwrap();
     let mut left: Vec<String> = waiting.iter().map(|turn| turn.id.clone()).collect();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A stream that holds as many bytes as it may: publishers are told, nothing that was acknowledged is lost, and what makes room is the
+//! A stream that holds as many bytes as it may: publishers get an error, nothing that was acknowledged is lost, and what makes room is the
 //! fleet's own purge.
 
 use std::time::Duration;

@@ -82,8 +82,7 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     fixture.fleet.workers[owner].resume();
     sleep(LEASE).await;
     let after = db_snapshot::messages(&fixture.pool).await.unwrap();
-    let places =
-        |rows: &[db_snapshot::StoredMessage]| rows.iter().map(|row| row.position).collect::<Vec<_>>();
+    let places = |rows: &[db_snapshot::MessageRow]| rows.iter().map(|row| row.position).collect::<Vec<_>>();
     assert_eq!(places(&before), places(&after));
     fixture.send_many("after", 20).await;
     fixture.until_ended(Duration::from_secs(20)).await;

@@ -1,5 +1,5 @@
-//! Clients that misbehave, against a real gateway process on plain sockets: each gets a clear answer or is cut, and
-//! nobody else notices.
+//! Clients that misbehave, against a real gateway process on plain sockets: each gets a clear answer or is disconnected, and
+//! no other client notices.
 
 mod behind_nginx;
 mod connection_limits;
@@ -32,7 +32,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// After this the gateway hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One worker, a service that plays a script, and a gateway with little patience.
+/// One worker, a service that plays a script, and a gateway with short timeouts.
 fn impatient(options: FleetOptions) -> FleetOptions {
     scripted(options)
         .with_env("ANTIPHON_HEADER_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
@@ -73,7 +73,7 @@ async fn shout(addr: SocketAddr, bytes: &[u8]) -> Said {
     let Ok(stream) = TcpStream::connect(addr).await else { return Said { text: String::new() } };
     let (mut reader, mut writer) = stream.into_split();
     let write = async {
-        // Whoever is cut cannot send the rest.
+        // A client that is disconnected cannot send the rest.
         let _ = writer.write_all(bytes).await;
         writer
     };

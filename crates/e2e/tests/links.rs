@@ -82,7 +82,7 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testkit::host_and_port(nats.url()).unwrap().1));
     let (first, second) = (Link::start(server).await.unwrap(), Link::start(server).await.unwrap());
-    // Nobody is on the second one at the beginning.
+    // No connection uses the second one at the beginning.
     second.lead_to(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
     let urls = format!("{},{}", first.url(nats.url()).unwrap(), second.url(nats.url()).unwrap());
     let mut fleet = fleet_over(&nats, &database, urls).await;

@@ -80,7 +80,7 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
         it_is_said_that_the_database_is_away(&fixture).await;
         sleep(Duration::from_millis(250)).await;
     }
-    watch.nobody_spins_or_hoards(&fixture);
+    watch.no_process_spins_or_leaks(&fixture);
     assert_eq!(follower.progress().terminals, 0, "no end before the commit");
     // What is quiet says that it lives, in every protocol.
     let heartbeat = |comment: &(usize, String)| comment.1.trim() == "heartbeat";
@@ -110,7 +110,7 @@ async fn unanswered_chat(fixture: &Fixture) -> http::Response {
     let body =
         br#"{"id":"chat","messages":[{"id":"q","role":"user","parts":[{"type":"text","text":"hello"}]}]}"#;
     let headers = [("content-type", "application/json")];
-    let request = http::Request { method: "POST", path: "/api/chat", headers: &headers, body };
+    let request = http::HttpRequest { method: "POST", path: "/api/chat", headers: &headers, body };
     let response = http::begin(fixture.fleet.gateway_addrs()[0], request).await.unwrap();
     assert_eq!(response.status, 200, "{response:?}");
     response
@@ -122,7 +122,7 @@ async fn it_is_said_that_the_database_is_away(fixture: &Fixture) {
     let body = json!({"content": "hello"}).to_string();
     let post = |path| {
         let headers = &[("content-type", "application/json")];
-        http::exchange(gateway, http::Request { method: "POST", path, headers, body: body.as_bytes() })
+        http::exchange(gateway, http::HttpRequest { method: "POST", path, headers, body: body.as_bytes() })
     };
     let (history, input) = tokio::join!(history, post("/v1/threads/outage/messages"));
     for answer in [history.unwrap(), input.unwrap()] {
@@ -145,14 +145,14 @@ impl Watch {
         Self { began: Instant::now(), before: all(fixture).map(used).collect() }
     }
 
-    fn nobody_spins_or_hoards(&self, fixture: &Fixture) {
+    fn no_process_spins_or_leaks(&self, fixture: &Fixture) {
         let elapsed = self.began.elapsed();
         for (process, (cpu, memory)) in all(fixture).zip(&self.before) {
             let (cpu_now, memory_now) = used(process);
             let (spent, grown) = (cpu_now - *cpu, memory_now.saturating_sub(*memory) >> 20);
             println!("{}: {spent:?} of {elapsed:?}, {grown} MiB more", process.name());
             assert!(spent < elapsed / 3, "{} spins: {spent:?} of {elapsed:?}", process.name());
-            assert!(grown < 64, "{} hoards: {grown} MiB", process.name());
+            assert!(grown < 64, "{} has grown: {grown} MiB", process.name());
         }
     }
 }
@@ -184,7 +184,7 @@ async fn nats_may_be_killed_in_the_middle() {
     fixture.nats.kill().await.unwrap();
     let watch = Watch::begin(&fixture);
     sleep(outage(Duration::from_secs(3))).await;
-    watch.nobody_spins_or_hoards(&fixture);
+    watch.no_process_spins_or_leaks(&fixture);
     fixture.nats.restart().await.unwrap();
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("after", 20).await;
@@ -212,5 +212,5 @@ async fn recreated_stream_is_read_from_its_beginning() {
     for worker in &fixture.fleet.workers {
         incidents += worker.metrics().await.unwrap().sum("antiphon_worker_incidents_total");
     }
-    assert!(incidents >= f64::from(crate::fixture::PARTITIONS), "{incidents} incidents told");
+    assert!(incidents >= f64::from(crate::fixture::PARTITIONS), "{incidents} incidents reported");
 }

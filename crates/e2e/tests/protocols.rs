@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A stream's events until its clean end, as JSON; what the protocol ends with that is no JSON is left out.
 async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
     let bytes = body.map(Value::to_string).unwrap_or_default();
-    let request = http::Request {
+    let request = http::HttpRequest {
         method,
         path,
         headers: &[("content-type", "application/json")][..usize::from(body.is_some())],
@@ -29,7 +29,7 @@ async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>
         // A connection that is cut is an error here.
         while response.body.read(&mut bytes).await.unwrap() > 0 {
             for item in parser.feed(&std::mem::take(&mut bytes)) {
-                if let testkit::sse::Item::Event { data, .. } = item {
+                if let testkit::sse::SseItem::Event { data, .. } = item {
                     events.extend(serde_json::from_str(&data));
                 }
             }
@@ -46,7 +46,7 @@ async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str)
     stream(addr, "POST", path, Some(&body)).await
 }
 
-/// The text of a run, and the name that it was told under.
+/// The text of a run, and the name that it was streamed under.
 fn spoken(events: &[Value]) -> (String, String) {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
     let text = texts.map(|event| event["delta"].as_str().unwrap()).collect();
@@ -56,11 +56,11 @@ fn spoken(events: &[Value]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
+async fn an_ag_ui_client_that_reconnects_gets_its_run() {
     let fixture = Fixture::with(scripted).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     let texts = ["slowly one", "slowly two"];
-    let told = |text: &str| format!("Slowly {text} and {text} and {text}");
+    let answer_to = |text: &str| format!("Slowly {text} and {text} and {text}");
     // Two tabs: the second turn waits for the first.
     let first = tokio::spawn(async move { agui(addr, "/agui", "talk", "one", texts[0]).await });
     fixture
@@ -75,20 +75,20 @@ async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let back = |run: &'static str| async move { agui(addr, "/agui/connect", "talk", run, "").await };
     let [waiting, active] = tokio::join!(back("two"), back("one")).into();
-    assert_eq!(spoken(&waiting), (told(texts[1]), "two".to_owned()));
-    assert_eq!(spoken(&active), (told(texts[0]), "one".to_owned()));
-    assert_eq!(spoken(&first.await.unwrap()), (told(texts[0]), "one".to_owned()));
-    assert_eq!(spoken(&second.await.unwrap()), (told(texts[1]), "two".to_owned()));
+    assert_eq!(spoken(&waiting), (answer_to(texts[1]), "two".to_owned()));
+    assert_eq!(spoken(&active), (answer_to(texts[0]), "one".to_owned()));
+    assert_eq!(spoken(&first.await.unwrap()), (answer_to(texts[0]), "one".to_owned()));
+    assert_eq!(spoken(&second.await.unwrap()), (answer_to(texts[1]), "two".to_owned()));
     // They have ended; a name of no run is that of a connection, which gets the last.
     for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
-        assert_eq!(spoken(&back(run).await), (told(text), run.to_owned()));
+        assert_eq!(spoken(&back(run).await), (answer_to(text), run.to_owned()));
     }
     let messages = fixture.messages_of("talk").await;
-    assert_eq!(said(&messages).len(), 4, "nobody was asked twice");
+    assert_eq!(said(&messages).len(), 4, "each turn was requested once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_is_told_to_its_end_whatever_number_a_client_names() {
+async fn a_response_ends_whatever_starting_after_a_client_names() {
     let fixture = Fixture::with(scripted).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true});
@@ -141,8 +141,8 @@ async fn returning_page_gets_the_last_answer_and_retries() {
     assert_eq!(refused.status, 400, "what was answered stays");
     let failed = stream(addr, "POST", "/api/chat", Some(&chat("2", "fails-once please"))).await;
     assert!(failed.iter().any(|part| part["type"] == "error"), "{failed:?}");
-    let told = stream(addr, "GET", "/api/chat/talk/stream", None).await;
-    assert!(told.iter().any(|part| part["type"] == "error"), "{told:?}");
+    let resumed = stream(addr, "GET", "/api/chat/talk/stream", None).await;
+    assert!(resumed.iter().any(|part| part["type"] == "error"), "{resumed:?}");
     let regenerate = |id: &str, text: &str, message: Value| {
         let mut body = chat(id, text);
         body["trigger"] = json!("regenerate-message");

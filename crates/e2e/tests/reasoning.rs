@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use testkit::{
     fleet::{binary, invoke},
-    http::{self, Answer, Request},
+    http::{self, HttpRequest, TextResponse},
     services::TestDatabase,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,12 +85,12 @@ impl Server {
         format!("http://{}/mcp", self.addr())
     }
 
-    async fn post(&self, body: &Value, headers: &[(&str, &str)]) -> Answer {
+    async fn post(&self, body: &Value, headers: &[(&str, &str)]) -> TextResponse {
         let mut all =
             vec![("accept", "application/json, text/event-stream"), ("content-type", "application/json")];
         all.extend(headers);
         let body = body.to_string();
-        let request = Request { method: "POST", path: "/mcp", headers: &all, body: body.as_bytes() };
+        let request = HttpRequest { method: "POST", path: "/mcp", headers: &all, body: body.as_bytes() };
         http::exchange(self.addr(), request).await.unwrap()
     }
 
@@ -151,13 +151,13 @@ fn text(result: &Value) -> String {
 }
 
 /// What the official Python client has seen of every tool.
-async fn python(told: Value) -> Value {
+async fn python(input: Value) -> Value {
     let programs = workspace::root().join("crates/e2e/tests/mcp_clients");
     let packages =
         pip::install(&programs.join("requirements.txt"), &workspace::target_dir().join("clients/mcp-python"))
             .unwrap();
     let mut command = Command::new("python3");
-    command.arg(programs.join("all_tools.py")).arg(told.to_string()).env("PYTHONPATH", packages);
+    command.arg(programs.join("all_tools.py")).arg(input.to_string()).env("PYTHONPATH", packages);
     let run = timeout(CLIENT_TIMEOUT, command.stdin(Stdio::null()).output()).await.unwrap().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     serde_json::from_slice(&run.stdout).unwrap()
@@ -315,7 +315,7 @@ async fn bad_arguments_are_refused_and_change_nothing() {
             "{tool} {shown}"
         );
     }
-    for session in ["nobody", "acme~s", "", "a b", "\u{0}", &"s".repeat(10_000)] {
+    for session in ["missing", "acme~s", "", "a b", "\u{0}", &"s".repeat(10_000)] {
         let (code, text) = server.refused("frs_view_thread", json!({ "session_id": session })).await;
         assert_eq!((code.as_str(), text.as_str()), ("session_not_found", "Session not found"));
     }
@@ -584,5 +584,5 @@ async fn operators_view_undo_and_list_what_was_discarded() {
     assert_eq!(run(&["undo", "s"]).await.code, Some(0));
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, before);
     assert_eq!(run(&["undo", "s"]).await.code, Some(1));
-    assert_eq!(run(&["view", "nobody"]).await.code, Some(1));
+    assert_eq!(run(&["view", "missing"]).await.code, Some(1));
 }

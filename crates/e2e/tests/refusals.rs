@@ -77,7 +77,7 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
             "invalid_settings",
         ),
         ("POST", "/v1/turns/nonsense/stop".into(), json!({}), 400, "invalid_id"),
-        ("POST", "/v1/turns/u0001-nobody/stop".into(), json!({}), 404, "unknown_turn"),
+        ("POST", "/v1/turns/u0001-missing/stop".into(), json!({}), 404, "unknown_turn"),
         ("POST", "/v1/agents/ann/explode".into(), json!({}), 404, "unknown_address"),
     ];
     for (method, path, body, status, code) in cases {
@@ -89,12 +89,12 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.len() > 5), "{shown}");
     }
     for (path, code) in [
-        ("/v1/threads/nobody", "unknown_thread"),
-        ("/v1/threads/nobody/history", "unknown_thread"),
-        ("/v1/threads/nobody/failed-turns", "unknown_thread"),
-        ("/v1/agents/nobody", "unknown_agent"),
-        ("/v1/agents/nobody/tasks", "unknown_agent"),
-        ("/v1/agents/nobody/tasks/k", "unknown_task"),
+        ("/v1/threads/missing", "unknown_thread"),
+        ("/v1/threads/missing/history", "unknown_thread"),
+        ("/v1/threads/missing/failed-turns", "unknown_thread"),
+        ("/v1/agents/missing", "unknown_agent"),
+        ("/v1/agents/missing/tasks", "unknown_agent"),
+        ("/v1/agents/missing/tasks/k", "unknown_task"),
     ] {
         let answer = api.send("GET", path, None, &[]).await.unwrap();
         assert_eq!((answer.status, answer.json().unwrap()["code"].clone()), (404, json!(code)), "{path}");
@@ -120,7 +120,7 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
+async fn invalid_tasks_become_dead_letters_and_block_no_queue() {
     let fixture = Fixture::with(scripted).await;
     let task = |id: &str, content: &str| json!({"task_id": id, "content": content}).to_string().into_bytes();
     let cases: Vec<(Vec<u8>, &str)> = vec![

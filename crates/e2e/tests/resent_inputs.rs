@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use testkit::{
-    http::{self, Request, Response},
-    sse::{Event, Item, Parser},
+    http::{self, HttpRequest, Response},
+    sse::{Parser, SseItem, StreamEvent},
 };
 use tokio::time::timeout;
 
@@ -21,7 +21,7 @@ struct Try {
     response: Response,
     parser: Parser,
     turn: String,
-    events: Vec<Event>,
+    events: Vec<StreamEvent>,
     last_id: Option<String>,
     raw: Vec<u8>,
 }
@@ -31,12 +31,12 @@ async fn send(
     content: &str,
     key: Option<&str>,
     last_id: Option<&str>,
-) -> Result<Try, http::Answer> {
+) -> Result<Try, http::TextResponse> {
     let body = json!({ "content": content }).to_string();
     let mut headers = vec![("accept", "text/event-stream"), ("content-type", "application/json")];
     headers.extend(key.map(|key| ("idempotency-key", key)));
     headers.extend(last_id.map(|id| ("last-event-id", id)));
-    let request = Request { method: "POST", path: PATH, headers: &headers, body: body.as_bytes() };
+    let request = HttpRequest { method: "POST", path: PATH, headers: &headers, body: body.as_bytes() };
     let response = http::begin(fixture.api().0, request).await.unwrap();
     if response.status != 200 {
         return Err(http::exchange(fixture.api().0, request).await.unwrap());
@@ -57,9 +57,9 @@ impl Try {
             }
             self.raw.extend_from_slice(&bytes);
             for item in self.parser.feed(&bytes) {
-                if let Item::Event { id, name, data } = item {
+                if let SseItem::Event { id, name, data } = item {
                     self.last_id = id.or(self.last_id.take());
-                    self.events.push(Event::read(name.as_deref(), &data));
+                    self.events.push(StreamEvent::read(name.as_deref(), &data));
                 }
             }
         }
@@ -73,12 +73,12 @@ impl Try {
     }
 
     fn chunks(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::Chunk(_))).count()
+        self.events.iter().filter(|event| matches!(event, StreamEvent::Chunk(_))).count()
     }
 
     fn text(&self) -> String {
-        let text = |event: &Event| match event {
-            Event::Chunk(chunk) if chunk.message == format!("{}-a", self.turn) => chunk.text.clone(),
+        let text = |event: &StreamEvent| match event {
+            StreamEvent::Chunk(chunk) if chunk.message == format!("{}-a", self.turn) => chunk.text.clone(),
             _ => String::new(),
         };
         self.events.iter().map(text).collect()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::{
     http,
-    sse::{End, Event, FollowOptions, Follower},
+    sse::{FollowOptions, Follower, StreamEnd, StreamEvent},
 };
 
 use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
@@ -108,7 +108,7 @@ async fn a_lost_chunk_ends_the_message_with_one_error_for_everybody() {
     for follower in &followers {
         follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
         let failed = follower.inspect(|transcripts| transcripts[0].events.last().unwrap().event.clone());
-        let Event::Failed { code, metadata, .. } = failed else { panic!("{failed:?}") };
+        let StreamEvent::Failed { code, metadata, .. } = failed else { panic!("{failed:?}") };
         assert_eq!(code, "gap_timeout");
         assert_eq!(metadata["missing"], serde_json::json!([{"first": 2, "last": 2}]));
     }
@@ -127,7 +127,7 @@ async fn a_higher_attempt_resets_and_then_streams() {
     // A chunk of the fenced attempt changes nothing.
     fixture.send_part(&first, 4..5).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    let is_reset = |event: &Event| matches!(event, Event::Reset { attempt: 1, .. });
+    let is_reset = |event: &StreamEvent| matches!(event, StreamEvent::Reset { attempt: 1, .. });
     let resets = follower.inspect(|transcripts| {
         transcripts[0].events.iter().filter(|received| is_reset(&received.event)).count()
     });
@@ -181,7 +181,7 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
         })
         .await;
     // From the middle of a message, and from the end of the one before.
-    let id_of = |wanted: &dyn Fn(&Event) -> bool| {
+    let id_of = |wanted: &dyn Fn(&StreamEvent) -> bool| {
         let found = before.events.iter().rev().find(|received| wanted(&received.event));
         found.and_then(|received| received.id.clone()).unwrap()
     };
@@ -192,7 +192,7 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
         let late = Follower::start(&gateways[1..], "purged", options);
         late.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
         let rest = late.stop().remove(0);
-        assert!(!matches!(rest.end, Some(End::Refused(..))), "{cursor}: {:?}", rest.end);
+        assert!(!matches!(rest.end, Some(StreamEnd::Refused(..))), "{cursor}: {:?}", rest.end);
         assert_eq!(seen + &rest.text_of("m-2"), second.text(), "{cursor}");
         assert_eq!(rest.text_of("m-1"), "", "{cursor}: it had that");
         let ends = rest.events.iter().filter(|received| received.event.terminal() == Some("m-2")).count();

@@ -1,5 +1,5 @@
 //! What viewers of one thread are shown does not depend on their connections: a slow one, one that is cut after any event, and one that
-//! comes back ten times a second see what the one sees that is never cut. And nobody is left behind when very much ends at once.
+//! comes back ten times a second see what the one sees that is never cut. And every one gets all ends when very many messages end at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use testkit::{
     link::Link,
     load::PlannedMessage,
     publisher::Publication,
-    sse::{Event, FollowOptions, Follower, Transcript},
+    sse::{FollowOptions, Follower, StreamEvent, Transcript},
 };
 use tokio::time::sleep;
 
@@ -26,7 +26,7 @@ const THREAD: &str = "talk";
 const CUTS_OF_A_HUNDRED: u32 = 5;
 const RESUMED_EVERY: Duration = Duration::from_millis(100);
 const FAR: Duration = Duration::from_secs(1);
-/// After the load, everybody is told of everything within this time: an error comes after the timeout of its gap.
+/// After the load, every client has everything within this time: an error comes after the timeout of its gap.
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// How long the load lasts: `cargo xtask reconnect-soak` asks for minutes.
@@ -58,9 +58,9 @@ impl Shown {
         shown
     }
 
-    fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &StreamEvent) {
         match event {
-            Event::Chunk(chunk) => {
+            StreamEvent::Chunk(chunk) => {
                 let pieces = self.messages.entry(chunk.message.clone()).or_default();
                 match pieces.last_mut().filter(|(kind, _)| *kind == chunk.kind) {
                     Some((_, text)) => text.push_str(&chunk.text),
@@ -68,12 +68,12 @@ impl Shown {
                     None => pieces.push((chunk.kind.clone(), chunk.text.clone())),
                 }
             }
-            Event::Reset { message, .. } => drop(self.messages.remove(message)),
-            Event::Complete { message, .. } => self.ends.push((message.clone(), "complete".to_owned())),
-            Event::Failed { message, code, .. } => self.ends.push((message.clone(), code.clone())),
-            // Nobody is told to begin anew who has only what there was.
-            Event::Restart { .. } => self.ends.push(("everything".to_owned(), "restart".to_owned())),
-            Event::Other { .. } => {}
+            StreamEvent::Reset { message, .. } => drop(self.messages.remove(message)),
+            StreamEvent::Complete { message, .. } => self.ends.push((message.clone(), "complete".to_owned())),
+            StreamEvent::Failed { message, code, .. } => self.ends.push((message.clone(), code.clone())),
+            // A client that has only what exists is never restarted.
+            StreamEvent::Restart { .. } => self.ends.push(("everything".to_owned(), "restart".to_owned())),
+            StreamEvent::Other { .. } => {}
         }
     }
 }
@@ -98,29 +98,29 @@ fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     if seen.ends != whole.ends {
         let first = seen.ends.iter().zip(&whole.ends).position(|(seen, whole)| seen != whole);
         let at = first.unwrap_or(seen.ends.len().min(whole.ends.len()));
-        let (told, expected) = (seen.ends.get(at), whole.ends.get(at));
+        let (actual, expected) = (seen.ends.get(at), whole.ends.get(at));
         found.push(format!(
-            "{name}: {} ends instead of {}; the {at}th is {told:?} instead of {expected:?}",
+            "{name}: {} ends instead of {}; the {at}th is {actual:?} instead of {expected:?}",
             seen.ends.len(),
             whole.ends.len()
         ));
     }
     for message in whole.messages.keys().chain(seen.messages.keys()).collect::<BTreeSet<_>>() {
-        let (told, expected) = (seen.messages.get(message), whole.messages.get(message));
-        // Of what was given up the store has no text: whoever was away has a beginning, or nothing.
+        let (actual, expected) = (seen.messages.get(message), whole.messages.get(message));
+        // The store has no text of a failed message: a client that was away has its beginning, or nothing.
         let is_complete = whole.ends.iter().any(|(ended, how)| ended == message && how == "complete");
         let is_right = match is_complete {
-            true => told == expected,
-            false => text(expected).starts_with(&text(told)),
+            true => actual == expected,
+            false => text(expected).starts_with(&text(actual)),
         };
         if !is_right {
-            found.push(format!("{name}: {message} is {told:?}\n    instead of {expected:?}"));
+            found.push(format!("{name}: {message} is {actual:?}\n    instead of {expected:?}"));
         }
     }
     found
 }
 
-/// Turns with tools and without, which succeed and fail, beside messages that nobody asked for, of which some lack a chunk.
+/// Turns with tools and without, which succeed and fail, beside messages without a turn, of which some lack a chunk.
 async fn load(fixture: &mut Fixture, time: Duration) -> usize {
     let (began, mut ends, mut round) = (Instant::now(), 0, 0_usize);
     let mut last = String::new();
@@ -182,7 +182,7 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
         ends = load(&mut fixture, load_time()) => ends,
         never = cut_at_random(&shaky, &cut, &mut random) => never,
     };
-    let told = uncut.wait(SETTLED + load_time(), |progress| progress.terminals >= ends).await;
+    let waited = uncut.wait(SETTLED + load_time(), |progress| progress.terminals >= ends).await;
     // The rest is heard on connections that are let alone, as long as it takes a slow one.
     let began = Instant::now();
     let viewers = [("a slow one", slow), ("one that is cut", cut), ("one that is resumed", resumed)];
@@ -192,7 +192,7 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
     let transcripts = uncut.stop();
     let whole = Shown::of(&transcripts);
     let mut found: Vec<String> =
-        told.err().map(|error| format!("one that is never cut: {error}")).into_iter().collect();
+        waited.err().map(|error| format!("one that is never cut: {error}")).into_iter().collect();
     found.extend(
         repeated_ids(&transcripts).into_iter().map(|id| format!("one that is never cut: id {id} came twice")),
     );
@@ -207,8 +207,8 @@ async fn subscribers_see_what_an_undisturbed_one_sees() {
 
 /// Messages of one thread that are open at the same time.
 const MANY: usize = 2_500;
-/// All of their ends are told within this time.
-const TOLD: Duration = Duration::from_secs(5);
+/// All of their ends come within this time.
+const ENDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscribers_get_2500_ends_within_five_seconds() {
@@ -241,11 +241,15 @@ async fn subscribers_get_2500_ends_within_five_seconds() {
     fixture.publisher.publish(part(1), &fixture.ack_log).await.unwrap();
     let began = Instant::now();
     for viewer in &viewers {
-        let limit = TOLD.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
-        let told = viewer.wait(limit, |progress| progress.terminals >= MANY).await;
-        assert!(told.is_ok(), "{} of {MANY} ends were told within {TOLD:?}", viewer.progress().terminals);
+        let limit = ENDS_TIMEOUT.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
+        let waited = viewer.wait(limit, |progress| progress.terminals >= MANY).await;
+        assert!(
+            waited.is_ok(),
+            "{} of {MANY} ends came within {ENDS_TIMEOUT:?}",
+            viewer.progress().terminals
+        );
     }
-    println!("told after {:?}", began.elapsed());
+    println!("all came after {:?}", began.elapsed());
     for viewer in viewers {
         let transcripts = viewer.stop();
         let shown = Shown::of(&transcripts);

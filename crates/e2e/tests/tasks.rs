@@ -35,7 +35,7 @@ async fn tasks_of_one_agent_run_in_order_one_at_a_time() {
     for number in 0..TASKS {
         let asked = asked_to(&manual_workflow, &format!("k-{number}")).await;
         assert_eq!(asked.request.context.len(), 2 * number + 1, "task {number} sees those before it");
-        // Whoever owns the agent may change; the order may not.
+        // The owner of the agent may change; the order may not.
         if number == 40 {
             let owner = fixture.worker_of("ann").await;
             fixture.fleet.workers[owner].terminate();
@@ -57,7 +57,7 @@ async fn tasks_of_one_agent_run_in_order_one_at_a_time() {
         assert_eq!((turn[0].batch_id, turn[1].batch_id), (turn[0].position, turn[0].position));
         assert_eq!(turn[0].metadata["task_id"], json!(format!("k-{number}")));
     }
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,7 +160,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (409, json!("agent_backing_off")));
     let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1.0..=120.0).contains(&wait), "{wait} s");
-    // The owner dies; whoever comes next keeps what is stored.
+    // The owner dies; the next one keeps what is stored.
     let owner = fixture.worker_of("ann").await;
     fixture.fleet.workers[owner].kill().await.unwrap();
     fixture.until("another worker owns ann", SOON, async || fixture.worker_of("ann").await != owner).await;
@@ -171,7 +171,7 @@ async fn failing_task_blocks_its_agent_alone_over_takeovers() {
             shown["owner_status"] == "available" && shown["waiting"]["reason"] == "backoff"
         })
         .await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));
     // By order it goes on, in the order of the queue.
@@ -251,7 +251,11 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
     let tasks = fixture.tasks_of("ann").await;
     assert_eq!(tasks[0].failure_code.as_deref(), Some("producer_error"));
     let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
-    assert_eq!((agent.backoff_attempt_count, agent.next_run_ms), (0, None), "nobody backs off for it");
+    assert_eq!(
+        (agent.backoff_attempt_count, agent.next_run_ms),
+        (0, None),
+        "the agent does not back off for it"
+    );
     assert_eq!(
         said(&fixture.messages_of("ann").await),
         [("user", "hello"), ("assistant", "You said: hello")]

@@ -7,10 +7,10 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use testkit::{
-    api::{Api, Turn},
+    api::{AcceptedTurn, Api},
     db_snapshot::turns,
-    http::{self, Request},
-    sse::{Event, Item, Parser},
+    http::{self, HttpRequest},
+    sse::{Parser, SseItem, StreamEvent},
     turn_events,
 };
 use tokio::time::sleep;
@@ -130,7 +130,7 @@ async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
     fixture.until_failed("talk", 1).await;
     let body = json!({"content": "two", "metadata": {"from": "a test"}});
     let answer = fixture.api().say_with("talk", &body, &[("x-correlation-id", "c-1")]).await.unwrap();
-    let second = Turn::read(&answer.json().unwrap()).unwrap();
+    let second = AcceptedTurn::read(&answer.json().unwrap()).unwrap();
     let asked = asked_for(&manual_workflow, &second).await;
     let request = &asked.request;
     let context: Vec<_> =
@@ -158,7 +158,7 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
     let turn = fixture.api().say("talk", "fails-once please").await.unwrap();
     until_ended(&follower, &turn.answer).await;
     let end = events(&follower).into_iter().find(|event| event.terminal().is_some()).unwrap();
-    let Event::Failed { code, text, .. } = end else { panic!("{end:?}") };
+    let StreamEvent::Failed { code, text, .. } = end else { panic!("{end:?}") };
     assert_eq!(
         (code.as_str(), text.contains("a transient failure by script")),
         ("producer_error", true),
@@ -269,12 +269,12 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
         let body = json!({"content": content, "busy_policy": policy});
         api.say_with("talk", &body, &[]).await.unwrap()
     };
-    let read = |answer: testkit::http::Answer| Turn::read(&answer.json().unwrap()).unwrap();
+    let read = |answer: testkit::http::TextResponse| AcceptedTurn::read(&answer.json().unwrap()).unwrap();
     // Enqueue: the second waits for the first.
     let first = read(say("first", "enqueue").await);
     let asked = asked_for(&manual_workflow, &first).await;
     let second = read(say("second", "enqueue").await);
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
     let thread = api.thread("talk").await.unwrap();
     assert_eq!(
         (&thread["active_turn"]["turn_id"], &thread["waiting_turns"][0]["turn_id"]),
@@ -296,7 +296,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     let fourth = read(say("fourth", "enqueue").await);
     let third = read(say("third", "interrupt").await);
     let stop = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
-    assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow is told to stop");
+    assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow gets a cancel notice");
     let mut third_asked = asked_for(&manual_workflow, &third).await;
     asked.finish(" and too late").await.unwrap();
     // Rollback: nothing of the third stays but its input, as a failed turn.
@@ -305,7 +305,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     asked_for(&manual_workflow, &fifth).await.answer("5").await.unwrap();
     asked_for(&manual_workflow, &fourth).await.answer("4").await.unwrap();
     let messages = fixture.until_messages("talk", 8).await;
-    let told = [
+    let expected = [
         ("user", "first"),
         ("assistant", "1"),
         ("user", "second"),
@@ -315,7 +315,7 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
         ("user", "fourth"),
         ("assistant", "4"),
     ];
-    assert_eq!(said(&messages), told);
+    assert_eq!(said(&messages), expected);
     assert_eq!(messages[3].metadata["stopped"], json!(true));
     assert_eq!(fixture.until_failed("talk", 1).await, [("rolled_back".to_owned(), 0)]);
     let kept = &turns::failed_turns(&fixture.pool).await.unwrap()[0];
@@ -352,7 +352,7 @@ async fn idempotency_key_is_one_turn_for_one_input() {
     };
     let at_once = futures_util::future::join_all((0..8).map(|_| say("talk", "hello", "k-1"))).await;
     let turns_made: Vec<_> =
-        at_once.iter().map(|answer| Turn::read(&answer.json().unwrap()).unwrap()).collect();
+        at_once.iter().map(|answer| AcceptedTurn::read(&answer.json().unwrap()).unwrap()).collect();
     assert!(turns_made.iter().all(|turn| *turn == turns_made[0]), "{turns_made:?}");
     let asked = asked_for(&manual_workflow, &turns_made[0]).await;
     let other = say("talk", "hello!", "k-1").await;
@@ -360,9 +360,12 @@ async fn idempotency_key_is_one_turn_for_one_input() {
     asked.answer("hi").await.unwrap();
     fixture.until_messages("talk", 2).await;
     let late = say("talk", "hello", "k-1").await;
-    assert_eq!((late.status, Turn::read(&late.json().unwrap()).unwrap()), (202, turns_made[0].clone()));
-    fixture.nobody_is_asked(&manual_workflow).await;
-    let elsewhere = Turn::read(&say("other", "hello", "k-1").await.json().unwrap()).unwrap();
+    assert_eq!(
+        (late.status, AcceptedTurn::read(&late.json().unwrap()).unwrap()),
+        (202, turns_made[0].clone())
+    );
+    fixture.no_request_comes(&manual_workflow).await;
+    let elsewhere = AcceptedTurn::read(&say("other", "hello", "k-1").await.json().unwrap()).unwrap();
     assert_ne!(elsewhere.id, turns_made[0].id);
     asked_for(&manual_workflow, &elsewhere).await.answer("hi").await.unwrap();
     fixture.until_messages("other", 2).await;
@@ -384,14 +387,14 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     let waiting = fixture.api().say("talk", "and then").await.unwrap();
     let stopped = fixture.api().stop(&turn.id).await.unwrap();
     assert_eq!((&stopped["status"], &stopped["error"]), (&json!("done"), &Value::Null));
-    let told = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
-    assert!(told.is_ok_and(|told| told.is_some()), "the workflow is told to stop");
+    let cancel = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
+    assert!(cancel.is_ok_and(|cancel| cancel.is_some()), "the workflow gets a cancel notice");
     let next = asked_for(&manual_workflow, &waiting).await;
     // What the first workflow says from now on counts for nothing.
     asked.finish(" a time").await.unwrap();
     next.answer("the end").await.unwrap();
     let messages = fixture.until_messages("talk", 6).await;
-    let told = [
+    let expected = [
         ("user", "tell me"),
         ("assistant", "Once upon"),
         ("tool", ""),
@@ -399,7 +402,7 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
         ("user", "and then"),
         ("assistant", "the end"),
     ];
-    assert_eq!(said(&messages), told);
+    assert_eq!(said(&messages), expected);
     assert_eq!(
         (messages[2].tool_call_id.as_deref(), &messages[2].metadata["stopped"]),
         (Some("c1"), &json!(true))
@@ -432,7 +435,7 @@ async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
     assert_eq!(fixture.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
     asked.answer("1").await.unwrap();
     fixture.until_messages("talk", 2).await;
-    fixture.nobody_is_asked(&manual_workflow).await;
+    fixture.no_request_comes(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -442,7 +445,7 @@ async fn a_message_may_be_answered_in_line() {
     let headers =
         [("accept", "text/event-stream"), ("content-type", "application/json"), ("idempotency-key", "k")];
     let (path, body) = ("/v1/threads/talk/messages", json!({"content": "tools"}).to_string());
-    let request = Request { method: "POST", path, headers: &headers, body: body.as_bytes() };
+    let request = HttpRequest { method: "POST", path, headers: &headers, body: body.as_bytes() };
     let mut response = http::begin(fixture.api().0, request).await.unwrap();
     let turn = response.header("x-antiphon-turn").unwrap().to_owned();
     assert_eq!(
@@ -456,25 +459,28 @@ async fn a_message_may_be_answered_in_line() {
     let events: Vec<_> = items
         .into_iter()
         .filter_map(|item| match item {
-            Item::Event { name, data, .. } => Some(Event::read(name.as_deref(), &data)),
-            Item::Comment(_) => None,
+            SseItem::Event { name, data, .. } => Some(StreamEvent::read(name.as_deref(), &data)),
+            SseItem::Comment(_) => None,
         })
         .collect();
-    let of_turn = |event: &&Event| match event {
-        Event::Chunk(chunk) => chunk.message.starts_with(&turn) && chunk.kind == "content",
+    let of_turn = |event: &&StreamEvent| match event {
+        StreamEvent::Chunk(chunk) => chunk.message.starts_with(&turn) && chunk.kind == "content",
         _ => false,
     };
     let text: String = events
         .iter()
         .filter(of_turn)
         .map(|event| match event {
-            Event::Chunk(chunk) => chunk.text.as_str(),
+            StreamEvent::Chunk(chunk) => chunk.text.as_str(),
             _ => "",
         })
         .collect();
     assert_eq!(text, "Let me look.You said: tools");
     let last = events.last().unwrap();
-    assert!(matches!(last, Event::Complete { message, .. } if *message == format!("{turn}-a")), "{last:?}");
+    assert!(
+        matches!(last, StreamEvent::Complete { message, .. } if *message == format!("{turn}-a")),
+        "{last:?}"
+    );
     assert_eq!(fixture.messages_of("talk").await.len(), 7, "the end comes after the commit");
 }
 
@@ -489,7 +495,7 @@ async fn continued_batch_keeps_numbering_under_any_owner() {
     fixture.fleet.workers[0].restart().await.unwrap();
     let body = json!({"content": "tools and on", "metadata": {"continues": batch.to_string()}});
     let answer = fixture.api().say_with("talk", &body, &[]).await.unwrap();
-    let turn = Turn::read(&answer.json().unwrap()).unwrap();
+    let turn = AcceptedTurn::read(&answer.json().unwrap()).unwrap();
     let messages = fixture.until_messages("talk", 9).await;
     let placed: Vec<_> =
         messages.iter().map(|message| (message.batch_id == batch, message.sequence_num)).collect();
@@ -500,9 +506,9 @@ async fn continued_batch_keeps_numbering_under_any_owner() {
     assert!(messages[4..].iter().all(|message| message.transaction == messages[4].transaction));
     fixture.until_settled().await;
     let ends = turn_events::all(fixture.publisher.context()).await.unwrap();
-    let told = ends.iter().find(|end| end.said.turn_id == turn.id).unwrap();
-    assert_eq!(told.said.batch_id, Some(batch.to_string()), "integrators are told of that batch");
-    // A batch that nobody knows cannot go on.
+    let end = ends.iter().find(|end| end.said.turn_id == turn.id).unwrap();
+    assert_eq!(end.said.batch_id, Some(batch.to_string()), "the event for integrators names that batch");
+    // An unknown batch cannot be continued.
     let body = json!({"content": "hello", "metadata": {"continues": "1"}});
     fixture.api().say_with("talk", &body, &[]).await.unwrap();
     let messages = fixture.until_messages("talk", 11).await;
@@ -527,7 +533,7 @@ async fn failed_first_turn_is_listed_while_running_and_after() {
         assert_eq!(get(&format!("/v1/threads/talk/{list}")).await[name], json!([]), "{list}");
     }
     assert_eq!(get("/v1/threads/talk/context?format=openai").await["messages"], json!([]));
-    let unknown = api.call("GET", "/v1/threads/nobody/history", None).await.unwrap_err();
+    let unknown = api.call("GET", "/v1/threads/missing/history", None).await.unwrap_err();
     assert!(unknown.to_string().contains("404"), "{unknown}");
     let second = api.say("talk", "and").await.unwrap();
     let waits = get(&format!("/v1/turns/{}", second.id)).await;

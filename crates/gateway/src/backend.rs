@@ -10,7 +10,7 @@ use runtime::Clock;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Limits;
+use crate::config::GatewayLimits;
 use crate::metrics::{self, QueryOutcome};
 use crate::settings_cache::SettingsCache;
 
@@ -19,7 +19,7 @@ use crate::settings_cache::SettingsCache;
 pub(crate) struct Backend {
     pub(crate) bus: Bus,
     store: Store,
-    pub(crate) limits: Limits,
+    pub(crate) limits: GatewayLimits,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
     pub(crate) count: PartitionCount,
@@ -34,7 +34,7 @@ impl Backend {
         store: Store,
         clock: Clock,
         count: PartitionCount,
-        limits: Limits,
+        limits: GatewayLimits,
         drain: CancellationToken,
     ) -> Self {
         Self { bus, store, limits, drain, count, clock, settings_cache: Arc::default() }

@@ -17,19 +17,19 @@ pub struct GatewayConfig {
     /// The variable that says where, for people.
     pub addr_variable: &'static str,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: GatewayLimits,
 }
 
 impl GatewayConfig {
     /// A gateway at `addr` with the default bounds.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
-        Self { access, addr, addr_variable: "ANTIPHON_HTTP_ADDR", limits: Limits::default() }
+        Self { access, addr, addr_variable: "ANTIPHON_HTTP_ADDR", limits: GatewayLimits::default() }
     }
 
     /// Says what no waiting can cure, before anything is waited for.
     ///
     /// # Errors
-    /// Whoever reaches the address could do anything, or the settings of tokens are no good.
+    /// Any client that reaches the address could do everything, or the settings of tokens are invalid.
     pub fn check(&self) -> Result<(), GatewayError> {
         if self.access.insecure && !self.addr.ip().is_loopback() {
             return Err(GatewayError::Insecure { addr: self.addr, variable: self.addr_variable });
@@ -68,7 +68,7 @@ pub enum GatewayError {
 
 /// Bounds of a gateway.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct GatewayLimits {
     /// Open HTTP connections.
     pub connections: usize,
     /// Event streams of one thread.
@@ -87,7 +87,7 @@ pub struct Limits {
     pub http: HttpLimits,
 }
 
-impl Default for Limits {
+impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
             connections: 20_000,
@@ -96,7 +96,7 @@ impl Default for Limits {
             feed_bytes: 16 << 20,
             lag_bytes: 1 << 20,
             linger_ms: 5_000,
-            // A lease that nobody renews runs out, and the next owner reads what there is.
+            // Longer than a lease: one that is not renewed runs out, and the next owner reads what there is.
             owner_timeout_ms: 15_000,
             http: HttpLimits::default(),
         }

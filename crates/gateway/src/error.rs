@@ -173,7 +173,7 @@ pub(crate) fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> Er
 }
 
 /// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
-/// second time would be the first, unless they are told not to.
+/// second time would be the first, unless the response forbids it.
 pub(crate) fn in_form(
     rejection: &RequestRejection,
     again: Retry,

@@ -46,7 +46,7 @@ use crate::streaming::revocation::OpenStreams;
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
-pub use crate::config::{GatewayConfig, GatewayError, Limits};
+pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits};
 pub use crate::http::limits::HttpLimits;
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
@@ -58,7 +58,7 @@ pub const READINESS: &str = "gateway";
 pub struct Gateway {
     listener: TcpListener,
     addr: SocketAddr,
-    limits: Limits,
+    limits: GatewayLimits,
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
 }
@@ -67,7 +67,7 @@ impl Gateway {
     /// Takes the address, so that a port in use stops the start at once. Must be called within the runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on, or whoever reaches it could do anything, or the settings of tokens are no good.
+    /// The address cannot be listened on, or any client that reaches it could do everything, or the settings of tokens are invalid.
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
         config.check()?;
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
@@ -90,7 +90,7 @@ impl Gateway {
         metrics::describe();
         health.set_ready(READINESS, false);
         if self.access.insecure {
-            tracing::warn!("--insecure: whoever reaches this address may do everything");
+            tracing::warn!("--insecure: any client that reaches this address may do everything");
         }
         let state = AppState {
             feeds: Arc::new(OnceLock::new()),
@@ -108,18 +108,18 @@ impl Gateway {
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());
         let prepare = async move {
-            let whole = store.unscoped();
-            let count = background::partition_count(&whole).await;
-            background::secure(&whole, &state, !self.access.insecure).await;
+            let unscoped = store.unscoped();
+            let count = background::partition_count(&unscoped).await;
+            background::secure(&unscoped, &state, !self.access.insecure).await;
             let feeds = FeedRegistry::new(Backend::new(bus, store, clock, count, limits, stop));
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            let json_no_store = background::refresh(&state, &whole);
+            let json_no_store = background::refresh(&state, &unscoped);
             tokio::join!(
                 feeds.watch(ready.register_loop("gateway watch")),
-                background::revalidate_loop(&state, &whole),
+                background::revalidate_loop(&state, &unscoped),
                 json_no_store
             );
         };

@@ -99,7 +99,7 @@ pub(crate) fn describe() {
     );
     describe_counter!(
         OPEN_MESSAGE_LIMIT,
-        "Times when a thread had more open messages than are shown while they come; the others are told when they end"
+        "Times when a thread had more open messages than are shown while they come; the others are sent when they end"
     );
     describe_counter!(
         GAPS_FILLED,

@@ -123,7 +123,7 @@ impl CallerAuthenticator {
     /// Checks the credential of a request.
     ///
     /// # Errors
-    /// There is none, it is not valid, or nobody can say at the moment.
+    /// There is none, it is not valid, or it cannot be checked at the moment.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -139,7 +139,7 @@ impl CallerAuthenticator {
         })
     }
 
-    /// Reads which keys there are, so that nobody who guesses takes the place of one that is known.
+    /// Reads which keys exist, so that requests with guessed keys do not evict a known one from the cache.
     async fn load_keys(&self) {
         retry(Backoff::default(), "reading the keys", || async {
             self.authenticator.load_keys(&self.store, Timestamp(self.clock.now_ms())).await
@@ -163,7 +163,7 @@ impl Gateway {
         metrics::describe();
         health.set_ready(condition, false);
         if self.access.insecure {
-            tracing::warn!("--insecure: whoever reaches this address may do everything");
+            tracing::warn!("--insecure: any client that reaches this address may do everything");
         }
         let limiter = TenantLimiter::new(self.access.limits, !self.access.insecure);
         let callers = CallerAuthenticator {

@@ -26,12 +26,12 @@ pub(crate) struct ThreadSettings {
 }
 
 /// Which thread, and the agent that the input names.
-type Key = (ThreadId, Option<AgentId>);
+type SettingsKey = (ThreadId, Option<AgentId>);
 
 /// The settings of the threads that were spoken to lately.
 #[derive(Debug, Default)]
 pub(crate) struct SettingsCache {
-    settings: Mutex<HashMap<Key, (ThreadSettings, Timestamp)>>,
+    settings: Mutex<HashMap<SettingsKey, (ThreadSettings, Timestamp)>>,
 }
 
 impl SettingsCache {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_counts_for_minutes_and_for_the_agent_that_was_named() {
+    fn cached_settings_last_minutes_and_belong_to_one_agent() {
         let (settings_cache, other) = (SettingsCache::default(), AgentId::parse("b").expect("an id"));
         settings_cache.set(&thread(1), None, settings("a"), Timestamp(0));
         let get = |named, at| settings_cache.get(&thread(1), named, Timestamp(at));

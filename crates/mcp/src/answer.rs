@@ -8,7 +8,7 @@ use store::{Disposition, StoreError};
 
 /// What a call has done.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ToolAnswer {
     pub(crate) text: String,
     /// `Null`: the text says it all.
     pub(crate) json: Value,
@@ -84,7 +84,7 @@ impl From<StoreError> for ToolError {
 }
 
 /// As the protocol has it.
-pub(crate) fn result(outcome: Result<Answer, ToolError>) -> CallToolResult {
+pub(crate) fn result(outcome: Result<ToolAnswer, ToolError>) -> CallToolResult {
     let block = |text: String| vec![ContentBlock::text(text)];
     match outcome {
         Ok(answer) => {

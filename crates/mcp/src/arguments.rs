@@ -12,11 +12,11 @@ const MAX_NAME_BYTES: usize = 128;
 
 /// The arguments of one call.
 #[derive(Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ToolArguments {
     values: JsonObject,
 }
 
-impl Arguments {
+impl ToolArguments {
     /// Refuses arguments that the tool does not have.
     pub(crate) fn new(values: Option<JsonObject>, known: &[&str]) -> Result<Self, ToolError> {
         let values = values.unwrap_or_default();

@@ -9,9 +9,9 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 use store::{DiscardedLayer, EarlierCompression, ReasoningThread, RequestId};
 
-use crate::answer::{Answer, ToolError};
-use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::answer::{ToolAnswer, ToolError};
+use crate::arguments::ToolArguments;
+use crate::context::ToolContext;
 use crate::tools::Name;
 
 /// Tries of a compression while others append, which moves nothing that it names.
@@ -20,14 +20,20 @@ const COMPRESS_TRIES: u32 = 8;
 const PAGE: (i64, i64) = (1, 20);
 const DEFAULT_PAGE: i64 = 5;
 
-pub(crate) async fn last(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::CompressLast.known())?;
+pub(crate) async fn last(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::CompressLast.known())?;
     let selection = Selection::Last(arguments.required_integer("count")?);
     run(context, Name::CompressLast, &arguments, selection).await
 }
 
-pub(crate) async fn range(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::CompressRange.known())?;
+pub(crate) async fn range(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::CompressRange.known())?;
     let selection =
         match (arguments.integer("from")?, arguments.integer("to")?, arguments.integers("numbers")?) {
             (Some(from), Some(to), None) => Selection::Range(from, to),
@@ -38,11 +44,11 @@ pub(crate) async fn range(context: &Context, arguments: Option<JsonObject>) -> R
 }
 
 async fn run(
-    context: &Context,
+    context: &ToolContext,
     tool: Name,
-    arguments: &Arguments,
+    arguments: &ToolArguments,
     selection: Selection,
-) -> Result<Answer, ToolError> {
+) -> Result<ToolAnswer, ToolError> {
     let id = arguments.session(context.tenant.as_ref())?;
     let summary = arguments.required_text("summary")?.to_owned();
     let token = arguments.text("token")?.map(str::to_owned);
@@ -71,7 +77,7 @@ async fn run(
 }
 
 async fn read(
-    context: &Context,
+    context: &ToolContext,
     id: &ReasoningSessionId,
     once: Option<RequestId<'_>>,
 ) -> Result<ReasoningThread, ToolError> {
@@ -89,18 +95,18 @@ fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
     Refusal { reason: Reason::Stale { messages: now.thread.len() }, valid }.into()
 }
 
-fn repeated(earlier: &EarlierCompression, once: RequestId<'_>) -> Result<Answer, ToolError> {
+fn repeated(earlier: &EarlierCompression, once: RequestId<'_>) -> Result<ToolAnswer, ToolError> {
     if earlier.digest != once.digest {
         return Err(Refusal::from(Reason::RequestReused(once.id.to_owned())).into());
     }
     let id = message_id(earlier.summary);
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!("This request was made before: its summary message is {id}."),
         json: json!({ "summary_id": id, "number": earlier.summary, "layer": earlier.layer, "repeated": true }),
     })
 }
 
-fn done(seen: &ReasoningThread, done: &Compression) -> Answer {
+fn done(seen: &ReasoningThread, done: &Compression) -> ToolAnswer {
     let (from, to) = done.positions;
     let id = message_id(done.summary);
     let count = done.replaced.len();
@@ -124,7 +130,7 @@ fn done(seen: &ReasoningThread, done: &Compression) -> Answer {
     }
     let token = token_after(seen, done);
     text.push_str(&format!("\nThe thread has {} messages now. Snapshot token: {token}", done.messages));
-    Answer {
+    ToolAnswer {
         text,
         json: json!({
             "summary_id": id, "number": done.summary, "position": from, "from": from, "to": to, "replaced": done.replaced,
@@ -138,8 +144,11 @@ fn token_after(seen: &ReasoningThread, done: &Compression) -> String {
     seen.thread.token_of(done.shown.numbers()).to_string()
 }
 
-pub(crate) async fn undo(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Undo.known())?;
+pub(crate) async fn undo(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Undo.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let wanted = arguments.name("summary_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
@@ -155,7 +164,7 @@ pub(crate) async fn undo(context: &Context, arguments: Option<JsonObject>) -> Re
     }
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!(
             "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
@@ -163,7 +172,7 @@ pub(crate) async fn undo(context: &Context, arguments: Option<JsonObject>) -> Re
     })
 }
 
-async fn changed_meanwhile(context: &Context, id: &ReasoningSessionId) -> ToolError {
+async fn changed_meanwhile(context: &ToolContext, id: &ReasoningSessionId) -> ToolError {
     match read(context, id, None).await {
         Ok(now) => Refusal::from(Reason::Stale { messages: now.thread.len() }).into(),
         Err(error) => error,
@@ -171,16 +180,16 @@ async fn changed_meanwhile(context: &Context, id: &ReasoningSessionId) -> ToolEr
 }
 
 pub(crate) async fn checkpoint(
-    context: &Context,
+    context: &ToolContext,
     arguments: Option<JsonObject>,
-) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Checkpoint.known())?;
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Checkpoint.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     if let Some(name) = arguments.text("name")? {
         reasoning::checkpoint_name(name)?;
         let made = context.store.checkpoint_reasoning(&id, name).await?.ok_or_else(ToolError::no_session)?;
         let layer = made?;
-        return Ok(Answer {
+        return Ok(ToolAnswer {
             text: format!("The checkpoint {name:?} names the present state."),
             json: json!({ "name": name, "layer": layer }),
         });
@@ -193,14 +202,17 @@ pub(crate) async fn checkpoint(
     let lines: String = seen.checkpoints.iter().map(line).collect();
     let json = |(checkpoint, stands): &(reasoning::Checkpoint, bool)| json!({ "name": checkpoint.name, "layer": checkpoint.layer, "restorable": stands });
     let plural = if count == 1 { "checkpoint" } else { "checkpoints" };
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!("{count} {plural}{}{lines}", if count == 0 { "." } else { ":" }),
         json: json!({ "checkpoints": seen.checkpoints.iter().map(json).collect::<Vec<_>>() }),
     })
 }
 
-pub(crate) async fn restore(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Restore.known())?;
+pub(crate) async fn restore(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Restore.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let name = arguments.required_text("name")?;
     reasoning::checkpoint_name(name)?;
@@ -212,7 +224,7 @@ pub(crate) async fn restore(context: &Context, arguments: Option<JsonObject>) ->
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
     let plural = if count == 1 { "compression" } else { "compressions" };
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!(
             "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
         ),
@@ -220,8 +232,11 @@ pub(crate) async fn restore(context: &Context, arguments: Option<JsonObject>) ->
     })
 }
 
-pub(crate) async fn discarded(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Discarded.known())?;
+pub(crate) async fn discarded(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Discarded.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let limit = arguments.integer("limit")?.unwrap_or(DEFAULT_PAGE);
     if !(PAGE.0..=PAGE.1).contains(&limit) {
@@ -241,7 +256,7 @@ pub(crate) async fn discarded(context: &Context, arguments: Option<JsonObject>) 
     let count = page.len();
     let plural = if count == 1 { "compression" } else { "compressions" };
     let lines: String = page.iter().map(entry_text).collect();
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!(
             "Discarded log ({count} {plural}, the newest first){}{lines}",
             if count == 0 { "." } else { ":" }

@@ -9,14 +9,14 @@ use crate::answer::ToolError;
 
 /// One call: in whose name, and on which rows.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct ToolContext {
     pub(crate) store: Store,
     pub(crate) tenant: Option<Tenant>,
     pub(crate) actor: String,
     pub(crate) caller: AuthenticatedCaller,
 }
 
-impl Context {
+impl ToolContext {
     /// Refuses what the credential may not do.
     pub(crate) fn require(&self, needs: Permission) -> Result<(), ToolError> {
         Ok(self.caller.require(needs)?)

@@ -12,8 +12,8 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use store::Store;
 
-use crate::answer::{Answer, ToolError, result};
-use crate::context::Context;
+use crate::answer::{ToolAnswer, ToolError, result};
+use crate::context::ToolContext;
 use crate::{compressions, metrics, sessions, tools};
 
 const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a stretch of it by a summary, take that back exactly. \
@@ -41,7 +41,7 @@ impl ReasoningServer {
         Self { store, caller }
     }
 
-    async fn context(&self, request: &RequestContext<RoleServer>) -> Result<Context, ToolError> {
+    async fn context(&self, request: &RequestContext<RoleServer>) -> Result<ToolContext, ToolError> {
         let denied = || ToolError::new("unauthenticated", "the credential is not valid");
         let caller = match &self.caller {
             Caller::OfRequest => {
@@ -56,7 +56,7 @@ impl ReasoningServer {
             }
         };
         let tenant = caller.tenant();
-        Ok(Context {
+        Ok(ToolContext {
             store: self.store.for_tenant(tenant.clone()),
             tenant,
             actor: caller.actor().to_owned(),
@@ -69,7 +69,7 @@ impl ReasoningServer {
         tool: tools::Name,
         arguments: Option<JsonObject>,
         request: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ToolError> {
+    ) -> Result<ToolAnswer, ToolError> {
         let context = self.context(request).await?;
         context.caller.admit(tool.needs())?;
         match tool {

@@ -10,13 +10,16 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 use store::{Appended, CreatedReasoning, RequestId};
 
-use crate::answer::{Answer, ToolError};
-use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::answer::{ToolAnswer, ToolError};
+use crate::arguments::ToolArguments;
+use crate::context::ToolContext;
 use crate::tools::Name;
 
-pub(crate) async fn create(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::CreateSession.known())?;
+pub(crate) async fn create(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::CreateSession.known())?;
     let tenant = context.tenant.as_ref();
     let agent = AgentId::of_tenant(tenant, arguments.required_text("agent_id")?)
         .map_err(|error| ToolError::argument(format!("agent_id: {error}")))?;
@@ -32,7 +35,7 @@ pub(crate) async fn create(context: &Context, arguments: Option<JsonObject>) -> 
     ReasoningSession::check(&id, &agent, &sources)?;
     let created = context.store.create_reasoning(&id, &agent, &sources, &context.actor).await?;
     match created {
-        CreatedReasoning::Made(count) => Ok(Answer {
+        CreatedReasoning::Made(count) => Ok(ToolAnswer {
             text: format!("Created reasoning session {} with {count} base messages.", id.name()),
             json: json!({ "session_id": id.name(), "base_messages": count }),
         }),
@@ -51,10 +54,10 @@ pub(crate) async fn create(context: &Context, arguments: Option<JsonObject>) -> 
     }
 }
 
-fn sources(context: &Context, arguments: &Arguments) -> Result<Vec<ContextSource>, ToolError> {
+fn sources(context: &ToolContext, arguments: &ToolArguments) -> Result<Vec<ContextSource>, ToolError> {
     let known = ["thread_id", "from_batch", "to_batch"];
     let given = arguments.objects("sources", &known)?.unwrap_or_default();
-    let source = |source: &Arguments| {
+    let source = |source: &ToolArguments| {
         let name = source.required_text("thread_id")?;
         let unknown = |_| ToolError::from(Refusal::from(Reason::Source(name.chars().take(128).collect())));
         Ok(ContextSource {
@@ -67,17 +70,23 @@ fn sources(context: &Context, arguments: &Arguments) -> Result<Vec<ContextSource
     given.iter().map(source).collect()
 }
 
-pub(crate) async fn view(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::ViewThread.known())?;
+pub(crate) async fn view(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::ViewThread.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let shows_plan = arguments.flag("showPlan")?;
     let seen = context.store.reasoning_thread(&id, true, None).await?.ok_or_else(ToolError::no_session)?;
     // Nothing beside the text: clients that show their model the JSON alone would hide the view.
-    Ok(Answer { text: seen.view(shows_plan), json: Value::Null })
+    Ok(ToolAnswer { text: seen.view(shows_plan), json: Value::Null })
 }
 
-pub(crate) async fn append(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Append.known())?;
+pub(crate) async fn append(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Append.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let known = ["role", "content", "thinking", "tool_calls", "tool_call_id", "tool_name"];
     let given = arguments.objects("messages", &known)?;
@@ -95,18 +104,18 @@ pub(crate) async fn append(context: &Context, arguments: Option<JsonObject>) -> 
     };
     let ids: Vec<String> = (first..first + count).map(message_id).collect();
     let plural = if count == 1 { "message" } else { "messages" };
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!("Appended {count} {plural}{again}: {}.", ids.join(", ")),
         json: json!({ "message_ids": ids, "first_number": first, "repeated": !again.is_empty() }),
     })
 }
 
-fn new_message(given: &Arguments) -> Result<NewMessage, ToolError> {
+fn new_message(given: &ToolArguments) -> Result<NewMessage, ToolError> {
     let roles = || ReasoningRole::ALL[..4].iter().map(|role| role.name()).collect::<Vec<_>>().join(", ");
     let role = ReasoningRole::from_name(given.required_text("role")?)
         .ok_or_else(|| ToolError::argument(format!("role must be one of {}", roles())))?;
     let calls = given.objects("tool_calls", &["id", "name"])?.unwrap_or_default();
-    let call = |call: &Arguments| {
+    let call = |call: &ToolArguments| {
         let text = |name| call.required_text(name).map(str::to_owned);
         Ok::<_, ToolError>(SessionCall { id: text("id")?, name: text("name")? })
     };
@@ -121,8 +130,11 @@ fn new_message(given: &Arguments) -> Result<NewMessage, ToolError> {
     })
 }
 
-pub(crate) async fn plan(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, Name::Plan.known())?;
+pub(crate) async fn plan(
+    context: &ToolContext,
+    arguments: Option<JsonObject>,
+) -> Result<ToolAnswer, ToolError> {
+    let arguments = ToolArguments::new(arguments, Name::Plan.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let plan = match arguments.objects("items", &["text", "state"])? {
         Some(items) => {
@@ -135,10 +147,10 @@ pub(crate) async fn plan(context: &Context, arguments: Option<JsonObject>) -> Re
             seen.ok_or_else(ToolError::no_session)?.plan
         }
     };
-    Ok(Answer { text: reasoning::plan_text(&plan), json: json!({ "plan": plan_json(&plan) }) })
+    Ok(ToolAnswer { text: reasoning::plan_text(&plan), json: json!({ "plan": plan_json(&plan) }) })
 }
 
-fn plan_item(given: &Arguments) -> Result<PlanItem, ToolError> {
+fn plan_item(given: &ToolArguments) -> Result<PlanItem, ToolError> {
     let states = || PlanState::ALL.map(PlanState::name).join(", ");
     let state = PlanState::from_name(given.required_text("state")?)
         .ok_or_else(|| ToolError::argument(format!("state must be one of {}", states())))?;

@@ -12,12 +12,12 @@ use crate::locked;
 /// Shared by all publishers of a run.
 #[derive(Debug, Default)]
 pub struct AckLog {
-    messages: Mutex<BTreeMap<MessageKey, Sent>>,
+    messages: Mutex<BTreeMap<MessageKey, AckedMessage>>,
 }
 
 /// What was acknowledged of one message.
 #[derive(Debug, Clone, Default)]
-pub struct Sent {
+pub struct AckedMessage {
     /// Chunks by attempt and id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Acked>>,
 }
@@ -63,7 +63,7 @@ impl AckLog {
     }
 
     /// A copy of everything.
-    pub fn snapshot(&self) -> BTreeMap<MessageKey, Sent> {
+    pub fn snapshot(&self) -> BTreeMap<MessageKey, AckedMessage> {
         locked(&self.messages).clone()
     }
 }

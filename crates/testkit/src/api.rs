@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::http::{self, Answer, Request};
+use crate::http::{self, HttpRequest, TextResponse};
 
 /// One gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Api(pub SocketAddr);
 
 /// A turn that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn {
+pub struct AcceptedTurn {
     /// Its id.
     pub id: String,
     /// Its thread.
@@ -27,7 +27,7 @@ pub struct Turn {
     pub run: u64,
 }
 
-impl Turn {
+impl AcceptedTurn {
     /// Reads what a gateway says of a turn that it has accepted.
     pub fn read(answer: &Value) -> Result<Self> {
         let text = |name: &str| {
@@ -52,13 +52,13 @@ impl Api {
         path: &str,
         body: Option<&Value>,
         headers: &[(&str, &str)],
-    ) -> Result<Answer> {
+    ) -> Result<TextResponse> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let mut all = headers.to_vec();
         if body.is_some() {
             all.push(("content-type", "application/json"));
         }
-        http::exchange(self.0, Request { method, path, headers: &all, body: text.as_bytes() }).await
+        http::exchange(self.0, HttpRequest { method, path, headers: &all, body: text.as_bytes() }).await
     }
 
     /// Sends a request and reads what it answers.
@@ -74,13 +74,18 @@ impl Api {
     }
 
     /// Says something in a thread.
-    pub async fn say(self, thread: &str, content: &str) -> Result<Turn> {
+    pub async fn say(self, thread: &str, content: &str) -> Result<AcceptedTurn> {
         let path = format!("/v1/threads/{thread}/messages");
-        Turn::read(&self.call("POST", &path, Some(&json!({"content": content}))).await?)
+        AcceptedTurn::read(&self.call("POST", &path, Some(&json!({"content": content}))).await?)
     }
 
     /// Says something in a thread; the whole answer.
-    pub async fn say_with(self, thread: &str, body: &Value, headers: &[(&str, &str)]) -> Result<Answer> {
+    pub async fn say_with(
+        self,
+        thread: &str,
+        body: &Value,
+        headers: &[(&str, &str)],
+    ) -> Result<TextResponse> {
         self.send("POST", &format!("/v1/threads/{thread}/messages"), Some(body), headers).await
     }
 
@@ -94,7 +99,7 @@ impl Api {
         body: &Value,
         key: &str,
         limit: Duration,
-    ) -> Result<Turn> {
+    ) -> Result<AcceptedTurn> {
         let began = Instant::now();
         let mut last = String::new();
         for gateway in gateways.iter().cycle() {
@@ -102,7 +107,7 @@ impl Api {
                 break;
             }
             match gateway.say_with(thread, body, &[("idempotency-key", key)]).await {
-                Ok(answer) if answer.status == 202 => return Turn::read(&answer.json()?),
+                Ok(answer) if answer.status == 202 => return AcceptedTurn::read(&answer.json()?),
                 Ok(answer) if answer.status < 500 => {
                     bail!("{thread}: {key} was refused: {} {}", answer.status, answer.text)
                 }
@@ -142,9 +147,9 @@ impl Api {
     }
 
     /// Opens a failed turn again.
-    pub async fn retry_turn(self, thread: &str, turn: &str) -> Result<Turn> {
+    pub async fn retry_turn(self, thread: &str, turn: &str) -> Result<AcceptedTurn> {
         let path = format!("/v1/threads/{thread}/failed-turns/{turn}/retry");
-        Turn::read(&self.call("POST", &path, None).await?)
+        AcceptedTurn::read(&self.call("POST", &path, None).await?)
     }
 
     /// Throws a failed turn away.

@@ -8,7 +8,7 @@ use sqlx::{FromRow, PgPool};
 
 /// A persisted message.
 #[derive(Debug, Clone, FromRow)]
-pub struct StoredMessage {
+pub struct MessageRow {
     /// Its thread.
     pub thread_id: String,
     /// Its id in the thread.
@@ -33,7 +33,7 @@ pub struct StoredMessage {
 
 /// An input that was given up on.
 #[derive(Debug, Clone, FromRow)]
-pub struct StoredDeadLetter {
+pub struct DeadLetterRow {
     /// `entry` or `message`.
     pub kind: String,
     /// The stream sequence of the entry, or of the message's first entry.
@@ -58,7 +58,7 @@ pub struct StoredDeadLetter {
 
 /// The end of a message that clients are told of.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
-pub struct StoredEnd {
+pub struct EndRow {
     /// Its thread.
     pub thread_id: String,
     /// The message.
@@ -71,7 +71,7 @@ pub struct StoredEnd {
 
 /// A partition and its lease.
 #[derive(Debug, Clone, FromRow)]
-pub struct StoredPartition {
+pub struct PartitionRow {
     /// Its number.
     pub partition_id: i16,
     /// Another one with each grant.
@@ -85,7 +85,7 @@ pub struct StoredPartition {
 }
 
 /// All messages, by thread and position.
-pub async fn messages(pool: &PgPool) -> Result<Vec<StoredMessage>> {
+pub async fn messages(pool: &PgPool) -> Result<Vec<MessageRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, parent_id, batch_id, sequence_num, role, content, metadata, attempt
          FROM messages ORDER BY thread_id, position",
@@ -94,7 +94,7 @@ pub async fn messages(pool: &PgPool) -> Result<Vec<StoredMessage>> {
 }
 
 /// All dead letters, oldest first.
-pub async fn dead_letters(pool: &PgPool) -> Result<Vec<StoredDeadLetter>> {
+pub async fn dead_letters(pool: &PgPool) -> Result<Vec<DeadLetterRow>> {
     let rows = sqlx::query_as(
         "SELECT kind, stream_seq, partition_id, subject, thread_id, message_id, attempt, reason, detail, raw
          FROM dead_letters ORDER BY created_at, stream_seq",
@@ -103,7 +103,7 @@ pub async fn dead_letters(pool: &PgPool) -> Result<Vec<StoredDeadLetter>> {
 }
 
 /// How all messages ended that clients are told of, by thread and position.
-pub async fn ends(pool: &PgPool) -> Result<Vec<StoredEnd>> {
+pub async fn ends(pool: &PgPool) -> Result<Vec<EndRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, NULL AS code FROM messages
          WHERE batch_type = 'system_trigger' OR (role = 'assistant' AND message_id ~ '-a([1-9][0-9]*)?$')
@@ -115,7 +115,7 @@ pub async fn ends(pool: &PgPool) -> Result<Vec<StoredEnd>> {
 }
 
 /// All partitions.
-pub async fn partitions(pool: &PgPool) -> Result<Vec<StoredPartition>> {
+pub async fn partitions(pool: &PgPool) -> Result<Vec<PartitionRow>> {
     let rows = sqlx::query_as(
         "SELECT partition_id, epoch, owner, coalesce(lease_until > clock_timestamp(), false) AS leased, checkpoint
          FROM partitions ORDER BY partition_id",

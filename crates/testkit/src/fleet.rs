@@ -1,5 +1,6 @@
 //! A fleet as an operator runs it: `antiphon migrate`, then workers, gateways and workflow services as processes.
 
+mod binary;
 mod metrics;
 mod process;
 mod workflow;
@@ -13,8 +14,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use devservices::{services::ScratchDir, workspace};
+use devservices::services::ScratchDir;
 
+pub use binary::binary;
 pub use metrics::Metrics;
 pub use process::Process;
 pub use workflow::{WorkflowOptions, WorkflowProgram};
@@ -228,19 +230,4 @@ pub async fn invoke(arguments: &[&str], env: &[(String, String)]) -> Result<Invo
     let output = output.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Invocation { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
-}
-
-/// The binary under test: `ANTIPHON_BIN`, else what cargo built.
-pub fn binary() -> Result<PathBuf> {
-    let binary = match env::var_os("ANTIPHON_BIN").filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path),
-        None => workspace::built_binary("antiphon", "debug"),
-    };
-    if !binary.is_file() {
-        bail!(
-            "{} does not exist; build it with `cargo build -p antiphon`, or set ANTIPHON_BIN",
-            binary.display()
-        );
-    }
-    Ok(binary)
 }

@@ -23,12 +23,12 @@ pub struct Response {
     /// Header fields, names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body.
-    pub body: Body,
+    pub body: ResponseBody,
 }
 
 /// A whole small response.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct TextResponse {
     /// The status code.
     pub status: u16,
     /// Header fields, names in lower case.
@@ -39,7 +39,7 @@ pub struct Answer {
 
 /// A request whose response is small.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// GET, POST, PUT, PATCH, DELETE.
     pub method: &'a str,
     /// Path and query.
@@ -52,7 +52,7 @@ pub struct Request<'a> {
 
 /// A body that is read piece by piece.
 #[derive(Debug)]
-pub struct Body {
+pub struct ResponseBody {
     stream: BufReader<TcpStream>,
     framing: Framing,
 }
@@ -74,7 +74,7 @@ impl Response {
     }
 }
 
-impl Answer {
+impl TextResponse {
     /// A header field by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
@@ -88,12 +88,12 @@ impl Answer {
 
 /// Sends a GET and reads the head of the response. `headers` are added as they are.
 pub async fn open(addr: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
-    begin(addr, Request { method: "GET", path, headers, body: &[] }).await
+    begin(addr, HttpRequest { method: "GET", path, headers, body: &[] }).await
 }
 
 /// Sends a request and reads the head of the response.
-pub async fn begin(addr: SocketAddr, request: Request<'_>) -> io::Result<Response> {
-    let Request { method, path, headers, body } = request;
+pub async fn begin(addr: SocketAddr, request: HttpRequest<'_>) -> io::Result<Response> {
+    let HttpRequest { method, path, headers, body } = request;
     let mut stream = TcpStream::connect(addr).await?;
     stream.set_nodelay(true)?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {addr}\r\n");
@@ -109,19 +109,19 @@ pub async fn begin(addr: SocketAddr, request: Request<'_>) -> io::Result<Respons
 }
 
 /// GETs a small resource whole.
-pub async fn get(addr: SocketAddr, path: &str) -> Result<Answer> {
-    exchange(addr, Request { method: "GET", path, headers: &[], body: &[] }).await
+pub async fn get(addr: SocketAddr, path: &str) -> Result<TextResponse> {
+    exchange(addr, HttpRequest { method: "GET", path, headers: &[], body: &[] }).await
 }
 
 /// Sends a request on a connection of its own and reads the whole of a small response.
-pub async fn exchange(addr: SocketAddr, request: Request<'_>) -> Result<Answer> {
+pub async fn exchange(addr: SocketAddr, request: HttpRequest<'_>) -> Result<TextResponse> {
     let headers = [request.headers, &[("connection", "close")]].concat();
     let whole = async {
-        let mut response = begin(addr, Request { headers: &headers, ..request }).await?;
+        let mut response = begin(addr, HttpRequest { headers: &headers, ..request }).await?;
         let mut body = Vec::new();
         while response.body.read(&mut body).await? > 0 {}
         let text = String::from_utf8_lossy(&body).into_owned();
-        Ok::<_, io::Error>(Answer { status: response.status, headers: response.headers, text })
+        Ok::<_, io::Error>(TextResponse { status: response.status, headers: response.headers, text })
     };
     let what = || format!("{} http://{addr}{}", request.method, request.path);
     let answer = timeout(EXCHANGE_TIMEOUT, whole).await;
@@ -154,7 +154,7 @@ async fn read_head(mut stream: BufReader<TcpStream>) -> io::Result<Response> {
         headers.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
     }
     let framing = framing(&headers)?;
-    Ok(Response { status, headers, body: Body { stream, framing } })
+    Ok(Response { status, headers, body: ResponseBody { stream, framing } })
 }
 
 fn framing(headers: &[(String, String)]) -> io::Result<Framing> {
@@ -170,7 +170,7 @@ fn framing(headers: &[(String, String)]) -> io::Result<Framing> {
     }
 }
 
-impl Body {
+impl ResponseBody {
     /// Appends what comes next to `into` and returns its length in bytes; 0 when the body has ended.
     ///
     /// A connection that closes before the end is an `UnexpectedEof`.

@@ -33,7 +33,7 @@ use crate::locked;
 const ON_THE_WAY: usize = 16 << 20;
 
 #[derive(Debug)]
-struct Shared {
+struct LinkState {
     upstream: Mutex<SocketAddr>,
     delay_ms: AtomicU64,
     is_silent: AtomicBool,
@@ -46,7 +46,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Link {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     acceptor: JoinHandle<()>,
 }
 
@@ -55,7 +55,7 @@ impl Link {
     pub async fn start(upstream: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("binding the link")?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkState {
             upstream: Mutex::new(upstream),
             delay_ms: AtomicU64::new(0),
             is_silent: AtomicBool::new(false),
@@ -123,7 +123,7 @@ impl Drop for Link {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<LinkState>) {
     while let Ok((near, _)) = listener.accept().await {
         let (shared, mut cuts) = (Arc::clone(&shared), shared.cuts.subscribe());
         tokio::spawn(async move {
@@ -138,7 +138,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn carry(near: TcpStream, shared: &Shared) -> io::Result<()> {
+async fn carry(near: TcpStream, shared: &LinkState) -> io::Result<()> {
     if shared.is_silent.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
@@ -153,7 +153,7 @@ async fn carry(near: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Takes bytes as they come and hands each on when its time has come.
-async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared) -> io::Result<()> {
+async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &LinkState) -> io::Result<()> {
     let mut on_the_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let (mut bytes, mut has_ended) = (0, false);
     let mut buffer = vec![0; 64 << 10];

@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use crate::locked;
-use frames::{Message, StatementWatch};
+use frames::{PgMessage, StatementWatch};
 
 /// By one of these the statement that commits is known: a comment that says so, or its first words.
 pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS MATERIALIZED"];
@@ -74,7 +74,7 @@ enum Flow {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     upstream: SocketAddr,
     markers: Vec<String>,
     armed: Mutex<VecDeque<Cut>>,
@@ -88,7 +88,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     acceptor: JoinHandle<()>,
 }
 
@@ -102,7 +102,7 @@ impl Proxy {
     pub async fn start_with(upstream: SocketAddr, markers: &[String]) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("binding the proxy")?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream,
             markers: markers.to_vec(),
             armed: Mutex::default(),
@@ -177,7 +177,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
     while let Ok((client, _)) = listener.accept().await {
         let connection = Connection::new(Arc::clone(&shared));
         tokio::spawn(async move {
@@ -188,7 +188,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     flow: watch::Receiver<Flow>,
     /// Where answers go; taken away, the client sees its connection close.
     answers: AsyncMutex<Option<OwnedWriteHalf>>,
@@ -197,7 +197,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(shared: Arc<ProxyState>) -> Self {
         let flow = shared.flow.subscribe();
         Self { shared, flow, answers: AsyncMutex::default(), ready: watch::Sender::new(0) }
     }
@@ -226,7 +226,7 @@ impl Connection {
         mut server: OwnedWriteHalf,
     ) -> io::Result<()> {
         let mut watched = StatementWatch::new(&self.shared.markers);
-        while let Some(message) = Message::read(&mut client).await? {
+        while let Some(message) = PgMessage::read(&mut client).await? {
             if watched.runs_marked(&message) {
                 self.shared.seen.fetch_add(1, Ordering::Relaxed);
                 let cut = locked(&self.shared.armed).pop_front();
@@ -248,7 +248,7 @@ impl Connection {
     async fn cut(
         &self,
         cut: Cut,
-        statement: Message,
+        statement: PgMessage,
         mut client: BufReader<OwnedReadHalf>,
         mut server: OwnedWriteHalf,
     ) -> io::Result<()> {
@@ -281,7 +281,7 @@ impl Connection {
 
     /// Server to client, as long as the client may hear it.
     async fn downwards(&self, mut server: BufReader<OwnedReadHalf>) -> io::Result<()> {
-        while let Some(message) = Message::read(&mut server).await? {
+        while let Some(message) = PgMessage::read(&mut server).await? {
             if let Some(client) = self.answers.lock().await.as_mut()
                 && *self.flow.borrow() == Flow::Normal
             {
@@ -302,7 +302,7 @@ async fn greet(
     server: &mut OwnedWriteHalf,
 ) -> io::Result<()> {
     loop {
-        let message = Message::read_startup(client).await?;
+        let message = PgMessage::read_startup(client).await?;
         if !message.asks_for_encryption() {
             return server.write_all(&message.bytes).await;
         }
@@ -311,10 +311,10 @@ async fn greet(
 }
 
 /// A statement and everything up to the Sync that ends its exchange; a simple query is one by itself.
-async fn read_exchange(statement: Message, client: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
+async fn read_exchange(statement: PgMessage, client: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
     let (mut last, mut bytes) = (statement.tag, statement.bytes);
     while !matches!(last, Some(b'S' | b'Q')) {
-        let Some(message) = Message::read(client).await? else { break };
+        let Some(message) = PgMessage::read(client).await? else { break };
         bytes.extend_from_slice(&message.bytes);
         last = message.tag;
     }

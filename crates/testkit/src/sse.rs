@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub use parser::{Item, Parser};
+pub use parser::{Parser, SseItem};
 
 use crate::{http, locked};
 
@@ -41,12 +41,12 @@ pub struct Transcript {
     /// Comments (`: open`, heartbeats) with the number of events before them.
     pub comments: Vec<(usize, String)>,
     /// How it ended; `None` while it is open, or when we left.
-    pub end: Option<End>,
+    pub end: Option<StreamEnd>,
 }
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEnd {
     /// The server finished its body.
     Clean,
     /// The connection broke, or never came to be.
@@ -63,14 +63,14 @@ pub struct Received {
     /// When it arrived.
     pub at: Instant,
     /// What it says.
-    pub event: Event,
+    pub event: StreamEvent,
 }
 
 /// What an event says.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum StreamEvent {
     /// A chunk, in order.
-    Chunk(ChunkEvent),
+    Chunk(ReceivedChunk),
     /// The message has been persisted.
     Complete {
         /// The message.
@@ -116,7 +116,7 @@ pub enum Event {
 
 /// A chunk as a client sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChunkEvent {
+pub struct ReceivedChunk {
     /// The message.
     pub message: String,
     /// The attempt that it belongs to.
@@ -135,7 +135,7 @@ pub struct ChunkEvent {
 
 /// The JSON of all kinds of events.
 #[derive(Debug, Deserialize)]
-struct Data {
+struct EventFields {
     message_id: String,
     chunk_id: Option<u32>,
     #[serde(default)]
@@ -160,7 +160,7 @@ struct RestartData {
     after: String,
 }
 
-impl Event {
+impl StreamEvent {
     /// Reads what a dispatched SSE event says.
     pub fn read(name: Option<&str>, data: &str) -> Self {
         let other = || Self::Other { name: name.map(str::to_owned), data: data.to_owned() };
@@ -168,7 +168,7 @@ impl Event {
             let read = serde_json::from_str(data);
             return read.map_or_else(|_| other(), |RestartData { after }| Self::Restart { after });
         }
-        let Ok(fields) = serde_json::from_str::<Data>(data) else { return other() };
+        let Ok(fields) = serde_json::from_str::<EventFields>(data) else { return other() };
         match (name, fields.chunk_type.as_str(), fields.chunk_id) {
             (Some("reset"), ..) => Self::Reset { message: fields.message_id, attempt: fields.attempt },
             (None, "system", _) if fields.chunk == "message_complete" => {
@@ -183,7 +183,7 @@ impl Event {
                 text: fields.chunk,
                 metadata: fields.metadata,
             },
-            (None, kind, Some(id)) => Self::Chunk(ChunkEvent {
+            (None, kind, Some(id)) => Self::Chunk(ReceivedChunk {
                 message: fields.message_id,
                 attempt: fields.attempt,
                 id,
@@ -216,8 +216,8 @@ impl Transcript {
         let mut text = String::new();
         for received in &self.events {
             match &received.event {
-                Event::Reset { message: reset, .. } if reset == message => text.clear(),
-                Event::Chunk(chunk) if chunk.message == message && chunk.kind == "content" => {
+                StreamEvent::Reset { message: reset, .. } if reset == message => text.clear(),
+                StreamEvent::Chunk(chunk) if chunk.message == message && chunk.kind == "content" => {
                     text.push_str(&chunk.text)
                 }
                 _ => {}
@@ -242,7 +242,7 @@ pub struct FollowOptions {
 
 /// Counts that grow while a follower reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct FollowerProgress {
     /// Connections on which `: open` has been seen.
     pub opened: usize,
     /// Events in all.
@@ -258,7 +258,7 @@ pub struct Progress {
 pub struct Follower {
     thread: String,
     transcripts: Arc<Mutex<Vec<Transcript>>>,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<FollowerProgress>,
     task: JoinHandle<()>,
 }
 
@@ -266,8 +266,8 @@ impl Follower {
     /// Starts at the first of `gateways`; each reconnect takes the next one.
     pub fn start(gateways: &[SocketAddr], thread: &str, options: FollowOptions) -> Self {
         let transcripts = Arc::new(Mutex::new(Vec::new()));
-        let (progress, watcher) = watch::channel(Progress::default());
-        let reader = Reader {
+        let (progress, watcher) = watch::channel(FollowerProgress::default());
+        let reader = FollowerTask {
             gateways: gateways.to_vec(),
             path: format!("/v1/threads/{thread}/events"),
             options,
@@ -284,7 +284,7 @@ impl Follower {
     }
 
     /// What it has seen up to now.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> FollowerProgress {
         *self.progress.borrow()
     }
 
@@ -292,7 +292,11 @@ impl Follower {
     ///
     /// # Errors
     /// When it does not within `limit`.
-    pub async fn wait(&self, limit: Duration, mut enough: impl FnMut(Progress) -> bool) -> Result<()> {
+    pub async fn wait(
+        &self,
+        limit: Duration,
+        mut enough: impl FnMut(FollowerProgress) -> bool,
+    ) -> Result<()> {
         let mut progress = self.progress.clone();
         let waited = timeout(limit, progress.wait_for(|progress| enough(*progress))).await;
         match waited {
@@ -327,7 +331,7 @@ impl Follower {
         std::mem::take(&mut *locked(&self.transcripts))
     }
 
-    fn last_end(&self) -> Option<End> {
+    fn last_end(&self) -> Option<StreamEnd> {
         self.inspect(|transcripts| transcripts.last().and_then(|transcript| transcript.end.clone()))
     }
 }
@@ -338,15 +342,15 @@ impl Drop for Follower {
     }
 }
 
-struct Reader {
+struct FollowerTask {
     gateways: Vec<SocketAddr>,
     path: String,
     options: FollowOptions,
     transcripts: Arc<Mutex<Vec<Transcript>>>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<FollowerProgress>,
 }
 
-impl Reader {
+impl FollowerTask {
     async fn run(self) {
         let mut cursor = self.options.last_event_id.clone();
         for gateway in self.gateways.iter().cycle() {
@@ -354,7 +358,7 @@ impl Reader {
             let stay = self.options.hang_up_after.unwrap_or(Duration::MAX);
             let end = match timeout(stay, self.connection(*gateway, &mut cursor)).await {
                 Ok(Ok(end)) => Some(end),
-                Ok(Err(error)) => Some(End::Aborted(error.to_string())),
+                Ok(Err(error)) => Some(StreamEnd::Aborted(error.to_string())),
                 Err(_) => None,
             };
             self.with_transcript(|transcript| transcript.end = end);
@@ -366,7 +370,11 @@ impl Reader {
         }
     }
 
-    async fn connection(&self, gateway: SocketAddr, cursor: &mut Option<String>) -> std::io::Result<End> {
+    async fn connection(
+        &self,
+        gateway: SocketAddr,
+        cursor: &mut Option<String>,
+    ) -> std::io::Result<StreamEnd> {
         let mut headers = vec![("accept", "text/event-stream")];
         if let Some(cursor) = cursor {
             headers.push(("last-event-id", cursor));
@@ -375,7 +383,7 @@ impl Reader {
         let mut bytes = Vec::new();
         if response.status != 200 {
             while response.body.read(&mut bytes).await? > 0 {}
-            return Ok(End::Refused(response.status, String::from_utf8_lossy(&bytes).into_owned()));
+            return Ok(StreamEnd::Refused(response.status, String::from_utf8_lossy(&bytes).into_owned()));
         }
         let mut parser = Parser::default();
         while response.body.read(&mut bytes).await? > 0 {
@@ -386,21 +394,21 @@ impl Reader {
                 sleep(self.options.pause).await;
             }
         }
-        Ok(End::Clean)
+        Ok(StreamEnd::Clean)
     }
 
-    fn record(&self, items: Vec<Item>, cursor: &mut Option<String>) {
+    fn record(&self, items: Vec<SseItem>, cursor: &mut Option<String>) {
         let at = Instant::now();
-        let mut seen = Progress::default();
+        let mut seen = FollowerProgress::default();
         self.with_transcript(|transcript| {
             for item in items {
                 match item {
-                    Item::Comment(text) => {
+                    SseItem::Comment(text) => {
                         seen.opened += usize::from(transcript.comments.is_empty());
                         transcript.comments.push((transcript.events.len(), text));
                     }
-                    Item::Event { id, name, data } => {
-                        let event = Event::read(name.as_deref(), &data);
+                    SseItem::Event { id, name, data } => {
+                        let event = StreamEvent::read(name.as_deref(), &data);
                         seen.events += 1;
                         seen.terminals += usize::from(event.terminal().is_some());
                         if id.is_some() {
@@ -435,7 +443,7 @@ mod tests {
     fn events_are_distinguished() {
         let chunk = json!({"session_id": "t", "message_id": "m", "chunk_id": 3, "chunk": "x", "chunk_type": "content",
             "is_final": true, "metadata": {}, "attempt": 2, "role": "assistant", "batch_type": "system_trigger"});
-        let expected = ChunkEvent {
+        let expected = ReceivedChunk {
             message: "m".into(),
             attempt: 2,
             id: 3,
@@ -444,32 +452,33 @@ mod tests {
             is_final: true,
             is_compacted: false,
         };
-        assert_eq!(Event::read(None, &chunk.to_string()), Event::Chunk(expected.clone()));
+        assert_eq!(StreamEvent::read(None, &chunk.to_string()), StreamEvent::Chunk(expected.clone()));
         let mut rest = chunk;
         rest["compacted"] = json!(true);
-        let expected = ChunkEvent { is_compacted: true, ..expected };
-        assert_eq!(Event::read(None, &rest.to_string()), Event::Chunk(expected));
+        let expected = ReceivedChunk { is_compacted: true, ..expected };
+        assert_eq!(StreamEvent::read(None, &rest.to_string()), StreamEvent::Chunk(expected));
         let complete = json!({"chunk_type": "system", "chunk": "message_complete", "session_id": "t", "message_id": "m",
             "position": "12"});
         for status in ["completed", "stopped"] {
             let mut complete = complete.clone();
             complete["status"] = json!(status);
             let (message, position) = ("m".into(), Some("12".into()));
-            let expected = Event::Complete { message, position, is_stopped: status == "stopped" };
-            assert_eq!(Event::read(None, &complete.to_string()), expected);
+            let expected = StreamEvent::Complete { message, position, is_stopped: status == "stopped" };
+            assert_eq!(StreamEvent::read(None, &complete.to_string()), expected);
         }
         let failed = json!({"chunk_type": "error", "chunk": "gone", "is_final": true, "message_id": "m",
             "metadata": {"code": "gap_timeout"}, "position": "13"});
-        let Event::Failed { position, code, text, .. } = Event::read(None, &failed.to_string()) else {
+        let StreamEvent::Failed { position, code, text, .. } = StreamEvent::read(None, &failed.to_string())
+        else {
             panic!("{failed}")
         };
         assert_eq!((position.as_deref(), &*code, &*text), (Some("13"), "gap_timeout", "gone"));
         let reset = json!({"session_id": "t", "message_id": "m", "attempt": 1});
-        let expected = Event::Reset { message: "m".into(), attempt: 1 };
-        assert_eq!(Event::read(Some("reset"), &reset.to_string()), expected);
+        let expected = StreamEvent::Reset { message: "m".into(), attempt: 1 };
+        assert_eq!(StreamEvent::read(Some("reset"), &reset.to_string()), expected);
         let restart = json!({"session_id": "t", "after": "12"});
-        let expected = Event::Restart { after: "12".into() };
-        assert_eq!(Event::read(Some("restart"), &restart.to_string()), expected);
-        assert!(matches!(Event::read(Some("drain"), "{}"), Event::Other { .. }));
+        let expected = StreamEvent::Restart { after: "12".into() };
+        assert_eq!(StreamEvent::read(Some("restart"), &restart.to_string()), expected);
+        assert!(matches!(StreamEvent::read(Some("drain"), "{}"), StreamEvent::Other { .. }));
     }
 }

@@ -52,7 +52,7 @@ impl Terms {
 }
 
 #[derive(Debug)]
-struct Request {
+struct CommitRequest {
     commit: Commit,
     terms: Terms,
     settled: oneshot::Sender<CommitOutcome>,
@@ -61,7 +61,7 @@ struct Request {
 /// The committers of a worker, one per writing connection; a partition always has the same one.
 #[derive(Debug)]
 pub(crate) struct Committers {
-    queues: Vec<mpsc::Sender<Request>>,
+    queues: Vec<mpsc::Sender<CommitRequest>>,
 }
 
 impl Committers {
@@ -84,7 +84,7 @@ impl Committers {
         let (settled, receiver) = oneshot::channel();
         let PartitionId(partition) = commit.partition;
         let queue = &self.queues[usize::from(partition) % self.queues.len()];
-        let _ = queue.send(Request { commit, terms, settled }).await;
+        let _ = queue.send(CommitRequest { commit, terms, settled }).await;
         receiver
     }
 }
@@ -96,7 +96,7 @@ struct Committer {
 }
 
 impl Committer {
-    async fn run(self, mut queue: mpsc::Receiver<Request>) {
+    async fn run(self, mut queue: mpsc::Receiver<CommitRequest>) {
         while let Some(first) = queue.recv().await {
             let mut group = vec![first];
             while self.has_room(&group)
@@ -108,13 +108,13 @@ impl Committer {
         }
     }
 
-    fn has_room(&self, group: &[Request]) -> bool {
+    fn has_room(&self, group: &[CommitRequest]) -> bool {
         let turns: usize = group.iter().map(|request| request.commit.weight()).sum();
         let bytes: usize = group.iter().map(|request| request.commit.size()).sum();
         turns < self.most_turns && bytes < self.most_bytes
     }
 
-    async fn settle(&self, mut group: Vec<Request>) {
+    async fn settle(&self, mut group: Vec<CommitRequest>) {
         let mut backoff = backoff();
         let mut damaged = 0;
         loop {
@@ -165,16 +165,16 @@ impl Committer {
         }
     }
 
-    async fn try_commit(&self, group: &[Request]) -> Result<Vec<Committed>, CommitError> {
+    async fn try_commit(&self, group: &[CommitRequest]) -> Result<Vec<Committed>, CommitError> {
         let submissions: Vec<_> =
             group.iter().map(|request| request.terms.submission(&request.commit)).collect();
         self.writer.commit(&submissions).await
     }
 
     /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::bisect`].
-    async fn isolate(&self, request: Request, error: CommitError) {
+    async fn isolate(&self, request: CommitRequest, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
-        let Request { commit, mut terms, settled } = request;
+        let CommitRequest { commit, mut terms, settled } = request;
         // Named with the checkpoint that passes it.
         let gone = std::mem::take(&mut terms.gone);
         let mut parts = CommitParts::of(commit);

@@ -71,7 +71,7 @@ pub(crate) fn describe() {
         (DAMAGED_COMMITS, "Tries of commits that met something damaged in Postgres"),
         (STALE_COMMITS, "Commits that met a queue further than its owner thought"),
         (FENCED_COMMITS, "Commits refused: the lease was gone, or the store had gone back in time"),
-        (LEASES_LOST, "Leases that somebody else took"),
+        (LEASES_LOST, "Leases that another worker took"),
         (LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
         (OUTBOX_FAILED, "Entries of the outbox that can never be published"),
         ("antiphon_worker_postponed_turns_total", "Turns whose start was put off because their agent waits"),
@@ -84,7 +84,7 @@ pub(crate) fn describe() {
     let gauges = [
         (PARTITIONS, "Partitions held"),
         (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
-        (OPEN_INCIDENTS, "Incidents of the partitions held that nobody has acknowledged"),
+        (OPEN_INCIDENTS, "Incidents of the partitions held that are not acknowledged"),
         ("antiphon_worker_open_messages", "Messages in memory"),
         ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
         ("antiphon_worker_buffered_bytes", "Bytes of open messages"),

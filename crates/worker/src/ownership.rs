@@ -224,9 +224,9 @@ impl Ownership {
 async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Standing) {
     let partition = grant.partition;
     let readable = context.health.condition(format!("partition {partition}"));
-    let (mut grant, mut seen) = (grant, None);
+    let (mut grant, mut last_read) = (grant, None);
     loop {
-        match session::run(&context, &grant, lease.clone(), &mut seen, &readable).await {
+        match session::run(&context, &grant, lease.clone(), &mut last_read, &readable).await {
             SessionEnd::Lost => break,
             SessionEnd::Drained => {
                 release(&context, &grant).await;

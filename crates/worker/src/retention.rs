@@ -51,7 +51,7 @@ impl RetentionSweep {
             return;
         }
         self.next = Instant::now() + self.every;
-        let round = Round {
+        let round = RetentionRound {
             store: context.store.clone(),
             partition: self.partition,
             partitions: context.config.partitions,
@@ -68,7 +68,7 @@ impl RetentionSweep {
 }
 
 /// A round over the threads of one partition.
-struct Round {
+struct RetentionRound {
     store: Store,
     partition: PartitionId,
     partitions: PartitionCount,
@@ -76,7 +76,7 @@ struct Round {
     active: HashSet<(ThreadId, Position)>,
 }
 
-impl Round {
+impl RetentionRound {
     /// What fails is made up for by the next round.
     async fn run(self) {
         if let Err(error) = self.all().await {

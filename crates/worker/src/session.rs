@@ -4,56 +4,39 @@ mod attach;
 mod limited;
 mod perform;
 pub(crate) mod report;
+mod state;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{QueryRequest, QueryServer};
-use model::{Mark, Seq, Timestamp};
-use partition::{EntryBody, Input, Partition, StreamEntry};
+use bus::QueryRequest;
+use model::Mark;
+use partition::{EntryBody, Input, StreamEntry};
 use runtime::Condition;
-use store::{Applied, Gone, Grant};
-use tokio::sync::oneshot;
+use store::Grant;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::background::BackgroundTasks;
-use crate::budget::Share;
 use crate::committer::CommitOutcome;
 use crate::context::Context;
 use crate::lease::Lease;
-use crate::metrics::WorkerMetrics;
-use crate::purge::Purge;
-use crate::queries::PendingQueries;
-use crate::reader_task::{EntryReader, ReadEvent};
-use crate::retention::RetentionSweep;
+use crate::reader_task::ReadEvent;
+pub(crate) use state::SessionEnd;
+
 use attach::attach;
+use state::{InFlight, LastRead, PartitionSession, now};
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
 /// A drain waits so long for the commits in hand; what is not committed then is read again by the next owner.
 const DRAIN: Duration = Duration::from_millis(700);
 
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// Asked to; what was in flight is committed.
-    Drained,
-    /// The partition belongs to a newer grant.
-    Lost,
-    /// The store is not what this session thought: start again from it under a new epoch, if the lease is still ours.
-    Rebuild,
-}
-
-/// The last entry that sessions of one hold have read, with its stream: more than the store may know.
-pub(crate) type Seen = Option<(Arc<str>, Mark)>;
-
 /// Runs the partition until it is drained, lost or in doubt. `readable` is met while it can be read.
 pub(crate) async fn run(
     context: &Context,
     grant: &Grant,
     lease: Lease,
-    seen: &mut Seen,
+    last_read: &mut LastRead,
     readable: &Condition,
 ) -> SessionEnd {
     let (lost, drain, doubt) = (lease.lost.clone(), lease.drain.clone(), Arc::clone(&lease.doubt));
@@ -62,50 +45,16 @@ pub(crate) async fn run(
         () = lost.cancelled() => return SessionEnd::Lost,
         () = drain.cancelled() => return SessionEnd::Drained,
         () = doubt.notified() => return SessionEnd::Rebuild,
-        attached = attach(context, grant, lease, seen.clone(), readable) => attached,
+        attached = attach(context, grant, lease, last_read.clone(), readable) => attached,
     };
     let Some(mut session) = attached else { return SessionEnd::Rebuild };
     let ended = session.run().await;
-    *seen = session.read.map(|mark| (session.incarnation, mark));
+    *last_read = session.read.map(|mark| (session.incarnation, mark));
     ended
 }
 
-struct Session<'a> {
-    context: &'a Context,
-    lease: Lease,
-    readable: &'a Condition,
-    /// What the store has, as far as it has said.
-    applied: Applied,
-    machine: Partition,
-    feed: EntryReader,
-    background: BackgroundTasks,
-    questions: QueryServer,
-    queries: PendingQueries,
-    metrics: WorkerMetrics,
-    purge: Purge,
-    share: Share<'a>,
-    incarnation: Arc<str>,
-    /// The highest entry that was read.
-    read: Option<Mark>,
-    /// What the stream jumped over and no commit has named yet.
-    gone: Vec<Gone>,
-    in_flight: Option<InFlight>,
-    rounds: u32,
-    retaining: RetentionSweep,
-}
-
-struct InFlight {
-    settled: oneshot::Receiver<CommitOutcome>,
-    checkpoint: Seq,
-    submitted: Instant,
-}
-
-fn now(context: &Context) -> Timestamp {
-    Timestamp(context.clock.now_ms())
-}
-
 /// Everything that can happen to a session.
-enum Event {
+enum SessionInput {
     Lost,
     Drain,
     Doubted,
@@ -117,7 +66,7 @@ enum Event {
     Housekeeping,
 }
 
-impl Session<'_> {
+impl PartitionSession<'_> {
     async fn run(&mut self) -> SessionEnd {
         let mut housekeeping = interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -128,15 +77,15 @@ impl Session<'_> {
             let tick_at = self.tick_at();
             let event = tokio::select! {
                 biased;
-                () = self.lease.lost.cancelled() => Event::Lost,
-                () = self.lease.drain.cancelled() => Event::Drain,
-                () = self.lease.doubt.notified() => Event::Doubted,
-                settled = settled(&mut self.in_flight) => Event::CommitOutcome(settled),
-                answer = self.background.next() => Event::Answered(answer.map(Box::new)),
-                () = sleep_until(tick_at) => Event::Tick,
-                _ = housekeeping.tick() => Event::Housekeeping,
-                asked = self.questions.next() => Event::Asked(asked),
-                fed = self.feed.next(), if self.machine.wants_entries() => Event::Read(fed),
+                () = self.lease.lost.cancelled() => SessionInput::Lost,
+                () = self.lease.drain.cancelled() => SessionInput::Drain,
+                () = self.lease.doubt.notified() => SessionInput::Doubted,
+                settled = settled(&mut self.in_flight) => SessionInput::CommitOutcome(settled),
+                answer = self.background.next() => SessionInput::Answered(answer.map(Box::new)),
+                () = sleep_until(tick_at) => SessionInput::Tick,
+                _ = housekeeping.tick() => SessionInput::Housekeeping,
+                asked = self.questions.next() => SessionInput::Asked(asked),
+                fed = self.feed.next(), if self.machine.wants_entries() => SessionInput::Read(fed),
             };
             if let ControlFlow::Break(ended) = self.on(event).await {
                 return ended;
@@ -149,31 +98,31 @@ impl Session<'_> {
         Instant::now() + Duration::from_millis(wait.unsigned_abs())
     }
 
-    async fn on(&mut self, event: Event) -> ControlFlow<SessionEnd> {
+    async fn on(&mut self, event: SessionInput) -> ControlFlow<SessionEnd> {
         match event {
-            Event::Lost => return ControlFlow::Break(SessionEnd::Lost),
-            Event::Drain => return ControlFlow::Break(self.drain().await),
-            Event::Doubted => return ControlFlow::Break(SessionEnd::Rebuild),
-            Event::CommitOutcome(settled) => return self.settled(settled).await,
-            Event::Answered(Some(answer)) => self.handle(*answer).await,
-            Event::Asked(Some(request)) => {
+            SessionInput::Lost => return ControlFlow::Break(SessionEnd::Lost),
+            SessionInput::Drain => return ControlFlow::Break(self.drain().await),
+            SessionInput::Doubted => return ControlFlow::Break(SessionEnd::Rebuild),
+            SessionInput::CommitOutcome(settled) => return self.settled(settled).await,
+            SessionInput::Answered(Some(answer)) => self.handle(*answer).await,
+            SessionInput::Asked(Some(request)) => {
                 if let Some(input) = self.queries.accept(request) {
                     self.handle(input).await;
                 }
             }
-            Event::Read(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
-            Event::Read(Some(ReadEvent::CaughtUp(caught_up))) => {
+            SessionInput::Read(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
+            SessionInput::Read(Some(ReadEvent::CaughtUp(caught_up))) => {
                 self.handle(Input::CaughtUp(caught_up)).await
             }
-            Event::Read(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
-            Event::Read(Some(ReadEvent::Trouble(None))) => self.readable.met(),
-            Event::Read(Some(ReadEvent::StreamChanged) | None)
-            | Event::Asked(None)
-            | Event::Answered(None) => {
+            SessionInput::Read(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
+            SessionInput::Read(Some(ReadEvent::Trouble(None))) => self.readable.met(),
+            SessionInput::Read(Some(ReadEvent::StreamChanged) | None)
+            | SessionInput::Asked(None)
+            | SessionInput::Answered(None) => {
                 return ControlFlow::Break(SessionEnd::Rebuild);
             }
-            Event::Tick => self.handle(Input::Tick).await,
-            Event::Housekeeping => self.housekeeping().await,
+            SessionInput::Tick => self.handle(Input::Tick).await,
+            SessionInput::Housekeeping => self.housekeeping().await,
         }
         ControlFlow::Continue(())
     }

@@ -1,8 +1,8 @@
 //! Who thinks: a model behind an OpenAI-compatible endpoint, or a script.
 
-use crate::engine_event::{Ended, EngineSender};
+use crate::engine_event::{EngineEnd, EngineSender};
 use crate::openai::OpenAi;
-use crate::request::Turn;
+use crate::request::TurnAttempt;
 use crate::script::Script;
 
 /// What answers turns.
@@ -13,7 +13,7 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Says the parts of the answer and how it ended. Dropping it ends whatever it has under way.
-    pub(crate) async fn answer(&self, turn: &Turn, events: &EngineSender) -> Ended {
+    pub(crate) async fn answer(&self, turn: &TurnAttempt, events: &EngineSender) -> EngineEnd {
         match self {
             Self::OpenAi(openai) => openai.answer(turn, events).await,
             Self::Scripted(script) => script.play(turn, events).await,

@@ -35,7 +35,7 @@ pub(crate) enum EngineEvent {
     /// Something that only scripts do.
     InjectedFault(InjectedFault),
     /// The end.
-    Ended(Ended),
+    Ended(EngineEnd),
 }
 
 /// Faults that a script plays on the fleet.
@@ -51,12 +51,12 @@ pub(crate) enum InjectedFault {
 
 /// How an engine ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Ended {
+pub(crate) enum EngineEnd {
     /// The answer is whole; the metadata of its last chunk.
     Complete(Map<String, Value>),
     /// It failed.
     Failed(Failure),
-    /// As if the process had died: nothing more is said, to nobody.
+    /// As if the process had died: nothing more is published, and the request is not acknowledged.
     Cut,
     /// The request is handed back, for another service to try.
     HandBack,
@@ -98,7 +98,7 @@ impl Failure {
     }
 }
 
-/// Nobody listens any more: the engine stops.
+/// The receiver is gone: the engine stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiverDropped;
 

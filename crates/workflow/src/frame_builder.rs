@@ -76,7 +76,7 @@ impl FrameBuilder {
         self.add(ChunkKind::ToolResult, text, metadata);
     }
 
-    /// A chunk that says nothing but that somebody is still at work.
+    /// An empty chunk, which shows only that the turn is still being worked on.
     pub(crate) fn keepalive(&mut self) {
         self.push(ChunkKind::Metadata, String::new(), Map::new());
         self.close();

@@ -23,12 +23,12 @@ const SERVED: &str = "antiphon_workflow_script_responses_total";
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum TurnOutcome {
     /// The complete answer is stored.
     Complete,
     /// An error chunk is stored.
     Failed,
-    /// Somebody stopped the turn.
+    /// The turn was stopped from outside.
     Stopped,
     /// Another service gets the request.
     HandedBack,
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
     Unpublished,
 }
 
-impl Outcome {
+impl TurnOutcome {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -113,7 +113,7 @@ pub(crate) fn taken(is_redelivery: bool) -> Taken {
 }
 
 impl Taken {
-    pub(crate) fn ended(self, outcome: Outcome) {
+    pub(crate) fn ended(self, outcome: TurnOutcome) {
         counter!(TURNS, "outcome" => outcome.name()).increment(1);
         histogram!(TURN_TIME).record(self.0.elapsed().as_secs_f64());
     }

@@ -14,14 +14,14 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use runtime::Clock;
 use serde_json::{Map, Value, json};
 
-use crate::engine_event::{CallName, Ended, EngineEvent, EngineSender, Failure, ReceiverDropped};
+use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, ReceiverDropped};
 use crate::metrics;
-use crate::request::Turn;
-use crate::tools::{Answer, Tools};
-use calls::{Call, Calls};
+use crate::request::TurnAttempt;
+use crate::tools::{ToolResult, Tools};
+use calls::{Calls, ModelToolCall};
 use endpoint::Endpoint;
 pub use endpoint::EndpointError;
-use events::{Delta, Usage};
+use events::{CompletionDelta, TokenUsage};
 
 /// How to reach a model, and its tools.
 #[derive(Debug, Clone)]
@@ -64,14 +64,14 @@ impl OpenAi {
         Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
     }
 
-    pub(crate) async fn answer(&self, turn: &Turn, sender: &EngineSender) -> Ended {
+    pub(crate) async fn answer(&self, turn: &TurnAttempt, sender: &EngineSender) -> EngineEnd {
         match self.steps(turn, sender).await {
-            Ok(metadata) => Ended::Complete(metadata),
-            Err(failure) => Ended::Failed(failure),
+            Ok(metadata) => EngineEnd::Complete(metadata),
+            Err(failure) => EngineEnd::Failed(failure),
         }
     }
 
-    async fn steps(&self, turn: &Turn, sender: &EngineSender) -> Result<Map<String, Value>, Failure> {
+    async fn steps(&self, turn: &TurnAttempt, sender: &EngineSender) -> Result<Map<String, Value>, Failure> {
         let allowed = messages::allowed_tools(turn);
         let tools = self.tools.definitions(allowed.as_deref());
         let mut history = messages::of_context(turn);
@@ -103,21 +103,21 @@ impl OpenAi {
         body: &Value,
         calls: Calls<'_>,
         sender: &EngineSender,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<ModelReply, Failure> {
         let mut events = self.endpoint.ask(body).await?;
-        let mut growing = Growing { reply: Reply::default(), calls };
+        let mut partial = PartialModelReply { reply: ModelReply::default(), calls };
         while let Some(delta) = events.next().await? {
-            growing.add(delta, sender).await?;
+            partial.add(delta, sender).await?;
         }
-        growing.finish()
+        partial.finish()
     }
 
     /// Calls the tools all at once and says their results in the order of the calls; returns them for the model.
     async fn results(
         &self,
-        turn: &Turn,
+        turn: &TurnAttempt,
         step: u32,
-        calls: &[Call],
+        calls: &[ModelToolCall],
         allowed: Option<&[String]>,
         sender: &EngineSender,
     ) -> Result<Vec<Value>, Failure> {
@@ -129,7 +129,7 @@ impl OpenAi {
             answers.push_back(answer.boxed());
         }
         let mut results = Vec::with_capacity(calls.len());
-        while let Some((call, Answer { text, is_error })) = answers.next().await {
+        while let Some((call, ToolResult { text, is_error })) = answers.next().await {
             results.push(messages::tool(&call.name.id, &text));
             sender.send(EngineEvent::Result { call: call.name.clone(), text, is_error }).await?;
         }
@@ -139,28 +139,28 @@ impl OpenAi {
 
 /// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does
 /// not do it twice when a turn is tried again.
-fn idempotency_key(turn: &Turn, step: u32, index: usize) -> String {
+fn idempotency_key(turn: &TurnAttempt, step: u32, index: usize) -> String {
     format!("{}:{step}.{index}", turn.id)
 }
 
 /// What one model call has said.
 #[derive(Debug, Default)]
-struct Reply {
+struct ModelReply {
     text: String,
     reasoning_content: String,
-    calls: Vec<Call>,
+    calls: Vec<ModelToolCall>,
     finish_reason: Option<String>,
     model: Option<String>,
-    usage: Usage,
+    usage: TokenUsage,
 }
 
-struct Growing<'a> {
-    reply: Reply,
+struct PartialModelReply<'a> {
+    reply: ModelReply,
     calls: Calls<'a>,
 }
 
-impl Growing<'_> {
-    async fn add(&mut self, delta: Delta, sender: &EngineSender) -> Result<(), ReceiverDropped> {
+impl PartialModelReply<'_> {
+    async fn add(&mut self, delta: CompletionDelta, sender: &EngineSender) -> Result<(), ReceiverDropped> {
         if !delta.reasoning.is_empty() {
             if delta.wants_reasoning_back {
                 self.reply.reasoning_content.push_str(&delta.reasoning);
@@ -183,32 +183,32 @@ impl Growing<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Reply, Failure> {
-        Ok(Reply { calls: self.calls.finish()?, ..self.reply })
+    fn finish(self) -> Result<ModelReply, Failure> {
+        Ok(ModelReply { calls: self.calls.finish()?, ..self.reply })
     }
 }
 
 /// What the whole turn has cost.
 #[derive(Debug, Default)]
 struct Spent {
-    usage: Usage,
+    usage: TokenUsage,
     steps: u32,
 }
 
 impl Spent {
-    fn add(&mut self, reply: &Reply) {
+    fn add(&mut self, reply: &ModelReply) {
         metrics::model_tokens(reply.usage.prompt, reply.usage.completion);
         self.usage.add(reply.usage);
         self.steps += 1;
     }
 
     /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
-    fn metadata(&self, reply: &Reply, asked: &str) -> Map<String, Value> {
+    fn metadata(&self, reply: &ModelReply, asked: &str) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("model".to_owned(), json!(reply.model.as_deref().unwrap_or(asked)));
         map.insert("finish_reason".to_owned(), json!(reply.finish_reason.as_deref().unwrap_or("stop")));
         map.insert("steps".to_owned(), json!(self.steps));
-        if self.usage != Usage::default() {
+        if self.usage != TokenUsage::default() {
             map.insert("tokens_used".to_owned(), json!(self.usage.total));
             map.insert(
                 "usage".to_owned(),
@@ -225,11 +225,6 @@ impl Spent {
 
 impl From<ReceiverDropped> for Failure {
     fn from(_: ReceiverDropped) -> Self {
-        Self::transient("unheard", "nobody listens any more")
+        Self::transient("unheard", "the receiver of the answer is gone")
     }
-}
-
-/// What a call is named in chunks.
-fn named(id: String, tool: String) -> CallName {
-    CallName { id: id.into(), tool: tool.into() }
 }

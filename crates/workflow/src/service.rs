@@ -14,10 +14,10 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::engine::Engine;
-use crate::engine_event::{Ended, EngineEvent, EngineSender};
-use crate::metrics::{self, Outcome};
-use crate::request::Turn;
-use crate::writer::Writer;
+use crate::engine_event::{EngineEnd, EngineEvent, EngineSender};
+use crate::metrics::{self, TurnOutcome};
+use crate::request::TurnAttempt;
+use crate::writer::ChunkWriter;
 
 /// How often the server hears that a request is still being worked on.
 const SIGN: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ const BEAT: Duration = Duration::from_secs(3);
 const AFTER_TROUBLE: Duration = Duration::from_secs(1);
 /// A request that a script hands back is delivered again after so long: at once would use up its deliveries.
 const BY_SCRIPT: Duration = Duration::from_millis(200);
-/// Tries to tell the server what became of a request; then it is delivered again.
-const TELLS: usize = 6;
+/// Tries to send the server the outcome of a request; then it is delivered again.
+const SETTLE_TRIES: usize = 6;
 
 pub(crate) struct Service {
     bus: Bus,
@@ -44,12 +44,12 @@ impl Service {
         Arc::new(Self { bus, engine, in_hand: InHand::default(), hand_back })
     }
 
-    /// Takes requests until `drain` is cancelled; then finishes what is in hand within `patience`, and hands back the rest.
+    /// Takes requests until `drain` is cancelled; then finishes what is in hand within `drain_timeout`, and hands back the rest.
     pub(crate) async fn serve(
         self: Arc<Self>,
         workflow: &WorkflowName,
         concurrency: usize,
-        patience: Duration,
+        drain_timeout: Duration,
         health: &Health,
         drain: CancellationToken,
     ) -> Result<(), BusError> {
@@ -57,7 +57,7 @@ impl Service {
         let taking = self.take_until(workflow, concurrency, health, &drain, &turns);
         let taken = taking.await;
         turns.close();
-        if tokio::time::timeout(patience, turns.wait()).await.is_err() {
+        if tokio::time::timeout(drain_timeout, turns.wait()).await.is_err() {
             tracing::info!(turns = turns.len(), "handing back what is not finished");
             self.hand_back.cancel();
             turns.wait().await;
@@ -102,12 +102,12 @@ impl Service {
     }
 
     async fn take(&self, item: WorkItem) {
-        let turn = match Turn::read(&item.payload, item.delivered.into()) {
+        let turn = match TurnAttempt::read(&item.payload, item.delivered.into()) {
             Ok(turn) => turn,
             Err(garbage) => {
                 metrics::garbage();
                 tracing::warn!(seq = item.seq.0, %garbage, "a turn request was given up");
-                return tell(&item, Settle::GiveUp).await;
+                return settle_item(&item, Settle::GiveUp).await;
             }
         };
         let span = of_turn(&turn);
@@ -116,13 +116,13 @@ impl Service {
             let (outcome, settle) = self.attend(&item, &turn).await;
             tracing::debug!(outcome = outcome.name(), "turn request ended");
             counted.ended(outcome);
-            tell(&item, settle).await;
+            settle_item(&item, settle).await;
         };
         attended.instrument(span).await;
     }
 
     /// Has the turn answered, unless something ends that before.
-    async fn attend(&self, item: &WorkItem, turn: &Turn) -> (Outcome, Settle) {
+    async fn attend(&self, item: &WorkItem, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
         let claim = self.in_hand.claim(turn);
         let stop = self.bus.subscribe_cancel(&turn.id, turn.run).await;
         if let Err(error) = &stop {
@@ -130,36 +130,36 @@ impl Service {
         }
         tokio::select! {
             written = self.answer(turn) => settled(written),
-            () = stopped(stop.ok()) => (Outcome::Stopped, Settle::Done),
-            () = claim.superseded.cancelled() => (Outcome::Lost, Settle::Nothing),
-            () = still_ours(item) => (Outcome::Lost, Settle::Nothing),
-            () = self.hand_back.cancelled() => (Outcome::HandedBack, Settle::Retry(Duration::ZERO)),
+            () = stopped(stop.ok()) => (TurnOutcome::Stopped, Settle::Done),
+            () = claim.superseded.cancelled() => (TurnOutcome::Lost, Settle::Nothing),
+            () = still_ours(item) => (TurnOutcome::Lost, Settle::Nothing),
+            () = self.hand_back.cancelled() => (TurnOutcome::HandedBack, Settle::Retry(Duration::ZERO)),
         }
     }
 
     /// Dropping it ends the engine's calls with it.
-    async fn answer(&self, turn: &Turn) -> Result<Ended, BusError> {
+    async fn answer(&self, turn: &TurnAttempt) -> Result<EngineEnd, BusError> {
         let (events, inbox) = EngineSender::channel();
-        let thinking = async {
+        let answering = async {
             let ended = self.engine.answer(turn, &events).await;
-            // Nobody listens: the writer has ended, and the select with it.
+            // An error means that the writer has ended, and with it the select.
             let _ = events.send(EngineEvent::Ended(ended)).await;
             std::future::pending().await
         };
         tokio::select! {
-            written = Writer::new(self.bus.clone(), turn).write(inbox) => written,
-            never = thinking => never,
+            written = ChunkWriter::new(self.bus.clone(), turn).write(inbox) => written,
+            never = answering => never,
         }
     }
 }
 
 /// What every line of the log says that answering the turn writes, whatever the log's filter lets through.
-fn of_turn(turn: &Turn) -> tracing::Span {
+fn of_turn(turn: &TurnAttempt) -> tracing::Span {
     tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
         correlation_id = turn.correlation_id.as_deref())
 }
 
-/// What the server is told.
+/// What is sent to the server about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settle {
     Done,
@@ -168,23 +168,23 @@ enum Settle {
     Nothing,
 }
 
-fn settled(written: Result<Ended, BusError>) -> (Outcome, Settle) {
+fn settled(written: Result<EngineEnd, BusError>) -> (TurnOutcome, Settle) {
     match written {
-        Ok(Ended::Complete(_)) => (Outcome::Complete, Settle::Done),
-        Ok(Ended::Failed(failure)) => {
+        Ok(EngineEnd::Complete(_)) => (TurnOutcome::Complete, Settle::Done),
+        Ok(EngineEnd::Failed(failure)) => {
             metrics::failure(failure.class);
             tracing::warn!(class = failure.class.name(), %failure, "turn failed");
-            (Outcome::Failed, Settle::Done)
+            (TurnOutcome::Failed, Settle::Done)
         }
-        Ok(Ended::Cut) => (Outcome::Cut, Settle::Nothing),
-        Ok(Ended::HandBack) => (Outcome::HandedBack, Settle::Retry(BY_SCRIPT)),
+        Ok(EngineEnd::Cut) => (TurnOutcome::Cut, Settle::Nothing),
+        Ok(EngineEnd::HandBack) => (TurnOutcome::HandedBack, Settle::Retry(BY_SCRIPT)),
         Err(error) if error.disposition() == Disposition::Retry => {
             tracing::warn!(%error, "chunks could not be stored: handing the request back");
-            (Outcome::Unpublished, Settle::Retry(AFTER_TROUBLE))
+            (TurnOutcome::Unpublished, Settle::Retry(AFTER_TROUBLE))
         }
         Err(error) => {
             tracing::error!(%error, "chunks are refused: giving the request up");
-            (Outcome::Unpublished, Settle::GiveUp)
+            (TurnOutcome::Unpublished, Settle::GiveUp)
         }
     }
 }
@@ -198,32 +198,35 @@ async fn stopped(stop: Option<CancelSubscription>) {
 
 /// Tells the server that the request is being worked on; returns when that failed for so long that another service has it.
 async fn still_ours(item: &WorkItem) {
-    let mut told_at = Instant::now();
-    while told_at.elapsed() < ACK_WAIT {
+    let mut acked_at = Instant::now();
+    while acked_at.elapsed() < ACK_WAIT {
         tokio::time::sleep(SIGN).await;
         match item.in_progress().await {
-            Ok(()) => told_at = Instant::now(),
+            Ok(()) => acked_at = Instant::now(),
             Err(error) => tracing::debug!(seq = item.seq.0, %error, "a sign of life was not sent"),
         }
     }
 }
 
-async fn tell(item: &WorkItem, settle: Settle) {
+async fn settle_item(item: &WorkItem, settle: Settle) {
     let mut backoff = Backoff::default();
-    for _ in 0..TELLS {
-        let told = match settle {
+    for _ in 0..SETTLE_TRIES {
+        let sent = match settle {
             Settle::Done => item.ack().await,
             Settle::Retry(delay) => item.nak(delay).await,
             Settle::GiveUp => item.term().await,
             Settle::Nothing => return,
         };
-        match told {
+        match sent {
             Ok(()) => return,
-            Err(error) => tracing::debug!(seq = item.seq.0, %error, "the server was not told"),
+            Err(error) => tracing::debug!(seq = item.seq.0, %error, "the outcome was not sent to the server"),
         }
         backoff.wait().await;
     }
-    tracing::warn!(seq = item.seq.0, "a turn request will be delivered again: the server could not be told");
+    tracing::warn!(
+        seq = item.seq.0,
+        "a turn request will be delivered again: its outcome could not be sent to the server"
+    );
 }
 
 /// The runs that are being answered here.
@@ -243,7 +246,7 @@ struct Claim<'a> {
 impl InHand {
     /// A request that was delivered again, because the server missed our signs of life, fences the delivery before it: to go
     /// on with that one would be paid for and dropped.
-    fn claim(&self, turn: &Turn) -> Claim<'_> {
+    fn claim(&self, turn: &TurnAttempt) -> Claim<'_> {
         let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);
         let superseded = CancellationToken::new();
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,12 +282,12 @@ mod tests {
         let in_hand = InHand::default();
         let first = in_hand.claim(&turn());
         assert!(!first.superseded.is_cancelled());
-        let second = in_hand.claim(&Turn { attempt: 1, ..turn() });
+        let second = in_hand.claim(&TurnAttempt { attempt: 1, ..turn() });
         assert!(first.superseded.is_cancelled() && !second.superseded.is_cancelled());
         drop(first);
         let late = in_hand.claim(&turn());
         assert!(late.superseded.is_cancelled() && !second.superseded.is_cancelled());
-        let other = in_hand.claim(&Turn { run: 9, ..turn() });
+        let other = in_hand.claim(&TurnAttempt { run: 9, ..turn() });
         assert!(!other.superseded.is_cancelled() && !second.superseded.is_cancelled());
         drop((second, late, other));
         assert!(in_hand.claims.lock().unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Tools that a model may call: HTTP endpoints, told in a file.
+//! Tools that a model may call: HTTP endpoints, described in a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,11 +42,11 @@ pub enum ToolsError {
 #[derive(Debug, Clone)]
 pub struct Tools {
     client: Client,
-    tools: BTreeMap<String, Tool>,
+    tools: BTreeMap<String, HttpTool>,
 }
 
 #[derive(Debug, Clone)]
-struct Tool {
+struct HttpTool {
     description: String,
     parameters: Value,
     url: Url,
@@ -84,12 +84,12 @@ struct ToolInFile {
 
 /// What a tool says to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ToolResult {
     pub(crate) text: String,
     pub(crate) is_error: bool,
 }
 
-impl Answer {
+impl ToolResult {
     fn error(text: impl Into<String>) -> Self {
         Self { text: format!("error: {}", text.into()), is_error: true }
     }
@@ -142,15 +142,15 @@ impl Tools {
         self.tools.is_empty()
     }
 
-    /// What the model is told of them; with `allowed`, of those named there.
+    /// Their definitions for the model; with `allowed`, of those named there.
     pub(crate) fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
-        let told = self.tools.iter().filter(|(name, _)| may(allowed, name));
-        let definition = |(name, tool): (&String, &Tool)| {
+        let offered = self.tools.iter().filter(|(name, _)| may(allowed, name));
+        let definition = |(name, tool): (&String, &HttpTool)| {
             let function =
                 json!({"name": name, "description": tool.description, "parameters": tool.parameters});
             json!({"type": "function", "function": function})
         };
-        told.map(definition).collect()
+        offered.map(definition).collect()
     }
 
     /// Calls a tool. What goes wrong is told to the model, which may do better: the turn goes on.
@@ -160,12 +160,12 @@ impl Tools {
         arguments: &str,
         key: &str,
         allowed: Option<&[String]>,
-    ) -> Answer {
+    ) -> ToolResult {
         let started = Instant::now();
         let answer = match self.tools.get(name).filter(|_| may(allowed, name)) {
-            None => Answer::error(format!("there is no tool {name:?}")),
+            None => ToolResult::error(format!("there is no tool {name:?}")),
             Some(tool) => match serde_json::from_str::<Map<String, Value>>(arguments) {
-                Err(error) => Answer::error(format!("the arguments are not a JSON object: {error}")),
+                Err(error) => ToolResult::error(format!("the arguments are not a JSON object: {error}")),
                 Ok(arguments) => tool.call(&self.client, &arguments, key).await,
             },
         };
@@ -178,8 +178,8 @@ fn may(allowed: Option<&[String]>, name: &str) -> bool {
     allowed.is_none_or(|allowed| allowed.iter().any(|one| one == name))
 }
 
-impl Tool {
-    async fn call(&self, client: &Client, arguments: &Map<String, Value>, key: &str) -> Answer {
+impl HttpTool {
+    async fn call(&self, client: &Client, arguments: &Map<String, Value>, key: &str) -> ToolResult {
         let mut url = self.url.clone();
         let mut request = client.request(self.method.clone(), url.clone());
         if matches!(self.method, Method::GET | Method::DELETE) {
@@ -198,16 +198,16 @@ impl Tool {
         };
         match answered.await {
             Err(error) if error.is_timeout() => {
-                Answer::error(format!("the tool did not answer within {} s", self.timeout.as_secs_f64()))
+                ToolResult::error(format!("the tool did not answer within {} s", self.timeout.as_secs_f64()))
             }
-            Err(error) if error.is_connect() => Answer::error("the tool cannot be reached"),
-            Err(_) => Answer::error("the connection to the tool broke"),
+            Err(error) if error.is_connect() => ToolResult::error("the tool cannot be reached"),
+            Err(_) => ToolResult::error("the connection to the tool broke"),
             Ok((status, body)) => {
                 let text = shown(body);
                 if status.is_success() {
-                    Answer { text, is_error: false }
+                    ToolResult { text, is_error: false }
                 } else {
-                    Answer::error(format!("the tool answered {status}: {text}"))
+                    ToolResult::error(format!("the tool answered {status}: {text}"))
                 }
             }
         }
@@ -229,7 +229,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn check(tool: ToolInFile) -> Result<Tool, String> {
+fn check(tool: ToolInFile) -> Result<HttpTool, String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.chars().all(is_name) {
         return Err("a name has 1 to 64 letters, digits, _ and -".to_owned());
@@ -250,7 +250,7 @@ fn check(tool: ToolInFile) -> Result<Tool, String> {
     if !(0.1..=600.0).contains(&seconds) {
         return Err("timeout_seconds must be from 0.1 to 600".to_owned());
     }
-    Ok(Tool {
+    Ok(HttpTool {
         description: tool.description,
         parameters,
         url,

@@ -14,10 +14,10 @@ use model::{Frame, ThreadId, TurnToken};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine_event::{Ended, EngineEvent, InjectedFault};
+use crate::engine_event::{EngineEnd, EngineEvent, InjectedFault};
 use crate::frame_builder::FrameBuilder;
 use crate::metrics;
-use crate::request::Turn;
+use crate::request::TurnAttempt;
 
 /// Text that comes within so long of the last frame is joined.
 const COALESCE: Duration = Duration::from_millis(15);
@@ -27,7 +27,7 @@ const IN_FLIGHT: usize = 64;
 const SIGNS_PER_DEADLINE: u32 = 3;
 
 /// The one that publishes one attempt at an answer.
-pub(crate) struct Writer {
+pub(crate) struct ChunkWriter {
     bus: Bus,
     thread: ThreadId,
     token: TurnToken,
@@ -49,8 +49,8 @@ struct Tricks {
     is_mute: bool,
 }
 
-impl Writer {
-    pub(crate) fn new(bus: Bus, turn: &Turn) -> Self {
+impl ChunkWriter {
+    pub(crate) fn new(bus: Bus, turn: &TurnAttempt) -> Self {
         Self {
             bus,
             builder: FrameBuilder::new(turn.message.clone(), turn.attempt, turn.correlation_id.clone()),
@@ -69,7 +69,7 @@ impl Writer {
     ///
     /// # Errors
     /// A frame could not be stored within the turn's deadline.
-    pub(crate) async fn write(mut self, mut events: Receiver<EngineEvent>) -> Result<Ended, BusError> {
+    pub(crate) async fn write(mut self, mut events: Receiver<EngineEvent>) -> Result<EngineEnd, BusError> {
         loop {
             let has_room = self.in_flight.len() < IN_FLIGHT;
             let frame_at = self.frame_at();
@@ -80,7 +80,7 @@ impl Writer {
                 part = events.recv(), if has_room => match part {
                     Some(EngineEvent::Ended(ended)) => return self.end(ended).await,
                     Some(part) => self.take(part),
-                    None => return Ok(Ended::Cut),
+                    None => return Ok(EngineEnd::Cut),
                 },
                 () = sleep_until(frame_at), if has_room && !self.builder.is_empty() => self.publish(),
                 () = sleep_until(sign_at), if has_room && !self.tricks.is_mute => {
@@ -116,11 +116,11 @@ impl Writer {
         }
     }
 
-    async fn end(mut self, ended: Ended) -> Result<Ended, BusError> {
+    async fn end(mut self, ended: EngineEnd) -> Result<EngineEnd, BusError> {
         match &ended {
-            Ended::Complete(metadata) => self.builder.finish(metadata.clone()),
-            Ended::Failed(failure) => self.builder.fail(failure),
-            Ended::Cut | Ended::HandBack => {}
+            EngineEnd::Complete(metadata) => self.builder.finish(metadata.clone()),
+            EngineEnd::Failed(failure) => self.builder.fail(failure),
+            EngineEnd::Cut | EngineEnd::HandBack => {}
         }
         self.publish();
         self.tricks.still_to_reverse = 0;
@@ -175,10 +175,10 @@ impl Writer {
     }
 
     fn send(&mut self, payload: Bytes) {
-        let (bus, subject, patience) = (self.bus.clone(), self.subject.clone(), self.deadline);
+        let (bus, subject, ack_timeout) = (self.bus.clone(), self.subject.clone(), self.deadline);
         self.in_flight.push(Box::pin(async move {
             let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
-            bus.publish_acked(&subject, payload, content_type, patience).await.map(drop)
+            bus.publish_acked(&subject, payload, content_type, ack_timeout).await.map(drop)
         }));
     }
 }

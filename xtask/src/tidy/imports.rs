@@ -33,9 +33,6 @@ const MODULES: &[(&str, Floors)] = &[(
     ],
 )];
 
-/// Crates whose files still import each other. Remove a name when its circles are open: `cargo xtask tidy` then names those that are left.
-const WITH_CIRCLES: &[&str] = &["bench", "chaos", "demo", "testkit", "worker", "workflow"];
-
 pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
@@ -51,8 +48,7 @@ fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
     let crate_ = Crate::read(root, files);
     let edges = crate_.edges();
     let mut found = Vec::new();
-    let circles = if WITH_CIRCLES.contains(&name) { Vec::new() } else { in_circles(&edges) };
-    for (from, to, line) in circles {
+    for (from, to, line) in in_circles(&edges) {
         let (one, other) = (crate_.short_path(&from), crate_.short_path(&to));
         let instead =
             format!("`{one}` uses `{other}`, which comes back to it: move what both need to a file below");

@@ -28,18 +28,6 @@ pub(super) const WORDS: &[(&str, &str)] = &[
 pub(super) const NAMES: &[(&str, &str)] =
     &[("told", "the name of the value"), ("tell", "return, report or encode")];
 
-/// What is not rewritten yet: a crate or folder, and its words. It only ever gets shorter.
-const NOT_YET: &[(&str, &[&str])] = &[
-    ("antiphon", &["he", "nobody", "somebody"]),
-    ("e2e", &["desk", "he", "nobody", "patience", "somebody", "told", "whoever"]),
-    (
-        "gateway",
-        &["desk", "he", "nobody", "patience", "seat", "somebody", "tell", "told", "town", "vigil", "whoever"],
-    ),
-    ("worker", &["bed", "errand", "errands", "nobody", "patience", "somebody", "told", "whoever"]),
-    ("workflow", &["desk", "nobody", "patience", "somebody", "tell", "told", "town"]),
-];
-
 /// They name the words.
 const EXEMPT: &[&str] = &["xtask/src/tidy/words.rs", "xtask/src/tidy/words/tests.rs"];
 
@@ -48,8 +36,6 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     if !is_text || EXEMPT.contains(&file.path.as_str()) {
         return Vec::new();
     }
-    let area = area(&file.path);
-    let not_yet = NOT_YET.iter().find(|(name, _)| *name == area).map_or(&[][..], |(_, words)| words);
     let mut found = Vec::new();
     let lines = file.text.lines().enumerate().map(|(index, line)| (index + 1, line));
     for (number, line) in std::iter::once((1, file.path.as_str())).chain(lines) {
@@ -57,17 +43,11 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
         let hits = WORDS.iter().filter(|(word, _)| words.iter().any(|found| found == word));
         let named = declared(line).map(split).unwrap_or_default();
         let hits = hits.chain(NAMES.iter().filter(|(word, _)| named.iter().any(|found| found == word)));
-        for (word, instead) in hits.filter(|(word, _)| !not_yet.contains(word)) {
+        for (word, instead) in hits {
             found.push(file.violation(number, "words", format!("`{word}`: {instead}")));
         }
     }
     found
-}
-
-/// The crate, or the first folder.
-fn area(path: &str) -> &str {
-    let rest = path.strip_prefix("crates/").unwrap_or(path);
-    rest.split_once('/').map_or("", |(area, _)| area)
 }
 
 /// What a line declares as a function or a value.
@@ -100,11 +80,9 @@ fn split(line: &str) -> Vec<String> {
 
 /// Longest name of a test.
 const LONGEST_TEST_NAME: usize = 60;
-/// Crates with longer ones. It only ever gets shorter.
-const LONG_TEST_NAMES: &[&str] = &["gateway", "worker", "workflow"];
 
 pub(super) fn test_names(file: &SourceFile) -> Vec<RuleViolation> {
-    if !file.has_extension(&["rs"]) || LONG_TEST_NAMES.contains(&area(&file.path)) {
+    if !file.has_extension(&["rs"]) {
         return Vec::new();
     }
     let mut found = Vec::new();

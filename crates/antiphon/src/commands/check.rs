@@ -18,7 +18,7 @@ use crate::options::CheckBatches;
 const PAGE: u32 = 500;
 
 pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), ExitError> {
-    let mut round = Round { store, options, found: Vec::new(), threads: 0, batches: 0 };
+    let mut round = CheckRound { store, options, found: Vec::new(), threads: 0, batches: 0 };
     match &options.thread {
         Some(thread) => {
             stored(store, thread).await?;
@@ -41,7 +41,7 @@ pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), Exi
     round.say()
 }
 
-struct Round<'a> {
+struct CheckRound<'a> {
     store: &'a Store,
     options: &'a CheckBatches,
     found: Vec<Value>,
@@ -49,7 +49,7 @@ struct Round<'a> {
     batches: u64,
 }
 
-impl Round<'_> {
+impl CheckRound<'_> {
     async fn thread(&mut self, thread: &ThreadId) -> Result<(), ExitError> {
         let Some(head) = self.store.thread(thread).await?.and_then(|row| row.head) else { return Ok(()) };
         self.threads += 1;
@@ -84,7 +84,7 @@ impl Round<'_> {
                     continue;
                 };
                 let what = format!(
-                    "message {}: it stands apart from its batch and is not marked, so nobody sees it; it becomes marked",
+                    "message {}: it stands apart from its batch and is not marked, so no reader sees it; it becomes marked",
                     place.position
                 );
                 let mend = RowRepair {
@@ -120,7 +120,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One batch at a time, all or nothing. False in a dry run, and when somebody else has changed it meanwhile.
+    /// One batch at a time, all or nothing. False in a dry run, and when another writer has changed it meanwhile.
     async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, ExitError> {
         if !self.options.repair || repairs.is_empty() {
             return Ok(false);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::erasing::{Erasing, add};
 use self::receipt::Receipt;
-use self::streams::Streams;
+use self::streams::ThreadStreams;
 use super::lookup::unknown;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
@@ -41,7 +41,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitErr
     let bus = connected(&options.policy).await?;
     let mut erasing = Erasing::new(store, vec![thread.clone()]).await?;
     if there.values().all(|rows| *rows == 0) && store.erased(thread).await?.is_none() {
-        let streams = Streams::new(bus.as_ref(), &erasing);
+        let streams = ThreadStreams::new(bus.as_ref(), &erasing);
         if streams.entries().await?.values().all(|entries| *entries == 0) {
             return Err(unknown(thread));
         }
@@ -93,7 +93,7 @@ async fn dry(
     tables: ErasedRows,
 ) -> Result<(), ExitError> {
     output::eprint_line("nothing was erased; --yes erases");
-    let streams = Streams::new(bus, erasing).entries().await?;
+    let streams = ThreadStreams::new(bus, erasing).entries().await?;
     Receipt::of_dry(erasing.threads.len(), tables, streams).print(policy, scope)
 }
 
@@ -128,7 +128,7 @@ async fn run(
         store.mark_erased(threads, &policy.actor).await?;
     }
     delete_rows(erasing).await?;
-    let mut streams = Streams::new(bus, erasing);
+    let mut streams = ThreadStreams::new(bus, erasing);
     let mut requests = streams.drop_requests(true).await?;
     for _ in 0..MOST_ROUNDS {
         store.renounce(&erasing.touched()).await?;
@@ -137,7 +137,7 @@ async fn run(
         }
     }
     let give_up_at = Instant::now() + Duration::from_secs(policy.wait_seconds.into());
-    streams = Streams::new(bus, erasing);
+    streams = ThreadStreams::new(bus, erasing);
     let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
     requests += streams.drop_requests(false).await?;
     // Gateways that had looked before the mark may have written since.

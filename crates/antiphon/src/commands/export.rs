@@ -20,7 +20,7 @@ use super::lookup::stored;
 use super::output::{self, write_error};
 use super::progress::Progress;
 use crate::exit::ExitError;
-use crate::options::{Export, Format};
+use crate::options::{Export, OutputFormat};
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
@@ -61,7 +61,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     if options.output.is_some() {
         let json = json!(counts);
         output::print(options.database.format, &json, || output::key_value_table(&json))?;
-    } else if options.database.format == Format::Table {
+    } else if options.database.format == OutputFormat::Table {
         let said =
             format!("{} threads, {} batches, {} messages", counts.threads, counts.batches, counts.messages);
         output::eprint_line(&format!("{said}, {} compactions", counts.compactions));

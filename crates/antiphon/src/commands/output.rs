@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::exit::ExitError;
-use crate::options::Format;
+use crate::options::OutputFormat;
 
 /// A table as it grows.
 #[derive(Debug)]
@@ -70,10 +70,14 @@ pub(super) fn key_value_table(value: &Value) -> Table {
 }
 
 /// Prints one of the two.
-pub(super) fn print(format: Format, json: &Value, table: impl FnOnce() -> Table) -> Result<(), ExitError> {
+pub(super) fn print(
+    format: OutputFormat,
+    json: &Value,
+    table: impl FnOnce() -> Table,
+) -> Result<(), ExitError> {
     let text = match format {
-        Format::Table => table().text(),
-        Format::Json => format!("{json:#}\n"),
+        OutputFormat::Table => table().text(),
+        OutputFormat::Json => format!("{json:#}\n"),
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| write_error(&error))
@@ -85,7 +89,7 @@ pub(super) fn write_error(error: &io::Error) -> ExitError {
 
 /// One line for the person who waits.
 pub(super) fn eprint_line(text: &str) {
-    // Nobody is there to be told that nobody is there.
+    // When standard error is closed there is no place left to report it.
     writeln!(io::stderr(), "antiphon: {}", plain(text)).ok();
 }
 

@@ -1,4 +1,4 @@
-//! How far a long command has got, for somebody who looks.
+//! How far a long command has got, for the person who waits at the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use store::{DiscardedLayer, Store};
 
 use super::output;
 use crate::exit::ExitError;
-use crate::options::{DiscardedReasoning, Format, UndoReasoning, ViewReasoning};
+use crate::options::{DiscardedReasoning, OutputFormat, UndoReasoning, ViewReasoning};
 
 /// In the audit log.
 const ACTOR: &str = "cli";
@@ -18,7 +18,7 @@ pub(super) async fn view(store: &Store, options: &ViewReasoning) -> Result<(), E
     let session = &options.session;
     let seen = store.reasoning_thread(session, true, None).await?.ok_or_else(|| unknown(session))?;
     let view = seen.view(options.plan);
-    if let Format::Json = options.database.format {
+    if let OutputFormat::Json = options.database.format {
         let json = json!({
             "session_id": session.as_str(), "agent_id": seen.session.agent.as_str(), "messages": seen.thread.len(),
             "token": seen.token().to_string(), "view": view,

@@ -14,7 +14,7 @@ const BURST_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AuthOptions {
-    /// Ask nobody who he is: everybody may do everything. On loopback only.
+    /// Authenticate no request: every client may do everything. On loopback only.
     #[arg(long, env = "ANTIPHON_INSECURE")]
     insecure: bool,
     /// Take tokens (JWT) of this issuer, beside API keys.
@@ -75,7 +75,7 @@ fn algorithm(text: &str) -> Result<JwtAlgorithm, String> {
     known.ok_or_else(|| "it must be RS256, PS256, ES256 or EdDSA".to_owned())
 }
 
-/// Editors end files with a line break that nobody means. One only: what is before it may be bytes of any value.
+/// Editors end a file with a line break that is no part of the secret. Only that one is dropped: the bytes before it may have any value.
 fn without_end_of_line(secret: &[u8]) -> &[u8] {
     let Some(line) = secret.strip_suffix(b"\n") else { return secret };
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use model::{PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
-use super::process::Nats;
+use super::process::NatsArguments;
 use crate::exit::ExitError;
 
 /// Where Postgres is, and the form of what is said.
@@ -20,13 +20,13 @@ pub(crate) struct Database {
     pub(crate) database_url: String,
     // The id: `format` is that of the log.
     /// `table`, for people, or `json`, in the form of the HTTP API.
-    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
+    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) format: OutputFormat,
 }
 
 /// The form of what is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// For people.
     Table,
     /// For programs.
@@ -197,7 +197,7 @@ pub(crate) struct ErasePolicy {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub(crate) wait_seconds: u32,
     #[command(flatten)]
-    pub(crate) nats: Nats,
+    pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) database: Database,
 }
@@ -358,7 +358,7 @@ pub(crate) struct ReplayDeadLetter {
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
     #[command(flatten)]
-    pub(crate) nats: Nats,
+    pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) database: Database,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Log {
 
 /// Where NATS is.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Nats {
+pub(crate) struct NatsArguments {
     /// NATS: one URL or several of one cluster, separated by commas.
     #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
     pub(crate) nats_url: String,
@@ -40,14 +40,14 @@ pub(crate) struct Nats {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Servers {
     #[command(flatten)]
-    pub(crate) nats: Nats,
+    pub(crate) nats: NatsArguments,
     /// Postgres, 15 to 18.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: String,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Streams {
+pub(crate) struct StreamArguments {
     /// Replicas of each stream: 3 in production.
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
@@ -58,7 +58,7 @@ pub(crate) struct Streams {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Process {
+pub(crate) struct ProcessArguments {
     #[command(flatten)]
     pub(crate) servers: Servers,
     #[command(flatten)]

@@ -120,13 +120,13 @@ pub(crate) struct RetentionSettings {
     /// Bytes of completed tasks.
     #[arg(long, env = "ANTIPHON_COMPLETED_TASKS_MAX_BYTES", default_value_t = 1 << 30)]
     completed_tasks_max_bytes: u64,
-    /// Failed tasks that nobody has retried or dropped are kept for so long.
+    /// Failed tasks that are neither retried nor dropped are kept for so long.
     #[arg(long, env = "ANTIPHON_FAILED_TASKS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     failed_tasks_max_days: u32,
     /// Bytes of failed tasks.
     #[arg(long, env = "ANTIPHON_FAILED_TASKS_MAX_BYTES", default_value_t = 256 << 20)]
     failed_tasks_max_bytes: u64,
-    /// Failed turns that nobody has retried or dropped are kept for so long.
+    /// Failed turns that are neither retried nor dropped are kept for so long.
     #[arg(long, env = "ANTIPHON_FAILED_TURNS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     failed_turns_max_days: u32,
     /// Bytes of failed turns.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use model::WorkflowName;
 
-use super::process::{Metrics, Nats};
+use super::process::{Metrics, NatsArguments};
 use super::values::{seconds, workflow};
 
 /// What answers turn requests.
@@ -24,7 +24,7 @@ pub(crate) enum EngineName {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Workflow {
     #[command(flatten)]
-    pub(crate) nats: Nats,
+    pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) metrics: Metrics,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
-use bench::{self, Options};
+use bench::{self, ChunkBenchOptions};
 use clap::Parser;
 
 /// The system's allocator, which counts what each thread asks for.
@@ -48,7 +48,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let options = Options::parse();
+    let options = ChunkBenchOptions::parse();
     let is_met = bench::run(&options, || ALLOCATIONS.with(Cell::get)).await?;
     Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bench::context::{self, Options};
+use bench::context::{self, ContextBenchOptions};
 use clap::Parser;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let is_good = context::run(&Options::parse()).await?;
+    let is_good = context::run(&ContextBenchOptions::parse()).await?;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bench::sse::{self, Options};
+use bench::sse::{self, SseBenchOptions};
 use clap::Parser;
 
 // One thread: it is moved to the core of the viewers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode> {
-    let is_good = sse::run(&Options::parse()).await?;
+    let is_good = sse::run(&SseBenchOptions::parse()).await?;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

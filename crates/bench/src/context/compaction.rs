@@ -14,10 +14,10 @@ use store::Store;
 
 use super::{
     super::table::Row,
-    context_build::{self, BUDGETS},
-    environment::{Environment, execute},
+    context_build,
+    environment::{BUDGETS, ContextEnvironment, execute},
     export_import::copy_out,
-    threads::{MESSAGES, Thread, agent, now},
+    threads::{BenchThread, MESSAGES, agent, now},
     timing::Timings,
 };
 
@@ -42,8 +42,8 @@ struct Steps {
 
 /// Compacts the thread and takes it back, so many times.
 pub(super) async fn rows(
-    environment: &Environment,
-    thread: &Thread,
+    environment: &ContextEnvironment,
+    thread: &BenchThread,
     rounds: u32,
     contexts: u32,
 ) -> Result<Vec<Row>> {
@@ -72,7 +72,7 @@ pub(super) async fn rows(
     Ok(steps.rows(thread, &last, foreign))
 }
 
-async fn build(store: &Store, thread: &Thread, times: u32, timings: &mut Timings) -> Result<()> {
+async fn build(store: &Store, thread: &BenchThread, times: u32, timings: &mut Timings) -> Result<()> {
     let agent = agent(BUDGETS[0])?;
     // Statements are prepared by the first one.
     context_build::build(store, &thread.id, &agent, None).await?;
@@ -85,7 +85,7 @@ async fn build(store: &Store, thread: &Thread, times: u32, timings: &mut Timings
 
 impl Steps {
     /// As the worker does, but with room for all batches: it never has more than a few budgets' worth to put away.
-    async fn plan(&mut self, store: &Store, thread: &Thread, now: Timestamp) -> Result<Compaction> {
+    async fn plan(&mut self, store: &Store, thread: &BenchThread, now: Timestamp) -> Result<Compaction> {
         let rules = ContextRules { tokens: BUDGET, ..ContextRules::default() };
         let (counter, how) = (tokenizer::counter(rules.tokenizer), rules.compaction.context("no rules")?);
         let mut request = rules.request(None, None, now);
@@ -117,7 +117,7 @@ impl Steps {
         Ok(plan.into_compaction(Position::from_stored(after_last), None))
     }
 
-    fn rows(&self, thread: &Thread, compaction: &Compaction, foreign: f64) -> Vec<Row> {
+    fn rows(&self, thread: &BenchThread, compaction: &Compaction, foreign: f64) -> Vec<Row> {
         let made = &compaction.provenance;
         let step = |name: &str, timings: &Timings| {
             let (what, ms) = (format!("compaction of {} batches: {name}", thread.batches), timings.p50_ms());

@@ -13,13 +13,11 @@ use store::{ContextWanted, Store};
 
 use super::{
     super::table::Row,
-    environment::{Environment, Reads},
-    threads::{Thread, agent, now},
+    environment::{BUDGETS, ContextEnvironment, Reads},
+    threads::{BenchThread, agent, now},
     timing::Timings,
 };
 
-/// Tokens of the contexts.
-pub(super) const BUDGETS: [u64; 2] = [8_000, 32_000];
 /// The longest thread beside the one before it.
 const LENGTH_RATIO: f64 = 1.5;
 const P50_MS: f64 = 2.0;
@@ -40,8 +38,8 @@ pub(super) struct Built {
 }
 
 /// One thread with one budget.
-struct Case<'a> {
-    thread: &'a Thread,
+struct ContextCase<'a> {
+    thread: &'a BenchThread,
     budget: u64,
     agent: AgentId,
     timings: Timings,
@@ -87,11 +85,15 @@ pub(super) async fn build(
 }
 
 /// Contexts of all threads with both budgets.
-pub(super) async fn rows(environment: &Environment, threads: &[Thread], times: u32) -> Result<Vec<Row>> {
+pub(super) async fn rows(
+    environment: &ContextEnvironment,
+    threads: &[BenchThread],
+    times: u32,
+) -> Result<Vec<Row>> {
     let mut cases = Vec::new();
     for budget in BUDGETS {
         for thread in threads {
-            cases.push(Case::new(environment, thread, budget).await?);
+            cases.push(ContextCase::new(environment, thread, budget).await?);
         }
     }
     let store = environment.store().await?;
@@ -103,7 +105,7 @@ pub(super) async fn rows(environment: &Environment, threads: &[Thread], times: u
     let meter = environment.meter();
     for _ in 0..times {
         for case in &mut cases {
-            let Case { thread, agent, reading, .. } = case;
+            let ContextCase { thread, agent, reading, .. } = case;
             let begun = Instant::now();
             build(&store, &thread.id, agent, Some(reading)).await?;
             case.timings.since(begun);
@@ -116,8 +118,8 @@ pub(super) async fn rows(environment: &Environment, threads: &[Thread], times: u
     Ok(rows)
 }
 
-impl<'a> Case<'a> {
-    async fn new(environment: &Environment, thread: &'a Thread, budget: u64) -> Result<Self> {
+impl<'a> ContextCase<'a> {
+    async fn new(environment: &ContextEnvironment, thread: &'a BenchThread, budget: u64) -> Result<Self> {
         let (id, agent) = (&thread.id, agent(budget)?);
         let reads = environment
             .reads(COUNTED, async |store| {
@@ -156,14 +158,14 @@ impl<'a> Case<'a> {
     }
 }
 
-fn goals(cases: &[Case<'_>]) -> Vec<Row> {
+fn goals(cases: &[ContextCase<'_>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for budget in BUDGETS {
         let of_budget: Vec<_> = cases.iter().filter(|case| case.budget == budget).collect();
         let [.., shorter, longest] = of_budget.as_slice() else { continue };
         let (long, short) = (longest.timings.p50_ms(), shorter.timings.p50_ms());
         let ratio = long / short;
-        let of = |case: &Case<'_>| case.thread.batches;
+        let of = |case: &ContextCase<'_>| case.thread.batches;
         let what = format!("{budget} tokens: {} / {} batches, p50", of(longest), of(shorter));
         let row = Row::new('a', what, format!("{ratio:.2}")).figure("ratio", ratio);
         rows.push(row.goal(format!("<= {LENGTH_RATIO}"), ratio <= LENGTH_RATIO));

@@ -10,14 +10,16 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{Store, StoreConfig};
 use tokio::time::{Duration, sleep};
 
-use super::{super::usage::Meter, context_build::BUDGETS, threads::Thread, threads::agent};
+use super::{super::usage::Meter, threads::BenchThread, threads::agent};
 use testkit::{services::TestDatabase, text};
 
+/// Tokens of the contexts.
+pub(super) const BUDGETS: [u64; 2] = [8_000, 32_000];
 /// How long a session that was closed may take to vanish.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A migrated database, on a server of its own but in tests.
-pub(super) struct Environment {
+pub(super) struct ContextEnvironment {
     /// Before its server, which it is dropped on.
     database: TestDatabase,
     postgres: Option<Postgres>,
@@ -35,7 +37,7 @@ pub(super) struct Reads {
     pub(super) otherwise: f64,
 }
 
-impl Environment {
+impl ContextEnvironment {
     /// Starts a server whose commits reach the disk, and whose checkpoints are asked for.
     pub(super) async fn start() -> Result<Self> {
         let mut options = PostgresOptions::new(tools::postgres()?.path);
@@ -101,7 +103,7 @@ impl Environment {
     }
 
     /// Writes the thread with all its messages.
-    pub(super) async fn fill(&self, thread: &Thread) -> Result<()> {
+    pub(super) async fn fill(&self, thread: &BenchThread) -> Result<()> {
         let mut connection = self.connection().await?;
         let written = sqlx::query(include_str!("fill.sql"))
             .bind(thread.bucket())

@@ -8,13 +8,17 @@ use futures_util::TryStreamExt;
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
 
-use super::{super::table::Row, environment::Environment, threads::Thread, timing::Timings};
+use super::{super::table::Row, environment::ContextEnvironment, threads::BenchThread, timing::Timings};
 use testkit::fleet;
 
 const OF_COPY: f64 = 0.4;
 
 /// The thread out of the database and into an empty one, as the commands do it and as Postgres copies it.
-pub(super) async fn rows(environment: &Environment, thread: &Thread, rounds: u32) -> Result<Vec<Row>> {
+pub(super) async fn rows(
+    environment: &ContextEnvironment,
+    thread: &BenchThread,
+    rounds: u32,
+) -> Result<Vec<Row>> {
     let scratch = ScratchDir::new("export")?;
     let commands = Commands { binary: fleet::binary()?, file: scratch.path().join("thread.jsonl") };
     if !commands.are_there().await? {
@@ -45,7 +49,7 @@ impl Commands {
         Ok(true)
     }
 
-    async fn export(&self, thread: &Thread, url: &str) -> Result<()> {
+    async fn export(&self, thread: &BenchThread, url: &str) -> Result<()> {
         let mut command = self.command(&["threads", "export", thread.id.as_str(), "--database-url", url]);
         finish(command.arg("--output").arg(&self.file)).await
     }
@@ -82,7 +86,12 @@ struct Ways {
 }
 
 impl Ways {
-    async fn out(&mut self, environment: &Environment, thread: &Thread, commands: &Commands) -> Result<()> {
+    async fn out(
+        &mut self,
+        environment: &ContextEnvironment,
+        thread: &BenchThread,
+        commands: &Commands,
+    ) -> Result<()> {
         self.exporting.time(commands.export(thread, environment.url())).await?;
         self.exported_bytes = std::fs::metadata(&commands.file)?.len();
         let (mut copied, meter) = (Vec::new(), environment.meter());
@@ -92,7 +101,12 @@ impl Ways {
         Ok(())
     }
 
-    async fn back(&mut self, environment: &Environment, thread: &Thread, commands: &Commands) -> Result<()> {
+    async fn back(
+        &mut self,
+        environment: &ContextEnvironment,
+        thread: &BenchThread,
+        commands: &Commands,
+    ) -> Result<()> {
         let database = environment.another().await?;
         self.importing.time(commands.import(database.url())).await?;
         ensure_rows(database.url(), thread).await?;
@@ -103,7 +117,7 @@ impl Ways {
         ensure_rows(database.url(), thread).await
     }
 
-    fn rows(&self, thread: &Thread) -> Vec<Row> {
+    fn rows(&self, thread: &BenchThread) -> Vec<Row> {
         let rate = |timings: &Timings| thread.messages() as f64 / timings.p50_ms() * 1e3;
         let row = |name: &str, timings: &Timings, bytes: u64| {
             let what = format!("{name}, {} rows", thread.messages());
@@ -133,8 +147,8 @@ impl Ways {
 
 /// All messages of the thread as Postgres copies them out.
 pub(super) async fn copy_out(
-    environment: &Environment,
-    thread: &Thread,
+    environment: &ContextEnvironment,
+    thread: &BenchThread,
     mut take: impl FnMut(&[u8]),
 ) -> Result<()> {
     let mut connection = environment.connection().await?;
@@ -162,7 +176,7 @@ async fn copy_in(url: &str, rows: &[u8]) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-async fn ensure_rows(url: &str, thread: &Thread) -> Result<()> {
+async fn ensure_rows(url: &str, thread: &BenchThread) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
     let stored: i64 = sqlx::query_scalar("SELECT count(*) FROM messages").fetch_one(&mut connection).await?;
     ensure!(stored as u64 == thread.messages(), "{stored} rows are there instead of {}", thread.messages());

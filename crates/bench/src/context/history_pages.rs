@@ -6,9 +6,9 @@ use store::{Range, Store};
 
 use super::{
     super::table::Row,
-    environment::{Environment, Reads},
+    environment::{ContextEnvironment, Reads},
     plans,
-    threads::{MESSAGES, Thread},
+    threads::{BenchThread, MESSAGES},
     timing::Timings,
 };
 
@@ -22,7 +22,7 @@ const COUNTED: u32 = 5;
 
 /// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PageQuery {
     Forwards,
     Backwards,
     BatchIds,
@@ -30,7 +30,7 @@ enum Kind {
     OneBatch,
 }
 
-impl Kind {
+impl PageQuery {
     const ALL: [Self; 5] = [Self::Forwards, Self::Backwards, Self::BatchIds, Self::Batches, Self::OneBatch];
 
     fn name(self) -> &'static str {
@@ -44,7 +44,7 @@ impl Kind {
     }
 
     /// Reads the batches from `first` on, and makes sure that it got them.
-    async fn read(self, store: &Store, thread: &Thread, first: u32) -> Result<()> {
+    async fn read(self, store: &Store, thread: &BenchThread, first: u32) -> Result<()> {
         let (from, to) = (thread.batch(first), thread.batch(first + BATCHES));
         let messages = |count: u32| (count * MESSAGES) as usize;
         let (count, expected, begin) = match self {
@@ -74,8 +74,8 @@ impl Kind {
 }
 
 /// One kind of page at one place.
-struct Case {
-    kind: Kind,
+struct PageCase {
+    kind: PageQuery,
     place: &'static str,
     first: u32,
     timings: Timings,
@@ -83,15 +83,19 @@ struct Case {
 }
 
 /// Pages of every kind at the start, in the middle and at the end, by turns.
-pub(super) async fn rows(environment: &Environment, thread: &Thread, times: u32) -> Result<Vec<Row>> {
+pub(super) async fn rows(
+    environment: &ContextEnvironment,
+    thread: &BenchThread,
+    times: u32,
+) -> Result<Vec<Row>> {
     ensure!(thread.batches >= BATCHES, "too short for a page");
     let last = thread.batches - BATCHES;
     let mut cases = Vec::new();
-    for kind in Kind::ALL {
+    for kind in PageQuery::ALL {
         for (place, first) in [("start", 0), ("middle", last / 2), ("end", last)] {
             let reads =
                 environment.reads(COUNTED, async |store| kind.read(store, thread, first).await).await?;
-            cases.push(Case { kind, place, first, timings: Timings::default(), reads });
+            cases.push(PageCase { kind, place, first, timings: Timings::default(), reads });
         }
     }
     let store = environment.store().await?;
@@ -109,13 +113,13 @@ pub(super) async fn rows(environment: &Environment, thread: &Thread, times: u32)
     let foreign = meter.used().foreign_cores;
     store.close().await;
     let mut rows: Vec<Row> = cases.iter().map(|case| case.row(foreign)).collect();
-    rows.extend(Kind::ALL.map(|kind| goal(kind, &cases)));
+    rows.extend(PageQuery::ALL.map(|kind| goal(kind, &cases)));
     rows.push(by_counters(&cases));
     rows.push(plans::row(environment, thread, BATCHES).await?);
     Ok(rows)
 }
 
-impl Case {
+impl PageCase {
     fn row(&self, foreign: f64) -> Row {
         let (p50, p99) = (self.timings.p50_ms(), self.timings.p99_ms());
         Row::new('b', format!("{}, at the {}", self.kind.name(), self.place), format!("p50 {p50:.2} ms"))
@@ -129,7 +133,7 @@ impl Case {
     }
 }
 
-fn goal(kind: Kind, cases: &[Case]) -> Row {
+fn goal(kind: PageQuery, cases: &[PageCase]) -> Row {
     let of_kind = cases.iter().filter(|case| case.kind == kind).map(|case| case.timings.p50_ms());
     let (fastest, slowest) =
         of_kind.fold((f64::INFINITY, 0.0_f64), |(low, high), p50| (low.min(p50), high.max(p50)));
@@ -140,9 +144,10 @@ fn goal(kind: Kind, cases: &[Case]) -> Row {
 }
 
 /// What the sessions of the store really did, by the counters of the indices.
-fn by_counters(cases: &[Case]) -> Row {
-    let pages =
-        cases.iter().filter(|case| matches!(case.kind, Kind::Forwards | Kind::Backwards | Kind::BatchIds));
+fn by_counters(cases: &[PageCase]) -> Row {
+    let pages = cases
+        .iter()
+        .filter(|case| matches!(case.kind, PageQuery::Forwards | PageQuery::Backwards | PageQuery::BatchIds));
     let (by_key, otherwise) =
         pages.fold((0.0, 0.0), |(key, other), case| (case.reads.by_key + key, case.reads.otherwise + other));
     Row::new('b', "pages and ids by one index, as Postgres counts", "messages_pkey")

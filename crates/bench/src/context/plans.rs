@@ -8,8 +8,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
     super::table::Row,
-    environment::{Environment, execute},
-    threads::{MESSAGES, Thread},
+    environment::{ContextEnvironment, execute},
+    threads::{BenchThread, MESSAGES},
 };
 
 const FORWARDS: &str = include_str!("../../../store/src/history/forwards.sql");
@@ -19,7 +19,7 @@ const KEY: &str = "Index Scan using messages_pkey";
 
 /// Explains the pages in the middle of the thread. They are planned once for all values, as the store has it, but nothing is
 /// forbidden to the planner.
-pub(super) async fn row(environment: &Environment, thread: &Thread, batches: u32) -> Result<Row> {
+pub(super) async fn row(environment: &ContextEnvironment, thread: &BenchThread, batches: u32) -> Result<Row> {
     let first = thread.batches / 2;
     let (from, to) = (thread.batch(first).get(), thread.batch(first + batches).get());
     let (bucket, id, limit) = (thread.bucket(), &thread.id, batches * MESSAGES);

@@ -14,14 +14,14 @@ const POSITIONS_PER_MS: i64 = 1 << 22;
 
 /// A thread that is complete, and whose positions are known without asking.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct BenchThread {
     pub(super) id: ThreadId,
     pub(super) batches: u32,
     /// When its first batch was written; its last one was a minute ago.
     pub(super) first_at: Timestamp,
 }
 
-impl Thread {
+impl BenchThread {
     pub(super) fn new(name: &str, batches: u32) -> Result<Self> {
         let first_at = now()?.plus_ms(-i64::from(batches) * APART_MS);
         Ok(Self { id: ThreadId::parse(name)?, batches, first_at })

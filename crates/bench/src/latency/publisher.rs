@@ -11,10 +11,11 @@ use futures_util::{FutureExt, StreamExt};
 use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, ThreadId};
 
 use super::{
-    CHUNKS_PER_MESSAGE, Load, WARM_UP, core,
-    recorder::{Board, Sent},
+    core,
+    load::{CHUNKS_PER_MESSAGE, LatencyLoad, PARTITIONS, WARM_UP},
+    recorder::{Board, PublishTotals},
 };
-use crate::{LATENCY_PARTITIONS, backlog::CHUNK_BYTES};
+use crate::backlog::CHUNK_BYTES;
 
 /// Pauses between bursts, so that a stream's chunks are spread evenly to a millisecond.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -34,12 +35,17 @@ pub(super) fn thread(stream: usize) -> String {
     format!("latency-{stream:05}")
 }
 
-pub(super) async fn publish(url: &str, target: Target, load: Load, board: &Board) -> Result<Sent> {
+pub(super) async fn publish(
+    url: &str,
+    target: Target,
+    load: LatencyLoad,
+    board: &Board,
+) -> Result<PublishTotals> {
     let client = async_nats::ConnectOptions::new().client_capacity(16 << 10).connect(url).await?;
     let inbox = client.new_inbox();
     let mut acks = Acks { messages: client.subscribe(inbox.clone()).await?, open: 0 };
     let mut threads =
-        (0..load.streams).map(|number| Thread::new(number, load)).collect::<Result<Vec<_>>>()?;
+        (0..load.streams).map(|number| LatencyThread::new(number, load)).collect::<Result<Vec<_>>>()?;
     let started = Instant::now();
     let duration = WARM_UP + load.duration;
     let (per_second, mut sent) = (load.rate * load.streams as f64, 0_u64);
@@ -59,10 +65,10 @@ pub(super) async fn publish(url: &str, target: Target, load: Load, board: &Board
     let seconds = started.elapsed().as_secs_f64();
     acks.take_all().await?;
     client.flush().await?;
-    Ok(Sent { chunks: sent, seconds })
+    Ok(PublishTotals { chunks: sent, seconds })
 }
 
-struct Thread {
+struct LatencyThread {
     id: ThreadId,
     subjects: [Subject; 2],
     message: MessageId,
@@ -74,11 +80,11 @@ struct Thread {
     padding: String,
 }
 
-impl Thread {
+impl LatencyThread {
     /// The first messages are of different lengths, so that the threads' messages do not all end at once.
-    fn new(stream: usize, load: Load) -> Result<Self> {
+    fn new(stream: usize, load: LatencyLoad) -> Result<Self> {
         let id = ThreadId::parse(&thread(stream))?;
-        let count = PartitionCount::new(LATENCY_PARTITIONS.into())?;
+        let count = PartitionCount::new(PARTITIONS.into())?;
         let exact = wire::subject::partition_chunks(count, &id);
         let first = 1 + stream * CHUNKS_PER_MESSAGE as usize / load.streams;
         Ok(Self {

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 
-use super::Timed;
+use super::load::PathTiming;
 use crate::usage::Used;
 use testkit::locked;
 
@@ -26,11 +26,11 @@ pub(super) struct Board {
     origin: Instant,
     streams: usize,
     warm_up: Duration,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RecorderState {
     latencies: Histogram<u64>,
     next: Vec<u32>,
     attached: usize,
@@ -42,7 +42,7 @@ struct State {
 
 /// What a publisher did.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct PublishTotals {
     pub(super) chunks: u64,
     pub(super) seconds: f64,
 }
@@ -51,7 +51,7 @@ impl Board {
     pub(super) fn new(streams: usize, warm_up: Duration) -> Self {
         #[allow(clippy::expect_used, reason = "the bounds are constants that the library accepts")]
         let latencies = Histogram::new_with_bounds(1, LONGEST_US, 3).expect("valid bounds");
-        let state = State {
+        let state = RecorderState {
             latencies,
             next: vec![0; streams],
             attached: 0,
@@ -135,10 +135,10 @@ impl Board {
         }
     }
 
-    pub(super) fn timed(&self, sent: Sent, used: Used) -> Timed {
+    pub(super) fn timed(&self, sent: PublishTotals, used: Used) -> PathTiming {
         let state = locked(&self.state);
         let ms = |quantile: f64| state.latencies.value_at_quantile(quantile) as f64 / 1_000.0;
-        Timed {
+        PathTiming {
             p50: ms(0.5),
             p99: ms(0.99),
             p999: ms(0.999),

@@ -15,7 +15,7 @@ const LONGEST_US: u64 = 120_000_000;
 
 /// Of all viewers together since the beginning.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct EventCounts {
     /// Stamps that were new.
     pub(super) events: u64,
     /// Stamps that the viewer had already.
@@ -30,7 +30,7 @@ pub(super) struct Counts {
     pub(super) ends: u64,
 }
 
-impl Counts {
+impl EventCounts {
     /// What came after `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
@@ -48,12 +48,12 @@ impl Counts {
 #[derive(Debug)]
 pub(super) struct Tally {
     watch: Watch,
-    state: Mutex<State>,
+    state: Mutex<CounterState>,
 }
 
 #[derive(Debug)]
-struct State {
-    counts: Counts,
+struct CounterState {
+    counts: EventCounts,
     latencies: Histogram<u64>,
     /// What was sent in this time is timed.
     timed_from_ns: u64,
@@ -73,7 +73,8 @@ impl Tally {
     pub(super) fn new(watch: Watch) -> Arc<Self> {
         #[allow(clippy::expect_used, reason = "the bounds are constants that the library accepts")]
         let latencies = Histogram::new_with_bounds(1, LONGEST_US, 3).expect("valid bounds");
-        let state = State { counts: Counts::default(), latencies, timed_from_ns: u64::MAX, attached: 0 };
+        let state =
+            CounterState { counts: EventCounts::default(), latencies, timed_from_ns: u64::MAX, attached: 0 };
         Arc::new(Self { watch, state: Mutex::new(state) })
     }
 
@@ -120,7 +121,7 @@ impl Tally {
         locked(&self.state).counts.ends += 1;
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> EventCounts {
         locked(&self.state).counts
     }
 
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!((one.load(Ordering::Relaxed), other.load(Ordering::Relaxed)), (7, 1));
         assert_eq!(
             counts.since(before),
-            Counts { events: 3, repeated: 1, skipped: 2, reads: 2, bytes: 20, ends: 1 }
+            EventCounts { events: 3, repeated: 1, skipped: 2, reads: 2, bytes: 20, ends: 1 }
         );
     }
 

@@ -1,6 +1,12 @@
 //! What the figures should be, from the medians of the servers' rounds.
 
-use super::{super::table::Row, Entry, Round, Shape, report::middle, target::Kind};
+use super::{
+    super::table::Row,
+    measurement::{Measurement, ServerRounds},
+    report::middle,
+    round::SseRound,
+    target::ServerKind,
+};
 
 /// Processor time of ours for a delivered event beside nchan's: where events come one by one, and in bursts.
 const SINGLE_RATIO: f64 = 1.0;
@@ -13,17 +19,18 @@ const SLOW_RATIO: f64 = 1.1;
 const SLOW_BYTES: u64 = 2 << 20;
 
 /// All goals of which everything was measured, and ratios that have none.
-pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
-    let good = |entry: &&Entry| entry.failure.is_none() && !entry.rounds.is_empty();
+pub(super) fn rows(entries: &[ServerRounds]) -> Vec<Row> {
+    let good = |entry: &&ServerRounds| entry.failure.is_none() && !entry.rounds.is_empty();
     let mut rows = Vec::new();
-    let mut alone: Option<Round> = None;
-    for ours in entries.iter().filter(|entry| entry.kind == Kind::Antiphon).filter(good) {
-        let name = ours.shape.name();
+    let mut alone: Option<SseRound> = None;
+    for ours in entries.iter().filter(|entry| entry.kind == ServerKind::Antiphon).filter(good) {
+        let name = ours.measurement.name();
         let beside = |kind| {
-            let same = |entry: &&Entry| entry.kind == kind && entry.shape.name() == name;
+            let same = |entry: &&ServerRounds| entry.kind == kind && entry.measurement.name() == name;
             entries.iter().filter(good).find(same).map(|entry| middle(&entry.rounds))
         };
-        let (figures, nchan, durable) = (middle(&ours.rounds), beside(Kind::Nchan), beside(Kind::Durable));
+        let (figures, nchan, durable) =
+            (middle(&ours.rounds), beside(ServerKind::Nchan), beside(ServerKind::Durable));
         let cpu = |goal| {
             let theirs = nchan.as_ref().map(|it| it.server_us);
             ratio(ours, "processor time / nchan's", figures.server_us, theirs, goal)
@@ -32,28 +39,31 @@ pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
             let theirs = durable.as_ref().map(|it| it.p99_ms);
             ratio(ours, "p99 / that of durable-streams", figures.p99_ms, theirs, goal)
         };
-        let time = |what, theirs: &Option<Round>| {
+        let time = |what, theirs: &Option<SseRound>| {
             ratio(ours, what, figures.whole_ms, theirs.as_ref().map(|it| it.whole_ms), None)
         };
-        match ours.shape {
-            Shape::Fanout(load) => {
+        match ours.measurement {
+            Measurement::Fanout(load) => {
                 let goal = if load.burst > 1 { BURST_RATIO } else { SINGLE_RATIO };
                 rows.extend(cpu(Some(goal)));
                 rows.extend(p99(Some(P99_RATIO)));
             }
-            Shape::Threads(_) => rows.extend([cpu(None), p99(None)].into_iter().flatten()),
-            Shape::Storm { .. } => {
+            Measurement::Threads(_) => rows.extend([cpu(None), p99(None)].into_iter().flatten()),
+            Measurement::Storm { .. } => {
                 rows.extend(time("time / nchan's", &nchan));
                 rows.extend(time("time / that of durable-streams", &durable));
             }
-            Shape::Idle { .. } => {
+            Measurement::Idle { .. } => {
                 let kb = figures.resident_per_viewer / 1e3;
-                let row =
-                    Row::new(ours.shape.part(), format!("{name}: memory of ours"), format!("{kb:.1} KB"));
+                let row = Row::new(
+                    ours.measurement.part(),
+                    format!("{name}: memory of ours"),
+                    format!("{kb:.1} KB"),
+                );
                 rows.push(row.figure("kb", kb).goal(format!("<= {IDLE_KB} KB"), kb <= IDLE_KB));
             }
-            Shape::Slow(load) if load.slow_every.is_none() => alone = Some(figures),
-            Shape::Slow(load) => {
+            Measurement::Slow(load) if load.slow_every.is_none() => alone = Some(figures),
+            Measurement::Slow(load) => {
                 rows.extend(slow(ours, &figures, alone.as_ref(), slow_viewers(load.viewers, load.slow_every)))
             }
         }
@@ -66,9 +76,13 @@ fn slow_viewers(viewers: usize, every: Option<usize>) -> u64 {
     every.map_or(0, |every| (viewers / every) as u64)
 }
 
-fn ratio(entry: &Entry, what: &str, one: f64, other: Option<f64>, goal: Option<f64>) -> Option<Row> {
+fn ratio(entry: &ServerRounds, what: &str, one: f64, other: Option<f64>, goal: Option<f64>) -> Option<Row> {
     let ratio = other.filter(|other| *other > 0.0).map(|other| one / other)?;
-    let row = Row::new(entry.shape.part(), format!("{}: {what}", entry.shape.name()), format!("{ratio:.2}"));
+    let row = Row::new(
+        entry.measurement.part(),
+        format!("{}: {what}", entry.measurement.name()),
+        format!("{ratio:.2}"),
+    );
     let row = row.figure("ratio", ratio);
     Some(match goal {
         Some(goal) => row.goal(format!("<= {goal}"), ratio <= goal),
@@ -76,10 +90,10 @@ fn ratio(entry: &Entry, what: &str, one: f64, other: Option<f64>, goal: Option<f
     })
 }
 
-fn slow(ours: &Entry, beside: &Round, alone: Option<&Round>, slow_viewers: u64) -> Vec<Row> {
+fn slow(ours: &ServerRounds, beside: &SseRound, alone: Option<&SseRound>, slow_viewers: u64) -> Vec<Row> {
     let Some(alone) = alone else { return Vec::new() };
-    let what = |what: &str| format!("{}: {what}", ours.shape.name());
-    let part = ours.shape.part();
+    let what = |what: &str| format!("{}: {what}", ours.measurement.name());
+    let part = ours.measurement.part();
     let added = beside.memory_grown.saturating_sub(alone.memory_grown);
     let memory =
         Row::new(part, what("memory above that without them"), format!("{:.1} MB", added as f64 / 1e6));
@@ -94,14 +108,14 @@ fn slow(ours: &Entry, beside: &Round, alone: Option<&Round>, slow_viewers: u64) 
 }
 
 /// Nothing lost and nothing twice at the viewers of ours, slow ones and those who came back included.
-fn kept(entries: &[Entry]) -> Option<Row> {
+fn kept(entries: &[ServerRounds]) -> Option<Row> {
     let rounds = || ours(entries).flat_map(|entry| &entry.rounds);
     let (lost, repeated): (u64, u64) =
         rounds().fold((0, 0), |(lost, repeated), round| (lost + round.lost, repeated + round.repeated));
     let events: u64 = rounds().map(|round| round.events).sum();
     let last = ours(entries).last()?;
     let row = Row::new(
-        last.shape.part(),
+        last.measurement.part(),
         "all parts: events at the viewers of ours",
         format!("{lost} lost, {repeated} repeated"),
     );
@@ -110,42 +124,42 @@ fn kept(entries: &[Entry]) -> Option<Row> {
 }
 
 /// Whether no viewer of ours lacks anything or has something twice.
-pub(super) fn is_nothing_lost(entries: &[Entry]) -> bool {
+pub(super) fn is_nothing_lost(entries: &[ServerRounds]) -> bool {
     ours(entries).flat_map(|entry| &entry.rounds).all(|round| round.lost + round.repeated == 0)
 }
 
-fn ours(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
-    entries.iter().filter(|entry| entry.kind == Kind::Antiphon)
+fn ours(entries: &[ServerRounds]) -> impl Iterator<Item = &ServerRounds> {
+    entries.iter().filter(|entry| entry.kind == ServerKind::Antiphon)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{super::measure::Stream, *};
+    use super::{super::load::SteadyLoad, *};
 
-    fn load(burst: u32, slow_every: Option<usize>) -> Stream {
+    fn load(burst: u32, slow_every: Option<usize>) -> SteadyLoad {
         let (warm_up, duration) = (Duration::ZERO, Duration::from_secs(1));
-        Stream { threads: 1, viewers: 100, slow_every, rate: 50.0, burst, bytes: 256, warm_up, duration }
+        SteadyLoad { threads: 1, viewers: 100, slow_every, rate: 50.0, burst, bytes: 256, warm_up, duration }
     }
 
-    fn entry(shape: Shape, kind: Kind, round: Round) -> Entry {
-        Entry { shape, kind, rounds: vec![round], failure: None }
+    fn entry(measurement: Measurement, kind: ServerKind, round: SseRound) -> ServerRounds {
+        ServerRounds { measurement, kind, rounds: vec![round], failure: None }
     }
 
-    fn verdicts(entries: &[Entry]) -> Vec<(String, Option<bool>)> {
+    fn verdicts(entries: &[ServerRounds]) -> Vec<(String, Option<bool>)> {
         rows(entries).into_iter().map(|row| (row.value, row.is_met)).collect()
     }
 
     #[test]
     fn bursts_must_cost_half_and_single_events_no_more() {
-        let round = |server_us, p99_ms| Round { server_us, p99_ms, ..Round::default() };
+        let round = |server_us, p99_ms| SseRound { server_us, p99_ms, ..SseRound::default() };
         for (burst, is_met) in [(1, true), (4, false)] {
-            let shape = Shape::Fanout(load(burst, None));
+            let measurement = Measurement::Fanout(load(burst, None));
             let entries = [
-                entry(shape, Kind::Antiphon, round(6.0, 2.0)),
-                entry(shape, Kind::Nchan, round(8.0, 1.0)),
-                entry(shape, Kind::Durable, round(1.0, 1.0)),
+                entry(measurement, ServerKind::Antiphon, round(6.0, 2.0)),
+                entry(measurement, ServerKind::Nchan, round(8.0, 1.0)),
+                entry(measurement, ServerKind::Durable, round(1.0, 1.0)),
             ];
             let expected =
                 [("0.75", Some(is_met)), ("2.00", Some(false)), ("0 lost, 0 repeated", Some(true))];
@@ -155,10 +169,11 @@ mod tests {
 
     #[test]
     fn slow_viewers_are_judged_beside_the_same_without_them() {
-        let round = |p99_ms, memory_grown, cuts| Round { p99_ms, memory_grown, cuts, ..Round::default() };
+        let round =
+            |p99_ms, memory_grown, cuts| SseRound { p99_ms, memory_grown, cuts, ..SseRound::default() };
         let entries = [
-            entry(Shape::Slow(load(1, None)), Kind::Antiphon, round(2.0, 1 << 20, 0)),
-            entry(Shape::Slow(load(1, Some(10))), Kind::Antiphon, round(2.1, 9 << 20, 10)),
+            entry(Measurement::Slow(load(1, None)), ServerKind::Antiphon, round(2.0, 1 << 20, 0)),
+            entry(Measurement::Slow(load(1, Some(10))), ServerKind::Antiphon, round(2.1, 9 << 20, 10)),
         ];
         let met: Vec<Option<bool>> = verdicts(&entries).into_iter().map(|(_, is_met)| is_met).collect();
         assert_eq!(met, [Some(true), Some(false), Some(true), Some(true)]);
@@ -166,12 +181,12 @@ mod tests {
 
     #[test]
     fn losses_of_others_are_not_ours() {
-        let round = |lost| Round { lost, ..Round::default() };
-        let shape = Shape::Storm { threads: 1, viewers: 9 };
+        let round = |lost| SseRound { lost, ..SseRound::default() };
+        let measurement = Measurement::Storm { threads: 1, viewers: 9 };
         assert!(is_nothing_lost(&[
-            entry(shape, Kind::Nchan, round(3)),
-            entry(shape, Kind::Antiphon, round(0))
+            entry(measurement, ServerKind::Nchan, round(3)),
+            entry(measurement, ServerKind::Antiphon, round(0))
         ]));
-        assert!(!is_nothing_lost(&[entry(shape, Kind::Antiphon, round(1))]));
+        assert!(!is_nothing_lost(&[entry(measurement, ServerKind::Antiphon, round(1))]));
     }
 }

@@ -10,12 +10,14 @@ use tokio::time::sleep;
 
 use super::{
     super::usage::{self, Meter, Used},
-    Round, cores,
+    cores,
     counters::Tally,
+    load::SteadyLoad,
     publisher::{Publisher, Supply},
+    round::SseRound,
     servers::{Running, Servers},
-    subscribers::{Command, Place, Viewers},
-    target::Kind,
+    subscribers::{ViewerCommand, ViewerPlan, Viewers},
+    target::ServerKind,
     timestamped_payload::Watch,
 };
 
@@ -36,39 +38,22 @@ const STORM_BURST: u32 = 10;
 const STORM_RATE: f64 = 20_000.0;
 const STORM_LIMIT: Duration = Duration::from_secs(120);
 
-/// A steady load.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stream {
-    pub(super) threads: usize,
-    /// Of all threads together; they are spread evenly.
-    pub(super) viewers: usize,
-    /// Every so manieth of them reads slowly.
-    pub(super) slow_every: Option<usize>,
-    /// Events per second of each thread, and how many of them come at once.
-    pub(super) rate: f64,
-    pub(super) burst: u32,
-    /// Of an event's text.
-    pub(super) bytes: usize,
-    pub(super) warm_up: Duration,
-    pub(super) duration: Duration,
-}
-
 /// A server, and its memory before anybody came.
-struct Stage {
+struct MeasuredServer {
     running: Running,
     watch: Watch,
     resident: u64,
 }
 
-impl Stage {
-    async fn set(servers: &mut Servers, kind: Kind, threads: usize) -> Result<Self> {
+impl MeasuredServer {
+    async fn set(servers: &mut Servers, kind: ServerKind, threads: usize) -> Result<Self> {
         let running = servers.start(kind, threads).await?;
         sleep(SETTLE / 2).await;
         let resident = usage::resident_of_all(running.server);
         Ok(Self { running, watch: Watch::start(), resident })
     }
 
-    async fn viewers(&self, places: Vec<Place>) -> Result<Viewers> {
+    async fn viewers(&self, places: Vec<ViewerPlan>) -> Result<Viewers> {
         let (fast, slow) = (Tally::new(self.watch), Tally::new(self.watch));
         let viewers = Viewers::bring(&self.running.target, places, fast, slow).await?;
         sleep(SETTLE).await;
@@ -88,36 +73,36 @@ impl Stage {
 }
 
 /// Publishes steadily and watches what its viewers get.
-pub(super) async fn stream(servers: &mut Servers, kind: Kind, load: Stream) -> Result<Round> {
-    let stage = Stage::set(servers, kind, load.threads).await?;
-    let place = |number: usize| Place {
+pub(super) async fn stream(servers: &mut Servers, kind: ServerKind, load: SteadyLoad) -> Result<SseRound> {
+    let server = MeasuredServer::set(servers, kind, load.threads).await?;
+    let place = |number: usize| ViewerPlan {
         thread: number % load.threads,
         is_slow: load.slow_every.is_some_and(|every| number % every == every - 1),
     };
-    let mut viewers = stage.viewers((0..load.viewers).map(place).collect()).await?;
-    let publishing = publish(&stage, load)?;
+    let mut viewers = server.viewers((0..load.viewers).map(place).collect()).await?;
+    let publishing = publish(&server, load)?;
     sleep(load.warm_up).await;
     viewers.fast.time_from_now();
-    let (meter, before) = (stage.meter(), viewers.fast.counts());
+    let (meter, before) = (server.meter(), viewers.fast.counts());
     let slow_before = viewers.slow.counts();
-    let memory = memory_during(stage.running.server, load.duration).await;
+    let memory = memory_during(server.running.server, load.duration).await;
     let (used, during) = (meter.used(), viewers.fast.counts().since(before));
     let slow_during = viewers.slow.counts().since(slow_before);
-    let resident = stage.resident_per(viewers.count());
-    let Sent { by_thread, rate } = join(publishing).await?;
-    let cuts = stage.running.cuts().await?.unwrap_or(viewers.slow.counts().ends);
-    viewers.order(Command::Hurry);
+    let resident = server.resident_per(viewers.count());
+    let PublishedCounts { by_thread, rate } = join(publishing).await?;
+    let cuts = server.running.cuts().await?.unwrap_or(viewers.slow.counts().ends);
+    viewers.order(ViewerCommand::Hurry);
     viewers.until_complete(1.0, &by_thread, TAIL).await?;
     let latency = viewers.fast.latency();
     let (fast, slow) = (viewers.fast.counts(), viewers.slow.counts());
     let events = during.events + slow_during.events;
     let per = |total: u64, count: u64| total as f64 / count.max(1) as f64;
     let published = (rate * used.seconds) as u64;
-    Ok(Round {
+    Ok(SseRound {
         events,
         rate,
         server_us: us(&used, "server", events),
-        ingest_us: shares(&stage.running, &used, published),
+        ingest_us: shares(&server.running, &used, published),
         p50_ms: latency.p50,
         p99_ms: latency.p99,
         p999_ms: latency.p999,
@@ -131,36 +116,36 @@ pub(super) async fn stream(servers: &mut Servers, kind: Kind, load: Stream) -> R
         memory_slope: slope(&memory),
         memory_grown: grown(&memory),
         foreign_cores: used.foreign_cores,
-        ..Round::default()
+        ..SseRound::default()
     })
 }
 
 /// Cuts all viewers at once, publishes meanwhile, and lets them all come back at once.
 pub(super) async fn storm(
     servers: &mut Servers,
-    kind: Kind,
+    kind: ServerKind,
     threads: usize,
     viewers: usize,
-) -> Result<Round> {
-    let stage = Stage::set(servers, kind, threads).await?;
-    let place = |number: usize| Place { thread: number % threads, is_slow: false };
-    let mut viewers = stage.viewers((0..viewers).map(place).collect()).await?;
+) -> Result<SseRound> {
+    let server = MeasuredServer::set(servers, kind, threads).await?;
+    let place = |number: usize| ViewerPlan { thread: number % threads, is_slow: false };
+    let mut viewers = server.viewers((0..viewers).map(place).collect()).await?;
     let [before, behind, after] = STORM;
     // The last event of all is the message's last: everybody is cut in the middle of it.
     let supply = Supply { threads, bytes: 100, message_chunks: before + behind + after, is_staggered: false };
-    let target = &stage.running.target;
-    let mut outlet = Publisher::connect(target, &stage.running.nats_url, supply, stage.watch).await?;
+    let target = &server.running.target;
+    let mut outlet = Publisher::connect(target, &server.running.nats_url, supply, server.watch).await?;
     let sent = send_all(&mut outlet, threads, before).await?;
     anyhow::ensure!(viewers.until_complete(1.0, &sent, TAIL).await?, "the first events do not arrive");
 
-    viewers.order(Command::Leave);
+    viewers.order(ViewerCommand::Leave);
     viewers.until_attached(0).await?;
     let sent = send_all(&mut outlet, threads, behind).await?;
     let absent: u32 = sent.iter().sum();
     sleep(SETTLE + Duration::from_secs_f64(f64::from(absent) / STORM_RATE)).await;
-    let (meter, began) = (stage.meter(), viewers.fast.counts());
+    let (meter, began) = (server.meter(), viewers.fast.counts());
     let begun = Instant::now();
-    viewers.order(Command::Follow);
+    viewers.order(ViewerCommand::Follow);
     let is_half = viewers.until_complete(0.5, &sent, STORM_LIMIT).await?;
     let half = begun.elapsed();
     let is_whole = is_half && viewers.until_complete(1.0, &sent, STORM_LIMIT).await?;
@@ -170,10 +155,10 @@ pub(super) async fn storm(
     let sent = send_all(&mut outlet, threads, after).await?;
     viewers.until_complete(1.0, &sent, TAIL).await?;
     let counts = viewers.fast.counts();
-    Ok(Round {
+    Ok(SseRound {
         events: during.events,
         server_us: us(&used, "server", during.events),
-        ingest_us: shares(&stage.running, &used, during.events),
+        ingest_us: shares(&server.running, &used, during.events),
         half_ms: half.as_secs_f64() * 1e3,
         whole_ms: if is_whole { whole.as_secs_f64() * 1e3 } else { f64::INFINITY },
         events_per_read: during.events as f64 / during.reads.max(1) as f64,
@@ -182,58 +167,58 @@ pub(super) async fn storm(
         repeated: counts.repeated,
         ends: counts.ends,
         foreign_cores: used.foreign_cores,
-        ..Round::default()
+        ..SseRound::default()
     })
 }
 
 /// Viewers to whom nothing is sent but heartbeats.
 pub(super) async fn idle(
     servers: &mut Servers,
-    kind: Kind,
+    kind: ServerKind,
     threads: usize,
     viewers: usize,
     duration: Duration,
-) -> Result<Round> {
-    let files = if kind == Kind::Durable { viewers + threads } else { viewers };
+) -> Result<SseRound> {
+    let files = if kind == ServerKind::Durable { viewers + threads } else { viewers };
     cores::allow_files(files as u64 + 1_000)?;
-    let stage = Stage::set(servers, kind, threads).await?;
+    let server = MeasuredServer::set(servers, kind, threads).await?;
     let slab = cores::slab_bytes();
-    let place = |number: usize| Place { thread: number % threads, is_slow: false };
-    let viewers = stage.viewers((0..viewers).map(place).collect()).await?;
+    let place = |number: usize| ViewerPlan { thread: number % threads, is_slow: false };
+    let viewers = server.viewers((0..viewers).map(place).collect()).await?;
     sleep(SETTLE).await;
     let count = viewers.count();
     let kernel = slab.zip(cores::slab_bytes()).map(|(before, now)| now.saturating_sub(before));
-    let resident = stage.resident_per(count);
-    let meter = stage.meter();
+    let resident = server.resident_per(count);
+    let meter = server.meter();
     sleep(duration).await;
     let used = meter.used();
     let of_server = used.processes.first().map_or(Duration::ZERO, |(_, used)| *used);
-    Ok(Round {
+    Ok(SseRound {
         resident_per_viewer: resident,
         kernel_per_viewer: kernel.map(|bytes| bytes as f64 / count as f64),
         idle_cores: of_server.as_secs_f64() / used.seconds,
         ends: viewers.fast.counts().ends,
         foreign_cores: used.foreign_cores,
-        ..Round::default()
+        ..SseRound::default()
     })
 }
 
-struct Sent {
+struct PublishedCounts {
     by_thread: Vec<u32>,
     /// Events per second, in fact.
     rate: f64,
 }
 
 /// A publisher on a thread and a runtime of its own: sending must not wait for receiving.
-fn publish(stage: &Stage, load: Stream) -> Result<thread::JoinHandle<Result<Sent>>> {
+fn publish(server: &MeasuredServer, load: SteadyLoad) -> Result<thread::JoinHandle<Result<PublishedCounts>>> {
     let supply = Supply {
         threads: load.threads,
         bytes: load.bytes,
         message_chunks: MESSAGE_CHUNKS,
         is_staggered: true,
     };
-    let (target, nats_url) = (stage.running.target.clone(), stage.running.nats_url.clone());
-    let watch = stage.watch;
+    let (target, nats_url) = (server.running.target.clone(), server.running.nats_url.clone());
+    let watch = server.watch;
     let publishing = async move {
         let mut outlet = Publisher::connect(&target, &nats_url, supply, watch).await?;
         let per_second = load.rate * load.threads as f64 / f64::from(load.burst);
@@ -250,7 +235,7 @@ fn publish(stage: &Stage, load: Stream) -> Result<thread::JoinHandle<Result<Sent
         }
         let seconds = begun.elapsed().as_secs_f64();
         let rate = (bursts * u64::from(load.burst)) as f64 / seconds;
-        Ok(Sent { by_thread: outlet.settle().await?, rate })
+        Ok(PublishedCounts { by_thread: outlet.settle().await?, rate })
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(thread::Builder::new().name("publisher".to_owned()).spawn(move || runtime.block_on(publishing))?)

@@ -23,7 +23,8 @@ use tokio::{
 };
 
 use super::{
-    target::{Kind, Target},
+    load::PARTITIONS,
+    target::{ServerKind, Target},
     timestamped_payload::{Stamp, Watch},
 };
 
@@ -59,7 +60,7 @@ pub(super) struct Publisher {
 
 #[derive(Debug)]
 enum Way {
-    Nats(Box<Nats>),
+    Nats(Box<NatsPublisher>),
     Http(Http),
 }
 
@@ -72,8 +73,10 @@ impl Publisher {
         watch: Watch,
     ) -> Result<Self> {
         let way = match target.kind {
-            Kind::Antiphon => Way::Nats(Box::new(Nats::connect(target, nats_url, supply).await?)),
-            Kind::Nchan | Kind::Durable => Way::Http(Http::connect(target, supply).await?),
+            ServerKind::Antiphon => {
+                Way::Nats(Box::new(NatsPublisher::connect(target, nats_url, supply).await?))
+            }
+            ServerKind::Nchan | ServerKind::Durable => Way::Http(Http::connect(target, supply).await?),
         };
         Ok(Self { watch, supply, sent: vec![0; supply.threads], way })
     }
@@ -115,17 +118,17 @@ impl Publisher {
 
 /// To the streams of partitions.
 #[derive(Debug)]
-struct Nats {
+struct NatsPublisher {
     client: Client,
     inbox: String,
     answers: Subscriber,
     open: u64,
-    threads: Vec<Thread>,
+    threads: Vec<PublishedThread>,
     message_chunks: u32,
 }
 
 #[derive(Debug)]
-struct Thread {
+struct PublishedThread {
     id: ThreadId,
     subject: Subject,
     messages: u32,
@@ -134,18 +137,18 @@ struct Thread {
     length: u32,
 }
 
-impl Nats {
+impl NatsPublisher {
     async fn connect(target: &Target, url: &str, supply: Supply) -> Result<Self> {
         let client = async_nats::ConnectOptions::new().client_capacity(16 << 10).connect(url).await?;
         let inbox = client.new_inbox();
         let answers = client.subscribe(inbox.clone()).await?;
         client.flush().await?;
-        let count = PartitionCount::new(super::PARTITIONS.into())?;
+        let count = PartitionCount::new(PARTITIONS.into())?;
         let thread = |number: usize| {
             let id = ThreadId::parse(&target.thread(number))?;
             let length = supply.message_chunks;
             let first = 1 + u32::try_from(number * length as usize / supply.threads).unwrap_or(length);
-            Ok(Thread {
+            Ok(PublishedThread {
                 subject: wire::subject::partition_chunks(count, &id).into(),
                 id,
                 messages: 0,
@@ -196,7 +199,7 @@ impl Nats {
     }
 }
 
-impl Thread {
+impl PublishedThread {
     fn frame(&mut self, text: &str, length: u32) -> Result<Frame> {
         let is_final = self.length == self.next + 1;
         let arrival = IncomingChunk {
@@ -337,7 +340,7 @@ mod tests {
     #[test]
     fn messages_follow_each_other_when_they_have_a_length() {
         let thread = ThreadId::parse("t").unwrap();
-        let mut thread = Thread { id: thread, subject: "s".into(), messages: 0, next: 0, length: 2 };
+        let mut thread = PublishedThread { id: thread, subject: "s".into(), messages: 0, next: 0, length: 2 };
         let mut next = || {
             let chunk = thread.frame("x", 3).unwrap().chunks.remove(0);
             (chunk.message.to_string(), chunk.chunk.id, chunk.chunk.is_final)

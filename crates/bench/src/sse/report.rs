@@ -2,19 +2,21 @@
 
 use super::{
     super::table::{Row, median},
-    Entry, Round, Shape,
+    measurement::{Measurement, ServerRounds},
+    round::SseRound,
 };
 
 /// A server's lines: medians of its rounds, and what it took to bring the events to it.
-pub(super) fn rows(entry: &Entry) -> Vec<Row> {
-    let part = entry.shape.part();
-    let what = format!("{}: {}", entry.shape.name(), entry.kind.name());
+pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
+    let part = entry.measurement.part();
+    let what = format!("{}: {}", entry.measurement.name(), entry.kind.name());
     if let Some(failure) = &entry.failure {
         return vec![Row::new(part, what, "failed").note(failure)];
     }
     let middle = middle(&entry.rounds);
-    let mut row = Row::new(part, &what, value(entry.shape, &middle)).note(remarks(entry.shape, &middle));
-    for (name, value) in columns(entry.shape, &middle) {
+    let mut row =
+        Row::new(part, &what, value(entry.measurement, &middle)).note(remarks(entry.measurement, &middle));
+    for (name, value) in columns(entry.measurement, &middle) {
         row = row.column(name, value);
     }
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
@@ -31,58 +33,60 @@ pub(super) fn rows(entry: &Entry) -> Vec<Row> {
 }
 
 /// A round in short, while it runs.
-pub(super) fn progress(shape: Shape, round: &Round) -> String {
-    let mut parts = vec![value(shape, round)];
-    parts.extend(columns(shape, round).iter().map(|(name, value)| format!("{name} {value}")));
-    parts.push(remarks(shape, round));
+pub(super) fn progress(measurement: Measurement, round: &SseRound) -> String {
+    let mut parts = vec![value(measurement, round)];
+    parts.extend(columns(measurement, round).iter().map(|(name, value)| format!("{name} {value}")));
+    parts.push(remarks(measurement, round));
     parts.join("; ")
 }
 
 /// What it is about.
-fn value(shape: Shape, round: &Round) -> String {
-    match shape {
-        Shape::Fanout(_) | Shape::Threads(_) | Shape::Slow(_) => format!("{:.2} us/event", round.server_us),
-        Shape::Storm { .. } => format!("all in {:.0} ms", round.whole_ms),
-        Shape::Idle { .. } => format!("{:.1} KB/connection", round.resident_per_viewer / 1e3),
+fn value(measurement: Measurement, round: &SseRound) -> String {
+    match measurement {
+        Measurement::Fanout(_) | Measurement::Threads(_) | Measurement::Slow(_) => {
+            format!("{:.2} us/event", round.server_us)
+        }
+        Measurement::Storm { .. } => format!("all in {:.0} ms", round.whole_ms),
+        Measurement::Idle { .. } => format!("{:.1} KB/connection", round.resident_per_viewer / 1e3),
     }
 }
 
-fn columns(shape: Shape, round: &Round) -> Vec<(&'static str, String)> {
+fn columns(measurement: Measurement, round: &SseRound) -> Vec<(&'static str, String)> {
     let kept = ("lost / repeated", format!("{} / {}", round.lost, round.repeated));
     let reads = ("events/read", format!("{:.1}", round.events_per_read));
     let bytes = ("B/event", format!("{:.0}", round.bytes_per_event));
-    match shape {
-        Shape::Fanout(_) | Shape::Threads(_) | Shape::Slow(_) => {
+    match measurement {
+        Measurement::Fanout(_) | Measurement::Threads(_) | Measurement::Slow(_) => {
             let times = format!("{:.2} / {:.2} / {:.1}", round.p50_ms, round.p99_ms, round.p999_ms);
             let memory = ("KB/connection", format!("{:.1}", round.resident_per_viewer / 1e3));
             vec![("p50 / p99 / p99.9 ms", times), reads, bytes, memory, kept]
         }
-        Shape::Storm { .. } => vec![reads, bytes, kept],
-        Shape::Idle { .. } => Vec::new(),
+        Measurement::Storm { .. } => vec![reads, bytes, kept],
+        Measurement::Idle { .. } => Vec::new(),
     }
 }
 
-fn remarks(shape: Shape, round: &Round) -> String {
+fn remarks(measurement: Measurement, round: &SseRound) -> String {
     let mut parts = Vec::new();
-    match shape {
-        Shape::Fanout(_) | Shape::Threads(_) | Shape::Slow(_) => {
+    match measurement {
+        Measurement::Fanout(_) | Measurement::Threads(_) | Measurement::Slow(_) => {
             parts.push(format!(
                 "{:.0} published, {:.0} delivered a second",
                 round.rate,
-                delivered(shape, round)
+                delivered(measurement, round)
             ));
         }
-        Shape::Storm { .. } => {
+        Measurement::Storm { .. } => {
             parts.push(format!("half in {:.0} ms; {:.1} us/event", round.half_ms, round.server_us));
         }
-        Shape::Idle { .. } => {
+        Measurement::Idle { .. } => {
             parts.extend(
                 round.kernel_per_viewer.map(|bytes| format!("kernel {:.1} KB, both ends", bytes / 1e3)),
             );
             parts.push(format!("{:.2} % of a core", round.idle_cores * 100.0));
         }
     }
-    if let Shape::Slow(load) = shape {
+    if let Measurement::Slow(load) = measurement {
         let slope = round.memory_slope / 1e3;
         parts
             .push(format!("memory {slope:+.0} KB/s, at most {:.1} MB more", round.memory_grown as f64 / 1e6));
@@ -97,21 +101,24 @@ fn remarks(shape: Shape, round: &Round) -> String {
     parts.join("; ")
 }
 
-fn delivered(shape: Shape, round: &Round) -> f64 {
-    let (Shape::Fanout(load) | Shape::Threads(load) | Shape::Slow(load)) = shape else { return 0.0 };
+fn delivered(measurement: Measurement, round: &SseRound) -> f64 {
+    let (Measurement::Fanout(load) | Measurement::Threads(load) | Measurement::Slow(load)) = measurement
+    else {
+        return 0.0;
+    };
     round.events as f64 / load.duration.as_secs_f64()
 }
 
 /// The medians of all rounds; of what must not happen at all, the worst.
-pub(super) fn middle(rounds: &[Round]) -> Round {
-    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
-    let worst = |figure: fn(&Round) -> u64| rounds.iter().map(figure).max().unwrap_or_default();
+pub(super) fn middle(rounds: &[SseRound]) -> SseRound {
+    let of = |figure: fn(&SseRound) -> f64| median(rounds.iter().map(figure));
+    let worst = |figure: fn(&SseRound) -> u64| rounds.iter().map(figure).max().unwrap_or_default();
     let names = rounds.first().map(|round| round.ingest_us.clone()).unwrap_or_default();
     let ingest = |(at, (name, _)): (usize, &(&'static str, f64))| {
         (*name, median(rounds.iter().filter_map(|round| round.ingest_us.get(at)).map(|(_, us)| *us)))
     };
     let has_kernel = rounds.iter().any(|round| round.kernel_per_viewer.is_some());
-    Round {
+    SseRound {
         events: of(|round| round.events as f64) as u64,
         rate: of(|round| round.rate),
         server_us: of(|round| round.server_us),
@@ -142,11 +149,11 @@ mod tests {
 
     #[test]
     fn a_loss_in_one_round_is_not_outvoted() {
-        let round = |server_us, lost| Round {
+        let round = |server_us, lost| SseRound {
             server_us,
             lost,
             ingest_us: vec![("worker", server_us * 2.0)],
-            ..Round::default()
+            ..SseRound::default()
         };
         let middle = middle(&[round(1.0, 0), round(3.0, 7), round(2.0, 0)]);
         assert_eq!((middle.server_us, middle.lost, middle.kernel_per_viewer), (2.0, 7, None));

@@ -16,11 +16,13 @@ use devservices::{
 };
 use tokio::process::{Child, Command};
 
+use crate::environment::ChunkEnvironment;
+
 use super::{
-    super::Environment,
     cores::AmongServers,
+    load::PARTITIONS,
     subscribers,
-    target::{Kind, Target},
+    target::{ServerKind, Target},
 };
 use testkit::{
     fleet::{Fleet, Metrics, READY_LIMIT},
@@ -76,23 +78,23 @@ pub(super) struct Servers {
 struct Antiphon {
     fleet: Fleet,
     _database: TestDatabase,
-    environment: Environment,
+    environment: ChunkEnvironment,
 }
 
 impl Servers {
     /// Starts one, and makes its threads if it wants them made.
-    pub(super) async fn start(&mut self, kind: Kind, threads: usize) -> Result<Running> {
+    pub(super) async fn start(&mut self, kind: ServerKind, threads: usize) -> Result<Running> {
         self.started += 1;
         let prefix = format!("bench{}", self.started);
         let running = {
             let _among = AmongServers::enter()?;
             match kind {
-                Kind::Antiphon => self.antiphon(&prefix).await?,
-                Kind::Nchan => nchan(&prefix).await?,
-                Kind::Durable => durable(&prefix).await?,
+                ServerKind::Antiphon => self.antiphon(&prefix).await?,
+                ServerKind::Nchan => nchan(&prefix).await?,
+                ServerKind::Durable => durable(&prefix).await?,
             }
         };
-        if kind == Kind::Durable {
+        if kind == ServerKind::Durable {
             for thread in 0..threads {
                 create(&running.target, thread).await?;
             }
@@ -114,7 +116,7 @@ impl Servers {
         gateway.restart().await?;
         gateway.ready(READY_LIMIT).await?;
         let server = gateway.pid().context("the gateway has ended")?;
-        let target = Target::new(Kind::Antiphon, gateway.http_addr(), prefix);
+        let target = Target::new(ServerKind::Antiphon, gateway.http_addr(), prefix);
         let worker = antiphon.fleet.workers.first().and_then(testkit::fleet::Process::pid);
         let mut others = antiphon.environment.processes();
         others.push(("worker", worker.context("the worker has ended")?));
@@ -131,7 +133,7 @@ impl Servers {
 
 impl Antiphon {
     async fn start() -> Result<Self> {
-        let environment = Environment::start(super::PARTITIONS)?;
+        let environment = ChunkEnvironment::start(PARTITIONS)?;
         let database = environment.database().await?;
         let options = environment
             .fleet(database.url(), 1, 1)
@@ -143,11 +145,11 @@ impl Antiphon {
 }
 
 /// Why a server cannot be measured here.
-pub(super) fn missing(kind: Kind) -> Option<String> {
+pub(super) fn missing(kind: ServerKind) -> Option<String> {
     let program = match kind {
-        Kind::Antiphon => return None,
-        Kind::Nchan => nginx(),
-        Kind::Durable => durable_streams(),
+        ServerKind::Antiphon => return None,
+        ServerKind::Nchan => nginx(),
+        ServerKind::Durable => durable_streams(),
     };
     (!program.is_file())
         .then(|| format!("{} is not there: see what was said about fetching it", program.display()))
@@ -194,7 +196,7 @@ impl Peer {
         Ok(peer)
     }
 
-    fn running(self, kind: Kind, prefix: &str) -> Result<Running> {
+    fn running(self, kind: ServerKind, prefix: &str) -> Result<Running> {
         let server = self.child.id().context("it has ended")?;
         let target = Target::new(kind, self.addr, prefix);
         let others = Vec::new();
@@ -245,7 +247,7 @@ async fn nchan(prefix: &str) -> Result<Running> {
         command.arg("-c").arg(config).arg("-p").arg(dir.path()).args(["-e", "stderr"]);
         Ok(())
     });
-    peer.await?.running(Kind::Nchan, prefix)
+    peer.await?.running(ServerKind::Nchan, prefix)
 }
 
 /// One process serves, as on one core; everything that has a limit has a high one.
@@ -288,7 +290,7 @@ async fn durable(prefix: &str) -> Result<Running> {
         command.args(["--worker-threads", "1", "--data-dir"]).arg(dir.path().join("data"));
         Ok(())
     });
-    peer.await?.running(Kind::Durable, prefix)
+    peer.await?.running(ServerKind::Durable, prefix)
 }
 
 async fn create(target: &Target, thread: usize) -> Result<()> {
@@ -296,7 +298,7 @@ async fn create(target: &Target, thread: usize) -> Result<()> {
     let headers = [("content-type", "application/json")];
     let made = http::exchange(
         target.addr,
-        http::Request { method: "PUT", path: &path, headers: &headers, body: b"" },
+        http::HttpRequest { method: "PUT", path: &path, headers: &headers, body: b"" },
     );
     let status = made.await?.status;
     ensure!(status == 201, "making a stream was answered with {status}");

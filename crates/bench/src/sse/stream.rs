@@ -1,6 +1,6 @@
 //! One event stream read back, of any of the servers: bytes of a connection in, stamps and the place to resume from out.
 //!
-//! Entry type: [`Stream`]. Only whole events count, for a client that is cut in the middle of one has not got it.
+//! Entry type: [`SseStream`]. Only whole events count, for a client that is cut in the middle of one has not got it.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -31,7 +31,7 @@ pub(super) struct Taken {
 
 /// The reader of one connection.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct SseStream {
     dialect: Dialect,
     framing: Framing,
     /// Not understood yet: of the head or of a size line.
@@ -58,7 +58,7 @@ enum Framing {
     Ended,
 }
 
-impl Stream {
+impl SseStream {
     /// A connection that was asked to go on after `cursor`.
     pub(super) fn new(dialect: Dialect, cursor: Option<Vec<u8>>) -> Self {
         let (raw, body, held) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,7 +226,7 @@ mod tests {
     /// Numbers and cursor, with the bytes cut into parts of every such size.
     fn read(dialect: Dialect, bytes: &str) -> (Vec<u32>, String, bool) {
         let read_in = |size: usize| {
-            let (mut stream, mut taken) = (Stream::new(dialect, None), Taken::default());
+            let (mut stream, mut taken) = (SseStream::new(dialect, None), Taken::default());
             for part in bytes.as_bytes().chunks(size) {
                 stream.feed(part, &mut taken).unwrap();
             }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn refusals_are_errors() {
-        let mut stream = Stream::new(Dialect::Id, None);
+        let mut stream = SseStream::new(Dialect::Id, None);
         let refused = stream.feed(b"HTTP/1.1 403 Forbidden\r\n\r\n", &mut Taken::default());
         assert_eq!(refused.unwrap_err().to_string(), "the answer is http/1.1 403 forbidden");
     }

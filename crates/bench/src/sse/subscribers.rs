@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     counters::Tally,
-    stream::{Stream, Taken},
+    stream::{SseStream, Taken},
     target::Target,
 };
 
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// What the viewers are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ViewerCommand {
     /// Follow; the slow ones slowly, until they are cut.
     Follow,
     /// Break the connection at once, wherever it stands.
@@ -47,7 +47,7 @@ pub(super) enum Command {
 
 /// Who follows what.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ViewerPlan {
     /// The thread's number.
     pub(super) thread: usize,
     /// Reads [`SLOW_BYTES`] a second, until the server cuts it.
@@ -57,9 +57,9 @@ pub(super) struct Place {
 /// All viewers of a measurement.
 #[derive(Debug)]
 pub(super) struct Viewers {
-    places: Vec<Place>,
+    places: Vec<ViewerPlan>,
     next: Arc<Vec<AtomicU32>>,
-    orders: watch::Sender<Command>,
+    orders: watch::Sender<ViewerCommand>,
     /// Of those that are fast, and of those that are slow.
     pub(super) fast: Arc<Tally>,
     pub(super) slow: Arc<Tally>,
@@ -70,17 +70,17 @@ impl Viewers {
     /// Brings all of them, and waits until the server has begun to answer each.
     pub(super) async fn bring(
         target: &Target,
-        places: Vec<Place>,
+        places: Vec<ViewerPlan>,
         fast: Arc<Tally>,
         slow: Arc<Tally>,
     ) -> Result<Self> {
-        let (orders, _) = watch::channel(Command::Follow);
+        let (orders, _) = watch::channel(ViewerCommand::Follow);
         let next: Arc<Vec<AtomicU32>> = Arc::new(places.iter().map(|_| AtomicU32::new(0)).collect());
         let arriving = Arc::new(Semaphore::new(ARRIVING));
         let mut following = JoinSet::new();
         for (number, place) in places.iter().enumerate() {
             let tally = Arc::clone(if place.is_slow { &slow } else { &fast });
-            let viewer = Viewer {
+            let viewer = ViewerTask {
                 target: target.clone(),
                 place: *place,
                 number,
@@ -99,7 +99,7 @@ impl Viewers {
     }
 
     /// Tells all of them at once.
-    pub(super) fn order(&self, order: Command) {
+    pub(super) fn order(&self, order: ViewerCommand) {
         self.orders.send_replace(order);
     }
 
@@ -135,14 +135,15 @@ impl Viewers {
 
     /// What viewers lack of what was sent, by thread.
     pub(super) fn missing(&self, sent: &[u32]) -> u64 {
-        let lacks = |(place, next): (&Place, &AtomicU32)| {
+        let lacks = |(place, next): (&ViewerPlan, &AtomicU32)| {
             u64::from(sent[place.thread].saturating_sub(next.load(Ordering::Relaxed)))
         };
         self.places.iter().zip(self.next.iter()).map(lacks).sum()
     }
 
     fn incomplete(&self, sent: &[u32]) -> usize {
-        let lacks = |(place, next): &(&Place, &AtomicU32)| next.load(Ordering::Relaxed) < sent[place.thread];
+        let lacks =
+            |(place, next): &(&ViewerPlan, &AtomicU32)| next.load(Ordering::Relaxed) < sent[place.thread];
         self.places.iter().zip(self.next.iter()).filter(lacks).count()
     }
 
@@ -162,14 +163,14 @@ impl Viewers {
     }
 }
 
-struct Viewer {
+struct ViewerTask {
     target: Target,
-    place: Place,
+    place: ViewerPlan,
     number: usize,
     next: Arc<Vec<AtomicU32>>,
     tally: Arc<Tally>,
     arriving: Arc<Semaphore>,
-    orders: watch::Receiver<Command>,
+    orders: watch::Receiver<ViewerCommand>,
     cursor: Option<Vec<u8>>,
     is_slow: bool,
 }
@@ -182,7 +183,7 @@ enum Left {
     Told,
 }
 
-impl Viewer {
+impl ViewerTask {
     /// One connection after the other.
     async fn follow(mut self) -> Result<()> {
         loop {
@@ -190,7 +191,7 @@ impl Viewer {
             let place = arriving.acquire().await?;
             let socket =
                 timeout(ARRIVAL_LIMIT, self.connect()).await.context("connecting takes too long")??;
-            let mut stream = Stream::new(self.target.dialect, self.cursor.take());
+            let mut stream = SseStream::new(self.target.dialect, self.cursor.take());
             let left = self.read(socket, &mut stream, place).await?;
             if stream.is_open() {
                 self.tally.attached(false);
@@ -199,7 +200,7 @@ impl Viewer {
             match left {
                 Left::Ended => self.tally.ended(),
                 Left::Told => {
-                    let back = self.orders.wait_for(|order| *order != Command::Leave);
+                    let back = self.orders.wait_for(|order| *order != ViewerCommand::Leave);
                     back.await.map_err(|_| anyhow!("the bench has gone"))?;
                 }
             }
@@ -226,7 +227,7 @@ impl Viewer {
     async fn read(
         &mut self,
         mut socket: TcpStream,
-        stream: &mut Stream,
+        stream: &mut SseStream,
         arriving: tokio::sync::SemaphorePermit<'_>,
     ) -> Result<Left> {
         let mut arriving = Some(arriving);
@@ -239,9 +240,9 @@ impl Viewer {
                 changed = self.orders.changed() => {
                     changed.map_err(|_| anyhow!("the bench has gone"))?;
                     match *self.orders.borrow_and_update() {
-                        Command::Leave => return Ok(Left::Told),
-                        Command::Hurry => self.is_slow = false,
-                        Command::Follow => {}
+                        ViewerCommand::Leave => return Ok(Left::Told),
+                        ViewerCommand::Hurry => self.is_slow = false,
+                        ViewerCommand::Follow => {}
                     }
                     continue;
                 }
@@ -287,7 +288,7 @@ mod tests {
 
     use super::{
         super::{
-            target::Kind,
+            target::ServerKind,
             timestamped_payload::{Stamp, Watch},
         },
         *,
@@ -322,11 +323,11 @@ mod tests {
     #[tokio::test]
     async fn disconnected_subscriber_resumes_and_slow_one_speeds_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = Target::new(Kind::Nchan, listener.local_addr().unwrap(), "t");
+        let target = Target::new(ServerKind::Nchan, listener.local_addr().unwrap(), "t");
         let (count, counts) = watch::channel(5);
         tokio::spawn(serve(listener, counts));
         let (fast, slow) = (Tally::new(Watch::start()), Tally::new(Watch::start()));
-        let place = |is_slow| Place { thread: 0, is_slow };
+        let place = |is_slow| ViewerPlan { thread: 0, is_slow };
         let places = vec![place(false), place(false), place(true)];
         let mut viewers = Viewers::bring(&target, places, fast, slow).await.unwrap();
         let soon = Duration::from_millis(300);
@@ -334,11 +335,11 @@ mod tests {
         assert!(viewers.until_complete(0.6, &[5], soon).await.unwrap());
         assert!(!viewers.until_complete(1.0, &[5], soon).await.unwrap());
 
-        viewers.order(Command::Leave);
+        viewers.order(ViewerCommand::Leave);
         viewers.until_attached(0).await.unwrap();
         count.send_replace(40);
         assert!(viewers.missing(&[40]) >= 3 * 35);
-        viewers.order(Command::Hurry);
+        viewers.order(ViewerCommand::Hurry);
         viewers.until_attached(3).await.unwrap();
         assert!(viewers.until_complete(1.0, &[40], SLOW_LIMIT).await.unwrap());
         let counts = [viewers.fast.counts(), viewers.slow.counts()];

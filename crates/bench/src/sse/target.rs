@@ -6,7 +6,7 @@ use super::stream::Dialect;
 
 /// Whose server it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ServerKind {
     /// The shipped binary.
     Antiphon,
     /// nginx with nchan.
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Durable,
 }
 
-impl Kind {
+impl ServerKind {
     pub(super) const ALL: [Self; 3] = [Self::Antiphon, Self::Nchan, Self::Durable];
 
     pub(super) fn name(self) -> &'static str {
@@ -30,7 +30,7 @@ impl Kind {
 /// A server, and the names of the threads of one measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub(super) kind: Kind,
+    pub(super) kind: ServerKind,
     /// Where viewers connect; publishers too, but those of Antiphon.
     pub(super) addr: SocketAddr,
     pub(super) dialect: Dialect,
@@ -39,8 +39,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(kind: Kind, addr: SocketAddr, prefix: &str) -> Self {
-        let dialect = if kind == Kind::Durable { Dialect::Control } else { Dialect::Id };
+    pub(super) fn new(kind: ServerKind, addr: SocketAddr, prefix: &str) -> Self {
+        let dialect = if kind == ServerKind::Durable { Dialect::Control } else { Dialect::Id };
         Self { kind, addr, dialect, prefix: prefix.into() }
     }
 
@@ -53,9 +53,9 @@ impl Target {
     pub(super) fn request(&self, thread: usize, cursor: Option<&[u8]>) -> String {
         let (thread, cursor) = (self.thread(thread), cursor.map(String::from_utf8_lossy));
         let (path, last_event_id) = match self.kind {
-            Kind::Antiphon => (format!("/v1/threads/{thread}/events"), cursor),
-            Kind::Nchan => (format!("/events/{thread}"), cursor),
-            Kind::Durable => {
+            ServerKind::Antiphon => (format!("/v1/threads/{thread}/events"), cursor),
+            ServerKind::Nchan => (format!("/events/{thread}"), cursor),
+            ServerKind::Durable => {
                 (format!("/{thread}?offset={}&live=sse", cursor.as_deref().unwrap_or("now")), None)
             }
         };
@@ -76,10 +76,10 @@ impl Target {
         };
         match self.kind {
             // The array is so many messages, not one.
-            Kind::Durable => {
+            ServerKind::Durable => {
                 post(format!("/{thread}"), "application/json", &format!("[\"{}\"]", texts.join("\",\"")))
             }
-            Kind::Antiphon | Kind::Nchan => {
+            ServerKind::Antiphon | ServerKind::Nchan => {
                 let one = |text: &String| post(format!("/publish/{thread}"), "text/plain", text);
                 texts.iter().flat_map(one).collect()
             }
@@ -88,7 +88,7 @@ impl Target {
 
     /// How many requests [`Target::post`] makes of so many texts.
     pub(super) fn posts(&self, texts: usize) -> u64 {
-        if self.kind == Kind::Durable { 1 } else { texts as u64 }
+        if self.kind == ServerKind::Durable { 1 } else { texts as u64 }
     }
 }
 
@@ -96,25 +96,27 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn target(kind: Kind) -> Target {
+    fn target(kind: ServerKind) -> Target {
         Target::new(kind, SocketAddr::from(([127, 0, 0, 1], 9)), "s1")
     }
 
     #[test]
     fn cursor_is_sent_in_each_servers_own_way() {
         let asked = |kind, cursor| target(kind).request(7, cursor);
-        assert!(asked(Kind::Antiphon, None).starts_with("GET /v1/threads/s1-00007/events HTTP/1.1\r\n"));
-        assert!(asked(Kind::Nchan, Some(b"5:0")).ends_with("\r\nlast-event-id: 5:0\r\n\r\n"));
-        assert!(asked(Kind::Durable, None).starts_with("GET /s1-00007?offset=now&live=sse "));
-        assert!(asked(Kind::Durable, Some(b"0_8")).starts_with("GET /s1-00007?offset=0_8&live=sse "));
+        assert!(
+            asked(ServerKind::Antiphon, None).starts_with("GET /v1/threads/s1-00007/events HTTP/1.1\r\n")
+        );
+        assert!(asked(ServerKind::Nchan, Some(b"5:0")).ends_with("\r\nlast-event-id: 5:0\r\n\r\n"));
+        assert!(asked(ServerKind::Durable, None).starts_with("GET /s1-00007?offset=now&live=sse "));
+        assert!(asked(ServerKind::Durable, Some(b"0_8")).starts_with("GET /s1-00007?offset=0_8&live=sse "));
     }
 
     #[test]
     fn a_burst_is_one_array_or_so_many_posts() {
         let texts = ["a".to_owned(), "b".to_owned()];
         let post = |kind| String::from_utf8(target(kind).post(0, &texts)).unwrap();
-        assert!(post(Kind::Durable).ends_with("content-length: 9\r\n\r\n[\"a\",\"b\"]"));
-        assert_eq!(post(Kind::Nchan).matches("POST /publish/s1-00000 ").count(), 2);
-        assert_eq!((target(Kind::Durable).posts(2), target(Kind::Nchan).posts(2)), (1, 2));
+        assert!(post(ServerKind::Durable).ends_with("content-length: 9\r\n\r\n[\"a\",\"b\"]"));
+        assert_eq!(post(ServerKind::Nchan).matches("POST /publish/s1-00000 ").count(), 2);
+        assert_eq!((target(ServerKind::Durable).posts(2), target(ServerKind::Nchan).posts(2)), (1, 2));
     }
 }

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt as _;
 use model::{AgentId, Bucket, Metadata, PartitionCount, Task, TaskId, TaskKind};
 use sqlx::{Connection as _, PgConnection};
 
-use super::Load;
+use super::load::TaskLoad;
 
 /// Partitions of the fleet: the default.
 pub(super) const PARTITIONS: u16 = 8;
@@ -31,7 +31,7 @@ pub(super) fn place(task_id: &str) -> Option<(u32, u32)> {
 }
 
 /// The first task of every agent, the second of every agent, …
-pub(super) fn places(load: Load) -> impl Iterator<Item = (u32, u32)> {
+pub(super) fn places(load: TaskLoad) -> impl Iterator<Item = (u32, u32)> {
     (0..load.tasks).flat_map(move |seq| (0..load.agents).map(move |agent| (agent, seq)))
 }
 

@@ -20,7 +20,7 @@ use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Role, ThreadId, T
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 use wire::{subject, work::TurnRequest};
 
-use super::{Load, antiphon_runs};
+use super::{antiphon_runs, load::TaskLoad};
 use testkit::locked;
 
 const ANSWER_BYTES: usize = 400;
@@ -38,16 +38,16 @@ pub(super) struct EchoWorkflow {
 /// What was seen in one round; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Notes {
-    load: Load,
+    load: TaskLoad,
     /// Every so manieth agent fails for ever.
     failing: Option<u32>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RecordedTurns>>,
     /// All are done.
     pub(super) done: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct RecordedTurns {
     /// 2n when task n was asked for, 2n + 1 when it was answered, n = agent * tasks + seq.
     marks: Vec<u64>,
     answered: u64,
@@ -128,7 +128,7 @@ impl Notes {
 
 impl EchoWorkflow {
     /// Makes the consumer and begins to answer.
-    pub(super) async fn start(nats_url: &str, load: Load, failing: Option<u32>) -> Result<Self> {
+    pub(super) async fn start(nats_url: &str, load: TaskLoad, failing: Option<u32>) -> Result<Self> {
         let notes = Notes { load, failing, seen: Arc::default(), done: Arc::default() };
         let client = async_nats::connect(nats_url).await?;
         let context = ContextBuilder::new().max_ack_inflight(4 * AHEAD).build(client.clone());

@@ -8,10 +8,12 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
-    Load, Round, antiphon_runs,
+    antiphon_runs,
     echo_workflow::EchoWorkflow,
-    environment::{self, Environment},
+    environment::{self, TaskEnvironment},
+    load::TaskLoad,
     order,
+    round::TaskRound,
 };
 use testkit::{
     fleet::{Fleet, FleetOptions, READY_LIMIT},
@@ -36,13 +38,13 @@ pub(super) struct EndToEnd {
     has_history: bool,
     /// Every so manieth agent fails for ever.
     failing: Option<u32>,
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedFleet>,
 }
 
 #[derive(Debug)]
-struct Prepared {
+struct PreparedFleet {
     database: TestDatabase,
-    load: Load,
+    load: TaskLoad,
     fleet: Fleet,
     publisher: Publisher,
     echo_workflow: EchoWorkflow,
@@ -83,7 +85,7 @@ impl EndToEnd {
         self.name
     }
 
-    pub(super) async fn prepare(&mut self, environment: &mut Environment, load: Load) -> Result<()> {
+    pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         let database = environment.database().await?;
         let fleet = fleet(environment, &database, 0).await?;
         if !self.has_history {
@@ -93,7 +95,7 @@ impl EndToEnd {
             Publisher::connect(&environment.nats_url(), Addressing::Exact(antiphon_runs::partitions()?))
                 .await?;
         let echo_workflow = EchoWorkflow::start(&environment.nats_url(), load, self.failing).await?;
-        let mut prepared = Prepared { database, load, fleet, publisher, echo_workflow, enqueued: None };
+        let mut prepared = PreparedFleet { database, load, fleet, publisher, echo_workflow, enqueued: None };
         if load.rate.is_some() {
             prepared.begin().await?;
         } else {
@@ -109,7 +111,7 @@ impl EndToEnd {
         Ok(())
     }
 
-    pub(super) async fn run(&mut self, environment: &mut Environment) -> Result<Round> {
+    pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
         let mut prepared = self.prepared.take().context("not prepared")?;
         let outcome = prepared.round(environment, self.failing.is_some()).await;
         if outcome.is_err() {
@@ -121,7 +123,7 @@ impl EndToEnd {
 
 /// One worker and so many gateways on fresh streams and an empty database; nothing runs yet.
 pub(super) async fn fleet(
-    environment: &Environment,
+    environment: &TaskEnvironment,
     database: &TestDatabase,
     gateways: usize,
 ) -> Result<Fleet> {
@@ -137,7 +139,7 @@ pub(super) async fn fleet(
     Ok(fleet)
 }
 
-pub(super) async fn publish_all(publisher: &Publisher, load: Load) -> Result<()> {
+pub(super) async fn publish_all(publisher: &Publisher, load: TaskLoad) -> Result<()> {
     // One task of an agent is stored before its next one is sent: side by side they may change places.
     for seq in 0..load.tasks {
         let publishing = (0..load.agents).map(|agent| publish(publisher, (agent, seq)));
@@ -152,7 +154,7 @@ async fn publish(publisher: &Publisher, (agent, seq): (u32, u32)) -> Result<()> 
     publisher.publish_raw(&subject, None, wire::encode_task(&task)).await.map(drop)
 }
 
-impl Prepared {
+impl PreparedFleet {
     /// Starts the worker, and waits until it has its partitions.
     async fn begin(&mut self) -> Result<()> {
         self.fleet.spawn()?;
@@ -197,7 +199,7 @@ impl Prepared {
         Ok(connection.close().await?)
     }
 
-    async fn round(&mut self, environment: &mut Environment, has_failing: bool) -> Result<Round> {
+    async fn round(&mut self, environment: &mut TaskEnvironment, has_failing: bool) -> Result<TaskRound> {
         let load = self.load;
         if load.rate.is_none() {
             self.fleet.spawn()?;
@@ -217,7 +219,11 @@ impl Prepared {
         if left > 0 {
             let completed = load.total().saturating_sub(left);
             let cost = environment.cost(&gauge, completed.max(1)).await?;
-            return Ok(Round { is_cut: true, enqueued: self.enqueued, ..Round::new(completed, &cost) });
+            return Ok(TaskRound {
+                is_cut: true,
+                enqueued: self.enqueued,
+                ..TaskRound::new(completed, &cost)
+            });
         }
         let cost = environment.cost(&gauge, notes.wanted()).await?;
         let failures = notes.failures();
@@ -226,7 +232,7 @@ impl Prepared {
         let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
         antiphon_runs::verify(self.database.url(), notes.wanted(), ROWS).await?;
         ensure!(has_failing == (failures > 0), "{failures} tries failed");
-        let mut round = Round::new(notes.wanted(), &cost);
+        let mut round = TaskRound::new(notes.wanted(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         (round.enqueued, round.failures) = (self.enqueued, failures);
         Ok(round.timed(&mut latencies_us))
@@ -249,7 +255,7 @@ impl Prepared {
 }
 
 /// Publishes at this rate; what comes late because the stream was slow counts from when it was due.
-async fn feed(publisher: &Publisher, echo_workflow: &EchoWorkflow, load: Load, rate: f64) -> Result<()> {
+async fn feed(publisher: &Publisher, echo_workflow: &EchoWorkflow, load: TaskLoad, rate: f64) -> Result<()> {
     let begun = Instant::now();
     for (number, place) in antiphon_runs::places(load).enumerate() {
         let due_at = begun + Duration::from_secs_f64(number as f64 / rate);

@@ -15,14 +15,14 @@ const POSTGRES: &str = "postgres";
 const NATS: &str = "nats-server";
 
 /// One Postgres whose commits reach the disk, and one nats-server.
-pub(super) struct Environment {
+pub(super) struct TaskEnvironment {
     nats: NatsProcess,
     postgres: Postgres,
     /// For the whole run, so that measuring opens no connection.
     admin: PgConnection,
 }
 
-impl Environment {
+impl TaskEnvironment {
     /// Starts both. No checkpoint falls into a round but those that are asked for.
     pub(super) async fn start() -> Result<Self> {
         Self::start_with(&[]).await

@@ -2,10 +2,12 @@
 
 use super::{
     super::table::{Row, median},
-    Entry, Round, end_to_end,
+    contender::ContenderRounds,
+    end_to_end,
     peer::{self, sized_worker},
     raw_insert::raw,
     report::rate,
+    round::TaskRound,
 };
 
 /// Message rows in completed turns beside raw inserts of the same rows, by turns a statement.
@@ -21,9 +23,9 @@ const CONNECTIONS: usize = 8;
 
 /// A figure of one contender beside that of another; the row is there when both were measured.
 struct Beside<'a> {
-    entries: &'a [Entry],
+    entries: &'a [ContenderRounds],
     part: char,
-    figure: fn(&Round) -> f64,
+    figure: fn(&TaskRound) -> f64,
 }
 
 impl Beside<'_> {
@@ -55,7 +57,7 @@ impl Beside<'_> {
 }
 
 /// All goals of which everything was measured.
-pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
+pub(super) fn rows(entries: &[ContenderRounds]) -> Vec<Row> {
     let rates = |part| Beside { entries, part, figure: rate };
     let mut rows: Vec<Option<Row>> = Vec::new();
     let alone = rates('a');

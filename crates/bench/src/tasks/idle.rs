@@ -9,10 +9,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     super::{table::Row, usage::Meter},
-    Load, Options, antiphon_runs,
+    antiphon_runs,
     echo_workflow::EchoWorkflow,
     end_to_end,
-    environment::Environment,
+    environment::TaskEnvironment,
+    load::TaskLoad,
+    options::TaskBenchOptions,
 };
 use testkit::{
     fleet::READY_LIMIT,
@@ -25,8 +27,8 @@ const MOST_PERCENT: f64 = 1.0;
 const REST: Duration = Duration::from_secs(8);
 
 /// A worker and a gateway, after one task of each agent has been completed.
-pub(super) async fn measure(options: &Options, environment: &mut Environment) -> Result<Row> {
-    let load = Load { tasks: 1, ..options.load('b') };
+pub(super) async fn measure(options: &TaskBenchOptions, environment: &mut TaskEnvironment) -> Result<Row> {
+    let load = TaskLoad { tasks: 1, ..options.load('b') };
     let database = environment.database().await?;
     let mut fleet = end_to_end::fleet(environment, &database, 1).await?;
     let echo_workflow = EchoWorkflow::start(&environment.nats_url(), load, None).await?;

@@ -2,7 +2,7 @@
 
 /// What was seen of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Verdict {
+pub(super) struct OrderVerdict {
     /// Handlers that began while an earlier task of the same agent had not ended: overtaking as well as overlapping.
     pub(super) out_of_order: u64,
     /// Handlers that began though the same task had begun before.
@@ -13,13 +13,13 @@ pub(super) struct Verdict {
 
 /// Judges marks in the order in which they were left: 2n when task n began, 2n + 1 when it had ended, and
 /// n = agent * tasks + seq. Marks of no task are refused.
-pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<Verdict> {
+pub(super) fn judge(agents: u32, tasks: u32, marks: &[u64]) -> Option<OrderVerdict> {
     let (agents, tasks) = (agents as usize, tasks as usize);
     let mut begun = vec![false; agents * tasks];
     let mut ended = vec![false; agents * tasks];
     // Of each agent, the first task that has not ended.
     let mut head = vec![0; agents];
-    let mut verdict = Verdict::default();
+    let mut verdict = OrderVerdict::default();
     for mark in marks {
         let n = usize::try_from(mark / 2).ok().filter(|n| *n < agents * tasks)?;
         let (agent, seq) = (n / tasks, n % tasks);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     /// `b12` and `e12`: task 2 of agent 1 begins, ends. Two agents with three tasks each.
-    fn judged(script: &str) -> Option<Verdict> {
+    fn judged(script: &str) -> Option<OrderVerdict> {
         let digit = |text: &str, at: usize| text.as_bytes()[at] as u64 - u64::from(b'0');
         let marks = script.split_whitespace().map(|word| {
             let n = digit(word, 1) * 3 + digit(word, 2);
@@ -52,8 +52,8 @@ mod tests {
         judge(2, 3, &marks.collect::<Vec<_>>())
     }
 
-    fn verdict(out_of_order: u64, repeated: u64, missing: u64) -> Option<Verdict> {
-        Some(Verdict { out_of_order, repeated, missing })
+    fn verdict(out_of_order: u64, repeated: u64, missing: u64) -> Option<OrderVerdict> {
+        Some(OrderVerdict { out_of_order, repeated, missing })
     }
 
     #[test]

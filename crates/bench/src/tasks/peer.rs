@@ -15,9 +15,11 @@ use tokio::{
 };
 
 use super::{
-    Load, Round, antiphon_runs,
-    environment::{self, Cost, Environment},
+    antiphon_runs,
+    environment::{self, Cost, TaskEnvironment},
+    load::TaskLoad,
     order,
+    round::TaskRound,
 };
 use testkit::services::TestDatabase;
 
@@ -68,14 +70,14 @@ pub(super) struct Peer {
     /// Messages that each turn must have left; only ours leave any that are looked at.
     rows: Option<u64>,
     holds_snapshot: bool,
-    process: Option<Process>,
-    prepared: Option<Prepared>,
+    process: Option<PeerProcess>,
+    prepared: Option<PreparedPeer>,
 }
 
 #[derive(Debug)]
-struct Prepared {
+struct PreparedPeer {
     database: Arc<TestDatabase>,
-    load: Load,
+    load: TaskLoad,
     enqueued: Option<Cost>,
 }
 
@@ -194,33 +196,33 @@ impl Peer {
         self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
 
-    pub(super) async fn prepare(&mut self, environment: &mut Environment, load: Load) -> Result<()> {
+    pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         let database = environment.database().await?;
         // One process for all rounds: it is warm as a service is that lives long.
         let mut process = match self.process.take() {
             Some(process) => process,
-            None => Process::start(&self.program, &self.arguments)?,
+            None => PeerProcess::start(&self.program, &self.arguments)?,
         };
         let mut open = serde_json::to_value(load)?;
         open["command"] = "open".into();
         open["database_url"] = database.url().into();
         process.send(&open).await?;
-        process.expect(&Answer::Open).await?;
+        process.expect(&PeerMessage::Open).await?;
         let mut enqueued = None;
         if load.rate.is_none() {
             let gauge = environment.gauge(&[process.pid]).await?;
             process.send(&json!({ "command": "enqueue" })).await?;
-            process.expect(&Answer::Enqueue).await?;
+            process.expect(&PeerMessage::Enqueue).await?;
             enqueued = Some(environment.cost(&gauge, load.total()).await?);
         }
         environment::settle(&database).await?;
         self.process = Some(process);
-        self.prepared = Some(Prepared { database: Arc::new(database), load, enqueued });
+        self.prepared = Some(PreparedPeer { database: Arc::new(database), load, enqueued });
         Ok(())
     }
 
-    pub(super) async fn run(&mut self, environment: &mut Environment) -> Result<Round> {
-        let Prepared { database, load, enqueued } = self.prepared.take().context("not prepared")?;
+    pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
+        let PreparedPeer { database, load, enqueued } = self.prepared.take().context("not prepared")?;
         // Put back when all went well; otherwise its program is killed, so that it does not disturb the others.
         let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
@@ -229,17 +231,17 @@ impl Peer {
         let gauge = environment.gauge(&[process.pid]).await?;
         process.send(&json!({ "command": "start" })).await?;
         let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
-        if let Outcome::Cut { left } = outcome {
+        if let RoundOutcome::Cut { left } = outcome {
             // Of tasks that arrive meanwhile it is not known how many were still to come.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
             let cost = environment.cost(&gauge, completed.max(1)).await?;
-            return Ok(Round { is_cut: true, enqueued, ..Round::new(completed, &cost) });
+            return Ok(TaskRound { is_cut: true, enqueued, ..TaskRound::new(completed, &cost) });
         }
         let cost = environment.cost(&gauge, load.total()).await?;
         connection.close().await?;
         drop(snapshot);
         process.send(&json!({ "command": "close" })).await?;
-        let Answer::Report { marks, mut latencies_us, first_us } = process.soon().await? else {
+        let PeerMessage::Report { marks, mut latencies_us, first_us } = process.soon().await? else {
             bail!("no report came")
         };
         self.process = Some(process);
@@ -248,7 +250,7 @@ impl Peer {
         }
         let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
         ensure!(verdict.missing == 0, "{} tasks were never handled", verdict.missing);
-        let mut round = Round::new(load.total(), &cost);
+        let mut round = TaskRound::new(load.total(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         round.enqueued = enqueued;
         round.first_ms = first_us.map(|us| us as f64 / 1e3);
@@ -258,7 +260,7 @@ impl Peer {
 
 /// How a round ended.
 #[derive(Debug)]
-enum Outcome {
+enum RoundOutcome {
     /// The database has every completion.
     Done,
     /// It took too long, and so many completions are lacking.
@@ -267,21 +269,21 @@ enum Outcome {
 
 /// Waits until the database has every completion, which is later than the last handler's end.
 async fn until_done(
-    process: &mut Process,
+    process: &mut PeerProcess,
     connection: &mut PgConnection,
     left: &str,
     limit: Duration,
-) -> Result<Outcome> {
+) -> Result<RoundOutcome> {
     let deadline = Instant::now() + limit;
     let handled = timeout_at(deadline, process.answer()).await.ok().transpose()?;
-    ensure!(matches!(handled, None | Some(Answer::Handled)), "{handled:?} came unasked");
+    ensure!(matches!(handled, None | Some(PeerMessage::Handled)), "{handled:?} came unasked");
     loop {
         let left: i64 = sqlx::query_scalar(AssertSqlSafe(left)).fetch_one(&mut *connection).await?;
         if left == 0 && handled.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(RoundOutcome::Done);
         }
         if Instant::now() >= deadline {
-            return Ok(Outcome::Cut { left: left.try_into()? });
+            return Ok(RoundOutcome::Cut { left: left.try_into()? });
         }
         sleep(POLL).await;
     }
@@ -307,7 +309,7 @@ fn built(name: &str) -> PathBuf {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
-enum Answer {
+enum PeerMessage {
     Open,
     Enqueue,
     Handled,
@@ -325,7 +327,7 @@ enum Answer {
 
 /// The peer's program.
 #[derive(Debug)]
-struct Process {
+struct PeerProcess {
     pid: u32,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -333,7 +335,7 @@ struct Process {
     _child: Child,
 }
 
-impl Process {
+impl PeerProcess {
     fn start(program: &PathBuf, arguments: &[String]) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -348,20 +350,20 @@ impl Process {
         self.commands.write_all(line.as_bytes()).await.context("the peer has gone")
     }
 
-    async fn answer(&mut self) -> Result<Answer> {
+    async fn answer(&mut self) -> Result<PeerMessage> {
         let line = self.answers.next_line().await?.context("the peer has gone")?;
         let answer = serde_json::from_str(&line)?;
-        if let Answer::Error { text } = answer {
+        if let PeerMessage::Error { text } = answer {
             bail!("the peer has failed: {text}");
         }
         Ok(answer)
     }
 
-    async fn soon(&mut self) -> Result<Answer> {
+    async fn soon(&mut self) -> Result<PeerMessage> {
         timeout(LIMIT, self.answer()).await.context("the peer does not answer")?
     }
 
-    async fn expect(&mut self, expected: &Answer) -> Result<()> {
+    async fn expect(&mut self, expected: &PeerMessage) -> Result<()> {
         let answer = self.soon().await?;
         ensure!(answer == *expected, "{answer:?} came instead of {expected:?}");
         Ok(())
@@ -373,7 +375,7 @@ mod tests {
     use super::*;
 
     /// Two agents with two tasks each.
-    const LOAD: Load = Load { agents: 2, tasks: 2, rate: None, limit: Duration::from_secs(1) };
+    const LOAD: TaskLoad = TaskLoad { agents: 2, tasks: 2, rate: None, limit: Duration::from_secs(1) };
     const IN_ORDER: &str = "0,1,4,5,2,3,6,7";
     const OVERTAKEN: &str = "2,3,0,1,4,5,6,7";
 
@@ -390,8 +392,8 @@ mod tests {
         Peer::new("scripted", PathBuf::from("/bin/sh"), vec!["-c".to_owned(), script], left)
     }
 
-    async fn round(peer: &mut Peer) -> Result<Round> {
-        let mut environment = Environment::start().await?;
+    async fn round(peer: &mut Peer) -> Result<TaskRound> {
+        let mut environment = TaskEnvironment::start().await?;
         peer.prepare(&mut environment, LOAD).await?;
         peer.run(&mut environment).await
     }

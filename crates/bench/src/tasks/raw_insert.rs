@@ -10,8 +10,9 @@ use model::ThreadId;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, migrate::Migrator};
 
 use super::{
-    Load, Round,
-    environment::{self, Environment},
+    environment::{self, TaskEnvironment},
+    load::TaskLoad,
+    round::TaskRound,
 };
 use testkit::services::TestDatabase;
 
@@ -46,15 +47,15 @@ pub(super) struct Raw {
     roles: &'static [&'static str],
     turns_a_statement: usize,
     connections: usize,
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedInsert>,
 }
 
 #[derive(Debug)]
-struct Prepared {
+struct PreparedInsert {
     database: TestDatabase,
     turns: u64,
     /// Of each connection.
-    shares: Vec<(PgConnection, Vec<Rows>)>,
+    shares: Vec<(PgConnection, Vec<TurnRows>)>,
 }
 
 impl Raw {
@@ -77,7 +78,7 @@ impl Raw {
         &self.name
     }
 
-    pub(super) async fn prepare(&mut self, environment: &mut Environment, load: Load) -> Result<()> {
+    pub(super) async fn prepare(&mut self, environment: &mut TaskEnvironment, load: TaskLoad) -> Result<()> {
         let database = environment.database().await?;
         let pool = database.pool().await?;
         Migrator::new(workspace::root().join("migrations")).await?.run(&pool).await?;
@@ -94,12 +95,12 @@ impl Raw {
             shares[number % self.connections].1.push(rows);
         }
         environment::settle(&database).await?;
-        self.prepared = Some(Prepared { database, turns: load.total(), shares });
+        self.prepared = Some(PreparedInsert { database, turns: load.total(), shares });
         Ok(())
     }
 
-    pub(super) async fn run(&mut self, environment: &mut Environment) -> Result<Round> {
-        let Prepared { database, turns, shares } = self.prepared.take().context("not prepared")?;
+    pub(super) async fn run(&mut self, environment: &mut TaskEnvironment) -> Result<TaskRound> {
+        let PreparedInsert { database, turns, shares } = self.prepared.take().context("not prepared")?;
         let gauge = environment.gauge(&[]).await?;
         let writing =
             shares.into_iter().map(|(connection, share)| tokio::spawn(write_all(connection, share)));
@@ -114,11 +115,11 @@ impl Raw {
         connection.close().await?;
         let expected = turns * self.roles.len() as u64;
         ensure!(stored as u64 == expected, "{stored} rows are there instead of {expected}");
-        Ok(Round::new(turns, &cost).timed(&mut latencies_us))
+        Ok(TaskRound::new(turns, &cost).timed(&mut latencies_us))
     }
 }
 
-async fn write_all(mut connection: PgConnection, share: Vec<Rows>) -> Result<Vec<u64>> {
+async fn write_all(mut connection: PgConnection, share: Vec<TurnRows>) -> Result<Vec<u64>> {
     let mut latencies_us = Vec::with_capacity(share.len());
     for rows in share {
         let begun = Instant::now();
@@ -144,7 +145,7 @@ async fn write_all(mut connection: PgConnection, share: Vec<Rows>) -> Result<Vec
 
 /// The rows of one statement.
 #[derive(Debug, Default)]
-struct Rows {
+struct TurnRows {
     bucket: Vec<i16>,
     thread: Vec<String>,
     position: Vec<i64>,
@@ -159,7 +160,7 @@ struct Rows {
     parent: Vec<Option<i64>>,
 }
 
-impl Rows {
+impl TurnRows {
     /// One turn's messages from this position on: the very rows that the worker writes for such a turn.
     fn push(&mut self, thread: &ThreadId, batch: i64, roles: &[&'static str]) -> Result<()> {
         let bucket = thread.bucket().get();
@@ -191,7 +192,7 @@ impl Rows {
 }
 
 /// The first turn of every agent, the second of every agent, … in statements.
-fn statements(load: Load, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<Rows>> {
+fn statements(load: TaskLoad, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<TurnRows>> {
     let threads: Vec<ThreadId> =
         (0..load.agents).map(|agent| ThreadId::parse(&format!("agent-{agent}"))).collect::<Result<_, _>>()?;
     let turns = (0..load.tasks)
@@ -200,7 +201,7 @@ fn statements(load: Load, roles: &[&'static str], turns_a_statement: usize) -> R
     let mut statements = Vec::new();
     for (number, (thread, batch)) in turns.enumerate() {
         if number % turns_a_statement == 0 {
-            statements.push(Rows::default());
+            statements.push(TurnRows::default());
         }
         if let Some(rows) = statements.last_mut() {
             rows.push(thread, batch, roles)?;
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn statements_hold_whole_turns_with_unique_positions() {
-        let load = Load { agents: 3, tasks: 3, rate: None, limit: Duration::MAX };
+        let load = TaskLoad { agents: 3, tasks: 3, rate: None, limit: Duration::MAX };
         let statements = statements(load, FOUR, 4).unwrap();
         let sizes: Vec<usize> = statements.iter().map(|rows| rows.position.len()).collect();
         assert_eq!(sizes, [16, 16, 4]);

@@ -4,24 +4,25 @@ use std::fmt::Write as _;
 
 use super::{
     super::table::{Row, median},
-    Entry, Round,
+    contender::ContenderRounds,
     environment::Cost,
+    round::TaskRound,
 };
 
 /// A contender's line: medians of its rounds.
-pub(super) fn row(entry: &Entry) -> Row {
+pub(super) fn row(entry: &ContenderRounds) -> Row {
     if let Some(failure) = &entry.failure {
         return Row::new(entry.part, entry.contender.name(), "failed").note(failure);
     }
-    let of = |figure: fn(&Round) -> f64| median(entry.rounds.iter().map(figure));
-    let maybe = |figure: fn(&Round) -> Option<f64>| {
+    let of = |figure: fn(&TaskRound) -> f64| median(entry.rounds.iter().map(figure));
+    let maybe = |figure: fn(&TaskRound) -> Option<f64>| {
         entry
             .rounds
             .iter()
             .any(|round| figure(round).is_some())
             .then(|| median(entry.rounds.iter().filter_map(figure)))
     };
-    let middle = Round {
+    let middle = TaskRound {
         tasks: entry.rounds.first().map_or(0, |round| round.tasks),
         seconds: of(|round| round.seconds),
         p50_ms: maybe(|round| round.p50_ms),
@@ -55,11 +56,11 @@ pub(super) fn row(entry: &Entry) -> Row {
 }
 
 /// A round in short, while it runs.
-pub(super) fn progress(round: &Round) -> String {
+pub(super) fn progress(round: &TaskRound) -> String {
     format!("{:.0} tasks/s; {}", rate(round), costs(round))
 }
 
-fn costs(round: &Round) -> String {
+fn costs(round: &TaskRound) -> String {
     let columns = columns(round);
     let figures = columns.iter().filter(|(_, value)| !value.is_empty());
     let figures: Vec<String> = figures.map(|(name, value)| format!("{name} {value}")).collect();
@@ -67,7 +68,7 @@ fn costs(round: &Round) -> String {
 }
 
 /// What every contender has, for each task.
-fn columns(round: &Round) -> [(&'static str, String); 5] {
+fn columns(round: &TaskRound) -> [(&'static str, String); 5] {
     let us = |us: f64| if us >= 1.0 { format!("{us:.0}") } else { String::new() };
     let times = match (round.p50_ms, round.p99_ms) {
         (Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
@@ -82,7 +83,7 @@ fn columns(round: &Round) -> [(&'static str, String); 5] {
     ]
 }
 
-fn remarks(round: &Round) -> String {
+fn remarks(round: &TaskRound) -> String {
     let mut parts = Vec::new();
     if let Some(count) = round.out_of_order {
         parts.push(format!("{count} out of order"));
@@ -112,6 +113,6 @@ fn remarks(round: &Round) -> String {
 }
 
 /// Tasks a second.
-pub(super) fn rate(round: &Round) -> f64 {
+pub(super) fn rate(round: &TaskRound) -> f64 {
     round.tasks as f64 / round.seconds.max(f64::EPSILON)
 }

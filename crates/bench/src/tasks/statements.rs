@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use super::{super::table::Row, Options, environment::Environment, peer::Peer};
+use super::{super::table::Row, environment::TaskEnvironment, options::TaskBenchOptions, peer::Peer};
 
 const COUNTED: &str = "SELECT CASE \
         WHEN query ILIKE '%with fence as materialized%' THEN 'commit' \
@@ -18,11 +18,11 @@ const COUNTED: &str = "SELECT CASE \
     WHERE d.datname LIKE 'antiphon_test_%' GROUP BY 1 ORDER BY 3 DESC";
 
 /// Statements of one round of the worker alone, with its defaults.
-pub(super) async fn measure(options: &Options) -> Result<Row> {
+pub(super) async fn measure(options: &TaskBenchOptions) -> Result<Row> {
     let row = Row::new('g', "round trips of a batch of completions", "not measured");
     let settings =
         [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track_utility", "on")];
-    let Ok(mut environment) = Environment::start_with(&settings).await else {
+    let Ok(mut environment) = TaskEnvironment::start_with(&settings).await else {
         return Ok(row.note("this Postgres has no pg_stat_statements"));
     };
     let mut connection = PgConnection::connect(&environment.postgres_url()).await?;

@@ -3,12 +3,12 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use chaos::Settings;
+use chaos::ChaosSettings;
 use clap::Parser;
 
 /// Starts NATS, Postgres, workers and gateways, kills and cuts them under load, and checks the outcome.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct ChaosArguments {
     /// How long faults are made, in minutes.
     #[arg(long, default_value_t = 3.0)]
     minutes: f64,
@@ -28,9 +28,9 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = ChaosArguments::parse();
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
-    let mut settings = Settings::new(Duration::from_secs_f64(arguments.minutes * 60.0), seed);
+    let mut settings = ChaosSettings::new(Duration::from_secs_f64(arguments.minutes * 60.0), seed);
     (settings.workers, settings.gateways) = (arguments.workers, arguments.gateways);
     (settings.messages_per_second, settings.is_verbose) = (arguments.rate, true);
     println!(

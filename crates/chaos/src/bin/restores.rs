@@ -8,7 +8,7 @@ use clap::Parser;
 
 /// Starts NATS, Postgres, workers and a gateway, and puts servers back in time under load.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct RestoresArguments {
     /// How often each kind is done.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -16,7 +16,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = RestoresArguments::parse();
     let report = restores::run(arguments.rounds, true).await?;
     println!("\n{report}");
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

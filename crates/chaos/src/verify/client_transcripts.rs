@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Violation};
+use super::evidence::{Findings, RuleViolation, apart};
 use testkit::{
     db_snapshot::turns::TurnMessage,
-    sse::{Event, Transcript},
+    sse::{StreamEvent, Transcript},
 };
 
 /// What one client saw of one message, over all its connections.
@@ -22,12 +22,12 @@ pub fn have_seen_all(thread: &str, transcripts: &[Transcript], messages: &[TurnM
 }
 
 /// What is stored of one answer.
-struct Answer {
+struct StoredAnswer {
     text: String,
     is_stopped: bool,
 }
 
-impl Answer {
+impl StoredAnswer {
     /// An owner that dies may have shown some text after the stop that the one after it does not keep.
     fn fits(&self, seen: &str) -> bool {
         if self.is_stopped { seen.starts_with(&self.text) } else { seen == self.text }
@@ -35,7 +35,7 @@ impl Answer {
 }
 
 /// Clients that followed a thread from its beginning have seen each answer end once, with the text that is stored.
-pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessage]) -> Vec<Violation> {
+pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessage]) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     for (thread, transcripts) in clients {
         let (views, answers) = (views(transcripts), answers(thread, messages));
@@ -44,7 +44,7 @@ pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessa
             match views.get(answer) {
                 Some(view) if view.completed == 1 && stored.fits(&view.text) => {}
                 Some(view) if view.completed == 1 => {
-                    let found = super::apart(&stored.text, &view.text);
+                    let found = apart(&stored.text, &view.text);
                     findings.add("clients see the text that is stored", place, found);
                 }
                 view => {
@@ -66,7 +66,7 @@ pub fn verify_views(clients: &[(String, Vec<Transcript>)], messages: &[TurnMessa
 }
 
 /// The text of each answer, with that of the steps before it.
-fn answers<'a>(thread: &str, messages: &'a [TurnMessage]) -> BTreeMap<&'a str, Answer> {
+fn answers<'a>(thread: &str, messages: &'a [TurnMessage]) -> BTreeMap<&'a str, StoredAnswer> {
     let of_thread: Vec<_> = messages.iter().filter(|row| row.thread_id == thread).collect();
     let batches = of_thread.chunk_by(|a, b| a.batch_id == b.batch_id);
     let answer = |rows: &[&'a TurnMessage]| {
@@ -74,7 +74,7 @@ fn answers<'a>(thread: &str, messages: &'a [TurnMessage]) -> BTreeMap<&'a str, A
             rows.iter().filter(|row| row.role == "assistant").map(|row| row.content.as_str()).collect();
         let last = rows.last()?;
         let is_stopped = last.metadata["stopped"] == true;
-        Some((last.message_id.as_str(), Answer { text, is_stopped }))
+        Some((last.message_id.as_str(), StoredAnswer { text, is_stopped }))
     };
     batches.filter_map(answer).collect()
 }
@@ -83,12 +83,15 @@ fn views(transcripts: &[Transcript]) -> BTreeMap<&str, View> {
     let mut views: BTreeMap<&str, View> = BTreeMap::new();
     for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
         match &received.event {
-            Event::Chunk(chunk) if chunk.kind == "content" => {
+            StreamEvent::Chunk(chunk) if chunk.kind == "content" => {
                 views.entry(&chunk.message).or_default().text.push_str(&chunk.text);
             }
-            Event::Reset { message, .. } => views.entry(message).or_default().text.clear(),
-            Event::Complete { message, .. } => views.entry(message).or_default().completed += 1,
-            Event::Chunk(_) | Event::Failed { .. } | Event::Restart { .. } | Event::Other { .. } => {}
+            StreamEvent::Reset { message, .. } => views.entry(message).or_default().text.clear(),
+            StreamEvent::Complete { message, .. } => views.entry(message).or_default().completed += 1,
+            StreamEvent::Chunk(_)
+            | StreamEvent::Failed { .. }
+            | StreamEvent::Restart { .. }
+            | StreamEvent::Other { .. } => {}
         }
     }
     views
@@ -101,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use testkit::sse::{ChunkEvent, Received};
+    use testkit::sse::{Received, ReceivedChunk};
 
     fn stored(content: &str, metadata: serde_json::Value) -> Vec<TurnMessage> {
         let row = |id: &str, role: &str, content: &str| TurnMessage {
@@ -124,9 +127,9 @@ mod tests {
         vec![row("u-q", "user", "hello"), row("u-a-s0", "assistant", head), row("u-a", "assistant", tail)]
     }
 
-    fn chunk(text: &str) -> Event {
+    fn chunk(text: &str) -> StreamEvent {
         let (message, kind) = ("u-a".to_owned(), "content".to_owned());
-        Event::Chunk(ChunkEvent {
+        StreamEvent::Chunk(ReceivedChunk {
             message,
             attempt: 0,
             id: 0,
@@ -137,12 +140,12 @@ mod tests {
         })
     }
 
-    fn complete(message: &str) -> Event {
-        Event::Complete { message: message.into(), position: None, is_stopped: false }
+    fn complete(message: &str) -> StreamEvent {
+        StreamEvent::Complete { message: message.into(), position: None, is_stopped: false }
     }
 
-    fn broken(connections: Vec<Vec<Event>>, messages: &[TurnMessage]) -> Vec<&'static str> {
-        let transcript = |events: Vec<Event>| Transcript {
+    fn broken(connections: Vec<Vec<StreamEvent>>, messages: &[TurnMessage]) -> Vec<&'static str> {
+        let transcript = |events: Vec<StreamEvent>| Transcript {
             gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
             last_event_id: None,
             began_at: Instant::now(),
@@ -159,7 +162,8 @@ mod tests {
 
     #[test]
     fn what_clients_see_is_what_is_stored() {
-        let (whole, reset) = (stored("abc", json!({})), Event::Reset { message: "u-a".into(), attempt: 1 });
+        let (whole, reset) =
+            (stored("abc", json!({})), StreamEvent::Reset { message: "u-a".into(), attempt: 1 });
         assert_eq!(broken(vec![vec![chunk("ab")], vec![chunk("c"), complete("u-a")]], &whole), [""; 0]);
         assert_eq!(broken(vec![vec![chunk("x"), reset, chunk("abc"), complete("u-a")]], &whole), [""; 0]);
         let text = ["clients see the text that is stored"];

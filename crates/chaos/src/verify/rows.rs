@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use simulation::checker;
 
-use super::Findings;
-use testkit::db_snapshot::{StoredDeadLetter, StoredEnd, StoredMessage};
+use super::evidence::Findings;
+use testkit::db_snapshot::{DeadLetterRow, EndRow, MessageRow};
 
 const RULE: &str = "a row makes sense";
 
@@ -26,27 +26,24 @@ struct KeptChunk {
     correlation_id: Option<Box<str>>,
 }
 
-pub(super) fn messages(rows: &[StoredMessage], findings: &mut Findings) -> Vec<checker::MessageRow> {
-    let read = |row: &StoredMessage| {
+pub(super) fn messages(rows: &[MessageRow], findings: &mut Findings) -> Vec<checker::MessageRow> {
+    let read = |row: &MessageRow| {
         let place = format!("{}/{}", row.thread_id, row.message_id);
         message(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
     };
     rows.iter().filter_map(read).collect()
 }
 
-pub(super) fn dead_letters(
-    rows: &[StoredDeadLetter],
-    findings: &mut Findings,
-) -> Vec<checker::DeadLetterRow> {
-    let read = |row: &StoredDeadLetter| {
+pub(super) fn dead_letters(rows: &[DeadLetterRow], findings: &mut Findings) -> Vec<checker::DeadLetterRow> {
+    let read = |row: &DeadLetterRow| {
         let place = format!("dead letter of partition {} sequence {}", row.partition_id, row.stream_seq);
         dead_letter(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
     };
     rows.iter().filter_map(read).collect()
 }
 
-pub(super) fn ends(rows: &[StoredEnd], findings: &mut Findings) -> Vec<(MessageKey, i64)> {
-    let read = |row: &StoredEnd| {
+pub(super) fn ends(rows: &[EndRow], findings: &mut Findings) -> Vec<(MessageKey, i64)> {
+    let read = |row: &EndRow| {
         let place = format!("end of {}/{}", row.thread_id, row.message_id);
         let key = key(&row.thread_id, &row.message_id);
         key.map_err(|error| findings.add(RULE, place, format!("{error:#}")))
@@ -56,7 +53,7 @@ pub(super) fn ends(rows: &[StoredEnd], findings: &mut Findings) -> Vec<(MessageK
     rows.iter().filter_map(read).collect()
 }
 
-fn message(row: &StoredMessage) -> Result<checker::MessageRow> {
+fn message(row: &MessageRow) -> Result<checker::MessageRow> {
     Ok(checker::MessageRow {
         key: key(&row.thread_id, &row.message_id)?,
         position: row.position,
@@ -68,7 +65,7 @@ fn message(row: &StoredMessage) -> Result<checker::MessageRow> {
     })
 }
 
-fn dead_letter(row: &StoredDeadLetter) -> Result<checker::DeadLetterRow> {
+fn dead_letter(row: &DeadLetterRow) -> Result<checker::DeadLetterRow> {
     match row.kind.as_str() {
         "entry" => Ok(checker::DeadLetterRow::Entry {
             partition: PartitionId(u16::try_from(row.partition_id)?),

@@ -7,28 +7,31 @@ use std::{
     time::Instant,
 };
 
+use model::PartitionCount;
 use serde_json::json;
-use simulation::checker::Invariant;
+use simulation::checker::{Invariant, Publish};
 
+use super::evidence::apart;
 use super::*;
 use testkit::{
-    acked_publishes::AckLog,
+    acked_publishes::{AckLog, AckedMessage},
+    db_snapshot::{DeadLetterRow, EndRow},
     load::PlannedMessage,
-    sse::{ChunkEvent, End, Event, Received},
+    sse::{Received, ReceivedChunk, StreamEnd, StreamEvent, Transcript},
 };
 
-struct Case {
-    ack_log: BTreeMap<MessageKey, Sent>,
+struct EvidenceFixture {
+    ack_log: BTreeMap<MessageKey, AckedMessage>,
     log: Vec<Publish>,
-    messages: Vec<StoredMessage>,
-    dead_letters: Vec<StoredDeadLetter>,
+    messages: Vec<MessageRow>,
+    dead_letters: Vec<DeadLetterRow>,
     /// Those of the messages and dead letters, unless a test says otherwise.
-    ends: Option<Vec<StoredEnd>>,
+    ends: Option<Vec<EndRow>>,
     transcripts: Vec<Transcript>,
 }
 
-fn chunk(id: u32, text: &str) -> Event {
-    Event::Chunk(ChunkEvent {
+fn chunk(id: u32, text: &str) -> StreamEvent {
+    StreamEvent::Chunk(ReceivedChunk {
         message: "m".into(),
         attempt: 0,
         id,
@@ -40,26 +43,26 @@ fn chunk(id: u32, text: &str) -> Event {
 }
 
 /// The rest from the store: final, whatever its number.
-fn rest(message: &str, id: u32, text: &str) -> Event {
-    let Event::Chunk(chunk) = chunk(id, text) else { unreachable!() };
-    Event::Chunk(ChunkEvent { message: message.into(), is_final: true, is_compacted: true, ..chunk })
+fn rest(message: &str, id: u32, text: &str) -> StreamEvent {
+    let StreamEvent::Chunk(chunk) = chunk(id, text) else { unreachable!() };
+    StreamEvent::Chunk(ReceivedChunk { message: message.into(), is_final: true, is_compacted: true, ..chunk })
 }
 
 /// A message of which a client learns when it is persisted.
-fn from_store(message: &str, position: &str) -> [Event; 2] {
+fn from_store(message: &str, position: &str) -> [StreamEvent; 2] {
     let complete =
-        Event::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
+        StreamEvent::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
     [rest(message, 0, "ab"), complete]
 }
 
-fn complete() -> Event {
-    Event::Complete { message: "m".into(), position: Some("5".into()), is_stopped: false }
+fn complete() -> StreamEvent {
+    StreamEvent::Complete { message: "m".into(), position: Some("5".into()), is_stopped: false }
 }
 
-fn failed(message: &str, code: &str) -> Event {
+fn failed(message: &str, code: &str) -> StreamEvent {
     let (message, code) = (message.to_owned(), code.into());
     let position = Some(place(&message).to_string());
-    Event::Failed { message, position, code, text: String::new(), metadata: json!(null) }
+    StreamEvent::Failed { message, position, code, text: String::new(), metadata: json!(null) }
 }
 
 /// Where a message ends in the thread, however it does.
@@ -72,8 +75,8 @@ fn place(message: &str) -> i64 {
     }
 }
 
-fn stored(message: &str, position: i64, parent_id: Option<i64>) -> StoredMessage {
-    StoredMessage {
+fn stored(message: &str, position: i64, parent_id: Option<i64>) -> MessageRow {
+    MessageRow {
         thread_id: "t".into(),
         message_id: message.into(),
         position,
@@ -87,8 +90,8 @@ fn stored(message: &str, position: i64, parent_id: Option<i64>) -> StoredMessage
     }
 }
 
-fn letter(message: &str, reason: &str, raw: &serde_json::Value) -> StoredDeadLetter {
-    StoredDeadLetter {
+fn letter(message: &str, reason: &str, raw: &serde_json::Value) -> DeadLetterRow {
+    DeadLetterRow {
         kind: "message".into(),
         stream_seq: 1,
         partition_id: 0,
@@ -102,24 +105,18 @@ fn letter(message: &str, reason: &str, raw: &serde_json::Value) -> StoredDeadLet
     }
 }
 
-fn entry_letter(seq: i64) -> StoredDeadLetter {
+fn entry_letter(seq: i64) -> DeadLetterRow {
     let of_message = letter("m", "malformed", &json!("?"));
-    StoredDeadLetter {
-        kind: "entry".into(),
-        stream_seq: seq,
-        thread_id: None,
-        message_id: None,
-        ..of_message
-    }
+    DeadLetterRow { kind: "entry".into(), stream_seq: seq, thread_id: None, message_id: None, ..of_message }
 }
 
 /// Each event with an id of its own. What ended at 4 or below is history for the client.
-fn connection(events: Vec<Event>, end: Option<End>) -> Transcript {
+fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let mut base = 4;
     let received = |event| {
-        if let Event::Complete { position: Some(position), .. }
-        | Event::Failed { position: Some(position), .. } = &event
+        if let StreamEvent::Complete { position: Some(position), .. }
+        | StreamEvent::Failed { position: Some(position), .. } = &event
         {
             base = position.parse().unwrap_or(base);
         }
@@ -136,7 +133,7 @@ fn connection(events: Vec<Event>, end: Option<End>) -> Transcript {
     }
 }
 
-impl Case {
+impl EvidenceFixture {
     /// Two messages and one with a gap, of which a client saw the first.
     fn good() -> Self {
         let (ack_log, mut log) = (AckLog::default(), Vec::new());
@@ -165,9 +162,9 @@ impl Case {
     }
 
     /// One connection with these events, and after them the other message as one from the store.
-    fn with_events(self, mut events: Vec<Event>) -> Self {
+    fn with_events(self, mut events: Vec<StreamEvent>) -> Self {
         events.extend(from_store("n", "6"));
-        self.with_connections(vec![connection(events, Some(End::Aborted("cut".into())))])
+        self.with_connections(vec![connection(events, Some(StreamEnd::Aborted("cut".into())))])
     }
 
     fn with_connections(mut self, transcripts: Vec<Transcript>) -> Self {
@@ -175,8 +172,8 @@ impl Case {
         self
     }
 
-    fn ends(&self) -> Vec<StoredEnd> {
-        let end = |message: &str, code: Option<&str>| StoredEnd {
+    fn ends(&self) -> Vec<EndRow> {
+        let end = |message: &str, code: Option<&str>| EndRow {
             thread_id: "t".into(),
             message_id: message.into(),
             position: place(message),
@@ -209,25 +206,25 @@ impl Case {
 
 #[test]
 fn a_good_run_has_no_violations() {
-    assert_eq!(Case::good().rules(), Vec::<&str>::new());
+    assert_eq!(EvidenceFixture::good().rules(), Vec::<&str>::new());
     // Cut in the middle, and the rest from the store.
     let connections = vec![
         connection(vec![chunk(0, "a")], None),
         connection([vec![rest("m", 1, "b"), complete()], from_store("n", "6").to_vec()].concat(), None),
     ];
-    assert_eq!(Case::good().with_connections(connections).rules(), Vec::<&str>::new());
+    assert_eq!(EvidenceFixture::good().with_connections(connections).rules(), Vec::<&str>::new());
 }
 
 #[test]
 fn an_acknowledged_publication_must_be_in_the_log() {
     let rule = "what is acknowledged is in the log";
     // The text is whole in spite of it: the entry stands there twice, but was acknowledged where nothing is.
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     case.log.push(Publish { seq: 9, ..case.log[3].clone() });
     assert_eq!(case.rules(), Vec::<&str>::new());
     case.log.remove(3);
     assert_eq!(case.rules(), [rule]);
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     let Published::Chunk { chunk, .. } = &mut case.log[4].body else { unreachable!() };
     *chunk = std::sync::Arc::new(Chunk::content(1, "x", true));
     assert!(case.rules().contains(&rule));
@@ -235,7 +232,7 @@ fn an_acknowledged_publication_must_be_in_the_log() {
 
 #[test]
 fn entries_are_refused_only_where_garbage_was_sent() {
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     case.dead_letters.push(entry_letter(7));
     assert_eq!(case.rules(), ["no entry is refused", Invariant::EndsOnce.statement()]);
     let garbage = Published::Garbage("\"?\"".into());
@@ -247,36 +244,41 @@ fn entries_are_refused_only_where_garbage_was_sent() {
 
 #[test]
 fn batches_and_rows_must_make_sense() {
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     case.messages[0].batch_id = 6;
     assert_eq!(case.rules(), ["a batch begins before its messages"]);
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     case.dead_letters[0].raw = b"?".to_vec();
     assert_eq!(case.rules(), ["a row makes sense", Invariant::EndsOnce.statement()]);
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     case.messages[1].role = "stranger".into();
     assert!(case.rules().contains(&"a row makes sense"));
 }
 
 #[test]
 fn connections_end_and_failures_are_named_as_they_must_be() {
-    let clean = |events| Case::good().with_connections(vec![connection(events, Some(End::Clean))]).rules();
+    let clean = |events| {
+        EvidenceFixture::good().with_connections(vec![connection(events, Some(StreamEnd::Clean))]).rules()
+    };
     assert!(clean(vec![chunk(0, "a")]).contains(&"no clean end without a terminal"));
-    let events = |events| Case::good().with_events(events).rules();
+    let events = |events| EvidenceFixture::good().with_events(events).rules();
     let after = |failure| [vec![failure], vec![chunk(0, "a"), chunk(1, "b"), complete()]].concat();
     assert_eq!(events(after(failed("gap", "gap_timeout"))), Vec::<&str>::new());
     assert_eq!(events(after(failed("gap", "stalled"))), ["a failure names its reason"]);
-    let odd = Event::Complete { message: "m".into(), position: Some("five".into()), is_stopped: false };
+    let odd = StreamEvent::Complete { message: "m".into(), position: Some("five".into()), is_stopped: false };
     assert!(events(vec![chunk(0, "a"), chunk(1, "b"), odd]).contains(&"an event makes sense"));
     let connections = vec![connection(vec![chunk(0, "a"), chunk(1, "b"), complete()], None)];
-    assert_eq!(Case::good().with_connections(connections).rules(), [Invariant::NothingMissed.statement()]);
+    assert_eq!(
+        EvidenceFixture::good().with_connections(connections).rules(),
+        [Invariant::NothingMissed.statement()]
+    );
 }
 
 #[test]
 fn what_is_stored_reaches_the_shared_checker() {
     use Invariant::{Content, EndsOnce, Positions, RightFailure};
-    let broken = |spoil: fn(&mut Case)| {
-        let mut case = Case::good().with_connections(Vec::new());
+    let broken = |spoil: fn(&mut EvidenceFixture)| {
+        let mut case = EvidenceFixture::good().with_connections(Vec::new());
         spoil(&mut case);
         case.rules()
     };
@@ -291,12 +293,12 @@ fn what_is_stored_reaches_the_shared_checker() {
         broken(|case| case.dead_letters[0].reason = "final_conflict".into()),
         [RightFailure.statement()]
     );
-    let give_up = |case: &mut Case| {
+    let give_up = |case: &mut EvidenceFixture| {
         case.messages.pop();
         case.dead_letters.push(letter("n", "gap_timeout", &json!([])));
     };
     assert_eq!(broken(give_up), [RightFailure.statement()]);
-    let slowly = |case: &mut Case| {
+    let slowly = |case: &mut EvidenceFixture| {
         case.messages.remove(0);
         case.messages[0].parent_id = None;
         case.dead_letters.push(letter("m", "gap_timeout", &json!([])));
@@ -309,7 +311,7 @@ fn what_is_stored_reaches_the_shared_checker() {
 fn what_clients_saw_reaches_the_shared_checker() {
     let (text, terminal) = (Invariant::ClientText.statement(), Invariant::OneTerminal.statement());
     let missed = Invariant::NothingMissed.statement();
-    let rules = |events| Case::good().with_events(events).rules();
+    let rules = |events| EvidenceFixture::good().with_events(events).rules();
     assert_eq!(rules(vec![chunk(1, "b"), chunk(0, "a"), complete()]), [text]);
     assert_eq!(rules(vec![chunk(0, "a"), chunk(0, "a"), chunk(1, "b"), complete()]), [text]);
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]), [terminal, missed]);
@@ -323,7 +325,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
     never_ended.sort_unstable();
     assert_eq!(never_ended, [missed, terminal]);
     let connections = vec![connection(vec![chunk(0, "a")], None), connection(vec![chunk(0, "a")], None)];
-    assert!(Case::good().with_connections(connections).rules().contains(&text));
+    assert!(EvidenceFixture::good().with_connections(connections).rules().contains(&text));
     let lost = vec![chunk(0, "a"), failed("m", "stalled"), chunk(1, "b"), complete()];
     assert!(rules(lost).contains(&terminal));
 }
@@ -333,29 +335,32 @@ fn every_end_is_sent_once_and_in_order() {
     let missed = Invariant::NothingMissed.statement();
     let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
     // What failed after the client came is told as well; and what it heard of last is not the last.
-    let late = |mut case: Case| {
+    let late = |mut case: EvidenceFixture| {
         let mut ends = case.ends();
         ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
         case.ends = Some(ends);
         case
     };
-    assert_eq!(late(Case::good()).rules(), [missed]);
-    let gap = Event::Failed {
+    assert_eq!(late(EvidenceFixture::good()).rules(), [missed]);
+    let gap = StreamEvent::Failed {
         message: "gap".into(),
         position: Some("7".into()),
         code: "gap_timeout".into(),
         text: String::new(),
         metadata: json!(null),
     };
-    let connection = |events: Vec<Event>| vec![connection(events, None)];
+    let connection = |events: Vec<StreamEvent>| vec![connection(events, None)];
     let connected = [whole(), from_store("n", "6").to_vec(), vec![gap.clone()]].concat();
-    assert_eq!(late(Case::good()).with_connections(connection(connected)).rules(), Vec::<&str>::new());
+    assert_eq!(
+        late(EvidenceFixture::good()).with_connections(connection(connected)).rules(),
+        Vec::<&str>::new()
+    );
     let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
-    assert_eq!(late(Case::good()).with_connections(connection(swapped)).rules(), [missed]);
+    assert_eq!(late(EvidenceFixture::good()).with_connections(connection(swapped)).rules(), [missed]);
     // A client that has not seen it begin must not be told to begin anew.
-    let anew = [vec![Event::Restart { after: "4".into() }], whole()].concat();
-    assert_eq!(Case::good().with_events(anew).rules(), [missed]);
-    let mut case = Case::good();
+    let anew = [vec![StreamEvent::Restart { after: "4".into() }], whole()].concat();
+    assert_eq!(EvidenceFixture::good().with_events(anew).rules(), [missed]);
+    let mut case = EvidenceFixture::good();
     let id = case.transcripts[0].events[0].id.clone();
     case.transcripts[0].events[1].id = id;
     assert_eq!(case.rules(), [Invariant::EventIds.statement()]);
@@ -364,12 +369,12 @@ fn every_end_is_sent_once_and_in_order() {
 #[test]
 fn what_is_given_up_on_has_its_place_among_the_ends() {
     let rule = "a failure has its place among the ends";
-    let mut case = Case::good();
+    let mut case = EvidenceFixture::good();
     let mut ends = case.ends();
     let gap = ends.pop().unwrap();
     case.ends = Some(ends.clone());
     assert_eq!(case.rules(), [rule]);
-    ends.push(StoredEnd { code: Some("stalled".into()), ..gap });
+    ends.push(EndRow { code: Some("stalled".into()), ..gap });
     case.ends = Some(ends);
     assert_eq!(case.rules(), [rule]);
 }
@@ -390,7 +395,9 @@ fn client_gets_the_ends_after_its_cursor_or_first_event() {
 
 #[test]
 fn a_client_knows_all_when_nothing_is_open_or_missed() {
-    let knows = |events: Vec<Event>| knows_all("t", &[connection(events, None)], &Case::good().ends());
+    let knows = |events: Vec<StreamEvent>| {
+        knows_all("t", &[connection(events, None)], &EvidenceFixture::good().ends())
+    };
     assert!(knows(vec![]));
     assert!(!knows(vec![chunk(0, "a")]));
     assert!(!knows(vec![chunk(0, "a"), complete()]));

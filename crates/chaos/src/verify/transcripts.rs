@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 use model::{Chunk, ChunkKind, MessageId, ThreadId};
 use simulation::checker::{self, SeenEvent};
 
-use super::Findings;
+use super::evidence::Findings;
 use testkit::{
-    db_snapshot::{StoredDeadLetter, StoredEnd},
-    sse::{ChunkEvent, End, Event, Transcript},
+    db_snapshot::{DeadLetterRow, EndRow},
+    sse::{ReceivedChunk, StreamEnd, StreamEvent, Transcript},
 };
 
 /// The connections of one client as one transcript of the shared checker: its text goes on from connection to
@@ -62,25 +62,25 @@ pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     Some(if received.event.terminal().is_some() { base - 1 } else { base })
 }
 
-fn translated(event: &Event) -> Result<Option<SeenEvent>> {
+fn translated(event: &StreamEvent) -> Result<Option<SeenEvent>> {
     let number = |position: &Option<String>| position.as_deref().map(str::parse).transpose();
     Ok(Some(match event {
-        Event::Chunk(event) => chunk(event)?,
-        Event::Reset { message, attempt } => {
+        StreamEvent::Chunk(event) => chunk(event)?,
+        StreamEvent::Reset { message, attempt } => {
             SeenEvent::Reset { message: MessageId::parse(message)?, attempt: *attempt }
         }
-        Event::Complete { message, position, .. } => {
+        StreamEvent::Complete { message, position, .. } => {
             SeenEvent::Complete { message: MessageId::parse(message)?, position: number(position)? }
         }
-        Event::Failed { message, position, .. } => {
+        StreamEvent::Failed { message, position, .. } => {
             SeenEvent::Failed { message: MessageId::parse(message)?, position: number(position)? }
         }
-        Event::Restart { .. } => SeenEvent::Restart,
-        Event::Other { .. } => return Ok(None),
+        StreamEvent::Restart { .. } => SeenEvent::Restart,
+        StreamEvent::Other { .. } => return Ok(None),
     }))
 }
 
-fn chunk(event: &ChunkEvent) -> Result<SeenEvent> {
+fn chunk(event: &ReceivedChunk) -> Result<SeenEvent> {
     let message = MessageId::parse(&event.message)?;
     let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
     // Followers keep no metadata: what verified runs publish has none.
@@ -96,7 +96,7 @@ pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mu
     for (number, transcript) in transcripts.iter().enumerate() {
         let (begun, ended) = begun_and_ended(std::slice::from_ref(transcript));
         let open: Vec<_> = begun.difference(&ended).collect();
-        if transcript.end == Some(End::Clean) && !open.is_empty() {
+        if transcript.end == Some(StreamEnd::Clean) && !open.is_empty() {
             let place = format!("{thread}, connection {number} to {}", transcript.gateway);
             findings.add("no clean end without a terminal", place, format!("open: {open:?}"));
         }
@@ -107,12 +107,12 @@ pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mu
 pub(super) fn check_reasons(
     thread: &str,
     transcripts: &[Transcript],
-    letters: &[StoredDeadLetter],
+    letters: &[DeadLetterRow],
     findings: &mut Findings,
 ) {
     for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
-        let Event::Failed { message, code, .. } = &received.event else { continue };
-        let is_its = |letter: &&StoredDeadLetter| {
+        let StreamEvent::Failed { message, code, .. } = &received.event else { continue };
+        let is_its = |letter: &&DeadLetterRow| {
             letter.thread_id.as_deref() == Some(thread) && letter.message_id.as_ref() == Some(message)
         };
         if let Some(letter) = letters.iter().find(is_its).filter(|letter| letter.reason != *code) {
@@ -123,7 +123,7 @@ pub(super) fn check_reasons(
 }
 
 /// Whether a client has learned all that it must in the end: the end of what it saw begin, and every end after where it began.
-pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[StoredEnd]) -> bool {
+pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[EndRow]) -> bool {
     let (begun, ended) = begun_and_ended(transcripts);
     let since = since(transcripts).unwrap_or(i64::MAX);
     let mut wanted = ends.iter().filter(|end| end.thread_id == thread && end.position > since);
@@ -135,11 +135,11 @@ fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<&str>, BTreeSet<&str
     let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
     for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
         match &received.event {
-            Event::Chunk(chunk) => _ = begun.insert(chunk.message.as_str()),
-            Event::Complete { message, .. } | Event::Failed { message, .. } => {
+            StreamEvent::Chunk(chunk) => _ = begun.insert(chunk.message.as_str()),
+            StreamEvent::Complete { message, .. } | StreamEvent::Failed { message, .. } => {
                 _ = ended.insert(message.as_str())
             }
-            Event::Reset { .. } | Event::Restart { .. } | Event::Other { .. } => {}
+            StreamEvent::Reset { .. } | StreamEvent::Restart { .. } | StreamEvent::Other { .. } => {}
         }
     }
     (begun, ended)

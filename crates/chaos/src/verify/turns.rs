@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Bucket, MessageId, Position, TurnId};
 
-use super::{Findings, Violation};
+use super::evidence::{Findings, RuleViolation};
 use testkit::{
     db_snapshot::{
-        StoredDeadLetter,
+        DeadLetterRow,
         turns::{StoredAgent, StoredFailedTurn, StoredTask, TurnMessage},
     },
     turn_events::StoredTurnEvent,
@@ -40,7 +40,7 @@ pub struct TurnEvidence {
     /// All failed turns.
     pub failed_turns: Vec<StoredFailedTurn>,
     /// All dead letters.
-    pub dead_letters: Vec<StoredDeadLetter>,
+    pub dead_letters: Vec<DeadLetterRow>,
     /// What `TURNS` holds.
     pub ends: Vec<StoredTurnEvent>,
     /// Rows of the audit of acts.
@@ -55,7 +55,7 @@ struct Batch<'a> {
 }
 
 /// Checks every rule. An empty answer means that all of them hold.
-pub fn verify_turns(evidence: &TurnEvidence) -> Vec<Violation> {
+pub fn verify_turns(evidence: &TurnEvidence) -> Vec<RuleViolation> {
     let mut findings = Findings::default();
     let batches = batches(&evidence.messages, &mut findings);
     a_turn_is_committed_at_most_once(&batches, &mut findings);

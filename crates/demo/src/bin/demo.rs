@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use demo::{self, DemoOptions, Outcome};
+use demo::{self, DemoOptions, DemoOutcome};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code of what a signal ended.
@@ -11,7 +11,7 @@ const INTERRUPTED: u8 = 130;
 
 /// Dialog with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct DemoArguments {
     /// Without a person: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.
     #[arg(long)]
     once: bool,
@@ -28,7 +28,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = DemoArguments::parse();
     let options = DemoOptions {
         nats_url: arguments.nats_url,
         database_url: arguments.database_url,
@@ -38,8 +38,8 @@ async fn main() -> ExitCode {
     // Given up in the middle, everything that was started is dropped, and so ended.
     tokio::select! {
         outcome = demo::run(&options) => match outcome {
-            Ok(Outcome::Pass | Outcome::Left) => ExitCode::SUCCESS,
-            Ok(Outcome::Fail) => ExitCode::FAILURE,
+            Ok(DemoOutcome::Pass | DemoOutcome::Left) => ExitCode::SUCCESS,
+            Ok(DemoOutcome::Fail) => ExitCode::FAILURE,
             Err(error) => {
                 eprintln!("\nThe demo could not be shown: {error:#}");
                 ExitCode::FAILURE

@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, raw_sql};
 
 use super::*;
-use crate::dialog::{Dialog, End, Turn};
+use crate::dialog::{AnswerEnd, Dialog, DialogTurn};
 use testkit::services::TestDatabase;
 
 const TABLES: [&str; 7] = [
@@ -168,8 +168,8 @@ async fn a_task_that_waits_still_is_seen() {
     spoilt(sql, &["38 of 39 tasks are completed with one turn"]).await;
 }
 
-fn dialog(end: End) -> Dialog {
-    let turn = Turn { id: "u0001-x".into(), input: "hi".into(), text: "Hello.".into(), end };
+fn dialog(end: AnswerEnd) -> Dialog {
+    let turn = DialogTurn { id: "u0001-x".into(), input: "hi".into(), text: "Hello.".into(), end };
     Dialog { thread: "t".into(), turns: vec![turn], missing: Vec::new(), has_all_kinds: false, goes_on: true }
 }
 
@@ -186,7 +186,7 @@ fn stored() -> StoredTurn {
 
 #[test]
 fn what_was_shown_must_be_what_is_stored() {
-    let good = dialog(End::Complete);
+    let good = dialog(AnswerEnd::Complete);
     assert_eq!(judge_dialog(&good, &[stored()]), Vec::<String>::new());
     assert_eq!(judge_dialog(&good, &[]), ["1 turns ended well, 0 are stored"]);
     assert_eq!(judge_dialog(&good, &[stored(), stored()]), ["1 turns ended well, 2 are stored"]);
@@ -201,11 +201,15 @@ fn what_was_shown_must_be_what_is_stored() {
 #[test]
 fn stop_without_a_request_is_wrong() {
     let stopped = [StoredTurn { is_stopped: true, ..stored() }];
-    assert_eq!(judge_dialog(&dialog(End::Stopped), &stopped), Vec::<String>::new());
-    assert_eq!(judge_dialog(&dialog(End::Stopped), &[stored()]), Vec::<String>::new(), "it came too late");
+    assert_eq!(judge_dialog(&dialog(AnswerEnd::Stopped), &stopped), Vec::<String>::new());
+    assert_eq!(
+        judge_dialog(&dialog(AnswerEnd::Stopped), &[stored()]),
+        Vec::<String>::new(),
+        "it came too late"
+    );
     let unasked = "turn u0001-x is stored as stopped, without a stop";
-    assert_eq!(judge_dialog(&dialog(End::Complete), &stopped), [unasked]);
-    let must = Dialog { has_all_kinds: true, ..dialog(End::Stopped) };
+    assert_eq!(judge_dialog(&dialog(AnswerEnd::Complete), &stopped), [unasked]);
+    let must = Dialog { has_all_kinds: true, ..dialog(AnswerEnd::Stopped) };
     let missing = ["no answer is stored as stopped", "no result of a tool is stored"];
     assert_eq!(judge_dialog(&must, &[stored()]), missing);
     let both = [StoredTurn { is_stopped: true, results: 1, ..stored() }];

@@ -9,7 +9,7 @@ use super::plan::{Agent, TASKS};
 
 /// How one agent stands.
 #[derive(Debug, Clone, FromRow)]
-pub(super) struct Standing {
+pub(super) struct AgentStatus {
     pub(super) agent_id: String,
     pub(super) pending: i64,
     pub(super) completed: i64,
@@ -26,9 +26,9 @@ pub(super) struct Standing {
 
 /// All agents, in the order of the plan.
 #[derive(Debug, Clone)]
-pub(super) struct Board(pub(super) Vec<Standing>);
+pub(super) struct StatusTable(pub(super) Vec<AgentStatus>);
 
-impl Board {
+impl StatusTable {
     pub(super) async fn read(pool: &PgPool, agents: &[Agent], partitions: u16) -> Result<Self> {
         let buckets: Vec<i16> = agents.iter().map(Agent::bucket).collect();
         let ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
@@ -52,7 +52,7 @@ impl Board {
     }
 }
 
-impl Standing {
+impl AgentStatus {
     fn line(&self, name: &str, dead: Option<&str>) -> String {
         let head = self.head.as_deref().unwrap_or("-");
         let owner = self.owner.as_deref().unwrap_or("-");
@@ -95,8 +95,8 @@ impl Standing {
 mod tests {
     use super::*;
 
-    fn standing() -> Standing {
-        Standing {
+    fn standing() -> AgentStatus {
+        AgentStatus {
             agent_id: "ada-1".into(),
             pending: 3,
             completed: 2,
@@ -113,28 +113,28 @@ mod tests {
 
     #[test]
     fn a_line_says_how_an_agent_stands() {
-        let line = |standing: Standing, dead| standing.line("ada", dead);
+        let line = |standing: AgentStatus, dead| standing.line("ada", dead);
         assert_eq!(line(standing(), None), "ada        3  task-03  ok to 2      worker-0  running");
         let waits = standing().state(Some("worker-0"));
         assert_eq!(waits, "its worker is dead, lease ends in 7.2 s");
         let overloaded = Some("the model is overloaded".to_owned());
-        let backs_off = Standing { backoff_ms: Some(1_340), error_text: overloaded.clone(), ..standing() };
+        let backs_off = AgentStatus { backoff_ms: Some(1_340), error_text: overloaded.clone(), ..standing() };
         assert_eq!(backs_off.state(None), "backs off for 1.3 s (the model is overloaded)");
         assert_eq!(
-            Standing { paused: true, error_text: overloaded, ..standing() }.state(None),
+            AgentStatus { paused: true, error_text: overloaded, ..standing() }.state(None),
             "paused (the model is overloaded)"
         );
-        assert_eq!(Standing { pending: 0, ..standing() }.state(None), "idle");
-        let done = Standing { pending: 0, completed: 19, failed: 1, ..standing() };
+        assert_eq!(AgentStatus { pending: 0, ..standing() }.state(None), "idle");
+        let done = AgentStatus { pending: 0, completed: 19, failed: 1, ..standing() };
         assert_eq!(done.state(None), "done, 1 failed for good");
     }
 
     #[test]
     fn disorder_and_repeats_are_seen() {
         for wrong in [vec![2, 1], vec![1, 1], vec![1, 3, 2]] {
-            let standing = Standing { numbers: wrong, ..standing() };
+            let standing = AgentStatus { numbers: wrong, ..standing() };
             assert_eq!((standing.is_in_order(), standing.order()), (false, "WRONG".to_owned()));
         }
-        assert_eq!(Standing { numbers: vec![1, 3], ..standing() }.order(), "ok to 3");
+        assert_eq!(AgentStatus { numbers: vec![1, 3], ..standing() }.order(), "ok to 3");
     }
 }

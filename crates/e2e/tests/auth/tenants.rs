@@ -74,7 +74,7 @@ async fn tenants_do_not_know_of_each_other() {
         let messages = history["messages"].as_array().unwrap().iter();
         assert_eq!(messages.filter(|message| message["batch_type"] == "user_request").count(), 2);
     }
-    // Nobody reaches it by writing whose it is.
+    // Writing the tenant into the id does not reach it.
     for path in ["/v1/threads/acme~t1", "/v1/threads/acme%7Et1/history", "/v1/agents/acme~a1"] {
         assert_eq!(default.get(path).await.status, 400, "{path}");
     }
@@ -130,11 +130,11 @@ async fn a_tenant_acts_on_nothing_of_another() {
     ];
     for foreign in [gate.token(json!({"tenant": "other"})), gate.key(None, "admin", None).await] {
         for (method, path, body) in &acts {
-            let told = foreign.ask(method, path, body.as_ref()).await;
+            let reply = foreign.ask(method, path, body.as_ref()).await;
             let unknown = path.replace("t1", "t9").replace("a1", "a9");
             let unknown = foreign.ask(method, &unknown, body.as_ref()).await;
-            assert_eq!((told.status, &told.text), (unknown.status, &unknown.text), "{method} {path}");
-            assert_eq!(told.status, 404, "{method} {path}: {}", told.text);
+            assert_eq!((reply.status, &reply.text), (unknown.status, &unknown.text), "{method} {path}");
+            assert_eq!(reply.status, 404, "{method} {path}: {}", reply.text);
         }
         // It may have an agent of that name: this one it is not.
         foreign.ask("POST", "/v1/agents/a1/resume", None).await;
@@ -156,16 +156,16 @@ async fn a_tenant_acts_on_nothing_of_another() {
 
 /// Everything that a stream has said, up to `wanted`.
 async fn read_until(stream: &mut http::Response, wanted: &str) -> String {
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let reading = async {
-        while !String::from_utf8_lossy(&told).contains(wanted) {
-            assert!(stream.body.read(&mut told).await.unwrap() > 0, "the stream has ended");
+        while !String::from_utf8_lossy(&received).contains(wanted) {
+            assert!(stream.body.read(&mut received).await.unwrap() > 0, "the stream has ended");
         }
     };
     let came = timeout(SOON, reading).await.is_ok();
-    let told = String::from_utf8_lossy(&told).into_owned();
-    assert!(came, "{wanted:?} has not come: {told}");
-    told
+    let text = String::from_utf8_lossy(&received).into_owned();
+    assert!(came, "{wanted:?} has not come: {text}");
+    text
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,8 +204,8 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     let first = acme.ask("POST", "/v1/responses", Some(&json!({"input": "first", "model": "default"}))).await;
     let first = first.json().unwrap();
     let after = |id: &str| json!({"input": "next", "previous_response_id": id});
-    let told = other.ask("POST", "/v1/responses", Some(&after(first["id"].as_str().unwrap()))).await;
-    assert_eq!(told.status, 404, "{}", told.text);
+    let reply = other.ask("POST", "/v1/responses", Some(&after(first["id"].as_str().unwrap()))).await;
+    assert_eq!(reply.status, 404, "{}", reply.text);
     let named = json!({"input": "theirs", "conversation": "acme~t1"});
     assert_eq!(other.ask("POST", "/v1/responses", Some(&named)).await.status, 400);
     let own = json!({"input": "theirs", "conversation": "t1"});
@@ -217,9 +217,9 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert!(!after["messages"].as_array().unwrap().iter().any(theirs), "{after}");
     for stream in [&mut by_token, &mut by_ticket, &mut by_message] {
         assert_eq!(stream.status, 200);
-        let told = read_until(stream, "message_complete").await;
-        let chunks = told.split("\"chunk\":\"").skip(1).filter_map(|rest| rest.split('"').next());
-        assert_eq!(chunks.collect::<String>(), "You said: theirsmessage_complete", "{told}");
-        assert!(!told.contains(message), "{told}");
+        let text = read_until(stream, "message_complete").await;
+        let chunks = text.split("\"chunk\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+        assert_eq!(chunks.collect::<String>(), "You said: theirsmessage_complete", "{text}");
+        assert!(!text.contains(message), "{text}");
     }
 }

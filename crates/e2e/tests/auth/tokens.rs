@@ -45,8 +45,8 @@ async fn a_set_in_a_file_is_read_again_and_tokens_end_their_streams() {
     let brief = gate.caller(&token("a", &first, brief));
     let mut stream = brief.open("/v1/threads/t1/events", &[]).await;
     assert_eq!(stream.status, 200);
-    let told = read_all(&mut stream, Duration::from_secs(15)).await;
-    assert!(told.contains("event: auth_expired") && told.contains("credential_expired"), "{told}");
+    let text = read_all(&mut stream, Duration::from_secs(15)).await;
+    assert!(text.contains("event: auth_expired") && text.contains("credential_expired"), "{text}");
     assert_eq!(brief.get("/v1/agents").await.status, 401);
 
     let newer = gate.keys.with_extension("new");

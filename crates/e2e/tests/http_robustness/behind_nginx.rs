@@ -6,7 +6,7 @@ use devservices::{
     services::{Nginx, Server},
     tools,
 };
-use testkit::http::{Request, Response};
+use testkit::http::{HttpRequest, Response};
 
 use super::*;
 use crate::fixture::{long, short};
@@ -88,7 +88,7 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
     }
     println!("a chunk took {slowest:?} at most");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    // No word of ours: what a client is told, it is told by the kernel.
+    // No answer of the gateway: the client gets a reset from the kernel.
     fixture.fleet.gateways[0].kill().await.unwrap();
     for (version, viewer) in ["HTTP/1.0", "HTTP/1.1"].iter().zip(&mut viewers) {
         assert_eq!(viewer.until("message_complete").await, Err(true), "a clean end behind {version}");
@@ -113,7 +113,7 @@ async fn ends_stay_ends_and_drains_are_cuts() {
     let headers =
         [("accept", "text/event-stream"), ("content-type", "application/json"), ("accept-encoding", "gzip")];
     for addr in &addrs[..2] {
-        let request = Request {
+        let request = HttpRequest {
             method: "POST",
             path: "/v1/threads/ends/messages",
             headers: &headers,

@@ -1,7 +1,7 @@
 //! Cursors that are none, or not of this thread, or ahead of everything.
 
 use model::Bucket;
-use testkit::sse::Event;
+use testkit::sse::StreamEvent;
 
 use super::*;
 use crate::fixture::short;
@@ -60,10 +60,10 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
         let said = shout(addr, &get(&format!("/v1/threads/mine/events?{query}"), "")).await;
         assert_eq!(said.status(), Some(400), "{query}: {said:?}");
     }
-    // Nobody has said anything there, so nobody has read anything there.
+    // Nothing was ever written there, so no cursor can come from it.
     let none = twin_of(&twin);
     assert_eq!(refusal(addr, &none, &mine).await, (409, "cursor_ahead".to_owned()));
-    assert_eq!(refusal(addr, "nobody", &mine).await, (404, "unknown_cursor".to_owned()));
+    assert_eq!(refusal(addr, "missing", &mine).await, (404, "unknown_cursor".to_owned()));
     for fit in [mine.as_str(), "", "0"] {
         assert_eq!(status_of(addr, "mine", fit).await, 200, "{fit:?}");
     }
@@ -103,7 +103,7 @@ async fn committed(fixture: &mut Fixture, thread: &str) -> String {
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     let found = follower.inspect(|all| {
         all[0].events.iter().find_map(|received| match &received.event {
-            Event::Complete { position, .. } => position.clone(),
+            StreamEvent::Complete { position, .. } => position.clone(),
             _ => None,
         })
     });

@@ -1,9 +1,9 @@
-//! A gateway that is told to stop while clients follow, ask, and are about to ask.
+//! A gateway that is stopped while clients follow, ask, and are about to ask.
 
 use std::{collections::BTreeSet, time::Instant};
 
 use futures_util::future::join_all;
-use testkit::http::{Body, Request};
+use testkit::http::{HttpRequest, ResponseBody};
 
 use super::{
     http2::{Link, until},
@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Reads to the end of a body: what came, and whether it ended cleanly.
-async fn to_the_end(body: &mut Body) -> (String, bool) {
+async fn to_the_end(body: &mut ResponseBody) -> (String, bool) {
     let mut all = Vec::new();
     loop {
         match timeout(LIMIT, body.read(&mut all)).await.expect("it never ends") {
@@ -31,13 +31,13 @@ fn retry_of(text: &str) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_client_is_told_in_its_own_way() {
+async fn a_drain_ends_every_client_in_its_own_form() {
     let mut fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     let mut native = http::open(addr, "/v1/threads/chat/events", &[]).await.unwrap();
     let said = br#"{"id":"chat","messages":[{"role":"user","id":"m","parts":[{"type":"text","text":"slowly and for long, and longer still, and again"}]}]}"#;
     let headers = [("content-type", "application/json")];
-    let request = Request { method: "POST", path: "/api/chat", headers: &headers, body: said };
+    let request = HttpRequest { method: "POST", path: "/api/chat", headers: &headers, body: said };
     let mut adapted = http::begin(addr, request).await.unwrap();
     let mut link = Link::open(addr, 1 << 20).await;
     let mut viewer = link.get("/v1/threads/chat/events").await;
@@ -90,7 +90,7 @@ async fn many_are_not_sent_away_at_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let began = Instant::now();
     fixture.fleet.gateways[0].terminate();
-    let leave = async |mut body: Body| {
+    let leave = async |mut body: ResponseBody| {
         let (text, is_clean) = to_the_end(&mut body).await;
         assert!(text.contains("event: drain") && !is_clean, "{text}");
         (began.elapsed(), retry_of(&text))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use serde_json::Value;
-use testkit::http::Request;
+use testkit::http::HttpRequest;
 use tokio::time::sleep;
 
 use super::*;
@@ -57,7 +57,7 @@ fn heads() -> Vec<Case> {
             &[400, 404, 405],
         ),
         case(
-            "a method of nobody",
+            "an unknown method",
             "JUMP /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
             &[405],
         ),
@@ -182,7 +182,7 @@ fn bodies() -> Vec<Case> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_requests_are_answered_or_cut_and_harm_nobody() {
+async fn bad_requests_are_refused_and_harm_no_other_client() {
     let fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
     // The first round pays for what a process needs once.
@@ -325,7 +325,7 @@ async fn what_the_standard_allows_works() {
     let said = shout(addr, both.as_bytes()).await;
     assert_eq!((said.status(), said.answers()), (Some(400), 1), "{said:?}");
     assert!(said.has("connection: close"), "{said:?}");
-    // Who asks before it sends is told to.
+    // A client that expects `100 Continue` gets it.
     let (head, body) = (format!("{JSON}expect: 100-continue\r\n"), r#"{"content":"hello"}"#);
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let whole = post(MESSAGES, &head, body);
@@ -353,7 +353,7 @@ async fn same_key_other_body(fixture: &Fixture) {
     let first = api.say_with("keyed", &serde_json::json!({"content": "one"}), &key).await.unwrap();
     let again = api.say_with("keyed", &serde_json::json!({"content": "one"}), &key).await.unwrap();
     let other = api.say_with("keyed", &serde_json::json!({"content": "two"}), &key).await.unwrap();
-    let turn = |answer: &http::Answer| answer.json().unwrap()["turn_id"].clone();
+    let turn = |answer: &http::TextResponse| answer.json().unwrap()["turn_id"].clone();
     assert_eq!((first.status, again.status, other.status), (202, 202, 422));
     assert_eq!(turn(&first), turn(&again));
     assert_eq!(other.json().unwrap()["code"], "idempotency_key_reused");
@@ -367,10 +367,10 @@ async fn streams_pass_proxies_as_they_are() {
     let native = http::open(addr, "/v1/threads/rough/events", &[accept]).await.unwrap();
     let body = br#"{"content":"slowly 1"}"#;
     let headers = [accept, ("accept", "text/event-stream"), ("content-type", "application/json")];
-    let in_line = Request { method: "POST", path: MESSAGES, headers: &headers, body };
+    let in_line = HttpRequest { method: "POST", path: MESSAGES, headers: &headers, body };
     let in_line = http::begin(addr, in_line).await.unwrap();
     let said = br#"{"id":"rough-2","messages":[{"role":"user","id":"m","parts":[{"type":"text","text":"slowly 2"}]}]}"#;
-    let adapted = Request { method: "POST", path: "/api/chat", headers: &headers, body: said };
+    let adapted = HttpRequest { method: "POST", path: "/api/chat", headers: &headers, body: said };
     let adapted = http::begin(addr, adapted).await.unwrap();
     for response in [&native, &in_line, &adapted] {
         assert_eq!(response.status, 200, "{response:?}");

@@ -29,7 +29,7 @@ const DEFAULT_WORKFLOW: &str = "default";
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentBody {
-    #[schema(value_type = schemas::WorkflowText)]
+    #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
     /// What the fleet itself understands is checked; the rest is the workflow's.
     #[schema(value_type = Option<agent_settings::AgentSettings>)]
@@ -39,9 +39,9 @@ pub(crate) struct AgentBody {
 /// The settings as they are now.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PutAnswer {
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
-    #[schema(value_type = schemas::WorkflowText)]
+    #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
@@ -54,7 +54,7 @@ pub(crate) struct PutAnswer {
 pub(crate) struct AgentDetail {
     #[serde(flatten)]
     agent: AgentView,
-    #[schema(value_type = schemas::OwnerStatusText)]
+    #[schema(value_type = schemas::OwnerStatusSchema)]
     owner_status: &'static str,
     /// The turn that runs in the agent's own thread.
     #[schema(required)]
@@ -133,10 +133,10 @@ fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentsQuery {
     /// Only those that back off, or only those that are paused.
-    #[param(value_type = Option<schemas::AgentWaitingText>)]
+    #[param(value_type = Option<schemas::AgentWaitingSchema>)]
     waiting: Option<String>,
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::QueueName>)]
+    #[param(value_type = Option<schemas::QueueIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -157,7 +157,7 @@ pub(crate) async fn list(
         .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(ctx.tenant(), id)))
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
+    // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one tenant.
     let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
@@ -176,18 +176,18 @@ pub(crate) struct AgentsPage {
 /// An agent: its settings and its queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentView {
-    #[schema(value_type = schemas::QueueName)]
+    #[schema(value_type = schemas::QueueIdSchema)]
     agent_id: String,
     /// Whose services think for it.
-    #[schema(value_type = schemas::WorkflowText)]
+    #[schema(value_type = schemas::WorkflowNameSchema)]
     workflow: String,
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
     /// One more with each change of the settings; 0 without any.
     version: u64,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     updated_at: Option<String>,
     /// Tasks that wait. Beyond some number they are not counted.
     #[schema(minimum = 0)]
@@ -196,14 +196,14 @@ pub(crate) struct AgentView {
     #[schema(minimum = 0)]
     failed: i64,
     /// The oldest task that waits.
-    #[schema(value_type = Option<schemas::TaskName>, required)]
+    #[schema(value_type = Option<schemas::TaskIdSchema>, required)]
     head_task_id: Option<String>,
     /// Its tasks do not start.
     paused: bool,
     /// Failures since the last success.
     backoff_attempt_count: u32,
     /// When the head may run again.
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     backoff_next_run_at: Option<String>,
     /// Why the head failed last.
     #[schema(required)]
@@ -244,7 +244,7 @@ pub(crate) struct ErrorView {
     /// For people.
     #[schema(required)]
     pub(crate) message: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub(crate) at: Option<String>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) async fn watch(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
-    standing: &Submission,
+    submission: &Submission,
     answer: &MessageId,
     after: Option<Cursor>,
 ) -> Result<SubscriberBody<SendQueueBody>, Problem> {
@@ -30,14 +30,14 @@ pub(crate) async fn watch(
         None => Cursor::at(store_reads::before(backend.store(), thread, answer).await?),
     };
     let (send_queue, body, place) = ctx.send_queue(connection)?;
-    let (seat, verdict) =
+    let (permit, verdict) =
         ctx.feeds()?.subscribe_to_message(thread, send_queue, after, answer).map_err(response::refused)?;
     // Dropped with an error, the body gives the place back.
-    let body = SubscriberBody::new(body, seat, place);
+    let body = SubscriberBody::new(body, permit, place);
     if is_brought {
         response::until_verdict(verdict).await?;
     }
-    if let Submission::New(opened) = standing {
+    if let Submission::New(opened) = submission {
         publish::publish_turn(backend, opened).await?;
     }
     Ok(body)

@@ -19,7 +19,7 @@ use crate::extract::query::{self, QueryParams};
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::ActName>)]
+    #[param(value_type = Option<schemas::CommandIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -39,19 +39,19 @@ pub(crate) struct AuditPage {
 /// A control command, and what became of it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditEntry {
-    #[schema(value_type = schemas::ActName)]
+    #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     actor: String,
     action: String,
     /// The task or turn that it was about.
     #[schema(required)]
     target: Option<String>,
-    #[schema(value_type = schemas::CommandStatusText)]
+    #[schema(value_type = schemas::CommandStatusSchema)]
     status: &'static str,
     /// Why not, when it was rejected.
     #[schema(required)]
     error: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
 }
 

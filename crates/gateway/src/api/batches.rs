@@ -22,7 +22,7 @@ use crate::extract::query::QueryParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchesQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct BatchesQuery {
 /// Batches, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchesPage {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     batches: Vec<BatchView>,
     /// Where the next page begins; null on the last one.
@@ -85,7 +85,7 @@ async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct IncompleteQuery {
     /// Only those that are still waited for, or only those that are abandoned.
-    #[param(value_type = Option<schemas::IncompleteText>)]
+    #[param(value_type = Option<schemas::IncompleteSchema>)]
     state: Option<String>,
     /// `next` of the page before.
     next: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) struct IncompleteQuery {
 /// Incomplete batches in the threads of an agent, thread by thread, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct IncompletePage {
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     batches: Vec<BatchOfThread>,
     /// Where the next page begins; null on the last one. A page may have less than there is room for, or nothing, and be followed by others.
@@ -107,7 +107,7 @@ pub(crate) struct IncompletePage {
 /// A batch and the thread that it is in.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchOfThread {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     #[serde(flatten)]
     batch: BatchView,

@@ -26,28 +26,28 @@ use crate::extract::query::QueryParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct ContextQuery {
     /// The form of the messages; `openai` without it.
-    #[param(value_type = Option<schemas::FormatText>)]
+    #[param(value_type = Option<schemas::FormatSchema>)]
     format: Option<String>,
     /// Whose settings count; the thread's agent without it.
-    #[param(value_type = Option<schemas::AgentName>)]
+    #[param(value_type = Option<schemas::AgentIdSchema>)]
     agent: Option<String>,
     /// Another budget than that of the settings.
     #[param(value_type = Option<schemas::Tokens>)]
     tokens: Option<String>,
     /// As it was when the message at this position had just been written.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     at: Option<String>,
 }
 
 /// What a model would see of a thread.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ContextView {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     /// Whose settings count.
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     at: Option<Position>,
     /// Tokens that the batches take which are in.
     tokens: u64,
@@ -80,13 +80,13 @@ pub(crate) enum OlderView {
     Nothing,
     /// It is compacted.
     Compacted {
-        #[schema(value_type = schemas::PositionText)]
+        #[schema(value_type = schemas::PositionSchema)]
         through: Position,
     },
     /// There was no room left for it.
     Unread {
         /// The oldest message that was read.
-        #[schema(value_type = Option<schemas::PositionText>, required)]
+        #[schema(value_type = Option<schemas::PositionSchema>, required)]
         before: Option<Position>,
     },
 }
@@ -94,7 +94,7 @@ pub(crate) enum OlderView {
 /// Whether a batch is in, and why not.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DecisionView {
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     batch_id: Position,
     #[serde(rename = "in")]
     is_in: bool,
@@ -111,14 +111,14 @@ pub(crate) struct DecisionView {
 /// Batches that left the contexts of a thread.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CompactionView {
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     compaction_id: Position,
     strategy: &'static str,
     /// Batches up to this one are out.
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     through: Position,
     /// But not these.
-    #[schema(value_type = Vec<schemas::PositionText>)]
+    #[schema(value_type = Vec<schemas::PositionSchema>)]
     kept: Vec<Position>,
     /// What stands for them.
     #[schema(required)]
@@ -130,10 +130,10 @@ pub(crate) struct CompactionView {
     tokens_before: u64,
     tokens_after: u64,
     /// The one that counted before.
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     previous: Option<Position>,
     /// From here on it does not count any more.
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     undone_at: Option<Position>,
 }
 
@@ -142,18 +142,18 @@ pub(crate) struct CompactionView {
 pub(crate) struct ListedCompaction {
     #[serde(flatten)]
     compaction: CompactionView,
-    #[schema(value_type = schemas::CompactionStateText)]
+    #[schema(value_type = schemas::CompactionStateSchema)]
     state: &'static str,
     /// Who wanted it.
     actor: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
 }
 
 /// All compactions of a thread, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Compactions {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     compactions: Vec<ListedCompaction>,
 }
@@ -161,9 +161,9 @@ pub(crate) struct Compactions {
 /// The compaction that does not count any more.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Undone {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     undone: Position,
 }
 
@@ -171,7 +171,7 @@ pub(crate) struct Undone {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RepairView {
     /// The message that it concerns.
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     position: Option<Position>,
     /// For programs.
     code: &'static str,

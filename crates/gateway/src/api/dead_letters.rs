@@ -61,10 +61,10 @@ pub(crate) struct DeadLetter {
     bytes: usize,
     /// The beginning of the payload, as far as it is text.
     preview: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
     /// When its payload was put into the stream again.
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     replayed_at: Option<String>,
 }
 

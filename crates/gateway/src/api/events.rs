@@ -24,15 +24,15 @@ use crate::streaming::store_reads;
 #[derive(Debug, Deserialize, IntoParams)]
 pub(crate) struct EventsQuery {
     /// Strictly after this event, or after the message at this position.
-    #[param(value_type = Option<schemas::CursorText>)]
+    #[param(value_type = Option<schemas::CursorSchema>)]
     after: Option<String>,
     /// A message that is shown from its beginning, whatever became of it; the stream goes on after it.
-    #[param(value_type = Option<schemas::MessageName>)]
+    #[param(value_type = Option<schemas::MessageIdSchema>)]
     message: Option<String>,
     /// A credential for these events alone, for clients that cannot send headers.
     // Read by the guard.
     #[serde(rename = "ticket")]
-    #[param(value_type = Option<schemas::TicketText>)]
+    #[param(value_type = Option<schemas::TicketSchema>)]
     _ticket: Option<String>,
 }
 
@@ -54,8 +54,8 @@ pub(crate) async fn stream_events(
         None => cursor_of(backend, &thread, query).await?,
     };
     let (send_queue, body, place) = ctx.send_queue(connection)?;
-    let (seat, verdict) = ctx.feeds()?.subscribe(&thread, send_queue, cursor).map_err(response::refused)?;
-    let body = SubscriberBody::new(body, seat, place);
+    let (permit, verdict) = ctx.feeds()?.subscribe(&thread, send_queue, cursor).map_err(response::refused)?;
+    let body = SubscriberBody::new(body, permit, place);
     response::until_verdict(verdict).await?;
     Ok(response::stream(body))
 }

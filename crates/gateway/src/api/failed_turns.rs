@@ -26,7 +26,7 @@ use crate::extract::query::QueryParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailedQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::TurnName>)]
+    #[param(value_type = Option<schemas::TurnIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct FailedQuery {
 /// Turns of a thread that failed, by their ids.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailedTurns {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
     /// Where the next page begins; null on the last one.
@@ -46,14 +46,14 @@ pub(crate) struct FailedTurns {
 /// A turn that failed, with its input.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailedTurn {
-    #[schema(value_type = schemas::TurnName)]
+    #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     /// The run that failed.
     run: u32,
     /// The id that its answer would have had.
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     content: String,
     #[schema(value_type = Object)]
@@ -66,7 +66,7 @@ pub(crate) struct FailedTurn {
     retryable: bool,
     /// The text of the answer as far as it had come. It is in no history.
     partial: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     failed_at: Option<String>,
 }
 

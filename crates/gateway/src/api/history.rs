@@ -20,13 +20,13 @@ use crate::extract::query::QueryParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
     /// Only messages after this position: the page begins there.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     after: Option<String>,
     /// Only messages before this position: the page ends there, unless `after` is said as well.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     before: Option<String>,
     /// `next` of the page before, in the direction of that page.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct HistoryQuery {
 /// Messages, oldest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryPage {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     messages: Vec<MessageView>,
     /// Where the next page begins; null on the last one.
@@ -50,7 +50,7 @@ const LONGEST: u32 = 1_000;
 
 /// As many whole batches as there is room for, and whether there are more; of the messages one more was read than there is room for, at the far
 /// end, if there are more. An input is never shown without its answer. `None`: not even one batch has room.
-fn whole(
+fn whole_batches(
     mut messages: Vec<StoredMessage>,
     limit: usize,
     is_backwards: bool,
@@ -122,7 +122,7 @@ pub(crate) async fn read(
         Some(messages) => messages,
         None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Vec::new())?,
     };
-    let (messages, has_more) = match whole(messages, limit as usize, is_backwards) {
+    let (messages, has_more) = match whole_batches(messages, limit as usize, is_backwards) {
         Some(page) => page,
         // One batch that is longer than the page comes alone.
         None => {
@@ -171,20 +171,20 @@ mod tests {
     fn pages_end_between_batches() {
         let all = of(&[1, 1, 3, 3]);
         let part = |count: usize| all[..count].to_vec();
-        assert_eq!(places(whole(part(4), 4, false)), Some((vec![1, 2, 3, 4], false)));
-        assert_eq!(places(whole(part(4), 3, false)), Some((vec![1, 2], true)));
+        assert_eq!(places(whole_batches(part(4), 4, false)), Some((vec![1, 2, 3, 4], false)));
+        assert_eq!(places(whole_batches(part(4), 3, false)), Some((vec![1, 2], true)));
         assert_eq!(
-            places(whole(part(3), 2, false)),
+            places(whole_batches(part(3), 2, false)),
             Some((vec![1, 2], true)),
             "a whole batch, and nothing of the next"
         );
-        assert_eq!(places(whole(part(4), 3, true)), Some((vec![3, 4], true)));
-        assert_eq!(places(whole(all[1..].to_vec(), 2, true)), Some((vec![3, 4], true)));
+        assert_eq!(places(whole_batches(part(4), 3, true)), Some((vec![3, 4], true)));
+        assert_eq!(places(whole_batches(all[1..].to_vec(), 2, true)), Some((vec![3, 4], true)));
         for backwards in [false, true] {
-            assert_eq!(places(whole(part(2), 1, backwards)), None);
+            assert_eq!(places(whole_batches(part(2), 1, backwards)), None);
         }
-        // Messages that nobody asked for are a batch each.
-        assert_eq!(places(whole(of(&[1, 2, 3]), 2, false)), Some((vec![1, 2], true)));
+        // Messages that answer no input are a batch each.
+        assert_eq!(places(whole_batches(of(&[1, 2, 3]), 2, false)), Some((vec![1, 2], true)));
     }
 
     #[test]

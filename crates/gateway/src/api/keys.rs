@@ -31,7 +31,7 @@ pub(crate) struct KeyBody {
     #[schema(value_type = schemas::CredentialRole)]
     role: String,
     /// Only this of what the role may.
-    #[schema(value_type = Option<Vec<schemas::ScopeText>>)]
+    #[schema(value_type = Option<Vec<schemas::ScopeSchema>>)]
     scopes: Option<Vec<String>>,
     /// It ends by itself after so many seconds, and never later than the credential that makes it.
     #[schema(minimum = 1, maximum = 315_360_000)]
@@ -46,7 +46,7 @@ impl MaxBodySize for KeyBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeysQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::KeyName>)]
+    #[param(value_type = Option<schemas::KeyIdSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) async fn create(
     let scopes = scopes.transpose()?;
     let wanted = scopes.unwrap_or_else(|| role.permissions());
     if let Some(beyond) = wanted.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
-        let detail = format!("nobody gives what he does not have: {}", beyond.scope());
+        let detail = format!("a key cannot grant a scope that its creator lacks: {}", beyond.scope());
         return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
     }
     let lifetime = body.expires_in_s.map(|seconds| match (1..=MAX_LIFETIME_S).contains(&seconds) {

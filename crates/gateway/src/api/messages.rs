@@ -33,7 +33,7 @@ use crate::streaming::{resume, store_reads};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MessageBody {
-    #[schema(value_type = schemas::InputText)]
+    #[schema(value_type = schemas::InputSchema)]
     content: String,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
@@ -42,26 +42,26 @@ pub(crate) struct MessageBody {
     #[schema(value_type = Option<schemas::MetadataObject>)]
     parameters: Option<Map<String, Value>>,
     /// Whose workflow answers; the thread's agent without it.
-    #[schema(value_type = Option<schemas::AgentName>)]
+    #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
     /// The thread's policy without it.
-    #[schema(value_type = Option<schemas::BusyPolicyText>)]
+    #[schema(value_type = Option<schemas::BusyPolicySchema>)]
     busy_policy: Option<String>,
 }
 
 /// A turn that is or will be under way, and what a client needs to follow it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Accepted {
-    #[schema(value_type = schemas::TurnName)]
+    #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     /// One more after each failure, from 0.
     run: u32,
     /// The answer's id.
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     input_message_id: String,
     /// Where the answer is streamed.
     #[schema(format = "uri-reference")]
@@ -99,9 +99,9 @@ pub(crate) async fn send_message(
         let after = resume::last_event_id(&headers)?;
         return in_line(&ctx, backend, connection, &input, after).await;
     }
-    let standing = submit::resolve(backend, &input).await?;
-    let turn = standing.turn().clone();
-    if let Submission::New(opened) = standing {
+    let submission = submit::resolve(backend, &input).await?;
+    let turn = submission.turn().clone();
+    if let Submission::New(opened) = submission {
         publish::publish_turn(backend, &opened).await?;
     }
     Ok((StatusCode::ACCEPTED, json_no_store(Accepted::new(&input.thread, &turn, 0))).into_response())
@@ -141,12 +141,12 @@ async fn in_line(
     if let Some(cursor) = &after {
         resume::validate_cursor(backend, thread, cursor).await?;
     }
-    let standing = match (&after, &input.key) {
+    let submission = match (&after, &input.key) {
         (Some(cursor), None) => submit::repeated(backend, input, cursor).await?,
         _ => submit::resolve(backend, input).await?,
     };
-    let turn = standing.turn().clone();
-    let answer = submit::answer_of(&standing)?;
+    let turn = submission.turn().clone();
+    let answer = submit::answer_of(&submission)?;
     let mut response = match &after {
         Some(cursor)
             if store_reads::has_ended_by(backend.store(), thread, &answer, cursor.base()).await? =>
@@ -154,9 +154,9 @@ async fn in_line(
             // It has the end already, and only the end of the body was lost.
             response::stream(Body::from(native::OPEN))
         }
-        _ => {
-            response::stream(answer_stream::watch(ctx, connection, thread, &standing, &answer, after).await?)
-        }
+        _ => response::stream(
+            answer_stream::watch(ctx, connection, thread, &submission, &answer, after).await?,
+        ),
     };
     if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
         response.headers_mut().insert("x-antiphon-turn", turn);

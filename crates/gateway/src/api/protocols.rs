@@ -1,7 +1,7 @@
 //! The protocols of other clients, over the same turns.
 //!
 //! Each handler reads its protocol's request ([`protocols`]), opens or finds the turn as the native API does, and answers with a fold
-//! over what the turn's viewers are told, or over what the history has of it.
+//! over the turn's live stream, or over what the history has of it.
 
 pub(crate) mod agui;
 pub(crate) mod completions;
@@ -124,7 +124,7 @@ fn answered(
 }
 
 /// An answer, as far as it is.
-pub(crate) enum Answer {
+pub(crate) enum TurnAnswer {
     /// It comes.
     Live(SubscriberBody<SendQueueBody>),
     /// It is in the history.
@@ -135,7 +135,7 @@ pub(crate) enum Answer {
     Stopped,
 }
 
-impl Answer {
+impl TurnAnswer {
     /// What a run has left behind that failed.
     pub(crate) fn of_failure(failure: RunFailure) -> Self {
         match failure.code == TurnError::Stopped.code() {
@@ -150,9 +150,9 @@ pub(crate) async fn open(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     input: &Input,
-) -> Result<(MessageId, Answer), ProtocolError> {
-    let standing = resolve(ctx, input).await?;
-    enter(ctx, connection, &input.thread, standing).await
+) -> Result<(MessageId, TurnAnswer), ProtocolError> {
+    let submission = resolve(ctx, input).await?;
+    enter(ctx, connection, &input.thread, submission).await
 }
 
 /// Checks an input and reads where it stands; nothing is opened yet.
@@ -167,50 +167,50 @@ async fn enter(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
-    standing: Submission,
-) -> Result<(MessageId, Answer), ProtocolError> {
+    submission: Submission,
+) -> Result<(MessageId, TurnAnswer), ProtocolError> {
     let backend = ctx.backend()?;
-    let turn = standing.turn();
-    if let Submission::Duplicate(_, Some(TurnState::Failed { run })) = &standing {
+    let turn = submission.turn();
+    if let Submission::Duplicate(_, Some(TurnState::Failed { run })) = &submission {
         let failure = backend.store().run_failure(thread, turn, *run).await?;
-        let unsaid = || Answer::Failed(StreamError::new("failed", "the turn failed", true));
-        return Ok((turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
+        let unsaid = || TurnAnswer::Failed(StreamError::new("failed", "the turn failed", true));
+        return Ok((turn.answer(*run), failure.map_or_else(unsaid, TurnAnswer::of_failure)));
     }
-    let message = submit::answer_of(&standing)?;
-    if let Submission::Duplicate(_, Some(TurnState::Done { .. })) = &standing
+    let message = submit::answer_of(&submission)?;
+    if let Submission::Duplicate(_, Some(TurnState::Done { .. })) = &submission
         && let Some(stored) = store_reads::answer(backend.store(), thread, &message).await?
     {
-        return Ok((message, Answer::Stored(stored)));
+        return Ok((message, TurnAnswer::Stored(stored)));
     }
-    let send_queue = answer_stream::watch(ctx, connection, thread, &standing, &message, None).await?;
-    Ok((message, Answer::Live(send_queue)))
+    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, &message, None).await?;
+    Ok((message, TurnAnswer::Live(send_queue)))
 }
 
-/// An answer that somebody comes back to.
-pub(crate) async fn find(
+/// An answer that a client comes back to.
+pub(crate) async fn resume_answer(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Answer, ProtocolError> {
+) -> Result<TurnAnswer, ProtocolError> {
     let backend = ctx.backend()?;
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
-        return Ok(Answer::Stored(stored));
+        return Ok(TurnAnswer::Stored(stored));
     }
     let after = Cursor::at(store_reads::before(backend.store(), thread, message).await?);
     let (send_queue, body, place) = ctx.send_queue(connection)?;
-    let (seat, _) =
+    let (permit, _) =
         ctx.feeds()?.subscribe_to_message(thread, send_queue, after, message).map_err(response::refused)?;
-    Ok(Answer::Live(SubscriberBody::new(body, seat, place)))
+    Ok(TurnAnswer::Live(SubscriberBody::new(body, permit, place)))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
-/// the thread of their agent are nobody's answer.
+/// the thread of their agent do not answer a person.
 pub(crate) async fn active(
     backend: &Backend,
     thread: &ThreadId,
 ) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
-    // Most who come back find it at once.
+    // Most clients that come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await
         && let Some(found) = foreground(backend, thread, &explained).await?
@@ -240,19 +240,19 @@ async fn foreground(
 }
 
 /// The answer as a stream.
-pub(crate) fn stream<P>(fold: P, message: MessageId, answer: Answer) -> Response
+pub(crate) fn stream<P>(fold: P, message: MessageId, answer: TurnAnswer) -> Response
 where
     P: Protocol + Unpin + Send + 'static,
 {
     let demanded = fold.headers();
     let mut response = match answer {
-        Answer::Live(send_queue) => response::stream(TranscodedBody::new(send_queue, fold, message)),
-        Answer::Stored(stored) => {
+        TurnAnswer::Live(send_queue) => response::stream(TranscodedBody::new(send_queue, fold, message)),
+        TurnAnswer::Stored(stored) => {
             let mut fold = fold;
             response::stream(Body::from(transcode::transcode_stored(&mut fold, &stored)))
         }
-        Answer::Failed(note) => response::stream(Body::from(told(fold, AnswerEvent::Failed(&note)))),
-        Answer::Stopped => response::stream(Body::from(told(fold, AnswerEvent::Stopped))),
+        TurnAnswer::Failed(note) => response::stream(Body::from(only_end(fold, AnswerEvent::Failed(&note)))),
+        TurnAnswer::Stopped => response::stream(Body::from(only_end(fold, AnswerEvent::Stopped))),
     };
     for (name, value) in demanded {
         response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -261,7 +261,7 @@ where
 }
 
 /// An answer of which there is nothing but its end.
-fn told(mut fold: impl Protocol, end: AnswerEvent<'_>) -> Vec<u8> {
+fn only_end(mut fold: impl Protocol, end: AnswerEvent<'_>) -> Vec<u8> {
     let mut out = fold.apply(AnswerEvent::Opened).bytes.to_vec();
     out.extend_from_slice(&fold.apply(end).bytes);
     out
@@ -297,23 +297,27 @@ impl Repeats {
 }
 
 /// The fold at its end, for a client that waits for the whole; `None` when it was not waited for.
-pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
+pub(crate) async fn collect_answer<P: Protocol>(
+    mut fold: P,
+    message: &MessageId,
+    answer: TurnAnswer,
+) -> Option<P> {
     match answer {
-        Answer::Stored(stored) => {
+        TurnAnswer::Stored(stored) => {
             transcode::transcode_stored(&mut fold, &stored);
             Some(fold)
         }
-        Answer::Failed(note) => {
+        TurnAnswer::Failed(note) => {
             fold.apply(AnswerEvent::Opened);
             fold.apply(AnswerEvent::Failed(&note));
             Some(fold)
         }
-        Answer::Stopped => {
+        TurnAnswer::Stopped => {
             fold.apply(AnswerEvent::Opened);
             fold.apply(AnswerEvent::Stopped);
             Some(fold)
         }
-        Answer::Live(send_queue) => {
+        TurnAnswer::Live(send_queue) => {
             let (mut transcoder, _) = Transcoder::new(fold, message.clone());
             transcode::collect_until_end(send_queue, &mut transcoder).await.ok()?;
             Some(transcoder.into_fold())

@@ -18,7 +18,7 @@ use crate::extract::query::{self, QueryParams};
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReasoningQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct ReasoningSessionView {
     session_id: String,
     agent_id: String,
     created_by: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
     /// Its base layers, in their order.
     sources: Vec<ContextSourceView>,
@@ -51,12 +51,12 @@ pub(crate) struct ReasoningSessionView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ContextSourceView {
     thread_id: String,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     from_batch: Option<Position>,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     to_batch: Option<Position>,
     /// The thread's last message when they were copied.
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     as_of: Option<Position>,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct ReasoningLayerView {
     /// In the order in which they were shown.
     originals: Vec<ReasoningMessageView>,
     actor: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     at: Option<String>,
     #[schema(required)]
     undone_by: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     undone_at: Option<String>,
 }
 

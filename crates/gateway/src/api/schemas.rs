@@ -1,6 +1,6 @@
 //! Forms of texts: what ids, positions and names look like, for the description of the API.
 //!
-//! None of these types has values. They lend their form to fields that are plain texts in the code.
+//! None of these types has values, and each has two names: that of the type, and that of the component in the description. They lend their form to fields that are plain texts in the code.
 
 use std::borrow::Cow;
 
@@ -17,21 +17,21 @@ use crate::commands::owner_query::OwnerStatus;
 use crate::extract::query;
 
 macro_rules! schema {
-    ($(#[doc = $doc:literal])+ $name:ident, $schema:expr) => {
+    ($(#[doc = $doc:literal])+ $type:ident as $name:literal, $schema:expr) => {
         $(#[doc = $doc])+
         #[derive(Debug)]
-        pub(crate) enum $name {}
+        pub(crate) enum $type {}
 
-        impl PartialSchema for $name {
+        impl PartialSchema for $type {
             fn schema() -> RefOr<Schema> {
                 let described = concat!($($doc),+).trim();
                 ObjectBuilder::from($schema).description(Some(described)).into()
             }
         }
 
-        impl ToSchema for $name {
+        impl ToSchema for $type {
             fn name() -> Cow<'static, str> {
-                Cow::Borrowed(stringify!($name))
+                Cow::Borrowed($name)
             }
         }
     };
@@ -57,84 +57,84 @@ fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
 
 schema! {
     /// An object with any members. It has a name, because openapi-python-client makes names of anonymous objects in variants twice.
-    AnyObject, ObjectBuilder::new().build()
+    AnyObject as "AnyObject", ObjectBuilder::new().build()
 }
 
 schema! {
     /// The id of an API key: its public part.
-    KeyName, text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
+    KeyIdSchema as "KeyName", text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
 }
 
 schema! {
     /// What a credential is for.
-    CredentialRole, one_of(auth::AccessRole::ALL.map(auth::AccessRole::name))
+    CredentialRole as "CredentialRole", one_of(auth::AccessRole::ALL.map(auth::AccessRole::name))
 }
 
 schema! {
     /// What may be done.
-    ScopeText, one_of(auth::Permission::ALL.map(auth::Permission::scope))
+    ScopeSchema as "ScopeText", one_of(auth::Permission::ALL.map(auth::Permission::scope))
 }
 
 schema! {
     /// A ticket for the events of one thread.
-    TicketText, text("^tkt_[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$", 1_024, "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh")
+    TicketSchema as "TicketText", text("^tkt_[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$", 1_024, "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh")
 }
 
 schema! {
     /// The id of a thread.
-    ThreadName, id("hello")
+    ThreadIdSchema as "ThreadName", id("hello")
 }
 
 schema! {
     /// The id of an agent.
-    AgentName, id("ann")
+    AgentIdSchema as "AgentName", id("ann")
 }
 
 schema! {
     /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
-    QueueName, text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
+    QueueIdSchema as "QueueName", text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
 }
 
 schema! {
     /// How a turn stands.
-    TurnStateText, one_of(["waiting", "running", "completed", "failed"])
+    TurnStateSchema as "TurnStateText", one_of(["waiting", "running", "completed", "failed"])
 }
 
 schema! {
     /// The id of a task, unique within its agent for seven days.
-    TaskName, id("t-1")
+    TaskIdSchema as "TaskName", id("t-1")
 }
 
 schema! {
     /// The id of a message, unique within its thread.
-    MessageName, id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
+    MessageIdSchema as "MessageName", id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
 }
 
 schema! {
     /// The id of a control command.
-    ActName, id("0198c4d2e5f57a60b1d3c8a94e27f610")
+    CommandIdSchema as "ActName", id("0198c4d2e5f57a60b1d3c8a94e27f610")
 }
 
 schema! {
     /// What became of a control command: `pending` until its owner has said.
-    CommandStatusText, one_of(control::STATUSES)
+    CommandStatusSchema as "CommandStatusText", one_of(control::STATUSES)
 }
 
 schema! {
     /// The name of a workflow.
-    WorkflowText, id("default")
+    WorkflowNameSchema as "WorkflowText", id("default")
 }
 
 schema! {
     /// The id of a turn.
-    TurnName, text(
+    TurnIdSchema as "TurnName", text(
         "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
     )
 }
 
 schema! {
     /// The id of a response: `resp_`, and the id of the answer.
-    ResponseName, text(
+    ResponseIdSchema as "ResponseName", text(
         "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
     )
 }
@@ -142,12 +142,12 @@ schema! {
 schema! {
     /// The position of a message, or of the batch that begins with it: a number up to 2^63-1 as text, because JSON's numbers lose
     /// digits. Later messages have higher positions.
-    PositionText, text("^[0-9]{1,19}$", 19, "7524873984012345344")
+    PositionSchema as "PositionText", text("^[0-9]{1,19}$", 19, "7524873984012345344")
 }
 
 schema! {
     /// The text of an input: at most 262,144 bytes (UTF-8).
-    InputText, ObjectBuilder::new()
+    InputSchema as "InputText", ObjectBuilder::new()
         .schema_type(Type::String)
         .min_length(Some(1))
         .max_length(Some(wire::MAX_INPUT_BYTES))
@@ -157,13 +157,13 @@ schema! {
 
 schema! {
     /// Free-form: at most 65,536 bytes as JSON, without NUL characters and numbers beyond 2^53.
-    MetadataObject, ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
+    MetadataObject as "MetadataObject", ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
 }
 
 schema! {
     /// The id of an event: how far its reader has read. To be given back as it is. It begins with the position of the last end that the
-    /// reader was told of, so a position alone is one, too; of each open message follows what the reader has of it.
-    CursorText, text(
+    /// reader has got, so a position alone is one, too; of each open message follows what the reader has of it.
+    CursorSchema as "CursorText", text(
         concat!(
             r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
             r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
@@ -175,7 +175,7 @@ schema! {
 
 schema! {
     /// A moment.
-    Moment, ObjectBuilder::new()
+    TimestampSchema as "Moment", ObjectBuilder::new()
         .schema_type(Type::String)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
         .examples(["2026-11-22T11:49:44.123Z"])
@@ -184,127 +184,127 @@ schema! {
 
 schema! {
     /// What becomes of an input while another turn of its thread is under way.
-    BusyPolicyText, one_of(BusyPolicy::ALL.map(BusyPolicy::name))
+    BusyPolicySchema as "BusyPolicyText", one_of(BusyPolicy::ALL.map(BusyPolicy::name))
 }
 
 schema! {
     /// Who says a message.
-    RoleText, one_of(Role::ALL.map(Role::name))
+    RoleSchema as "RoleText", one_of(Role::ALL.map(Role::name))
 }
 
 schema! {
     /// What began a batch.
-    BatchTypeText, one_of(BATCH_TYPES.map(BatchType::name))
+    BatchTypeSchema as "BatchTypeText", one_of(BATCH_TYPES.map(BatchType::name))
 }
 
 schema! {
     /// Whether every message that belongs to a batch is there.
-    BatchStateText, one_of(["complete", "incomplete", "abandoned"])
+    BatchStateSchema as "BatchStateText", one_of(["complete", "incomplete", "abandoned"])
 }
 
 schema! {
     /// Which incomplete batches.
-    IncompleteText, one_of(INCOMPLETE)
+    IncompleteSchema as "IncompleteText", one_of(INCOMPLETE)
 }
 
 schema! {
     /// Why something waits.
-    WaitReasonText, one_of(WaitReason::ALL.map(WaitReason::name))
+    WaitReasonSchema as "WaitReasonText", one_of(WaitReason::ALL.map(WaitReason::name))
 }
 
 schema! {
     /// Whether a compaction counts.
-    CompactionStateText, one_of(COMPACTION_STATES)
+    CompactionStateSchema as "CompactionStateText", one_of(COMPACTION_STATES)
 }
 
 schema! {
     /// Why the heads of agents wait that are looked for.
-    AgentWaitingText, one_of(["backoff", "paused"])
+    AgentWaitingSchema as "AgentWaitingText", one_of(["backoff", "paused"])
 }
 
 schema! {
     /// The form in which a provider of models takes messages.
-    FormatText, one_of(["openai", "anthropic"])
+    FormatSchema as "FormatText", one_of(["openai", "anthropic"])
 }
 
 schema! {
     /// How many items a page has at most.
-    Limit, number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
+    Limit as "Limit", number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
 }
 
 schema! {
     /// The number of an event of a response.
-    EventNumber, ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+    EventNumber as "EventNumber", ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
 }
 
 schema! {
     /// A number of tokens.
-    Tokens, number(1, MOST_TOKENS).build()
+    Tokens as "Tokens", number(1, MOST_TOKENS).build()
 }
 
 schema! {
     /// Whether the worker answers that owns the partition; without it only what is stored is known.
-    OwnerStatusText, one_of(OwnerStatus::ALL.map(OwnerStatus::name))
+    OwnerStatusSchema as "OwnerStatusText", one_of(OwnerStatus::ALL.map(OwnerStatus::name))
 }
 
 schema! {
     /// What a task is about.
-    TaskKindText, one_of(TaskKind::ALL.map(TaskKind::name))
+    TaskKindSchema as "TaskKindText", one_of(TaskKind::ALL.map(TaskKind::name))
 }
 
 schema! {
     /// What became of a task.
-    TaskStatusText, one_of(TaskStatus::ALL.map(TaskStatus::name))
+    TaskStatusSchema as "TaskStatusText", one_of(TaskStatus::ALL.map(TaskStatus::name))
 }
 
 schema! {
     /// What a chunk holds.
-    ChunkTypeText, one_of(ChunkKind::ALL.map(ChunkKind::name))
+    ChunkTypeSchema as "ChunkTypeText", one_of(ChunkKind::ALL.map(ChunkKind::name))
 }
 
 schema! {
     /// The kind of events that are no chunks.
-    SystemText, one_of(["system"])
+    SystemSchema as "SystemText", one_of(["system"])
 }
 
 schema! {
     /// The message is stored.
-    MessageCompleteText, one_of(["message_complete"])
+    MessageCompleteSchema as "MessageCompleteText", one_of(["message_complete"])
 }
 
 schema! {
     /// Whether the message is whole, or stored as far as it had come when its turn was stopped.
-    StatusText, one_of(["completed", "stopped"])
+    StatusSchema as "StatusText", one_of(["completed", "stopped"])
 }
 
 schema! {
     /// The kind of the event that a message ends with which was given up.
-    ErrorText, one_of(["error"])
+    ErrorSchema as "ErrorText", one_of(["error"])
 }
 
 schema! {
     /// What kind of object it is.
-    CompletionText, one_of(["chat.completion"])
+    CompletionSchema as "CompletionText", one_of(["chat.completion"])
 }
 
 schema! {
     /// What kind of object it is.
-    CompletionChunkText, one_of(["chat.completion.chunk"])
+    CompletionChunkSchema as "CompletionChunkText", one_of(["chat.completion.chunk"])
 }
 
 schema! {
     /// What kind of object it is.
-    ResponseText, one_of(["response"])
+    ResponseSchema as "ResponseText", one_of(["response"])
 }
 
 schema! {
     /// How far a response is.
-    ResponseStatusText, one_of(["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"])
+    ResponseStatusSchema as "ResponseStatusText", one_of(["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"])
 }
 
 schema! {
     /// How far an item of a response is.
-    ItemStatusText, one_of(["in_progress", "completed", "incomplete", "failed"])
+    ItemStatusSchema as "ItemStatusText", one_of(["in_progress", "completed", "incomplete", "failed"])
 }
 
 const BATCH_TYPES: [BatchType; 4] =

@@ -30,9 +30,9 @@ use crate::extract::query::QueryParams;
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskBody {
     /// The same again is the same task. Without it one is made.
-    #[schema(value_type = Option<schemas::TaskName>)]
+    #[schema(value_type = Option<schemas::TaskIdSchema>)]
     task_id: Option<String>,
-    #[schema(value_type = schemas::InputText)]
+    #[schema(value_type = schemas::InputSchema)]
     content: String,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
@@ -41,9 +41,9 @@ pub(crate) struct TaskBody {
 /// A task that is in the stream and will be in the agent's queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskAccepted {
-    #[schema(value_type = schemas::TaskName)]
+    #[schema(value_type = schemas::TaskIdSchema)]
     task_id: String,
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     /// Where it is looked at.
     #[schema(format = "uri-reference")]
@@ -94,10 +94,10 @@ pub(crate) async fn enqueue_task(
 #[serde(deny_unknown_fields)]
 pub(crate) struct TasksQuery {
     /// Only those.
-    #[param(value_type = Option<schemas::TaskStatusText>)]
+    #[param(value_type = Option<schemas::TaskStatusSchema>)]
     status: Option<String>,
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,
@@ -106,7 +106,7 @@ pub(crate) struct TasksQuery {
 /// Tasks of an agent, in the order of its queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TasksPage {
-    #[schema(value_type = schemas::QueueName)]
+    #[schema(value_type = schemas::QueueIdSchema)]
     agent_id: String,
     tasks: Vec<TaskView>,
     /// Where the next page begins; null on the last one.
@@ -117,14 +117,14 @@ pub(crate) struct TasksPage {
 /// A task, and what became of it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskView {
-    #[schema(value_type = schemas::TaskName)]
+    #[schema(value_type = schemas::TaskIdSchema)]
     task_id: String,
     /// Its place in the queue.
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     position: Position,
-    #[schema(value_type = schemas::TaskKindText)]
+    #[schema(value_type = schemas::TaskKindSchema)]
     kind: &'static str,
-    #[schema(value_type = schemas::TaskStatusText)]
+    #[schema(value_type = schemas::TaskStatusSchema)]
     status: &'static str,
     content: String,
     #[schema(value_type = Object)]
@@ -132,7 +132,7 @@ pub(crate) struct TaskView {
     /// Why it failed.
     #[schema(required)]
     failure: Option<ErrorView>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
 }
 
@@ -193,7 +193,7 @@ impl From<TaskRow> for TaskView {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditBody {
-    #[schema(value_type = Option<schemas::InputText>)]
+    #[schema(value_type = Option<schemas::InputSchema>)]
     content: Option<String>,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,

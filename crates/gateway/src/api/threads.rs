@@ -31,12 +31,12 @@ const SECOND_LOOK: Duration = Duration::from_millis(150);
 #[serde(deny_unknown_fields)]
 pub(crate) struct ThreadBody {
     /// Without it one is made.
-    #[schema(value_type = Option<schemas::ThreadName>)]
+    #[schema(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
     /// Who answers in it; the agent of the thread's own id without it.
-    #[schema(value_type = Option<schemas::AgentName>)]
+    #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
-    #[schema(value_type = Option<schemas::BusyPolicyText>)]
+    #[schema(value_type = Option<schemas::BusyPolicySchema>)]
     busy_policy: Option<String>,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
@@ -47,7 +47,7 @@ pub(crate) struct ThreadBody {
 pub(crate) struct ThreadDetail {
     #[serde(flatten)]
     thread: ThreadView,
-    #[schema(value_type = schemas::OwnerStatusText)]
+    #[schema(value_type = schemas::OwnerStatusSchema)]
     owner_status: &'static str,
     #[schema(required)]
     active_turn: Option<TurnView>,
@@ -121,8 +121,8 @@ pub(crate) async fn get(
     let mut row = backend.store().thread(&thread).await?;
     let mut explained = ask(backend, &thread).await;
     if row.is_none() && !is_begun(explained.as_ref()) {
-        // A thread that nobody has named is written with the end of its first turn, and an input is stored before its owner
-        // knows of it.
+        // A thread that was not created by a request is written with the end of its first turn, and an input is stored before its
+        // owner has read it.
         tokio::time::sleep(SECOND_LOOK).await;
         (row, explained) = (backend.store().thread(&thread).await?, ask(backend, &thread).await);
         if row.is_none() && !is_begun(explained.as_ref()) {
@@ -158,7 +158,7 @@ fn is_begun(explained: Option<&QueueStatus>) -> bool {
     })
 }
 
-/// Fails unless the thread is known by a turn that failed; without its owner nobody can say that there is no such thread.
+/// Fails unless the thread is known by a turn that failed; only the owner can report that there is no such thread.
 async fn known_otherwise(
     backend: &Backend,
     thread: &ThreadId,
@@ -170,13 +170,13 @@ async fn known_otherwise(
     Err(match explained {
         Some(explained) if !owner_query::is_catching_up(explained) => unknown(),
         _ => {
-            let detail = "nothing is stored of this thread, and nobody owns it at the moment";
+            let detail = "nothing is stored of this thread, and no worker owns it at the moment";
             Problem::unavailable("partition_unavailable", detail)
         }
     })
 }
 
-/// Nobody has named the thread, and none of its turns is in the history.
+/// A thread that was not created by a request, and of which no turn is in the history.
 fn shown_begun(thread: &ThreadId) -> ThreadView {
     ThreadView {
         thread_id: thread.name().to_owned(),

@@ -29,7 +29,7 @@ impl MaxBodySize for TicketBody {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TicketView {
     ticket: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     expires_at: Option<String>,
     events_url: String,
 }

@@ -23,7 +23,7 @@ use crate::extract::path::PathParam;
 /// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
-/// Between two questions while nobody owns the turn, or its owner has not read all there is.
+/// Between two queries while no worker owns the turn, or its owner has not read all there is.
 const OWNER_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
@@ -37,22 +37,22 @@ fn unknown() -> Problem {
 /// The thread of a turn that has ended, of which something is stored.
 async fn ended_in(ctx: &RequestContext, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
     let thread = ctx.store()?.thread_of_turn(turn, &turn.input()).await?;
-    Ok(thread.and_then(|thread| ctx.own(thread)))
+    Ok(thread.and_then(|thread| ctx.in_own_tenant(thread)))
 }
 
 /// A turn, and how it stands.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TurnDetail {
-    #[schema(value_type = schemas::TurnName)]
+    #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    #[schema(value_type = schemas::TurnStateText)]
+    #[schema(value_type = schemas::TurnStateSchema)]
     state: &'static str,
     /// One more after each failure, from 0; of a completed turn that of its answer.
     run: u32,
     /// The answer's id.
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     /// What it waits for; null while chunks come, and once it has ended.
     #[schema(required)]
@@ -81,7 +81,7 @@ pub(crate) async fn get(
         let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         if let Some(explained) = explained
             && let Some(active) = explained.active.filter(|active| active.turn == turn)
-            && let Some(thread) = ctx.own(active.thread)
+            && let Some(thread) = ctx.in_own_tenant(active.thread)
         {
             let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
             let state = if is_waiting { "waiting" } else { "running" };
@@ -89,7 +89,9 @@ pub(crate) async fn get(
         }
         let stored = match ended_in(&ctx, &turn).await? {
             Some(thread) => Some(thread),
-            None => backend.store().thread_of_open_turn(&turn).await?.and_then(|thread| ctx.own(thread)),
+            None => {
+                backend.store().thread_of_open_turn(&turn).await?.and_then(|thread| ctx.in_own_tenant(thread))
+            }
         };
         if let Some(thread) = stored {
             match backend.store().turn_state(&thread, &turn).await? {
@@ -109,7 +111,7 @@ pub(crate) async fn get(
         match pauses.next() {
             Some(pause) => tokio::time::sleep(pause).await,
             None if is_away => {
-                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                let detail = "no worker owns the turn at the moment, and it is not stored";
                 return Err(Problem::unavailable("partition_unavailable", detail));
             }
             None => return Err(unknown()),
@@ -154,15 +156,15 @@ async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> R
             Some(active) => Some(active.thread),
             None => backend.store().thread_of_open_turn(turn).await?,
         };
-        // Another tenant's is looked for as long as one that nobody has.
-        if let Some(thread) = found.and_then(|thread| ctx.own(thread)) {
+        // A turn of another tenant takes as long to refuse as one that does not exist.
+        if let Some(thread) = found.and_then(|thread| ctx.in_own_tenant(thread)) {
             return Ok(thread);
         }
         let pause = if is_away { Some(OWNER_PAUSE) } else { pauses.next() };
         match pause {
             Some(pause) if Instant::now() + pause < give_up_at => tokio::time::sleep(pause).await,
             _ if is_away => {
-                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                let detail = "no worker owns the turn at the moment, and it is not stored";
                 return Err(Problem::unavailable("partition_unavailable", detail));
             }
             _ if ended_in(ctx, turn).await?.is_some() => {

@@ -31,19 +31,19 @@ pub fn rfc3339(at: Timestamp) -> Option<String> {
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ThreadView {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     pub thread_id: String,
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     pub agent_id: String,
-    #[schema(value_type = schemas::BusyPolicyText)]
+    #[schema(value_type = schemas::BusyPolicySchema)]
     pub busy_policy: &'static str,
     #[schema(value_type = Object)]
     pub metadata: Value,
     #[schema(minimum = 0)]
     pub message_count: i64,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub last_position: Option<Position>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
 }
 
@@ -76,16 +76,16 @@ impl From<&ThreadRow> for ThreadView {
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct MessageView {
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     pub position: Position,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     pub message_id: String,
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     pub batch_id: Position,
     pub sequence_num: i32,
-    #[schema(value_type = schemas::BatchTypeText)]
+    #[schema(value_type = schemas::BatchTypeSchema)]
     pub batch_type: &'static str,
-    #[schema(value_type = schemas::RoleText)]
+    #[schema(value_type = schemas::RoleSchema)]
     pub role: &'static str,
     pub content: String,
     #[schema(value_type = Option<Vec<Object>>, required)]
@@ -96,9 +96,9 @@ pub struct MessageView {
     pub metadata: Value,
     #[schema(required)]
     pub token_count: Option<i64>,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_id: Option<Position>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
 }
 
@@ -126,25 +126,25 @@ impl From<StoredMessage> for MessageView {
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct BatchView {
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     pub batch_id: Position,
-    #[schema(value_type = Option<schemas::BatchTypeText>, required)]
+    #[schema(value_type = Option<schemas::BatchTypeSchema>, required)]
     pub batch_type: Option<&'static str>,
-    #[schema(value_type = schemas::BatchStateText)]
+    #[schema(value_type = schemas::BatchStateSchema)]
     pub state: &'static str,
     #[schema(value_type = Option<String>, required)]
     pub incomplete_code: Option<&'static str>,
     #[schema(required)]
     pub incomplete: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub abandoned_since: Option<String>,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_batch: Option<Position>,
     pub message_count: usize,
     pub tokens: u64,
     #[schema(required)]
     pub input: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub last_at: Option<String>,
 }
 
@@ -204,9 +204,9 @@ impl WholeBatch {
 pub struct CallView {
     pub tool_call_id: String,
     pub name: String,
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     pub call_at: Position,
-    #[schema(value_type = Option<schemas::PositionText>, required)]
+    #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub result_at: Option<Position>,
     pub is_answered: bool,
 }
@@ -229,7 +229,7 @@ impl CallView {
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct KeyView {
-    #[schema(value_type = schemas::KeyName)]
+    #[schema(value_type = schemas::KeyIdSchema)]
     pub key_id: String,
     /// `null`: the default tenant.
     #[schema(required)]
@@ -237,18 +237,18 @@ pub struct KeyView {
     pub name: String,
     #[schema(value_type = schemas::CredentialRole)]
     pub role: &'static str,
-    #[schema(value_type = Vec<schemas::ScopeText>)]
+    #[schema(value_type = Vec<schemas::ScopeSchema>)]
     pub scopes: Vec<&'static str>,
     pub created_by: String,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub created_at: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub expires_at: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub revoked_at: Option<String>,
     #[schema(required)]
     pub revoked_by: Option<String>,
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub last_used_at: Option<String>,
 }
 
@@ -275,14 +275,14 @@ impl From<&KeyRow> for KeyView {
 /// A turn under way, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TurnView {
-    #[schema(value_type = schemas::TurnName)]
+    #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     /// One more after each failure, from 0.
     run: u32,
     /// The answer's id.
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     /// What it waits for; null while chunks come.
     #[schema(required)]
@@ -307,7 +307,7 @@ impl TurnView {
 /// An input that waits for its thread, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct InputView {
-    #[schema(value_type = schemas::TurnName)]
+    #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: String,
     /// Why it does not begin.
     waiting: ReasonView,
@@ -329,7 +329,7 @@ impl InputView {
 /// A message that has begun and not ended, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenMessageView {
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     /// The chunk that is released next.
     expected: u32,
@@ -340,7 +340,7 @@ pub(crate) struct OpenMessageView {
     /// Chunks that are missing below the highest that has come; at most 64 ranges.
     missing: Vec<RangeView>,
     /// While a chunk is missing: when the message is given up without it.
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
 }
 
@@ -368,10 +368,10 @@ impl OpenMessageView {
 /// Why something waits, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReasonView {
-    #[schema(value_type = schemas::WaitReasonText)]
+    #[schema(value_type = schemas::WaitReasonSchema)]
     reason: &'static str,
     /// Until when it waits, if that is known.
-    #[schema(value_type = Option<schemas::Moment>, required)]
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     until: Option<String>,
     /// For people.
     message: &'static str,
@@ -398,9 +398,9 @@ impl ReasonView {
 /// What became of a control command.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ControlResult {
-    #[schema(value_type = schemas::ActName)]
+    #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
-    #[schema(value_type = schemas::CommandStatusText)]
+    #[schema(value_type = schemas::CommandStatusSchema)]
     status: &'static str,
     /// Why not, when its owner rejected it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What stands before every handler: who asks, whether he may, and whether it is too much.
+//! The layer before every handler: authentication, authorization and rate limits.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ async fn authorize(State(rule): State<RequireScope>, mut request: Request, next:
         }
         Err(problem) => problem.into_response(),
     };
-    // Whoever refused it: the guard, what reads paths, queries and bodies, or the handler.
+    // Whether this layer refused it, an extractor, or the handler.
     match (rule.form, response.extensions_mut().remove::<Problem>()) {
         (Some(form), Some(problem)) => error::refusal(&problem, form),
         _ => response,

@@ -17,7 +17,7 @@ use crate::app::state::Authenticated;
 use crate::auth::authenticator;
 use crate::auth::quota::TenantStreamPermit;
 use crate::backend::Backend;
-use crate::config::Limits;
+use crate::config::GatewayLimits;
 use crate::error::Problem;
 use crate::extract::headers;
 use crate::extract::path;
@@ -29,11 +29,11 @@ use crate::streaming::send_queue::{SendQueue, SendQueueBody};
 /// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
 
-/// One request's share: everything it names belongs to the tenant of whoever asks.
+/// What a handler works with; every id resolves within the tenant of the caller.
 pub(crate) struct RequestContext {
     state: AppState,
     feeds: Option<FeedRegistry>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: GatewayLimits,
     principal: Arc<Principal>,
 }
 
@@ -41,13 +41,13 @@ impl FromRequestParts<AppState> for RequestContext {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        // A route without a guard serves nobody.
+        // A route without the authorization layer is closed.
         let Some(Authenticated(principal)) = parts.extensions.get::<Authenticated>().cloned() else {
-            let detail = "this address is not guarded, and so it is closed";
+            let detail = "this route has no authorization layer, so it is closed";
             return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail));
         };
         let feeds = state.feeds.get().map(|feeds| match principal.source() {
-            // Without the wall, which costs each statement two round trips: ids alone keep to the default tenant.
+            // Without row-level security, which costs each statement two round trips: ids alone keep to the default tenant.
             CredentialSource::Insecure => feeds.clone(),
             CredentialSource::Key { .. } | CredentialSource::Jwt | CredentialSource::Ticket { .. } => {
                 feeds.of_tenant(principal.tenant().tenant().cloned())
@@ -103,11 +103,11 @@ impl RequestContext {
     }
 
     /// What was found by the id of a turn may be another tenant's: to this one it is unknown.
-    pub(crate) fn own(&self, thread: ThreadId) -> Option<ThreadId> {
+    pub(crate) fn in_own_tenant(&self, thread: ThreadId) -> Option<ThreadId> {
         (thread.tenant().as_ref() == self.tenant()).then_some(thread)
     }
 
-    /// Who acts, for the audit: whoever the credential names, and for whom he says that he acts.
+    /// The actor for the audit log: the name of the credential, and after a `/` the actor that the request names.
     pub(crate) fn actor(&self, headers: &HeaderMap) -> Result<String, Problem> {
         let said = headers::actor(headers)?;
         if self.principal.source() == CredentialSource::Insecure {

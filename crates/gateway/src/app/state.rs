@@ -8,7 +8,7 @@ use runtime::Clock;
 
 use crate::auth::authenticator::Authenticator;
 use crate::auth::quota::TenantLimiter;
-use crate::config::Limits;
+use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
@@ -16,7 +16,7 @@ use crate::streaming::revocation::OpenStreams;
 #[derive(Clone)]
 pub(crate) struct AppState {
     pub(crate) feeds: Arc<OnceLock<FeedRegistry>>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: GatewayLimits,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) limiter: TenantLimiter,
     pub(crate) open_streams: OpenStreams,

@@ -35,12 +35,12 @@ const GUESSED_AT_A_TIME: usize = 4;
 /// Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiKeyCache {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CacheState>>,
     guessing: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheState {
     seen: HashMap<KeyId, Cached>,
     reads: HashMap<KeyId, Reading>,
     used: HashSet<KeyId>,
@@ -82,7 +82,7 @@ impl Default for ApiKeyCache {
 }
 
 impl ApiKeyCache {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,7 +244,7 @@ impl Cached {
     }
 }
 
-impl State {
+impl CacheState {
     fn seen(&self, id: KeyId, now: Timestamp, for_ms: i64) -> Option<Option<StoredKey>> {
         let seen = self.seen.get(&id)?;
         // A clock that was set back makes nothing older than it is.
@@ -263,7 +263,7 @@ impl State {
 
     fn remember(&mut self, id: KeyId, seen: Cached) {
         if self.seen.len() >= MOST {
-            // First what names nothing: whoever guesses must not make us forget those that exist.
+            // First the ids without a key: requests with guessed ids must not evict keys that exist.
             self.seen.retain(|_, seen| seen.key.is_some());
         }
         if self.seen.len() >= MOST {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_hangs_holds_up_nobody_whose_key_was_good_lately() {
+    async fn hanging_read_does_not_delay_a_recently_valid_key() {
         let cache = ApiKeyCache::default();
         cache.state().remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         let now = Timestamp(FRESH_MS);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_or_panics_takes_nobody_along() {
+    async fn cancelled_or_panicked_read_does_not_fail_other_requests() {
         let cache = ApiKeyCache::default();
         let slow = || async {
             tokio::task::yield_now().await;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_is_away_is_asked_once_a_second_and_the_key_counts_on() {
+    async fn unreachable_store_is_read_once_a_second_and_key_stays_valid() {
         let cache = ApiKeyCache::default();
         cache.state().remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         let reads = Arc::new(AtomicUsize::new(0));
@@ -395,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_fills_nothing_and_displaces_nobody() {
-        let (mut state, now) = (State::default(), Timestamp(1_000_000));
+    fn guessed_ids_neither_fill_the_cache_nor_evict_keys() {
+        let (mut state, now) = (CacheState::default(), Timestamp(1_000_000));
         state.remember(id(0), Cached::new(Some(key(0)), now));
         for n in 1..50_000 {
             state.remember(id(n), Cached::new(None, now));
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_key_counts_for_seconds_and_for_minutes_without_the_store() {
-        let mut state = State::default();
+        let mut state = CacheState::default();
         state.remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         assert!(state.seen(id(1), Timestamp(FRESH_MS - 1), FRESH_MS).is_some());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), FRESH_MS).is_none());

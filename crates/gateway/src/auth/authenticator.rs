@@ -49,7 +49,7 @@ impl Authenticator {
         }
     }
 
-    /// Reads which API keys there are, so that their first use here is told from a guess.
+    /// Reads which API keys exist, so that their first use here does not count as a guess.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -95,7 +95,7 @@ impl Authenticator {
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
     }
 
-    /// Those of the keys that count no longer, asked for all at once. None while nobody can say: streams go on.
+    /// Which of the keys are not valid any more, read all at once. None while the store is unreachable: streams go on.
     pub(crate) async fn revoked(
         &self,
         store: &Store,
@@ -121,7 +121,7 @@ impl Authenticator {
             return Ok(Some("credential_expired"));
         }
         let Some(id) = principal.key() else { return Ok(None) };
-        // Whoever signed in with it or with its ticket has not guessed it.
+        // The key was valid when the stream began, so this look-up does not count as a guess.
         let key = self.cache.key(store, id, None, now).await?;
         let counts = key.is_some_and(|key| key.principal(now).is_ok());
         Ok((!counts).then_some("credential_revoked"))

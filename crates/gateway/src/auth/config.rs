@@ -50,7 +50,7 @@ impl std::fmt::Debug for TokenKeys {
 }
 
 impl AccessConfig {
-    /// Nobody is asked who he is, and nothing is limited. For loopback only.
+    /// No request is authenticated, and nothing is limited. For loopback only.
     pub fn insecure() -> Self {
         Self { insecure: true, ..Self::keys_only() }
     }

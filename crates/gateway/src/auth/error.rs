@@ -1,19 +1,19 @@
-//! Why a request is not authenticated.
+//! Failed authentication as a problem.
 
 use axum::http::StatusCode;
 
 use crate::error::Problem;
 
-/// Why nobody is let in.
+/// Why a request is not authenticated.
 #[derive(Debug)]
 pub(crate) enum AuthError {
     /// No credential.
     Missing,
-    /// One that counts nothing, and why: for the log.
+    /// One that is not valid, and why: for the log.
     Refused(String),
     /// Its address has sent too many unknown keys.
     TooManyUnknown,
-    /// It cannot be said at the moment.
+    /// It cannot be checked at the moment.
     Away(&'static str),
 }
 
@@ -27,7 +27,7 @@ impl From<AuthError> for Problem {
             }
             AuthError::Refused(why) => {
                 tracing::debug!(why, "a credential was refused");
-                // Whoever guesses learns nothing of how near it was.
+                // A client that guesses must not learn how close the guess was.
                 Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
             }
             AuthError::TooManyUnknown => {

@@ -14,8 +14,8 @@ use crate::error::Problem;
 #[derive(Debug)]
 pub(crate) struct HostPolicy {
     pub(crate) cors: Arc<CorsRules>,
-    /// Nobody is asked who he is. Then every page that a browser of this machine shows could do everything: it sends requests here
-    /// without reading the answers, or gives its own name our address and reads them too.
+    /// No request is authenticated. Then every web page that is open on this machine could do everything: it sends requests here
+    /// without reading the answers, or points its own host name at our address (DNS rebinding) and reads them too.
     pub(crate) is_insecure: bool,
 }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_nobody_serves_this_machine() {
+    fn insecure_gateway_serves_this_machine_only() {
         let policy = |is_insecure| {
             let cors = Arc::new(CorsRules::parse(["https://app.example"]).unwrap());
             HostPolicy { cors, is_insecure }

@@ -23,12 +23,12 @@ const TOO_LONG: &str = "it is too long";
 #[derive(Debug)]
 pub(crate) struct JwksClient {
     rules: JwtRules,
-    source: Arc<Source>,
+    source: Arc<JwksSource>,
 }
 
 /// The keys, and where they come from.
 #[derive(Debug)]
-struct Source {
+struct JwksSource {
     keys_at: KeySource,
     gate: Mutex<JwksRefresh>,
 }
@@ -58,7 +58,7 @@ impl JwksClient {
                 KeySource::Secret(secret.clone())
             }
         };
-        let source = Arc::new(Source { keys_at, gate: Mutex::new(JwksRefresh::new()) });
+        let source = Arc::new(JwksSource { keys_at, gate: Mutex::new(JwksRefresh::new()) });
         Ok(Self { rules: config.rules.clone(), source })
     }
 
@@ -79,7 +79,7 @@ impl JwksClient {
         };
         let refused = |refused: JwtError| AuthError::Refused(refused.to_string());
         match jwt::verify(token, &keys, &self.rules, now) {
-            // Whoever made the token may be ahead of us.
+            // The provider may have rotated its keys since they were fetched.
             Err(unknown @ JwtError::UnknownKey { .. }) => {
                 if !self.gate().may_fetch(RefreshReason::UnknownKey, now) {
                     return Err(refused(unknown));
@@ -109,7 +109,7 @@ impl JwksClient {
     }
 }
 
-impl Source {
+impl JwksSource {
     fn gate(&self) -> MutexGuard<'_, JwksRefresh> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,7 +177,7 @@ async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
     tokio::time::timeout(FETCH_TIMEOUT, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
 }
 
-/// Whoever can change the document on its way can make tokens: it travels encrypted, or not beyond this machine.
+/// An attacker who can change the document in transit can issue tokens: it is fetched over TLS, or from this machine.
 fn is_safe(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

@@ -43,7 +43,7 @@ impl TenantLimiter {
         Ok(self.count(tenant, class, now)?)
     }
 
-    /// The same, for whoever says it in another form.
+    /// The same, for callers that report it in another form.
     pub(crate) fn count(
         &self,
         tenant: &TenantName,

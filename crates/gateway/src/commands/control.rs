@@ -30,11 +30,11 @@ pub(crate) fn decided(error: Option<&str>) -> &'static str {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ControlOutcome {
     act: CommandId,
-    outcome: Outcome,
+    outcome: ControlState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
+enum ControlState {
     Done,
     Refused(String),
     /// The owner has not said yet. It will.
@@ -48,22 +48,22 @@ impl ControlOutcome {
 
     pub(crate) fn status(&self) -> &'static str {
         match self.outcome {
-            Outcome::Done => DONE,
-            Outcome::Refused(_) => REJECTED,
-            Outcome::Pending => PENDING,
+            ControlState::Done => DONE,
+            ControlState::Refused(_) => REJECTED,
+            ControlState::Pending => PENDING,
         }
     }
 
     /// The owner has not said yet what became of it.
     pub(crate) fn is_pending(&self) -> bool {
-        self.outcome == Outcome::Pending
+        self.outcome == ControlState::Pending
     }
 
     /// Why the owner refused it, if it did.
     pub(crate) fn refused(&self) -> Option<&str> {
         match &self.outcome {
-            Outcome::Refused(why) => Some(why),
-            Outcome::Done | Outcome::Pending => None,
+            ControlState::Refused(why) => Some(why),
+            ControlState::Done | ControlState::Pending => None,
         }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) async fn execute(
     Ok(ControlOutcome { act: act.id, outcome })
 }
 
-async fn outcome(backend: &Backend, act: &Control) -> Outcome {
+async fn outcome(backend: &Backend, act: &Control) -> ControlState {
     let give_up_at = Instant::now() + RESULT_TIMEOUT;
     let mut pause = FIRST_POLL;
     loop {
@@ -97,10 +97,10 @@ async fn outcome(backend: &Backend, act: &Control) -> Outcome {
         // The act is stored; that the audit cannot be read at the moment changes nothing.
         let looked = timeout_at(give_up_at, backend.store().act(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {
-            return row.error.map_or(Outcome::Done, Outcome::Refused);
+            return row.error.map_or(ControlState::Done, ControlState::Refused);
         }
         if Instant::now() + pause > give_up_at {
-            return Outcome::Pending;
+            return ControlState::Pending;
         }
         pause = (pause * 2).min(MAX_POLL_PAUSE);
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::error::Problem;
 
-/// Whoever owns nothing answers at once that it does not; an owner may be far away.
+/// A worker that does not own the partition answers so at once; an owner may be far away.
 const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks at what it has read.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
@@ -21,11 +21,11 @@ pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarg
     context.query_owner(partition, query, OWNER_QUERY_TIMEOUT, wire::status::decode_reply).await
 }
 
-/// What the owner knows of a thread once it has read all that had been stored when it was asked: so whatever a client was told is there
-/// is known. An owner that dies is waited for, for longer than a takeover lasts.
+/// What the owner knows of a thread once it has read all that had been stored when it was asked: so it knows everything of
+/// which a client has an acknowledgement. An owner that dies is waited for, for longer than a takeover lasts.
 ///
 /// # Errors
-/// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
+/// No worker owns the thread, its owner does not reach the stored entries in time, or NATS does not answer.
 pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = thread.bucket();
     let about = QueryTarget::Thread(thread.clone());
@@ -37,14 +37,14 @@ pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> 
         }
     };
     let began = Instant::now();
-    let patience = Duration::from_millis(context.limits.owner_timeout_ms);
+    let timeout = Duration::from_millis(context.limits.owner_timeout_ms);
     loop {
         let detail = match explain(context, bucket, &about).await {
             Some(explained) if explained.applied_seq >= stored => return Ok(explained),
             Some(_) => "the thread's owner has not read everything yet",
-            None => "nobody owns the thread at the moment",
+            None => "no worker owns the thread at the moment",
         };
-        if began.elapsed() + POLL_PAUSE > patience {
+        if began.elapsed() + POLL_PAUSE > timeout {
             return Err(Problem::unavailable("partition_unavailable", detail));
         }
         tokio::time::sleep(POLL_PAUSE).await;

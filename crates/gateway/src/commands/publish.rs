@@ -67,7 +67,7 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
         (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
-        // Mostly a stream that is full: its publishers are told, nothing is dropped.
+        // Mostly a stream that is full: its publishers get an error, nothing is dropped.
         (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
             Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
         }

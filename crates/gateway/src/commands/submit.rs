@@ -60,18 +60,18 @@ impl Submission {
 }
 
 /// The message whose end ends the stream.
-pub(crate) fn answer_of(standing: &Submission) -> Result<MessageId, Problem> {
-    let run = match standing {
+pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
+    let run = match submission {
         Submission::New(opened) => opened.run,
         Submission::Duplicate(_, None) => 0,
         Submission::Duplicate(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
         Submission::Duplicate(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
         Submission::Duplicate(_, Some(TurnState::Dropped)) => {
-            let detail = "the turn of this Idempotency-Key failed, and somebody dropped it";
+            let detail = "the turn of this Idempotency-Key failed, and was dropped";
             return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
         }
     };
-    Ok(standing.turn().answer(run))
+    Ok(submission.turn().answer(run))
 }
 
 /// Reads what decides about an input, and takes its key. While Postgres is away, what was read some minutes ago decides: the input needs
@@ -86,7 +86,7 @@ pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submissi
             from_memory(backend, input, known).await
         }
         Err(_) => from_memory(backend, input, known).await,
-        Ok(standing) => standing,
+        Ok(submission) => submission,
     }
 }
 
@@ -131,19 +131,19 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let settings_of = |standing: &AgentAdmission| ThreadSettings {
+    let settings_of = |admission: &AgentAdmission| ThreadSettings {
         agent: agent.clone(),
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
-        work_request: flag(&standing.settings, "work_request"),
-        memory: flag(&standing.settings, "memory"),
-        appends_instructions: is_setting(&standing.settings, "client_instructions", "append"),
-        ignores_history: is_setting(&standing.settings, "client_history", "ignore"),
+        work_request: flag(&admission.settings, "work_request"),
+        memory: flag(&admission.settings, "memory"),
+        appends_instructions: is_setting(&admission.settings, "client_instructions", "append"),
+        ignores_history: is_setting(&admission.settings, "client_history", "ignore"),
     };
-    let standing = store.agent_admission(&agent).await?;
-    let settings = settings_of(&standing);
+    let admission = store.agent_admission(&agent).await?;
+    let settings = settings_of(&admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
-    refuse_while_backing_off(&agent, &standing)?;
+    refuse_while_backing_off(&agent, &admission)?;
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Submission::Duplicate(turn, None));
     }
@@ -286,9 +286,9 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
     }
 }
 
-fn refuse_while_backing_off(agent: &AgentId, standing: &AgentAdmission) -> Result<(), Problem> {
-    let refuses = is_setting(&standing.settings, "foreground_during_backoff", "refuse");
-    let Some(left_ms) = standing.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
+fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Result<(), Problem> {
+    let refuses = is_setting(&admission.settings, "foreground_during_backoff", "refuse");
+    let Some(left_ms) = admission.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
     Err(Problem::conflict("agent_backing_off", detail).retry_after(seconds))

@@ -9,7 +9,7 @@ use crate::error::Problem;
 
 /// Longest body with an input: its text may be escaped six times over.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;
-/// The parameter that is what the model is told.
+/// The parameter with instructions for the model.
 const INSTRUCTIONS: &str = "instructions";
 /// Largest metadata of an input or a thread.
 const MAX_METADATA_BYTES: usize = 64 << 10;

@@ -39,7 +39,7 @@ const HTTP2_SEND_BUFFER: usize = 64 * 1024;
 /// The longest cursor, which may be a header, has 20 KiB.
 const HTTP2_HEADER_BYTES: u32 = 32 * 1024;
 const HTTP2_STREAMS: u32 = 256;
-/// What a peer may send of bodies that nobody has read yet: of one stream, and of all on a connection.
+/// Bytes of bodies that a peer may send before they are read: of one stream, and of all on a connection.
 const HTTP2_STREAM_WINDOW: u32 = 64 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 256 * 1024;
 /// A peer that answers no ping for as long again is gone.
@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
 }
 
 /// What all connections share.
-pub(crate) struct Shared {
+pub(crate) struct ConnectionContext {
     pub(crate) router: Router,
     pub(crate) refuse: Refuse,
     pub(crate) limits: HttpLimits,
@@ -75,10 +75,10 @@ pub(crate) struct Shared {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) {
+pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, peer: IpAddr) {
     metrics::connections(1.0);
     let cut = shared.abort.child_token();
-    // ResponseExecutor of HTTP/2 are tasks of their own.
+    // ResponseExecutor of HTTP/2 are tasks of their handle.
     let _ends = cut.clone().drop_guard();
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
     // Boxed, it is given back: what is left must be small, for max connections wait.
@@ -93,7 +93,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) 
     metrics::connections(-1.0);
 }
 
-impl Shared {
+impl ConnectionContext {
     /// `None` when the client says nothing, or too little, for too long.
     async fn sniff(&self, io: &mut TimeoutStream) -> Option<Version> {
         let too_late = async {
@@ -152,17 +152,17 @@ fn is_stream(response: &Response) -> bool {
 }
 
 async fn http1(
-    shared: &Shared,
+    shared: &ConnectionContext,
     io: TimeoutStream,
     peer: IpAddr,
     cut: CancellationToken,
 ) -> hyper::Result<()> {
-    let (own, ends) = (ConnectionHandle(cut.clone()), io.ends());
+    let (handle, ends) = (ConnectionHandle(cut.clone()), io.ends());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
-        let (answer, ends) = (shared.answer(request, peer, own.clone()), &ends);
+        let (answer, ends) = (shared.answer(request, peer, handle.clone()), &ends);
         // hyper keeps the room of a request's future for as long as the connection lasts.
         Box::pin(answer.inspect(move |answer| {
             if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
@@ -204,7 +204,7 @@ async fn http1(
     }
 }
 
-/// What a connection is told beside its requests.
+/// What a connection gets beside its requests.
 #[derive(Debug, Clone, Copy)]
 enum Signal {
     Cut,
@@ -212,7 +212,7 @@ enum Signal {
 }
 
 async fn http2(
-    shared: &Arc<Shared>,
+    shared: &Arc<ConnectionContext>,
     io: TimeoutStream,
     peer: IpAddr,
     cut: CancellationToken,
@@ -276,18 +276,18 @@ impl Idle {
 }
 
 async fn serve_http2_request(
-    shared: &Shared,
+    shared: &ConnectionContext,
     request: hyper::Request<Incoming>,
     peer: IpAddr,
 ) -> hyper::Response<FlowControlledBody<Option<(OwnedSemaphorePermit, IpPermit)>>> {
-    let own = StreamHandle::get();
-    let (response, acquire_request_permits) = match shared.acquire_request_permits(peer) {
-        Ok(acquire_request_permits) => {
-            let cut = own.as_ref().map(|own| own.cut.clone()).unwrap_or_default();
+    let handle = StreamHandle::get();
+    let (response, permits) = match shared.acquire_request_permits(peer) {
+        Ok(permits) => {
+            let cut = handle.as_ref().map(|handle| handle.cut.clone()).unwrap_or_default();
             let Ok(response) = shared.answer(request, peer, ConnectionHandle(cut)).await;
-            (response, Some(acquire_request_permits))
+            (response, Some(permits))
         }
         Err(why) => ((shared.refuse)(why, request.uri(), request.headers().get(header::ORIGIN)), None),
     };
-    response.map(|body| FlowControlledBody::new(body, own.as_ref(), acquire_request_permits))
+    response.map(|body| FlowControlledBody::new(body, handle.as_ref(), permits))
 }

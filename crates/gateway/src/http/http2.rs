@@ -1,6 +1,6 @@
 //! The streams of one HTTP/2 connection, each cut alone.
 //!
-//! A response is a task of its own ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
+//! A response is a task of its handle ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
 //! was queued: so a viewer that is cut, and a peer that gives one stream no window, cost the others on the connection nothing.
 
 use std::future::{Future, poll_fn};
@@ -33,7 +33,7 @@ tokio::task_local! {
 pub(crate) struct StreamHandle {
     /// Cancelled, the stream is reset.
     pub(crate) cut: CancellationToken,
-    progress: Progress,
+    progress: BodyProgress,
 }
 
 impl StreamHandle {
@@ -68,13 +68,13 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, response: F) {
-        let (cut, progress) = (self.connection.child_token(), Progress::default());
-        let own = StreamHandle { cut: cut.clone(), progress: progress.clone() };
+        let (cut, progress) = (self.connection.child_token(), BodyProgress::default());
+        let handle = StreamHandle { cut: cut.clone(), progress: progress.clone() };
         let counted = Counted::new(&self.open);
         let mut stall = WindowTimeout { progress, timeout: self.timeout, sleep: None };
         spawn_named("http stream", async move {
             let _counted = counted;
-            let mut response = pin!(OWN.scope(own, response));
+            let mut response = pin!(OWN.scope(handle, response));
             tokio::select! {
                 // The response before the stall, which looks at what it did.
                 biased;
@@ -104,9 +104,9 @@ impl Drop for Counted {
 
 /// Since when the last piece of a body waits for the peer's window.
 #[derive(Debug, Clone, Default)]
-struct Progress(Arc<Mutex<Option<Instant>>>);
+struct BodyProgress(Arc<Mutex<Option<Instant>>>);
 
-impl Progress {
+impl BodyProgress {
     fn waiting_since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,7 +116,7 @@ impl Progress {
 /// that the response does.
 #[derive(Debug)]
 struct WindowTimeout {
-    progress: Progress,
+    progress: BodyProgress,
     timeout: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -142,13 +142,13 @@ impl WindowTimeout {
 pub(crate) struct FlowControlledBody<K> {
     body: Body,
     rest: Bytes,
-    progress: Option<Progress>,
+    progress: Option<BodyProgress>,
     _kept: K,
 }
 
 impl<K> FlowControlledBody<K> {
-    pub(crate) fn new(body: Body, own: Option<&StreamHandle>, kept: K) -> Self {
-        let progress = own.map(|own| own.progress.clone());
+    pub(crate) fn new(body: Body, handle: Option<&StreamHandle>, kept: K) -> Self {
+        let progress = handle.map(|handle| handle.progress.clone());
         Self { body, rest: Bytes::new(), progress, _kept: kept }
     }
 }
@@ -189,12 +189,12 @@ impl<K: Unpin> http_body::Body for FlowControlledBody<K> {
 
     fn size_hint(&self) -> SizeHint {
         let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
-        let mut whole = SizeHint::new();
-        whole.set_lower(hint.lower() + rest);
+        let mut content = SizeHint::new();
+        content.set_lower(hint.lower() + rest);
         if let Some(upper) = hint.upper() {
-            whole.set_upper(upper + rest);
+            content.set_upper(upper + rest);
         }
-        whole
+        content
     }
 }
 
@@ -204,15 +204,15 @@ mod tests {
 
     use super::*;
 
-    fn own() -> StreamHandle {
-        StreamHandle { cut: CancellationToken::new(), progress: Progress::default() }
+    fn stream_handle() -> StreamHandle {
+        StreamHandle { cut: CancellationToken::new(), progress: BodyProgress::default() }
     }
 
     #[tokio::test]
     async fn a_body_comes_in_pieces_and_ends_with_the_last() {
-        let own = own();
-        let whole = Bytes::from((0..40_000_u32).map(|byte| byte as u8).collect::<Vec<_>>());
-        let mut body = FlowControlledBody::new(Body::from(whole.clone()), Some(&own), ());
+        let handle = stream_handle();
+        let content = Bytes::from((0..40_000_u32).map(|byte| byte as u8).collect::<Vec<_>>());
+        let mut body = FlowControlledBody::new(Body::from(content.clone()), Some(&handle), ());
         assert_eq!(body.size_hint().exact(), Some(40_000));
         let mut got = Vec::new();
         let mut sizes = Vec::new();
@@ -223,20 +223,20 @@ mod tests {
             got.extend_from_slice(&piece);
             assert_eq!(body.size_hint().exact(), Some(40_000 - got.len() as u64));
         }
-        assert_eq!((got, sizes), (whole.to_vec(), vec![BODY_CHUNK, BODY_CHUNK, 40_000 - 2 * BODY_CHUNK]));
+        assert_eq!((got, sizes), (content.to_vec(), vec![BODY_CHUNK, BODY_CHUNK, 40_000 - 2 * BODY_CHUNK]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_piece_that_waits_is_a_stall() {
-        let own = own();
+        let handle = stream_handle();
         let timeout = Duration::from_secs(30);
-        let mut stall = WindowTimeout { progress: own.progress.clone(), timeout, sleep: None };
+        let mut stall = WindowTimeout { progress: handle.progress.clone(), timeout, sleep: None };
         let mut is_stalled = async |within: u64| {
             let stalled = poll_fn(|context| stall.poll(context));
             tokio::time::timeout(Duration::from_secs(within), stalled).await.is_ok()
         };
         assert!(!is_stalled(100).await, "nothing waits");
-        let mut body = FlowControlledBody::new(Body::from(vec![0; 3 * BODY_CHUNK]), Some(&own), ());
+        let mut body = FlowControlledBody::new(Body::from(vec![0; 3 * BODY_CHUNK]), Some(&handle), ());
         for _ in 0..2 {
             poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap().unwrap();
             assert!(!is_stalled(20).await, "the peer takes its time, and takes it");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bits of an IPv6 address that name a peer: whoever has one address has the rest of its network as well.
+/// Bits of an IPv6 address that name a peer: a host with one address can use the rest of its network as well.
 const V6_PREFIX: u32 = 64;
 
 /// Counts by peer. Clones share them.
@@ -18,12 +18,12 @@ pub(crate) struct IpLimiter {
 #[derive(Debug)]
 pub(crate) struct IpPermit {
     ip_limiter: IpLimiter,
-    /// `None` when ip_limiter are not counted.
+    /// `None` when connections are not counted.
     peer: Option<IpAddr>,
 }
 
 impl IpLimiter {
-    /// At max `max` places for each peer; 0 counts nobody.
+    /// At most `max` places for each peer; 0 means no limit.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, in_use: Arc::default() }
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_version_6_is_one_peer_and_0_counts_nobody() {
+    fn an_ipv6_network_is_one_peer_and_0_is_no_limit() {
         let ip_limiter = IpLimiter::new(1);
         let _place = ip_limiter.admit(addr("2001:db8::1")).unwrap();
         assert!(ip_limiter.admit(addr("2001:db8::ffff:2")).is_none());

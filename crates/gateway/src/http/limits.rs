@@ -10,8 +10,8 @@ pub struct HttpLimits {
     pub connections_per_peer: usize,
     /// How long a head may take once it has begun, and how long a new connection may say nothing.
     pub head_timeout: Duration,
-    /// How long a connection may have nothing to do after a request. Proxies keep theirs for a minute, and whoever closes first must be
-    /// the proxy: it would send a request into a connection that has just been closed.
+    /// How long a connection may have nothing to do after a request. Proxies keep theirs for a minute, and the proxy must be
+    /// the one that closes first: else it would send a request into a connection that has just been closed.
     pub idle_timeout: Duration,
     /// How long a body may take.
     pub body_timeout: Duration,

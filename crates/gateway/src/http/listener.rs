@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::connection::{self, Refuse, Shared};
+use crate::http::connection::{self, ConnectionContext, Refuse};
 use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
 use crate::metrics;
@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     drain: CancellationToken,
 ) {
     let tracker = TaskTracker::new();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ConnectionContext {
         router,
         refuse,
         limits,
@@ -102,7 +102,7 @@ pub(crate) async fn serve(
 }
 
 async fn serve_one(
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionContext>,
     stream: TcpStream,
     peer: IpAddr,
     _places: (OwnedSemaphorePermit, IpPermit),

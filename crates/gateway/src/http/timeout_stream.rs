@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_versions_are_told_apart_and_nothing_is_lost() {
+    async fn http_version_is_detected_without_losing_bytes() {
         let preface = &PREFACE[..];
         for (pieces, version) in [
             (&[preface, b"more"][..], Some(Version::Http2)),

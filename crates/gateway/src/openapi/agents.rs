@@ -97,7 +97,7 @@ fn agent() -> Value {
         "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z", "pending": 3, "failed": 0,
         "head_task_id": "t-1", "paused": false, "backoff_attempt_count": 1,
         "backoff_next_run_at": "2026-11-22T11:50:44.123Z",
-        "last_error": { "code": "deadline", "message": "nobody answered", "at": "2026-11-22T11:49:44.123Z" },
+        "last_error": { "code": "deadline", "message": "the workflow made no progress within its deadline", "at": "2026-11-22T11:49:44.123Z" },
     })
 }
 

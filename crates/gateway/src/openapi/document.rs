@@ -70,13 +70,13 @@ stored at once when it has ended. Agents work through queues of tasks in the sam
 Ids match `[A-Za-z0-9_-]{1,128}`. Positions are numbers as texts. What is refused is said as `application/problem+json` (RFC 9457) with a \
 `code` for programs and `retryable`; a protocol that has a form of its own for errors uses that. Where `Retry-After` stands the same \
 request may succeed after so many seconds.\n\n\
-A stream of events that ends without its last event was cut: whoever connects again with the id of the last event, to whichever \
+A stream of events that ends without its last event was cut: a client that connects again with the id of the last event, to any \
 gateway, goes on strictly after it.";
 
 const CREDENTIALS: &str = "\
 An API key or a token of the identity provider. Each operation names the scope that it needs. A role is a set of scopes: `viewer` reads \
 threads and agents, `operator` also writes threads, sends tasks, operates agents and reads the audit, `admin` does everything. What is \
-another tenant's is answered like what nobody has. The events of a thread are also opened by a ticket in the address (`ticket`).";
+another tenant's is answered like what does not exist. The events of a thread are also opened by a ticket in the address (`ticket`).";
 
 fn scopes() -> String {
     Scope::ALL.map(|scope| format!("* `{}`: {}", scope.scope(), operation::meaning(scope))).join("\n")

@@ -113,7 +113,7 @@ fn native() -> Value {
         "required": ["data"],
         "properties": {
             "event": kinds,
-            "id": <schemas::CursorText as PartialSchema>::schema(),
+            "id": <schemas::CursorSchema as PartialSchema>::schema(),
             "data": { "type": "string" },
             "retry": { "type": "integer", "minimum": 0, "description": "After so many ms to connect again." },
         },
@@ -144,7 +144,7 @@ fn native() -> Value {
     let mut stopped = complete.clone();
     stopped["status"] = json!("stopped");
     let failed = json!({
-        "chunk_type": "error", "chunk": "nobody answered for 120 s", "is_final": true, "session_id": "hello",
+        "chunk_type": "error", "chunk": "the workflow made no progress within its deadline", "is_final": true, "session_id": "hello",
         "message_id": answer, "metadata": { "code": "deadline", "retryable": true },
         "position": "7524873984012345344", "role": "assistant", "batch_type": "user_request", "turn_id": turn,
     });
@@ -177,7 +177,7 @@ fn native() -> Value {
 
 const NATIVE: &str = "\
 One event. Without `event` it is a chunk of a message, each once and in order; `message_complete`, which follows the commit; or the \
-failure of a message. Every end has a position in the thread, and whoever comes back with the id of an event is told of all ends after it, in \
+failure of a message. Every end has a position in the thread, and a client that comes back with the id of an event gets all ends after it, in \
 their order. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
 more; it forgets all that came after the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and \
 the client is to connect again.";
@@ -186,15 +186,15 @@ the client is to connect again.";
 #[derive(Serialize, ToSchema)]
 struct ChunkEvent {
     /// The thread.
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: String,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     /// 0, 1, 2, … within its message.
     chunk_id: u32,
     /// The text.
     chunk: String,
-    #[schema(value_type = schemas::ChunkTypeText)]
+    #[schema(value_type = schemas::ChunkTypeSchema)]
     chunk_type: &'static str,
     /// The last of its message.
     is_final: bool,
@@ -208,12 +208,12 @@ struct ChunkEvent {
     /// Of the message; absent for 0.
     #[schema(nullable = false, minimum = 1)]
     attempt: Option<u32>,
-    #[schema(value_type = schemas::RoleText)]
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
-    #[schema(value_type = schemas::BatchTypeText)]
+    #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
     /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnName, required = false)]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: String,
     /// True: what the store has of a text, a call or a result beyond what was shown, as one chunk. Pieces are not kept.
     #[schema(nullable = false)]
@@ -223,48 +223,48 @@ struct ChunkEvent {
 /// A message is stored.
 #[derive(Serialize, ToSchema)]
 struct CompleteEvent {
-    #[schema(value_type = schemas::SystemText)]
+    #[schema(value_type = schemas::SystemSchema)]
     chunk_type: &'static str,
-    #[schema(value_type = schemas::MessageCompleteText)]
+    #[schema(value_type = schemas::MessageCompleteSchema)]
     chunk: &'static str,
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: String,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     position: String,
-    #[schema(value_type = schemas::StatusText)]
+    #[schema(value_type = schemas::StatusSchema)]
     status: &'static str,
-    #[schema(value_type = schemas::RoleText)]
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
-    #[schema(value_type = schemas::BatchTypeText)]
+    #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
     /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnName, required = false)]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: String,
 }
 
 /// A message was given up.
 #[derive(Serialize, ToSchema)]
 struct FailedEvent {
-    #[schema(value_type = schemas::ErrorText)]
+    #[schema(value_type = schemas::ErrorSchema)]
     chunk_type: &'static str,
     /// Why, for people.
     chunk: String,
     is_final: bool,
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: String,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     metadata: FailedMetadata,
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     position: String,
-    #[schema(value_type = schemas::RoleText)]
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
-    #[schema(value_type = schemas::BatchTypeText)]
+    #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
     /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnName, required = false)]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: String,
 }
 
@@ -290,9 +290,9 @@ struct MissingChunks {
 /// A message starts again.
 #[derive(Serialize, ToSchema)]
 struct ResetEvent {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
-    #[schema(value_type = schemas::MessageName)]
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
     attempt: u32,
 }
@@ -300,9 +300,9 @@ struct ResetEvent {
 /// What the client has does not exist any more.
 #[derive(Serialize, ToSchema)]
 struct RestartEvent {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: String,
     /// All that ended up to here stays; 0 when nothing does.
-    #[schema(value_type = schemas::PositionText)]
+    #[schema(value_type = schemas::PositionSchema)]
     after: String,
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::api::service_info::ServiceInfo;
 use crate::openapi::operation::Operation;
-use crate::openapi::response::Answer;
+use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::GATEWAY;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -19,7 +19,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         probe("/readyz", "readyz", "Whether the gateway takes requests"),
         probe("/startupz", "startupz", "Whether the process has started"),
         Operation::get("/openapi.json", "openapi", "This description").tag(GATEWAY).response_with(
-            Answer::json(
+            ResponseSpec::json(
                 200,
                 "OpenAPI 3.1",
                 json!({ "type": "object", "required": ["openapi", "info", "paths"] }),
@@ -29,12 +29,13 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get("/docs", "docs", "This description as a page")
             .tag(GATEWAY)
             .description("It needs no network but this gateway.")
-            .response_with(Answer::text(200, "The page", "text/html"))
+            .response_with(ResponseSpec::text(200, "The page", "text/html"))
             .with_header("Content-Security-Policy", "Nothing but this gateway's own.", policy),
         Operation::get("/docs/{file}", "docsFile", "What the page consists of")
             .tag(GATEWAY)
             .response_with(
-                Answer::text(200, "A file", "text/javascript").or("text/css", json!({ "type": "string" })),
+                ResponseSpec::text(200, "A file", "text/javascript")
+                    .or("text/css", json!({ "type": "string" })),
             )
             .errors(&["not_acceptable", "invalid_id"]),
     ]
@@ -43,6 +44,6 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn probe(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::get(path, id, summary)
         .tag(GATEWAY)
-        .response_with(Answer::text(200, "It does", "text/plain"))
-        .response_with(Answer::text(503, "It does not, and why", "text/plain"))
+        .response_with(ResponseSpec::text(200, "It does", "text/plain"))
+        .response_with(ResponseSpec::text(503, "It does not, and why", "text/plain"))
 }

@@ -24,7 +24,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&["invalid_limit"]),
         Operation::post("/v1/keys", "makeKey", "Make an API key")
             .tag(KEYS)
-            .description("Its text is shown here and never again. Nobody gives what he does not have, or for longer than he has it himself.")
+            .description("Its text is shown here and never again. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
             .scope(Scope::ManageKeys)
             .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))

@@ -11,8 +11,8 @@ use crate::api::schemas;
 use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
-use crate::openapi::protocol_schemas::Request;
-use crate::openapi::response::{Answer, Errors};
+use crate::openapi::protocol_schemas::ProtocolBody;
+use crate::openapi::response::{Errors, ResponseSpec};
 
 /// The name of the one security scheme.
 pub(crate) const BEARER: &str = "bearer";
@@ -49,14 +49,14 @@ pub(crate) struct Operation {
     description: Option<&'static str>,
     scope: Option<Scope>,
     parameters: Vec<Value>,
-    body: Option<Body>,
-    answers: Vec<Answer>,
+    body: Option<RequestBodySpec>,
+    answers: Vec<ResponseSpec>,
     codes: BTreeSet<&'static str>,
     errors: Errors,
     schemas: Vec<(String, Value)>,
 }
 
-struct Body {
+struct RequestBodySpec {
     schema: Value,
     example: Value,
     is_required: bool,
@@ -110,7 +110,7 @@ impl Operation {
         Self { description: Some(description), ..self }
     }
 
-    /// Whoever asks needs this scope. What is asked of the store and the stream may fail for the reasons that they have.
+    /// The scope that a caller needs. Adds the errors of authentication, and of the store and the streams.
     pub(crate) fn scope(self, scope: Scope) -> Self {
         Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
     }
@@ -131,20 +131,20 @@ impl Operation {
         let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         for name in names {
             let schema = match name {
-                "thread" => self.schema::<schemas::ThreadName>(),
-                // Queues of what follows turns are looked after like others; nobody configures them or sends them tasks.
+                "thread" => self.schema::<schemas::ThreadIdSchema>(),
+                // The queues of follow-ups can be inspected and operated like others, but not configured or sent tasks.
                 "agent"
                     if self.method == "put"
                         || self.path.ends_with("{agent}/tasks") && self.method == "post" =>
                 {
-                    self.schema::<schemas::AgentName>()
+                    self.schema::<schemas::AgentIdSchema>()
                 }
-                "agent" => self.schema::<schemas::QueueName>(),
-                "task" => self.schema::<schemas::TaskName>(),
-                "turn" => self.schema::<schemas::TurnName>(),
-                "batch" => self.schema::<schemas::PositionText>(),
-                "response" => self.schema::<schemas::ResponseName>(),
-                "key" => self.schema::<schemas::KeyName>(),
+                "agent" => self.schema::<schemas::QueueIdSchema>(),
+                "task" => self.schema::<schemas::TaskIdSchema>(),
+                "turn" => self.schema::<schemas::TurnIdSchema>(),
+                "batch" => self.schema::<schemas::PositionSchema>(),
+                "response" => self.schema::<schemas::ResponseIdSchema>(),
+                "key" => self.schema::<schemas::KeyIdSchema>(),
                 _ => json!({ "type": "string", "minLength": 1 }),
             };
             self.parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
@@ -161,22 +161,22 @@ impl Operation {
             self.parameters.push(crate::openapi::schema::written(&parameter));
         }
         // A parameter refers to its form by name only.
-        self.take::<schemas::ActName>();
-        self.take::<schemas::AgentName>();
-        self.take::<schemas::QueueName>();
-        self.take::<schemas::AgentWaitingText>();
-        self.take::<schemas::IncompleteText>();
-        self.take::<schemas::CursorText>();
+        self.take::<schemas::CommandIdSchema>();
+        self.take::<schemas::AgentIdSchema>();
+        self.take::<schemas::QueueIdSchema>();
+        self.take::<schemas::AgentWaitingSchema>();
+        self.take::<schemas::IncompleteSchema>();
+        self.take::<schemas::CursorSchema>();
         self.take::<schemas::EventNumber>();
-        self.take::<schemas::FormatText>();
-        self.take::<schemas::KeyName>();
+        self.take::<schemas::FormatSchema>();
+        self.take::<schemas::KeyIdSchema>();
         self.take::<schemas::Limit>();
-        self.take::<schemas::MessageName>();
-        self.take::<schemas::PositionText>();
-        self.take::<schemas::TaskStatusText>();
-        self.take::<schemas::TicketText>();
+        self.take::<schemas::MessageIdSchema>();
+        self.take::<schemas::PositionSchema>();
+        self.take::<schemas::TaskStatusSchema>();
+        self.take::<schemas::TicketSchema>();
         self.take::<schemas::Tokens>();
-        self.take::<schemas::TurnName>();
+        self.take::<schemas::TurnIdSchema>();
         self.errors(&["invalid_query"])
     }
 
@@ -191,7 +191,7 @@ impl Operation {
         self
     }
 
-    /// Whoever acts may say who they are.
+    /// The request may name its actor.
     pub(crate) fn actor_header(self) -> Self {
         let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
         let header =
@@ -212,7 +212,7 @@ impl Operation {
     /// How far the reader has read.
     pub(crate) fn last_event_id_header(mut self) -> Self {
         let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
-        let cursor = self.schema::<schemas::CursorText>();
+        let cursor = self.schema::<schemas::CursorSchema>();
         self.header(
             "Last-Event-ID",
             text,
@@ -222,44 +222,44 @@ impl Operation {
 
     /// The thread, for a protocol that has no field for one.
     pub(crate) fn thread_header(mut self) -> Self {
-        let schema = self.schema::<schemas::ThreadName>();
+        let schema = self.schema::<schemas::ThreadIdSchema>();
         self.header("X-Antiphon-Thread", "The thread; it counts before `metadata.thread_id`.", &schema)
     }
 
     /// A JSON body.
     pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
         let schema = self.schema::<T>();
-        self.body = Some(Body { schema, example, is_required: true });
+        self.body = Some(RequestBodySpec { schema, example, is_required: true });
         self.errors(&error_codes::BODY)
     }
 
     /// The body of another protocol.
-    pub(crate) fn reads(mut self, request: Request) -> Self {
-        for reference in [Self::take::<schemas::ThreadName>, Self::take::<schemas::AgentName>] {
+    pub(crate) fn reads(mut self, request: ProtocolBody) -> Self {
+        for reference in [Self::take::<schemas::ThreadIdSchema>, Self::take::<schemas::AgentIdSchema>] {
             reference(&mut self);
         }
         self.schemas.push((request.name().to_owned(), request.schema()));
         let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
-        self.body = Some(Body { schema, example: request.example(), is_required: true });
+        self.body = Some(RequestBodySpec { schema, example: request.example(), is_required: true });
         self.errors(&error_codes::PROTOCOL)
     }
 
     /// Nothing, or an empty object.
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
-        self.body = Some(Body { schema, example: json!({}), is_required: false });
+        self.body = Some(RequestBodySpec { schema, example: json!({}), is_required: false });
         self.errors(&["unexpected_body", "body_too_large", "body_timeout", "incomplete_body"])
     }
 
     /// A good answer.
     pub(crate) fn response<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
-        self.answers.push(Answer::json(status, text, schema, example));
+        self.answers.push(ResponseSpec::json(status, text, schema, example));
         self
     }
 
     /// A good answer of another kind.
-    pub(crate) fn response_with(mut self, answer: Answer) -> Self {
+    pub(crate) fn response_with(mut self, answer: ResponseSpec) -> Self {
         self.answers.push(answer);
         self
     }
@@ -331,7 +331,7 @@ impl Operation {
         if !self.parameters.is_empty() {
             object.insert("parameters".to_owned(), json!(self.parameters));
         }
-        if let Some(Body { schema, example, is_required }) = &self.body {
+        if let Some(RequestBodySpec { schema, example, is_required }) = &self.body {
             let content = json!({ "application/json": { "schema": schema, "example": example } });
             object.insert("requestBody".to_owned(), json!({ "required": is_required, "content": content }));
         }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::api::schemas;
 
-pub(crate) use requests::Request;
+pub(crate) use requests::ProtocolBody;
 
 /// A refusal in the form of OpenAI.
 #[derive(Serialize, ToSchema)]
@@ -209,12 +209,12 @@ pub(crate) struct RunTokens {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Completion {
     id: String,
-    #[schema(value_type = schemas::CompletionText)]
+    #[schema(value_type = schemas::CompletionSchema)]
     object: String,
     /// Seconds since 1970.
     created: i64,
     /// The agent.
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     model: String,
     #[schema(min_items = 1, max_items = 1)]
     choices: Vec<CompletionChoice>,
@@ -235,7 +235,7 @@ struct CompletionChoice {
 /// The text of an answer. Tools were called by the agent's workflow: no calls are shown.
 #[derive(Serialize, ToSchema)]
 struct CompletionMessage {
-    #[schema(value_type = schemas::RoleText)]
+    #[schema(value_type = schemas::RoleSchema)]
     role: String,
     content: String,
     #[schema(required)]
@@ -254,10 +254,10 @@ struct CompletionTokens {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CompletionChunk {
     id: String,
-    #[schema(value_type = schemas::CompletionChunkText)]
+    #[schema(value_type = schemas::CompletionChunkSchema)]
     object: String,
     created: i64,
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     model: String,
     /// One, or none in the chunk with the usage.
     #[schema(max_items = 1)]
@@ -289,13 +289,13 @@ struct ChunkDelta {
 /// A response. Fields that say how the model samples are null: the agent's settings say it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ResponseObject {
-    #[schema(value_type = schemas::ResponseName)]
+    #[schema(value_type = schemas::ResponseIdSchema)]
     id: String,
-    #[schema(value_type = schemas::ResponseText)]
+    #[schema(value_type = schemas::ResponseSchema)]
     object: String,
     /// Seconds since 1970; 0 where it is not known.
     created_at: i64,
-    #[schema(value_type = schemas::ResponseStatusText)]
+    #[schema(value_type = schemas::ResponseStatusSchema)]
     status: String,
     background: bool,
     /// The thread.
@@ -311,7 +311,7 @@ pub(crate) struct ResponseObject {
     #[schema(value_type = Object)]
     metadata: Value,
     /// The agent.
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     model: String,
     output: Vec<ResponseItem>,
     parallel_tool_calls: bool,
@@ -335,7 +335,7 @@ pub(crate) struct ResponseObject {
 /// A thread.
 #[derive(Serialize, ToSchema)]
 struct NamedThread {
-    #[schema(value_type = schemas::ThreadName)]
+    #[schema(value_type = schemas::ThreadIdSchema)]
     id: String,
 }
 
@@ -358,14 +358,14 @@ struct IncompleteDetails {
 enum ResponseItem {
     Message {
         id: String,
-        #[schema(value_type = schemas::ItemStatusText)]
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: String,
         role: String,
         content: Vec<ResponseContent>,
     },
     Reasoning {
         id: String,
-        #[schema(value_type = schemas::ItemStatusText)]
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: String,
         #[schema(value_type = Vec<schemas::AnyObject>)]
         summary: Vec<Value>,
@@ -373,7 +373,7 @@ enum ResponseItem {
     },
     McpCall {
         id: String,
-        #[schema(value_type = schemas::ItemStatusText)]
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: String,
         server_label: String,
         name: String,

@@ -8,8 +8,8 @@ use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::protocol_schemas::{Completion, Request, ResponseObject, WrappedError};
-use crate::openapi::response::{Answer, Errors};
+use crate::openapi::protocol_schemas::{Completion, ProtocolBody, ResponseObject, WrappedError};
+use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
 /// What a message may lead to, in whatever protocol.
@@ -44,7 +44,7 @@ impl Operation {
 
     /// The answer is a stream of these events.
     fn streams(self, text: &'static str, events: Stream) -> Self {
-        self.response_with(Answer::stream(text, &events)).with_schemas_of(events)
+        self.response_with(ResponseSpec::stream(text, &events)).with_schemas_of(events)
     }
 }
 
@@ -61,7 +61,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
                 "Send a message, and get the answer as a UI message stream",
             )
             .opens()
-            .reads(Request::UiMessage)
+            .reads(ProtocolBody::UiMessage)
             .streams("The answer", Stream::UiMessage),
         ),
         Operation::get("/api/chat/{thread}", "listChatMessages", "What was said, as UI messages")
@@ -82,7 +82,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             .scope(Scope::ReadThreads)
             .streams("The answer", Stream::UiMessage),
         )
-        .response_with(Answer::nothing("There is none"))
+        .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
         .errors(&["partition_unavailable"]),
         Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
@@ -91,7 +91,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             .actor_header()
             .no_body()
             .acts()
-            .response_with(Answer::nothing("This answer is not under way"))
+            .response_with(ResponseSpec::nothing("This answer is not under way"))
             .errors(&["partition_unavailable", "missing_required_parameter"]),
     ];
     all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
@@ -106,13 +106,13 @@ fn ui_message() -> Value {
 
 fn of_openai() -> Vec<Operation> {
     let failed = json!({
-        "error": { "message": "nobody answered for 120 s", "type": "server_error", "param": null, "code": "deadline" },
+        "error": { "message": "the workflow made no progress within its deadline", "type": "server_error", "param": null, "code": "deadline" },
     });
     let all = [
         Operation::post("/v1/chat/completions", "createCompletion", "Send a message: chat completions")
             .opens()
             .thread_header()
-            .reads(Request::Completions)
+            .reads(ProtocolBody::Completions)
             .response::<Completion>(200, "The answer; with `stream` its chunks", completion())
             .or_streams(Stream::Completions)
             .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
@@ -132,7 +132,7 @@ fn of_openai() -> Vec<Operation> {
             .errors(&["unknown_agent"]),
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
             .opens()
-            .reads(Request::Responses)
+            .reads(ProtocolBody::Responses)
             .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
@@ -170,7 +170,7 @@ fn of_ag_ui() -> Vec<Operation> {
     let all = [
         Operation::post("/agui", "runAgent", "Send a message, and get the run")
             .opens()
-            .reads(Request::Run)
+            .reads(ProtocolBody::Run)
             .streams("The run", Stream::AgUi),
         Operation::post(
             "/agui/connect",
@@ -179,9 +179,9 @@ fn of_ag_ui() -> Vec<Operation> {
         )
         .scope(Scope::ReadThreads)
         .input_headers()
-        .reads(Request::Connect)
+        .reads(ProtocolBody::Connect)
         .streams("The run", Stream::AgUi)
-        .response_with(Answer::nothing("There is none"))
+        .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
         .errors(&["partition_unavailable"]),
     ];

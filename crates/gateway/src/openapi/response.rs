@@ -17,14 +17,14 @@ const PROBLEM: &str = "application/problem+json";
 const STREAM: &str = "text/event-stream";
 
 /// A good answer.
-pub(crate) struct Answer {
+pub(crate) struct ResponseSpec {
     pub(crate) status: u16,
     text: String,
     pub(crate) headers: Map<String, Value>,
     content: Map<String, Value>,
 }
 
-impl Answer {
+impl ResponseSpec {
     pub(crate) fn json(status: u16, text: &str, schema: Value, example: Value) -> Self {
         Self::of(status, text, JSON, json!({ "schema": schema, "example": example }))
     }
@@ -90,12 +90,12 @@ pub(crate) enum Errors {
 impl Errors {
     /// What they refer to.
     pub(crate) fn schemas(self) -> Vec<(String, Value)> {
-        let own = match self {
+        let of_form = match self {
             Self::Problem | Self::Text => Vec::new(),
             Self::Wrapped => schemas_of::<WrappedError>(),
             Self::RunError => schemas_of::<RunRefusal>(),
         };
-        schemas_of::<ProblemBody<'_>>().into_iter().chain(own).collect()
+        schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
     }
 
     /// The refusals of an operation with these codes.
@@ -119,7 +119,7 @@ impl Errors {
         });
         let mut content =
             Map::from_iter([(PROBLEM.to_owned(), json!({ "schema": schema, "examples": examples }))]);
-        content.extend(self.own(codes));
+        content.extend(self.protocol_content(codes));
         let mut object = json!({ "description": lines.join("\n"), "content": content });
         if codes.iter().any(|code| code.is_retryable) {
             object["headers"] = retry_after(codes.iter().all(|code| code.is_retryable));
@@ -134,7 +134,7 @@ impl Errors {
     }
 
     /// The form of a protocol. What is refused before its own handler is reached has the form of a problem there, too.
-    fn own(self, codes: &[&'static Code]) -> Option<(String, Value)> {
+    fn protocol_content(self, codes: &[&'static Code]) -> Option<(String, Value)> {
         let (kind, schema, wrap): (&str, &str, fn(&Code) -> Value) = match self {
             Self::Problem => return None,
             Self::Text => {

@@ -21,7 +21,7 @@ use crate::auth::authenticator::Authenticator;
 use crate::auth::config::AccessConfig;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
-use crate::config::Limits;
+use crate::config::GatewayLimits;
 use crate::http::extensions::ConnectionHandle;
 use crate::openapi::document::operations;
 use crate::openapi::error_codes;
@@ -32,7 +32,7 @@ fn bare() -> Router {
     let access = AccessConfig::insecure();
     let state = AppState {
         feeds: Arc::new(OnceLock::new()),
-        limits: Limits::default(),
+        limits: GatewayLimits::default(),
         authenticator: Arc::new(Authenticator::new(&access).unwrap()),
         limiter: TenantLimiter::new(access.limits, false),
         open_streams: OpenStreams::default(),
@@ -132,7 +132,7 @@ fn every_code_has_a_place_and_a_meaning() {
     assert_eq!(used, names.into_iter().collect());
 }
 
-/// Whoever makes up a code has to say here when it is given.
+/// A new code must be listed here with the condition under which it is returned.
 #[test]
 fn every_code_of_the_gateway_is_described() {
     // The names of statuses as the code has them.
@@ -305,7 +305,7 @@ fn native_events() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
+fn event_schemas_and_encoded_events_have_the_same_fields() {
     let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
     let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
     for (name, data) in native_events() {

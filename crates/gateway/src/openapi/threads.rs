@@ -18,7 +18,7 @@ use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::response::Answer;
+use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::{THREADS, TURNS};
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -53,13 +53,13 @@ fn of_threads() -> Vec<Operation> {
                 "Late joiners get all that is open, then what comes. With the id of an event as `Last-Event-ID` or `after` the stream goes \
                  on strictly after that event, on any gateway: first with every message that ended since, whether it is stored or has failed, \
                  in the order of their positions. Such a request waits up to two seconds for the owner of the thread to say whether the cursor \
-                 is one of the thread's; if nobody can say it the stream begins, and should it turn out to be none later, it says `restart`. \
+                 is one of the thread's; if that cannot be checked yet the stream begins, and should it turn out to be none later, it says `restart`. \
                  Between events there may be comments. The stream does not end by itself but before a `drain`.",
             )
             .scope(Scope::ReadThreads)
             .query::<EventsQuery>()
             .last_event_id_header()
-            .response_with(Answer::stream("The stream", &Stream::Native))
+            .response_with(ResponseSpec::stream("The stream", &Stream::Native))
             .errors(&STREAM)
             .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
             .with_schemas_of(Stream::Native),
@@ -76,7 +76,7 @@ fn of_threads() -> Vec<Operation> {
             .last_event_id_header()
             .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
             .response::<Accepted>(202, "The turn is or will be under way", accepted())
-            .response_with(Answer::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
+            .response_with(ResponseSpec::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
             .with_header("X-Antiphon-Turn", "The turn.", json!({ "type": "string" }))
             .with_schemas_of(Stream::Native)
             .errors(&INPUT)
@@ -320,7 +320,7 @@ fn failed_turns() -> Value {
     let failed = json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "agent_id": "ann", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "content": "How is the weather?", "metadata": {},
-        "code": "deadline", "message": "nobody answered for 120 s", "retryable": true, "partial": "Sun",
+        "code": "deadline", "message": "the workflow made no progress within its deadline", "retryable": true, "partial": "Sun",
         "failed_at": "2026-11-22T11:49:44.123Z",
     });
     json!({ "thread_id": "hello", "failed_turns": [failed], "next": null })

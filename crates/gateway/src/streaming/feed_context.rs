@@ -21,7 +21,7 @@ const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct FeedContext {
     pub(crate) backend: Backend,
-    feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
+    feeds: Arc<Mutex<HashMap<ThreadId, FeedEntry>>>,
     drain_notices_sent: Arc<AtomicU32>,
     /// Places for feeds that begin: each reads the store.
     pub(crate) beginning: Arc<Semaphore>,
@@ -36,7 +36,7 @@ struct Leaving {
     next: AtomicU32,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct FeedEntry {
     pub(crate) commands: mpsc::Sender<FeedCommand>,
     pub(crate) subscribers: Arc<()>,
 }
@@ -72,7 +72,7 @@ impl FeedContext {
         }
     }
 
-    /// When nobody is waited for any more.
+    /// When the drain stops waiting for subscribers.
     pub(crate) fn last_notice_at(&self) -> Instant {
         let time = self.backend.limits.http.drain;
         self.drain_began_at() + time.saturating_sub(LAST_DRAIN_NOTICE.min(time / 4))
@@ -82,7 +82,7 @@ impl FeedContext {
         *self.drain_notices.began_at.get_or_init(Instant::now)
     }
 
-    /// Until nobody of a drain is waited for who wants an end, or none.
+    /// Resolves when a drain stops waiting for this subscriber: later for one that waits for an end.
     pub(crate) async fn leaves(&self, has_end: bool) {
         self.backend.drain.cancelled().await;
         if has_end {
@@ -91,7 +91,7 @@ impl FeedContext {
     }
 
     fn drain_delay(&self) -> Duration {
-        let subscribers = |entry: &Entry| Arc::strong_count(&entry.subscribers).saturating_sub(1);
+        let subscribers = |entry: &FeedEntry| Arc::strong_count(&entry.subscribers).saturating_sub(1);
         let count = || self.feeds().values().map(subscribers).sum::<usize>().try_into().unwrap_or(u32::MAX);
         let all = *self.drain_notices.all.get_or_init(count);
         let number = self.drain_notices.next.fetch_add(1, Ordering::Relaxed).min(all);
@@ -109,7 +109,7 @@ impl FeedContext {
         is_unused
     }
 
-    pub(crate) fn feeds(&self) -> MutexGuard<'_, HashMap<ThreadId, Entry>> {
+    pub(crate) fn feeds(&self) -> MutexGuard<'_, HashMap<ThreadId, FeedEntry>> {
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

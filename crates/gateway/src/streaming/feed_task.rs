@@ -27,10 +27,10 @@ const FORGET_DELAY: Duration = Duration::from_millis(100);
 const FRAMES: usize = 64;
 /// Of what a subscriber may lag, one in so many is handed to it at once.
 const LAG_PARTS: usize = 8;
-/// TooManySubscribers that are handed an event before the first of them write it: so few that what was touched for it is still in the
+/// Subscribers that are handed an event before the first of them write it: so few that what was touched for it is still in the
 /// processor's cache.
 const GROUP: usize = 32;
-/// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
+/// A worker that does not own the partition answers so at once; an owner may be busy, or far away.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is fetched, while it is.
@@ -244,13 +244,13 @@ impl FeedTask {
         }
     }
 
-    /// Tells those who wait what they have missed of the ends on a page.
+    /// Sends waiting subscribers the ends of a page that they have missed.
     fn catch_up(&mut self, page: &StorePage) {
-        let tell = |subscriber: &Subscriber, events: Vec<bytes::Bytes>| {
+        let send = |subscriber: &Subscriber, events: Vec<bytes::Bytes>| {
             metrics::events(events.len() as u64);
             subscriber.send_queue.push_first(events);
         };
-        for (subscriber, fate) in self.waiting.on_page(page, &self.feed, tell) {
+        for (subscriber, fate) in self.waiting.on_page(page, &self.feed, send) {
             self.settle(subscriber, fate);
         }
     }
@@ -284,7 +284,7 @@ impl FeedTask {
         self.subscribers.push(subscriber);
     }
 
-    /// Its request is refused, if it has not been answered yet; else it is told to begin anew.
+    /// Its request is refused, if it has not been answered yet; else its stream gets `restart`.
     fn refuse(&mut self, mut subscriber: Subscriber, why: BadCursor) {
         if subscriber.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
             return;
@@ -409,7 +409,7 @@ impl FeedTask {
         self.drain_notices = Some(drain_notices);
     }
 
-    /// True when nobody is left.
+    /// True when no subscriber is left.
     fn send_drain_notices(&mut self) -> bool {
         let Some(drain_notices) = &mut self.drain_notices else { return false };
         let now = Instant::now();

@@ -12,12 +12,12 @@ use wire::query::ChangedThreads;
 
 use crate::backend::Backend;
 use crate::metrics::{self, AbortReason};
-use crate::streaming::feed_context::{Entry, FeedContext};
+use crate::streaming::feed_context::{FeedContext, FeedEntry};
 use crate::streaming::feed_task;
 use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads;
 use crate::streaming::subscriber::{
-    FeedCommand, PartitionSignal, SubscribeError, Subscriber, SubscriberPermit, Verdict,
+    FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber, SubscriberPermit,
 };
 use feed::{CatchUp, OwnerWatch, catch_up};
 
@@ -51,25 +51,25 @@ impl FeedRegistry {
         &self.context.backend
     }
 
-    /// Lets a subscriber in; what it gets comes through its send_queue. The seat must live as long as the stream. The receiver is told when
-    /// the subscriber has been let in, or that its cursor is none of the thread's; if nobody listens, the subscriber is then told to begin anew.
+    /// Subscribes; events come through the send queue. The permit must live as long as the stream. The receiver resolves when the
+    /// subscriber has joined, or with the error that its cursor is none of the thread's; if it was dropped, the stream begins with `restart`.
     pub(crate) fn subscribe(
         &self,
         thread: &ThreadId,
         send_queue: SendQueue,
         cursor: Option<Cursor>,
-    ) -> Result<(SubscriberPermit, Verdict), SubscribeError> {
+    ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
         self.subscribe_from(thread, send_queue, cursor, None)
     }
 
-    /// Lets a subscriber in who wants one message, which ends after `after`, and nothing after its end.
+    /// Subscribes for one message, which ends after `after`, and nothing after its end.
     pub(crate) fn subscribe_to_message(
         &self,
         thread: &ThreadId,
         send_queue: SendQueue,
         after: Cursor,
         message: &MessageId,
-    ) -> Result<(SubscriberPermit, Verdict), SubscribeError> {
+    ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
         self.subscribe_from(thread, send_queue, Some(after), Some(message.clone()))
     }
 
@@ -79,8 +79,8 @@ impl FeedRegistry {
         send_queue: SendQueue,
         cursor: Option<Cursor>,
         until: Option<MessageId>,
-    ) -> Result<(SubscriberPermit, Verdict), SubscribeError> {
-        let (seat, commands) = self.seat(thread)?;
+    ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
+        let (permit, commands) = self.acquire_permit(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
         let (verdict, is_in) = oneshot::channel();
         let has_end = until.is_some();
@@ -103,10 +103,11 @@ impl FeedRegistry {
                 () = context.leaves(has_end) => send_queue.end_with(native::drain(context.retry_ms())),
             }
         });
-        Ok((seat, is_in))
+        Ok((permit, is_in))
     }
 
-    fn seat(
+    /// Counts one more subscriber of the thread, and starts its feed when it is the first.
+    fn acquire_permit(
         &self,
         thread: &ThreadId,
     ) -> Result<(SubscriberPermit, mpsc::Sender<FeedCommand>), SubscribeError> {
@@ -115,7 +116,7 @@ impl FeedRegistry {
             return Err(SubscribeError::Draining);
         }
         let mut feeds = context.feeds();
-        // A driver that has ended without a word (it panicked) is replaced.
+        // A feed task that has panicked is replaced.
         if let Some(entry) = feeds.get(thread).filter(|entry| !entry.commands.is_closed()) {
             // One of the count is the entry's own.
             if Arc::strong_count(&entry.subscribers) > context.backend.limits.subscribers_per_thread {
@@ -131,11 +132,11 @@ impl FeedRegistry {
         }
         let (commands, inbox) = mpsc::channel(256);
         let subscribers = Arc::new(());
-        let seat = SubscriberPermit { _viewers: Arc::clone(&subscribers) };
-        feeds.insert(thread.clone(), Entry { commands: commands.clone(), subscribers });
+        let permit = SubscriberPermit { _viewers: Arc::clone(&subscribers) };
+        feeds.insert(thread.clone(), FeedEntry { commands: commands.clone(), subscribers });
         let signal = self.signal[usize::from(context.backend.partition_of(thread).0)].subscribe();
         spawn_named("feed", feed_task::run(context.clone(), thread.clone(), inbox, signal));
-        Ok((seat, commands))
+        Ok((permit, commands))
     }
 
     /// Watches for what no frame tells: that the last one of a thread was lost, another owner (what the one before it sent may be lost), and
@@ -158,7 +159,7 @@ impl FeedRegistry {
             for (p, sent) in join_all(asked).await {
                 let Some(noticed) = sent.and_then(|sent| watch.on_sent(p, sent)) else { continue };
                 self.owned(p, noticed.epoch);
-                self.tell(p, noticed.epoch, &noticed.threads);
+                self.notify_sent(p, noticed.epoch, &noticed.threads);
                 if noticed.needs_resync {
                     self.request_resync(p);
                 }
@@ -181,8 +182,8 @@ impl FeedRegistry {
         )
     }
 
-    /// Tells the feeds up to which frame their owner has sent.
-    fn tell(&self, p: PartitionId, epoch: u64, threads: &[(ThreadId, u64)]) {
+    /// Passes on to the feeds up to which frame their owner has sent.
+    fn notify_sent(&self, p: PartitionId, epoch: u64, threads: &[(ThreadId, u64)]) {
         let feeds = self.context.feeds();
         for (thread, number) in threads {
             let Some(entry) = feeds.get(thread) else { continue };
@@ -233,7 +234,7 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                     subscriber.send_queue.finish();
                     return false;
                 }
-                // Whoever waits for the verdict is told; a stream that has begun is told to begin anew by its feed.
+                // The feed rejects the cursor, or sends `restart` on a stream that has begun.
                 CatchUp::Ahead => {
                     subscriber.cursor = Some(native.cursor().clone());
                     return true;

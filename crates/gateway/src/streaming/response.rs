@@ -1,4 +1,4 @@
-//! A response body that keeps its viewer's seat taken, and counts among its tenant's streams, until it is dropped.
+//! A response body that holds its subscriber's permit, and counts among its tenant's streams, until it is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use crate::auth::quota::TenantStreamPermit;
 use crate::error::Problem;
 
 use crate::streaming::resume;
-use crate::streaming::subscriber::Verdict;
+use crate::streaming::subscriber::JoinReceiver;
 use crate::streaming::subscriber::{SubscribeError, SubscriberPermit};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
@@ -20,13 +20,13 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct SubscriberBody<B> {
     body: B,
-    _seat: SubscriberPermit,
+    _permit: SubscriberPermit,
     _place: Option<TenantStreamPermit>,
 }
 
 impl<B> SubscriberBody<B> {
-    pub(crate) fn new(body: B, seat: SubscriberPermit, place: Option<TenantStreamPermit>) -> Self {
-        Self { body, _seat: seat, _place: place }
+    pub(crate) fn new(body: B, permit: SubscriberPermit, place: Option<TenantStreamPermit>) -> Self {
+        Self { body, _permit: permit, _place: place }
     }
 }
 
@@ -42,12 +42,12 @@ impl<B: Body + Unpin> Body for SubscriberBody<B> {
     }
 }
 
-/// How long a request waits to be told whether its cursor is one of the thread's.
+/// How long a request waits until its cursor is known to be one of the thread's.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits until the stream has its place in the thread (from then on nothing that ends is missed) and its cursor is checked. After the
 /// timeout the stream begins unchecked.
-pub(crate) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
+pub(crate) async fn until_verdict(verdict: JoinReceiver) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT_TIMEOUT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(resume::unknown()),
         Ok(Ok(Err(BadCursor::Ahead))) => Err(resume::ahead()),

@@ -31,7 +31,7 @@ pub(crate) async fn validate_cursor(
     if base.get() == 0 {
         return Ok(());
     }
-    match tokio::time::timeout(POSITION_LOOKUP_TIMEOUT, find(backend, thread, base)).await {
+    match tokio::time::timeout(POSITION_LOOKUP_TIMEOUT, check_position(backend, thread, base)).await {
         Ok(Ok(found)) => found,
         unanswered => {
             if let Ok(Err(error)) = unanswered {
@@ -57,7 +57,7 @@ pub(crate) fn ahead() -> Problem {
 }
 
 /// Whether it is neither of another thread nor ahead.
-async fn find(
+async fn check_position(
     backend: &Backend,
     thread: &ThreadId,
     base: Position,
@@ -77,8 +77,8 @@ async fn find(
 /// Whether messages of the thread are deleted in time, so that a client may know more than there is.
 async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let named = store.thread(thread).await?.and_then(|row| row.named.agent);
-    let standing = store.agent_admission(&named.unwrap_or_else(|| thread.agent())).await?;
-    Ok(standing.settings.contains_key("retention"))
+    let admission = store.agent_admission(&named.unwrap_or_else(|| thread.agent())).await?;
+    Ok(admission.settings.contains_key("retention"))
 }
 
 /// The header beats the query: a browser sends it by itself when it reconnects to the same address.

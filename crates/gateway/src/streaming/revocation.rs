@@ -15,11 +15,11 @@ const FEW: usize = 64;
 /// See the module. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenStreams {
-    open: Arc<Mutex<Streams>>,
+    open: Arc<Mutex<StreamTable>>,
 }
 
 #[derive(Debug, Default)]
-struct Streams {
+struct StreamTable {
     streams: Vec<OpenStream>,
     /// How many were left when those that have ended were forgotten.
     kept: usize,
@@ -33,7 +33,7 @@ struct OpenStream {
 }
 
 impl OpenStreams {
-    fn open(&self) -> MutexGuard<'_, Streams> {
+    fn open(&self) -> MutexGuard<'_, StreamTable> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,7 +46,7 @@ impl OpenStreams {
         open.streams.push(OpenStream { principal: Arc::clone(principal), send_queue: send_queue.clone() });
     }
 
-    /// CloseMode the streams whose credential has ended by itself, for which nobody need be asked. The API keys of the others.
+    /// Ends the streams whose credential has expired, which needs no look-up. Returns the API keys of the others.
     pub(crate) fn end_expired(&self, now: Timestamp) -> HashSet<KeyId> {
         self.end(|principal| principal.has_expired(now).then_some("credential_expired"));
         self.open().streams.iter().filter_map(|streams| streams.principal.key()).collect()
@@ -69,7 +69,7 @@ impl OpenStreams {
     }
 }
 
-impl Streams {
+impl StreamTable {
     fn forget_ended(&mut self) {
         self.streams.retain(|streams| streams.send_queue.is_open());
         self.kept = self.streams.len();

@@ -30,14 +30,14 @@ const LAST_EVENT: Duration = Duration::from_millis(100);
 /// The feed's end. Clones share the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct SendQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     drained: Notify,
-    /// Who is told when the client has gone.
+    /// Notified when the client has gone.
     departures: OnceLock<Arc<Notify>>,
     connection: CancellationToken,
     max_lag: usize,
@@ -50,14 +50,14 @@ struct Queue {
     lag: usize,
     /// How many of the first parts do not count.
     free: usize,
-    state: State,
+    state: QueueState,
     waker: Option<Waker>,
-    /// Somebody waits until it is empty: rare, and transcoder nobody costs a lock.
+    /// A task waits until the queue is empty. It is rare, and without one no notification and no lock is needed.
     is_awaited: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QueueState {
     #[default]
     Open,
     /// Is cut when it is empty and what was taken had time to leave: after a drain notice.
@@ -75,7 +75,7 @@ impl SendQueue {
     /// A queue and its body. `connection` is cancelled when the viewer is cut.
     pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, SendQueueBody) {
         let queue = Mutex::new(Queue::default());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue,
             drained: Notify::new(),
             departures: OnceLock::new(),
@@ -99,7 +99,7 @@ impl SendQueue {
     /// Queues what the viewer gets before it stands where the feed stands.
     pub(crate) fn push_first(&self, parts: impl IntoIterator<Item = Bytes>) {
         let mut queue = self.shared.lock();
-        if queue.state != State::Open {
+        if queue.state != QueueState::Open {
             return;
         }
         let before = queue.parts.len();
@@ -111,7 +111,7 @@ impl SendQueue {
     /// Queues live events; false when the viewer is gone, or is cut by them.
     pub(crate) fn push(&self, events: &[Bytes]) -> bool {
         let mut queue = self.shared.lock();
-        if queue.state != State::Open {
+        if queue.state != QueueState::Open {
             return false;
         }
         for event in events {
@@ -130,9 +130,9 @@ impl SendQueue {
     /// Cuts the connection without an end.
     pub(crate) fn abort(&self, reason: AbortReason) {
         let mut queue = self.shared.lock();
-        if queue.state == State::Open {
+        if queue.state == QueueState::Open {
             metrics::subscriber_aborted(reason);
-            queue.close(State::Aborted);
+            queue.close(QueueState::Aborted);
             self.shared.connection.cancel();
         }
     }
@@ -141,9 +141,9 @@ impl SendQueue {
     /// that can be ever ends cleanly.
     pub(crate) fn end_with(&self, event: Bytes) {
         let mut queue = self.shared.lock();
-        if queue.state == State::Open {
+        if queue.state == QueueState::Open {
             queue.parts.push_back(event);
-            queue.state = State::Ending;
+            queue.state = QueueState::Ending;
             queue.wake();
         }
     }
@@ -151,20 +151,20 @@ impl SendQueue {
     /// CloseMode cleanly after what is queued.
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
-        if queue.state == State::Open {
-            queue.state = State::Finishing;
+        if queue.state == QueueState::Open {
+            queue.state = QueueState::Finishing;
             queue.wake();
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.shared.lock().state == State::Open
+        self.shared.lock().state == QueueState::Open
     }
 
     /// Notifies when the client has gone, or has gone already. Once for each queue.
     pub(crate) fn on_departure(&self, departures: &Arc<Notify>) {
         let _ = self.shared.departures.set(Arc::clone(departures));
-        // Whoever goes after this sees it.
+        // A client that goes after this line finds `departures` set.
         if !self.is_open() {
             departures.notify_one();
         }
@@ -176,7 +176,7 @@ impl SendQueue {
             let drained = self.shared.drained.notified();
             {
                 let mut queue = self.shared.lock();
-                if queue.parts.is_empty() || queue.state != State::Open {
+                if queue.parts.is_empty() || queue.state != QueueState::Open {
                     return;
                 }
                 queue.is_awaited = true;
@@ -186,7 +186,7 @@ impl SendQueue {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +199,7 @@ impl Queue {
         }
     }
 
-    fn close(&mut self, state: State) {
+    fn close(&mut self, state: QueueState) {
         self.state = state;
         self.parts = VecDeque::new();
         (self.lag, self.free) = (0, 0);
@@ -243,7 +243,7 @@ impl Queue {
 /// client takes a clean end for the whole.
 #[derive(Debug)]
 pub(crate) struct SendQueueBody {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     /// Not set anew with each write: when it fires it looks at `written_at`.
     heartbeat: Pin<Box<Sleep>>,
     written_at: Instant,
@@ -255,7 +255,7 @@ pub(crate) struct SendQueueBody {
 }
 
 impl SendQueueBody {
-    /// All connections share the counter, so that it is told of their writes by the second.
+    /// All connections share the counter, so writes are added to it once a second.
     fn count(&mut self, bytes: usize) {
         self.uncounted += bytes as u64;
         if self.written_at.duration_since(self.counted_at) >= COUNT_EVERY {
@@ -297,14 +297,14 @@ impl http_body::Body for SendQueueBody {
             let taken = queue.take();
             if taken.is_none() {
                 match queue.state {
-                    State::Ending => {
-                        queue.state = State::Leaving;
+                    QueueState::Ending => {
+                        queue.state = QueueState::Leaving;
                         leaves = true;
                     }
-                    State::Leaving => drain_notices = true,
-                    State::Finishing => return Poll::Ready(None),
-                    State::Aborted | State::Gone => return Poll::Ready(Some(Err(StreamAborted))),
-                    State::Open => queue.waker = Some(context.waker().clone()),
+                    QueueState::Leaving => drain_notices = true,
+                    QueueState::Finishing => return Poll::Ready(None),
+                    QueueState::Aborted | QueueState::Gone => return Poll::Ready(Some(Err(StreamAborted))),
+                    QueueState::Open => queue.waker = Some(context.waker().clone()),
                 }
             }
             if queue.parts.is_empty() && std::mem::take(&mut queue.is_awaited) {
@@ -337,7 +337,7 @@ impl Drop for SendQueueBody {
     fn drop(&mut self) {
         self.bytes.increment(self.uncounted);
         metrics::subscribers(-1.0);
-        self.shared.lock().close(State::Gone);
+        self.shared.lock().close(QueueState::Gone);
         self.shared.drained.notify_waiters();
         if let Some(departures) = self.shared.departures.get() {
             departures.notify_one();

@@ -100,8 +100,9 @@ fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
             EndContent::Message { .. } => {
                 let of_answer = format!("{}-s", row.message_id);
                 let is_of = |step: &EndRow| step.message_id.as_str().starts_with(&of_answer);
-                let own: Vec<EndRow> = std::mem::take(&mut steps).into_iter().filter(is_of).collect();
-                let messages = own.iter().chain([&row]).filter_map(stored_message);
+                let answer_steps: Vec<EndRow> =
+                    std::mem::take(&mut steps).into_iter().filter(is_of).collect();
+                let messages = answer_steps.iter().chain([&row]).filter_map(stored_message);
                 EndKind::Stored(StoredAnswer::new(messages, header.is_answer(), attempt, position))
             }
         };

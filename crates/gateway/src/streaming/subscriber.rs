@@ -34,7 +34,7 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Whoever asked to be told may be gone.
+    /// Reports that the subscriber has joined; the receiver may be gone.
     pub(crate) fn accept(&mut self) {
         self.verdict.take().map(|verdict| verdict.send(Ok(())));
     }
@@ -71,7 +71,7 @@ impl SubscribeError {
 }
 
 /// Whether a subscriber has been let in.
-pub(crate) type Verdict = oneshot::Receiver<Result<(), BadCursor>>;
+pub(crate) type JoinReceiver = oneshot::Receiver<Result<(), BadCursor>>;
 
 /// Keeps a subscriber counted while its stream lives.
 #[derive(Debug)]

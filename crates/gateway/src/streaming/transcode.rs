@@ -1,4 +1,4 @@
-//! Streams in the protocols of other clients: what a native viewer of one message is told, read back and folded.
+//! Streams in the protocols of other clients: the native stream of one message, decoded again and folded.
 //!
 //! So ordering, repair and the bounds of a slow viewer are those of the native stream, and nothing is decided twice.
 
@@ -21,7 +21,7 @@ use crate::streaming::send_queue::{SendQueueBody, StreamAborted};
 const OPEN: &[u8] = b": open\n\n";
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 
-/// What one message's viewers are told, in another protocol.
+/// The native stream of one message in another protocol.
 #[derive(Debug)]
 pub(crate) struct Transcoder<P> {
     fold: P,
@@ -51,12 +51,12 @@ impl<P: Protocol> Transcoder<P> {
         self.fold
     }
 
-    /// The next bytes of the native stream, for a client that is told of them.
+    /// The next bytes of the native stream, for a client that streams.
     fn feed(&mut self, bytes: &[u8]) -> ProtocolOutput {
         let (mut out, mut then) = (BytesMut::new(), StreamAction::Continue);
-        for told in self.reader.feed(bytes) {
+        for event in self.reader.feed(bytes) {
             if then == StreamAction::Continue {
-                let output = self.transcode(&told);
+                let output = self.transcode(&event);
                 out.extend_from_slice(&output.bytes);
                 then = output.then;
             }
@@ -64,15 +64,15 @@ impl<P: Protocol> Transcoder<P> {
         ProtocolOutput { bytes: out.freeze(), then }
     }
 
-    /// The next bytes of the native stream, for somebody who waits for the end: there is no connection to cut, and the fold goes on with
+    /// The next bytes of the native stream, for a response that is sent whole: there is no connection to cut, and the fold goes on with
     /// each attempt from its beginning. True at the end.
     ///
     /// # Errors
     /// The store went back in time: what the fold was given is void.
     fn collect_bytes(&mut self, bytes: &[u8]) -> Result<bool, StreamAborted> {
-        for told in self.reader.feed(bytes) {
-            self.transcode(&told);
-            match told {
+        for event in self.reader.feed(bytes) {
+            self.transcode(&event);
+            match event {
                 NativeEvent::Complete { message, .. } | NativeEvent::Failed { message, .. }
                     if message == self.message =>
                 {
@@ -85,8 +85,8 @@ impl<P: Protocol> Transcoder<P> {
         Ok(false)
     }
 
-    fn transcode(&mut self, told: &NativeEvent) -> ProtocolOutput {
-        match told {
+    fn transcode(&mut self, event: &NativeEvent) -> ProtocolOutput {
+        match event {
             NativeEvent::Chunk { message, attempt, role, chunk, is_compacted }
                 if *message == self.message =>
             {

@@ -7,14 +7,14 @@ use model::{
 use serde_json::{Value, json};
 use testkit::http;
 
+use crate::fixture::{Fixture, idle};
 use crate::playing::Orders;
 use crate::sending::{bare, send, send_with};
-use crate::town::{Town, idle};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_put_checked_and_audited() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let body = json!({"workflow": "research", "settings": {"deadline_ms": 5_000, "temperature": 0.5}});
     let put = |actor: &'static str, body: &Value| {
         let body = body.to_string();
@@ -59,7 +59,7 @@ async fn settings_are_put_checked_and_audited() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_not_asked_is_of_the_default_tenant() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     for agent in ["mine", "acme~a1"] {
         let put = store::PutAgent {
             agent: AgentId::parse(agent).unwrap(),
@@ -68,15 +68,15 @@ async fn who_is_not_asked_is_of_the_default_tenant() {
             act: CommandId::parse(&format!("act-{}", agent.len())).unwrap(),
             actor: "mia".to_owned(),
         };
-        town.store.put_agent(&put).await.unwrap();
+        fixture.store.put_agent(&put).await.unwrap();
     }
-    let listed = http::get_json(town.gateways[0], "/v1/agents").await.unwrap();
+    let listed = http::get_json(fixture.gateways[0], "/v1/agents").await.unwrap();
     let agents = listed["agents"].as_array().unwrap().iter();
     assert_eq!(agents.map(|agent| &agent["agent_id"]).collect::<Vec<_>>(), ["mine"]);
 }
 
-async fn queue(town: &Town) {
-    town.write(
+async fn queue(fixture: &Fixture) {
+    fixture.write(
         "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
          SELECT $bucket(a1), 'a1', n * 10, 'task-' || n, 'task', 'text ' || n FROM generate_series(1, 5) AS n;
          INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
@@ -91,13 +91,13 @@ async fn queue(town: &Town) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     assert_eq!(
         bare(gateway, "GET", "/v1/agents/a1").await.problem(),
         (404, "unknown_agent".to_owned(), false)
     );
-    queue(&town).await;
+    queue(&fixture).await;
     let backoff = json!({"reason": "backoff", "until": "2100-01-01T00:00:00Z",
         "message": WaitReason::Backoff { for_ms: 0 }.message()});
     let expected = json!({
@@ -108,7 +108,7 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         "owner_status": "unavailable", "active_turn": null, "waiting": backoff,
     });
     assert_eq!(http::get_json(gateway, "/v1/agents/a1").await.unwrap(), expected);
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     let agent = AgentId::parse("a1").unwrap();
     let turn = TurnId::of_task(&agent, model::Position::from_stored(40));
     let head = Some(TaskId::parse("task-4").unwrap());
@@ -148,7 +148,7 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     );
     assert!(owner.questions.lock().unwrap().iter().all(|about| *about == QueryTarget::Agent(agent.clone())));
     drop(owner);
-    town.write("UPDATE agents SET paused = true").await;
+    fixture.write("UPDATE agents SET paused = true").await;
     let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
     assert_eq!(
         shown["waiting"],
@@ -158,14 +158,16 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    queue(&town).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    queue(&fixture).await;
     for n in 0..5 {
         let reply = send(gateway, "PUT", &format!("/v1/agents/set-{n}"), &json!({"workflow": "w"})).await;
         assert_eq!(reply.status, 201);
     }
-    town.write("INSERT INTO agents (bucket, agent_id, paused) VALUES ($bucket(set-3), 'set-3', true)").await;
+    fixture
+        .write("INSERT INTO agents (bucket, agent_id, paused) VALUES ($bucket(set-3), 'set-3', true)")
+        .await;
     let list = async |query: &str| {
         let page = http::get_json(gateway, &format!("/v1/agents?{query}")).await.unwrap();
         let ids = page["agents"].as_array().unwrap().iter();
@@ -195,9 +197,9 @@ async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_pause_resume_and_clear_backoff() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    let orders = Orders::read(&town, |_| None).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    let orders = Orders::read(&fixture, |_| None).await;
     let acts = [
         ("pause", ControlKind::Pause),
         ("resume", ControlKind::Resume),
@@ -216,14 +218,14 @@ async fn operators_pause_resume_and_clear_backoff() {
     assert_eq!(bad.problem(), (400, "invalid_id".to_owned(), false));
     let get = bare(gateway, "GET", "/v1/agents/a1/pause").await;
     assert_eq!((get.problem().0, get.header("allow")), (405, Some("POST")));
-    let unknown = bare(gateway, "GET", "/v1/agents/nobody/audit").await;
+    let unknown = bare(gateway, "GET", "/v1/agents/missing/audit").await;
     assert_eq!(unknown.problem(), (404, "unknown_agent".to_owned(), false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_acts_has_a_name_or_none() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+async fn actor_header_is_validated_and_recorded() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let turn = TurnId::foreground(&AgentId::parse("a1").unwrap().thread(), "x").unwrap();
     let acts = [
         ("PUT", "/v1/agents/a1".to_owned(), r#"{"workflow": "w"}"#),

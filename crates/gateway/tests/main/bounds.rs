@@ -2,67 +2,67 @@
 
 use std::time::{Duration, Instant};
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::client::Client;
-use crate::town::Town;
+use crate::fixture::Fixture;
 
 /// A viewer with a small window that reads nothing.
-async fn stalled(town: &Town) -> TcpStream {
+async fn stalled(fixture: &Fixture) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
-    let mut stream = socket.connect(town.gateways[0]).await.unwrap();
+    let mut stream = socket.connect(fixture.gateways[0]).await.unwrap();
     stream.write_all(b"GET /v1/threads/t1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     stream
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_viewer_is_cut_alone_and_never_ended() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let mut slow = stalled(&town).await;
-    let mut quick = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let mut slow = stalled(&fixture).await;
+    let mut quick = Client::open(fixture.gateways[0], None).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
     let word = "x".repeat(30_000);
     for n in 0..150 {
-        town.send("a", n, &word).await;
+        fixture.send("a", n, &word).await;
         assert_eq!(quick.next().await.len(), 30_002);
     }
     let mut rest = Vec::new();
     let ended = slow.read_to_end(&mut rest).await;
     assert!(rest.len() < 3_000_000, "{} bytes were held for it", rest.len());
     assert!(ended.is_err() || !rest.ends_with(b"0\r\n\r\n"), "a clean end");
-    town.send("a", 150, "last.").await;
+    fixture.send("a", 150, "last.").await;
     assert_eq!(quick.next().await, "a:last.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_viewers_are_told_to_come_back() {
-    let limits = Limits { subscribers_per_thread: 2, feeds: 1, ..Limits::default() };
-    let town = Town::with(limits, 1).await;
-    let first = Client::open(town.gateways[0], None).await;
-    let _second = Client::open(town.gateways[0], None).await;
+async fn too_many_subscribers_get_retry_after() {
+    let limits = GatewayLimits { subscribers_per_thread: 2, feeds: 1, ..GatewayLimits::default() };
+    let fixture = Fixture::with(limits, 1).await;
+    let first = Client::open(fixture.gateways[0], None).await;
+    let _second = Client::open(fixture.gateways[0], None).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     for path in ["/v1/threads/t1/events", "/v1/threads/t2/events"] {
-        let refused = http::open(town.gateways[0], path, &[]).await.unwrap();
+        let refused = http::open(fixture.gateways[0], path, &[]).await.unwrap();
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{path}");
     }
     drop(first);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    Client::open(town.gateways[0], None).await;
+    Client::open(fixture.gateways[0], None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_is_announced_and_never_ends_cleanly() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![("a", 0, "one ")]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![("a", 0, "one ")]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     assert_eq!(viewer.next().await, "a:one ");
     let began = Instant::now();
-    town.drain.cancel();
+    fixture.drain.cancel();
     assert_eq!(viewer.next().await, "drain");
     assert!(!viewer.ends_cleanly().await);
     assert!(began.elapsed() < Duration::from_secs(3));
@@ -70,8 +70,8 @@ async fn a_drain_is_announced_and_never_ends_cleanly() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_never_ends_is_not_waited_for() {
-    let town = Town::with(Limits::default(), 1).await;
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let fixture = Fixture::with(GatewayLimits::default(), 1).await;
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
     let began = Instant::now();
     stream.read_to_end(&mut Vec::new()).await.ok();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::http::{self, Response};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
     pub(crate) response: Response,
@@ -31,7 +31,7 @@ impl Client {
 
     async fn line(&mut self) -> String {
         while !self.buffer.contains(&b'\n') {
-            let read = timeout(PATIENCE, self.response.body.read(&mut self.buffer));
+            let read = timeout(TEST_TIMEOUT, self.response.body.read(&mut self.buffer));
             assert!(read.await.expect("nothing came").unwrap() > 0, "the stream has ended");
         }
         let at = self.buffer.iter().position(|byte| *byte == b'\n').unwrap();
@@ -46,7 +46,7 @@ impl Client {
                 return Some(block.trim_end().to_owned());
             }
             let read =
-                timeout(PATIENCE, self.response.body.read(&mut self.buffer)).await.expect("nothing came");
+                timeout(TEST_TIMEOUT, self.response.body.read(&mut self.buffer)).await.expect("nothing came");
             if read.expect("the stream was cut") == 0 {
                 return None;
             }
@@ -78,7 +78,9 @@ impl Client {
     /// Reads to the end of the connection; true when the body ended cleanly.
     pub(crate) async fn ends_cleanly(&mut self) -> bool {
         loop {
-            match timeout(PATIENCE, self.response.body.read(&mut self.buffer)).await.expect("it did not end")
+            match timeout(TEST_TIMEOUT, self.response.body.read(&mut self.buffer))
+                .await
+                .expect("it did not end")
             {
                 Ok(0) => return true,
                 Ok(_) => {}

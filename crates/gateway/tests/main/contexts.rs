@@ -4,26 +4,26 @@ use model::{ThreadId, TurnId};
 use serde_json::{Value, json};
 use testkit::http;
 
+use crate::fixture::Fixture;
 use crate::sending::{bare, send};
-use crate::town::Town;
 
 /// `t1`: three turns, of which the second has a call that was never answered, and the third one that was.
-async fn town() -> Town {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+async fn fixture() -> Fixture {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let turn = |unique: &str| TurnId::foreground(&ThreadId::parse("t1").unwrap(), unique).unwrap();
-    town.write_turn(&turn("a"), 0, 10, &["hello"]).await;
-    town.write_turn(&turn("b"), 0, 20, &["half"]).await;
-    town.write_turn(&turn("c"), 0, 30, &["", "rain", "It rains."]).await;
+    fixture.write_turn(&turn("a"), 0, 10, &["hello"]).await;
+    fixture.write_turn(&turn("b"), 0, 20, &["half"]).await;
+    fixture.write_turn(&turn("c"), 0, 30, &["", "rain", "It rains."]).await;
     let call = r#"[{"id": "c 1", "name": "weather", "arguments": "{}"}]"#;
-    town.write(&format!("UPDATE messages SET tool_calls = '{call}' WHERE position IN (21, 31)")).await;
-    town.write("UPDATE messages SET role = 'tool', tool_call_id = 'c 1' WHERE position = 32").await;
-    town
+    fixture.write(&format!("UPDATE messages SET tool_calls = '{call}' WHERE position IN (21, 31)")).await;
+    fixture.write("UPDATE messages SET role = 'tool', tool_call_id = 'c 1' WHERE position = 32").await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_whole_or_says_why_not() {
-    let town = town().await;
-    let gateway = town.gateways[0];
+    let fixture = fixture().await;
+    let gateway = fixture.gateways[0];
     let page = http::get_json(gateway, "/v1/threads/t1/batches?limit=2").await.unwrap();
     let shown: Vec<_> =
         page["batches"].as_array().unwrap().iter().map(|it| (&it["batch_id"], &it["state"])).collect();
@@ -37,7 +37,7 @@ async fn a_batch_is_whole_or_says_why_not() {
     assert_eq!(one["calls"], json!([call]));
     assert_eq!(one["messages"][3]["content"], "It rains.");
     // Only an owner can say that a thread has no turn yet.
-    let _owner = town.owner(1, vec![]).await;
+    let _owner = fixture.owner(1, vec![]).await;
     for (path, status, code) in [
         ("/v1/threads/t1/batches/31", 404, "unknown_batch"),
         ("/v1/threads/t2/batches/30", 404, "unknown_batch"),
@@ -50,10 +50,11 @@ async fn a_batch_is_whole_or_says_why_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn incomplete_batches_are_listed_by_agent_and_abandoned_after_their_timeout() {
-    let town = town().await;
-    let gateway = town.gateways[0];
-    town.write("UPDATE messages SET created_at = now() - interval '1 hour 1 minute' WHERE batch_id = 20")
+async fn incomplete_batches_are_listed_by_agent_and_time_out() {
+    let fixture = fixture().await;
+    let gateway = fixture.gateways[0];
+    fixture
+        .write("UPDATE messages SET created_at = now() - interval '1 hour 1 minute' WHERE batch_id = 20")
         .await;
     let list = async |query: &str| -> Value {
         http::get_json(gateway, &format!("/v1/agents/t1/batches{query}")).await.unwrap()
@@ -81,7 +82,7 @@ async fn incomplete_batches_are_listed_by_agent_and_abandoned_after_their_timeou
     let shown = http::get_json(gateway, "/v1/threads/t1/batches/20").await.unwrap();
     assert_eq!(shown["state"], "incomplete");
     // Threads that name another agent are that agent's.
-    town.write("UPDATE threads SET agent_id = 'ann' WHERE thread_id = 't1'").await;
+    fixture.write("UPDATE threads SET agent_id = 'ann' WHERE thread_id = 't1'").await;
     assert_eq!(list("").await["batches"], json!([]));
     let of_ann = http::get_json(gateway, "/v1/agents/ann/batches?state=abandoned").await.unwrap();
     assert_eq!(of_ann["batches"][0]["thread_id"], "t1");
@@ -98,8 +99,8 @@ async fn incomplete_batches_are_listed_by_agent_and_abandoned_after_their_timeou
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_context_is_what_a_model_sees_and_says_why() {
-    let town = town().await;
-    let gateway = town.gateways[0];
+    let fixture = fixture().await;
+    let gateway = fixture.gateways[0];
     let context = async |query: &str| -> Value {
         http::get_json(gateway, &format!("/v1/threads/t1/context{query}")).await.unwrap()
     };
@@ -132,7 +133,7 @@ async fn a_context_is_what_a_model_sees_and_says_why() {
     );
     let anthropic = context("?format=anthropic").await;
     assert_eq!(anthropic["messages"][3]["content"][0]["type"], "tool_use");
-    let _owner = town.owner(1, vec![]).await;
+    let _owner = fixture.owner(1, vec![]).await;
     for (path, status, code) in [
         ("/v1/threads/t2/context", 404, "unknown_thread"),
         ("/v1/threads/t1/context?format=x", 400, "invalid_format"),

@@ -6,51 +6,51 @@ use std::time::{Duration, Instant};
 use auth::jwt::JwtRules;
 use auth::{AccessRole, CorsRules, StoredKey, TenantName};
 use futures_util::{StreamExt, stream};
-use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
+use gateway::{AccessConfig, GatewayLimits, TokenConfig, TokenKeys};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::fixture::Fixture;
 use crate::sending::exchange;
-use crate::town::Town;
 
 const ORIGIN: &str = "https://app.example";
 
-async fn town() -> Town {
-    let mut town = Town::with(Limits::default(), 0).await;
+async fn fixture() -> Fixture {
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
     let cors = CorsRules::parse([ORIGIN]).unwrap();
-    town.open_for(AccessConfig { cors, ..AccessConfig::insecure() }, Limits::default()).await;
-    town
+    fixture.open_for(AccessConfig { cors, ..AccessConfig::insecure() }, GatewayLimits::default()).await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_read_why_they_are_refused() {
-    let town = town().await;
+    let fixture = fixture().await;
     for (host, status) in [("", 400), ("host: evil.example\r\n", 421)] {
         let head = format!("GET /v1/agents HTTP/1.1\r\n{host}origin: {ORIGIN}\r\nconnection: close\r\n\r\n");
-        let refused = exchange(town.gateways[0], head.as_bytes()).await;
+        let refused = exchange(fixture.gateways[0], head.as_bytes()).await;
         let allowed = refused.header("access-control-allow-origin");
         assert_eq!((refused.status, allowed), (status, Some(ORIGIN)), "{host}");
     }
     // A client of a protocol is refused in its form, wherever that happens.
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    let refused = exchange(town.gateways[0], head.as_bytes()).await;
+    let refused = exchange(fixture.gateways[0], head.as_bytes()).await;
     assert_eq!(
         (refused.status, &refused.json()["error"]["code"]),
         (421, &serde_json::json!("host_not_allowed"))
     );
     let head = "POST /v1/agents/a1/pause HTTP/1.1\r\nhost: localhost\r\norigin: https://evil.example\r\n\
         connection: close\r\ncontent-length: 0\r\n\r\n";
-    let refused = exchange(town.gateways[0], head.as_bytes()).await;
+    let refused = exchange(fixture.gateways[0], head.as_bytes()).await;
     assert_eq!(refused.problem(), (403, "origin_not_allowed".to_owned(), false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_read_that_a_gateway_is_about_to_stop() {
-    let town = town().await;
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let fixture = fixture().await;
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     stream.write_all(b"GET /v1/threads/t1/events HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    town.drain.cancel();
+    fixture.drain.cancel();
     tokio::time::sleep(Duration::from_millis(100)).await;
     stream.write_all(format!("origin: {ORIGIN}\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -76,7 +76,7 @@ async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u1
     stream::iter(asked).buffered(50).collect().await
 }
 
-async fn stored(town: &Town) -> String {
+async fn stored(fixture: &Fixture) -> String {
     let new = gateway::new_key();
     let key = StoredKey {
         id: new.id(),
@@ -88,31 +88,31 @@ async fn stored(town: &Town) -> String {
         expires_at: None,
         revoked_at: None,
     };
-    town.store.unscoped().add_key(&key, "test").await.unwrap();
+    fixture.store.unscoped().add_key(&key, "test").await.unwrap();
     new.text().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_requests_at_once_with_a_key_that_was_never_used_pass() {
-    let mut town = Town::with(Limits::default(), 0).await;
-    town.open_for(AccessConfig::keys_only(), Limits::default()).await;
-    let key = stored(&town).await;
-    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 1], &vec![key; 20]).await, [200; 20]);
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
+    fixture.open_for(AccessConfig::keys_only(), GatewayLimits::default()).await;
+    let key = stored(&fixture).await;
+    assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 1], &vec![key; 20]).await, [200; 20]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_guesses_keys_locks_out_nobody_else() {
-    let mut town = Town::with(Limits::default(), 0).await;
-    let known = stored(&town).await;
-    town.open_for(AccessConfig::keys_only(), Limits::default()).await;
+async fn guessing_keys_locks_out_no_other_client() {
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
+    let known = stored(&fixture).await;
+    fixture.open_for(AccessConfig::keys_only(), GatewayLimits::default()).await;
     let guesses: Vec<_> = (0..1_500).map(|_| gateway::new_key().text().to_owned()).collect();
-    let guessed = statuses(town.gateways[0], [127, 0, 0, 2], &guesses).await;
+    let guessed = statuses(fixture.gateways[0], [127, 0, 0, 2], &guesses).await;
     assert!(guessed.iter().all(|status| [401, 429].contains(status)), "{guessed:?}");
     assert_eq!(guessed.last(), Some(&429));
     // The first use of a key that was there at the start, even from the same address, and of a new one from another.
-    let new = stored(&town).await;
-    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 2], &[known]).await, [200]);
-    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 1], &[new]).await, [200]);
+    let new = stored(&fixture).await;
+    assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 2], &[known]).await, [200]);
+    assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 1], &[new]).await, [200]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,9 +120,10 @@ async fn a_provider_that_hangs_makes_no_gateway_look_dead() {
     let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let keys = TokenKeys::Url(format!("http://{}/jwks", provider.local_addr().unwrap()));
     let rules = JwtRules::new("https://idp.example", "antiphon");
-    let mut town = Town::with(Limits::default(), 0).await;
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
     let tokens = Some(TokenConfig { rules, keys });
-    let health = town.open_for(AccessConfig { tokens, ..AccessConfig::insecure() }, Limits::default()).await;
+    let health =
+        fixture.open_for(AccessConfig { tokens, ..AccessConfig::insecure() }, GatewayLimits::default()).await;
     let asked = tokio::time::timeout(Duration::from_secs(10), provider.accept()).await;
     let (_silent, _) = asked.expect("the provider is asked").unwrap();
     let began = Instant::now();
@@ -135,8 +136,8 @@ async fn a_provider_that_hangs_makes_no_gateway_look_dead() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
-    let town = town().await;
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let fixture = fixture().await;
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     let head = "POST /v1/threads/t1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
         expect: 100-continue\r\ncontent-length: 1000000000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();

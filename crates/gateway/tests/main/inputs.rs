@@ -9,16 +9,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::Client;
+use crate::fixture::{Fixture, behind, idle};
 use crate::playing::Orders;
 use crate::sending::{bare, exchange, post, send_with};
-use crate::town::{Town, behind, idle};
 
 const MESSAGES: &str = "/v1/threads/t1/messages";
 type Headers<'a> = &'a [(&'a str, &'a str)];
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-async fn quiet(town: &Town) -> Orders {
-    Orders::read(town, |_| None).await
+async fn quiet(fixture: &Fixture) -> Orders {
+    Orders::read(fixture, |_| None).await
 }
 
 fn thread() -> ThreadId {
@@ -27,11 +27,11 @@ fn thread() -> ThreadId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_is_in_the_stream_when_it_is_accepted() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let orders = quiet(&town).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let orders = quiet(&fixture).await;
     let headers = [JSON, ("x-correlation-id", "trace-1")];
     let body = json!({"content": "hello", "metadata": {"lang": "de", "n": 1.0}});
-    let reply = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.to_string().as_bytes()).await;
+    let reply = send_with(fixture.gateways[0], "POST", MESSAGES, &headers, body.to_string().as_bytes()).await;
     assert_eq!(reply.status, 202, "{reply:?}");
     let opened = orders.turn(0).await;
     let turn = opened.turn.to_string();
@@ -51,17 +51,17 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
     assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
     assert_eq!((opened.content.as_str(), opened.options.busy_policy), ("hello", BusyPolicy::Enqueue));
     assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
-    assert_eq!((opened.options.work_request, opened.options.memory), (false, false), "nobody asked for them");
+    assert_eq!((opened.options.work_request, opened.options.memory), (false, false), "not requested");
     assert_eq!(opened.options.correlation_id.as_deref(), Some("trace-1"));
-    let other = post(town.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
+    let other = post(fixture.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
     assert_ne!(other.json()["turn_id"], turn, "without a key each one is another turn");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_inputs_are_refused_and_nothing_is_stored() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let orders = quiet(&town).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let orders = quiet(&fixture).await;
+    let gateway = fixture.gateways[0];
     let deep = (0..80).fold(json!(1), |inner, _| json!([inner]));
     let cases = [
         (json!({}), 400, "invalid_body"),
@@ -132,7 +132,7 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_without_an_end_is_refused_by_its_length() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let mut request = format!(
         "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          transfer-encoding: chunked\r\n\r\n"
@@ -144,17 +144,17 @@ async fn a_body_without_an_end_is_refused_by_its_length() {
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"0\r\n\r\n");
-    let reply = exchange(town.gateways[0], &request).await;
+    let reply = exchange(fixture.gateways[0], &request).await;
     assert_eq!(reply.problem(), (413, "body_too_large".to_owned(), false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_is_the_same_turn() {
-    let town = Town::new().await;
-    let orders = quiet(&town).await;
+    let fixture = Fixture::new().await;
+    let orders = quiet(&fixture).await;
     let keyed = async |gateway: usize, path: &str, key: &str, body: Value| {
         let headers = [JSON, ("idempotency-key", key)];
-        send_with(town.gateways[gateway], "POST", path, &headers, body.to_string().as_bytes()).await
+        send_with(fixture.gateways[gateway], "POST", path, &headers, body.to_string().as_bytes()).await
     };
     let body = json!({"content": "hello", "metadata": {"b": 1, "a": {"d": 2, "c": 3}}});
     let first = keyed(0, MESSAGES, "k1", body.clone()).await;
@@ -177,7 +177,7 @@ async fn the_same_key_is_the_same_turn() {
     let elsewhere = keyed(0, "/v1/threads/t2/messages", "k1", json!({"content": "other"})).await;
     assert_ne!(elsewhere.json()["turn_id"], first.json()["turn_id"], "a key belongs to its thread");
     let turn = TurnId::parse(first.json()["turn_id"].as_str().unwrap()).unwrap();
-    town.write_turn(&turn, 0, 10, &["answer"]).await;
+    fixture.write_turn(&turn, 0, 10, &["answer"]).await;
     let before = orders.count().await;
     assert_eq!(keyed(0, MESSAGES, "k1", body).await.json(), first.json());
     assert_eq!(orders.count().await, before, "what is in the history is not sent again");
@@ -185,10 +185,10 @@ async fn the_same_key_is_the_same_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_in_many_hands_is_one_turn() {
-    let town = Town::new().await;
+    let fixture = Fixture::new().await;
     let headers = [JSON, ("idempotency-key", "k")];
     let sends = (0..16).map(|n| {
-        let (gateway, body) = (town.gateways[n % 2], json!({"content": "x"}).to_string());
+        let (gateway, body) = (fixture.gateways[n % 2], json!({"content": "x"}).to_string());
         async move { send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await.json() }
     });
     let replies = futures_util::future::join_all(sends).await;
@@ -196,19 +196,20 @@ async fn one_key_in_many_hands_is_one_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let orders = quiet(&town).await;
-    let gateway = town.gateways[0];
+async fn agent_and_policy_come_from_input_then_thread_then_default() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let orders = quiet(&fixture).await;
+    let gateway = fixture.gateways[0];
     let named = json!({"thread_id": "t1", "agent_id": "helene", "busy_policy": "interrupt"});
     assert_eq!(post(gateway, "/v1/threads", &named).await.status, 201);
-    town.write(
-        r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
+    fixture
+        .write(
+            r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
            VALUES ($bucket(helene), 'helene', 'w', '{"work_request": true, "memory": true}'),
                   ($bucket(frieda), 'frieda', 'w', '{"work_request": true}'),
                   ($bucket(otto), 'otto', 'w', '{"deadline_ms": 60000}')"#,
-    )
-    .await;
+        )
+        .await;
     let cases = [
         (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, (true, true)),
         (
@@ -242,9 +243,9 @@ fn busy_with(turn: &TurnId) -> QueueStatus {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_thread_refuses_what_must_not_wait() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let orders = quiet(&town).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let orders = quiet(&fixture).await;
+    let gateway = fixture.gateways[0];
     let reject = json!({"content": "x", "busy_policy": "reject"});
     assert_eq!(
         post(gateway, MESSAGES, &reject).await.status,
@@ -252,7 +253,7 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
         "without an owner the owner decides later"
     );
     assert_eq!(orders.turn(0).await.options.busy_policy, BusyPolicy::Reject);
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     let other = TurnId::foreground(&thread(), "other").unwrap();
     *owner.explanation.lock().unwrap() = busy_with(&other);
@@ -281,33 +282,35 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_backs_off_may_refuse_inputs() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    town.write(
-        "INSERT INTO agents (bucket, agent_id, backoff_attempt_count, backoff_next_run_at)
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    fixture
+        .write(
+            "INSERT INTO agents (bucket, agent_id, backoff_attempt_count, backoff_next_run_at)
          VALUES ($bucket(t1), 't1', 3, clock_timestamp() + interval '90 s')",
-    )
-    .await;
+        )
+        .await;
     let body = json!({"content": "x"});
     assert_eq!(post(gateway, MESSAGES, &body).await.status, 202, "by default it passes");
-    town.write(
-        r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
+    fixture
+        .write(
+            r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
            VALUES ($bucket(t1), 't1', 'w', '{"foreground_during_backoff": "refuse"}')"#,
-    )
-    .await;
+        )
+        .await;
     let refused = post(gateway, MESSAGES, &body).await;
     assert_eq!(refused.problem(), (409, "agent_backing_off".to_owned(), true));
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((80..=90).contains(&seconds), "{seconds}");
-    town.write("UPDATE agents SET backoff_next_run_at = clock_timestamp() - interval '1 s'").await;
+    fixture.write("UPDATE agents SET backoff_next_run_at = clock_timestamp() - interval '1 s'").await;
     assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_nats_nothing_is_half_done() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    town.nats.kill().await.unwrap();
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    fixture.nats.kill().await.unwrap();
     let headers = [JSON, ("idempotency-key", "k")];
     let body = json!({"content": "x"}).to_string();
     let away = send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await;
@@ -315,8 +318,8 @@ async fn without_nats_nothing_is_half_done() {
     let streamed = [JSON, ("accept", "text/event-stream")];
     let away = send_with(gateway, "POST", MESSAGES, &streamed, body.as_bytes()).await;
     assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
-    town.nats.restart().await.unwrap();
-    let orders = quiet(&town).await;
+    fixture.nats.restart().await.unwrap();
+    let orders = quiet(&fixture).await;
     assert_eq!(orders.count().await, 0);
     for _ in 0..50 {
         let again = send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await;
@@ -330,11 +333,11 @@ async fn without_nats_nothing_is_half_done() {
 }
 
 /// A request whose answer is a stream in line; its events, and whether it ended cleanly.
-async fn in_line(town: &Town, key: Option<&str>) -> (String, Vec<Value>, bool) {
+async fn in_line(fixture: &Fixture, key: Option<&str>) -> (String, Vec<Value>, bool) {
     let mut headers = vec![JSON, ("accept", "application/json;q=0.1, text/event-stream")];
     headers.extend(key.map(|key| ("idempotency-key", key)));
     let body = json!({"content": "question"}).to_string();
-    let reply = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await;
+    let reply = send_with(fixture.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
     assert!(reply.text.starts_with(": open\nretry: 1000\n"), "{}", reply.text);
@@ -356,22 +359,22 @@ fn short(events: &[Value], turn: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_in_line_has_everything_up_to_the_answers_end_and_ends_cleanly() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let _owner = town.owner(1, vec![("other", 0, "eins ")]).await;
-    let orders = quiet(&town).await;
+async fn inline_stream_ends_cleanly_with_the_answer() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![("other", 0, "eins ")]).await;
+    let orders = quiet(&fixture).await;
     let playing = async {
         // At once: nothing may be missed between the input and the place in the feed.
         let opened = orders.turn(0).await;
         let answer = opened.turn.answer(0);
-        town.send(answer.as_str(), 0, "one two ").await;
-        town.send("other", 1, "zwei ").await;
-        town.send(answer.as_str(), 2, "three.").await;
-        town.write_turn(&opened.turn, 0, 10, &["one two three."]).await;
-        town.send_end(answer.as_str(), 3, 11).await;
-        town.send("other", 2, "drei.").await;
+        fixture.send(answer.as_str(), 0, "one two ").await;
+        fixture.send("other", 1, "zwei ").await;
+        fixture.send(answer.as_str(), 2, "three.").await;
+        fixture.write_turn(&opened.turn, 0, 10, &["one two three."]).await;
+        fixture.send_end(answer.as_str(), 3, 11).await;
+        fixture.send("other", 2, "drei.").await;
     };
-    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
     // What was said before the thread's owner was asked comes message by message, or, of what has ended, in one piece.
     let text = |message: &str| {
         let of_it =
@@ -389,17 +392,19 @@ async fn a_stream_in_line_has_everything_up_to_the_answers_end_and_ends_cleanly(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_in_line_ends_with_the_turns_error() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let _owner = town.owner(1, vec![]).await;
-    let orders = quiet(&town).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let orders = quiet(&fixture).await;
     let playing = async {
         let opened = orders.turn(0).await;
         let failure = model::MessageFailure::Turn(model::TurnError::Busy);
         let answer = opened.turn.answer(0);
-        town.keep_failure(answer.as_str(), 11, failure.clone()).await;
-        town.send_frame(&town.end(answer.as_str(), 0, 11, model::MessageOutcome::Failed(failure))).await;
+        fixture.keep_failure(answer.as_str(), 11, failure.clone()).await;
+        fixture
+            .send_frame(&fixture.end(answer.as_str(), 0, 11, model::MessageOutcome::Failed(failure)))
+            .await;
     };
-    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
     assert_eq!(short(&events, &turn), "T-a?busy");
     assert_eq!(events[0]["metadata"], json!({"code": "busy", "retryable": true}));
     assert!(is_whole);
@@ -407,23 +412,23 @@ async fn a_stream_in_line_ends_with_the_turns_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_was_never_sent_is_found_in_the_store() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let _owner = town.owner(1, vec![]).await;
-    let orders = quiet(&town).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let orders = quiet(&fixture).await;
     let playing = async {
         let opened = orders.turn(0).await;
-        fail(&town, &opened.turn, 0).await;
+        fail(&fixture, &opened.turn, 0).await;
     };
-    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
     assert_eq!(short(&events, &turn), "T-a?deadline");
     assert_eq!(events[0]["metadata"], json!({"code": "deadline", "retryable": true}));
     assert!(is_whole);
 }
 
-/// In protocols with steps a text from the store in one piece would be another answer: it is told from the store as a whole, and the
+/// In protocols with steps a text from the store in one piece would be another answer: it comes from the store as a whole, and the
 /// stream ends as any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_protocol() {
+async fn answer_only_in_the_store_is_whole_in_every_protocol() {
     for (path, body, texts, end) in [
         (
             "/api/chat",
@@ -438,16 +443,16 @@ async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_prot
             "",
         ),
     ] {
-        let town = Town::with(gateway::Limits::default(), 1).await;
-        let _owner = town.owner(1, vec![]).await;
-        let orders = quiet(&town).await;
+        let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+        let _owner = fixture.owner(1, vec![]).await;
+        let orders = quiet(&fixture).await;
         let playing = async {
             let opened = orders.turn(0).await;
-            town.write_turn(&opened.turn, 0, 10, &["Let me see. ", "It is 5."]).await;
-            town.send_end(opened.turn.answer(0).as_str(), 2, 12).await;
+            fixture.write_turn(&opened.turn, 0, 10, &["Let me see. ", "It is 5."]).await;
+            fixture.send_end(opened.turn.answer(0).as_str(), 2, 12).await;
         };
         let body = body.to_string();
-        let asked = send_with(town.gateways[0], "POST", path, &[JSON], body.as_bytes());
+        let asked = send_with(fixture.gateways[0], "POST", path, &[JSON], body.as_bytes());
         let (reply, ()) = tokio::join!(asked, playing);
         assert!(reply.status == 200 && reply.is_whole, "{path}: {reply:?}");
         for text in texts {
@@ -459,14 +464,15 @@ async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_prot
     }
 }
 
-/// A run has failed, as its owner writes it; nobody hears of its end.
-pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
+/// A run has failed, as its owner writes it; its end is not sent.
+pub(crate) async fn fail(fixture: &Fixture, turn: &TurnId, run: u32) {
     let answer = turn.answer(run);
-    let position = town.next_failure();
-    town.keep_failure(answer.as_str(), position, model::MessageFailure::Turn(model::TurnError::Deadline))
+    let position = fixture.next_failure();
+    fixture
+        .keep_failure(answer.as_str(), position, model::MessageFailure::Turn(model::TurnError::Deadline))
         .await;
-    town.lose_end(answer.as_str(), position);
-    town.write(&format!(
+    fixture.lose_end(answer.as_str(), position);
+    fixture.write(&format!(
         "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,
                                    is_retryable)
          VALUES ($bucket(t1), 't1', '{turn}', 't1', {run}, 'question', '{{\"k\": 1}}', '{{\"work_request\": true}}',
@@ -477,18 +483,18 @@ pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_forgotten_may_name_another_turn_and_still_names_the_same() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+async fn forgotten_key_may_name_another_turn_or_the_same() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let say = async |content: &str| {
         let body = json!({"content": content}).to_string();
-        send_with(town.gateways[0], "POST", MESSAGES, &[JSON, ("idempotency-key", "k")], body.as_bytes())
+        send_with(fixture.gateways[0], "POST", MESSAGES, &[JSON, ("idempotency-key", "k")], body.as_bytes())
             .await
     };
     let first = say("question").await.json();
     assert_eq!(say("another").await.problem(), (422, "idempotency_key_reused".to_owned(), false));
-    town.write("DELETE FROM idempotency_keys").await;
+    fixture.write("DELETE FROM idempotency_keys").await;
     assert_eq!(say("question").await.json(), first, "so that nothing can happen twice");
-    town.write("DELETE FROM idempotency_keys").await;
+    fixture.write("DELETE FROM idempotency_keys").await;
     let other = say("another").await;
     assert_eq!(other.status, 202, "{other:?}");
     assert_ne!(other.json()["turn_id"], first["turn_id"]);
@@ -496,82 +502,86 @@ async fn a_key_that_was_forgotten_may_name_another_turn_and_still_names_the_same
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_in_line_gets_the_answer_that_is_there() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let _owner = town.owner(1, vec![]).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
     let headers = [JSON, ("idempotency-key", "k")];
     let body = json!({"content": "question"}).to_string();
-    let first = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await.json();
+    let first = send_with(fixture.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await.json();
     let turn = TurnId::parse(first["turn_id"].as_str().unwrap()).unwrap();
-    fail(&town, &turn, 0).await;
-    let (name, events, is_whole) = in_line(&town, Some("k")).await;
+    fail(&fixture, &turn, 0).await;
+    let (name, events, is_whole) = in_line(&fixture, Some("k")).await;
     assert_eq!((short(&events, &name).as_str(), is_whole), ("T-a?deadline", true));
-    town.write("DELETE FROM failed_turns").await;
+    fixture.write("DELETE FROM failed_turns").await;
     // The second run succeeded; two steps were streamed under the answer's id.
-    town.write_turn(&turn, 1, 10, &["Let me see. ", "It is 5."]).await;
-    town.lose_end(turn.answer(1).as_str(), 12);
-    let (name, events, is_whole) = in_line(&town, Some("k")).await;
+    fixture.write_turn(&turn, 1, 10, &["Let me see. ", "It is 5."]).await;
+    fixture.lose_end(turn.answer(1).as_str(), 12);
+    let (name, events, is_whole) = in_line(&fixture, Some("k")).await;
     assert_eq!(
         (short(&events, &name).as_str(), is_whole),
         ("T-a1:Let me see. |T-a1:It is 5.|T-a1:|T-a1!", true)
     );
-    // Its first run is known to have failed, and how, whoever asks for it; the second is told after it.
-    let mut late = Client::at(town.gateways[0], first["events_url"].as_str().unwrap(), None).await;
+    // Its first run is known to have failed, and how; the second comes after it.
+    let mut late = Client::at(fixture.gateways[0], first["events_url"].as_str().unwrap(), None).await;
     assert_eq!(late.next().await, format!("{turn}-a?deadline"));
     late.until(&format!("{turn}-a1!")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_url_of_an_answers_events_shows_it_whatever_became_of_it() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let accepted = post(town.gateways[0], MESSAGES, &json!({"content": "x"})).await.json();
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let accepted = post(fixture.gateways[0], MESSAGES, &json!({"content": "x"})).await.json();
     let turn = TurnId::parse(accepted["turn_id"].as_str().unwrap()).unwrap();
     let url = accepted["events_url"].as_str().unwrap();
-    let mut early = Client::at(town.gateways[0], url, None).await;
+    let mut early = Client::at(fixture.gateways[0], url, None).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
     let answer = turn.answer(0);
-    town.send(answer.as_str(), 0, "one ").await;
+    fixture.send(answer.as_str(), 0, "one ").await;
     assert_eq!(early.next().await, format!("{turn}-a:one "));
-    let mut during = Client::at(town.gateways[1], url, None).await;
+    let mut during = Client::at(fixture.gateways[1], url, None).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
-    town.send(answer.as_str(), 0, "one two.").await;
+    fixture.send(answer.as_str(), 0, "one two.").await;
     assert_eq!(during.until(&format!("{turn}-a:two.")).await, format!("{turn}-a:one |{turn}-a:two."));
-    town.write_turn(&turn, 0, 10, &["one two."]).await;
-    town.send_end(answer.as_str(), 2, 11).await;
+    fixture.write_turn(&turn, 0, 10, &["one two."]).await;
+    fixture.send_end(answer.as_str(), 2, 11).await;
     assert_eq!(early.until(&format!("{turn}-a!")).await, format!("{turn}-a:two.|{turn}-a!"));
-    let mut late = Client::at(town.gateways[1], url, None).await;
+    let mut late = Client::at(fixture.gateways[1], url, None).await;
     assert_eq!(late.until(&format!("{turn}-a!")).await, format!("{turn}-a:one two.|{turn}-a:|{turn}-a!"));
-    let bad = http::get(town.gateways[0], "/v1/threads/t1/events?message=a.b").await.unwrap();
+    let bad = http::get(fixture.gateways[0], "/v1/threads/t1/events?message=a.b").await.unwrap();
     assert_eq!((bad.status, bad.text.contains("invalid_id")), (400, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_its_stream_in_line_leaves_nothing_behind() {
-    let limits = gateway::Limits { subscribers_per_thread: 1, linger_ms: 0, ..gateway::Limits::default() };
-    let town = Town::with(limits, 1).await;
-    let _owner = town.owner(1, vec![]).await;
-    let orders = quiet(&town).await;
+async fn disconnected_inline_client_leaves_nothing_behind() {
+    let limits = gateway::GatewayLimits {
+        subscribers_per_thread: 1,
+        linger_ms: 0,
+        ..gateway::GatewayLimits::default()
+    };
+    let fixture = Fixture::with(limits, 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let orders = quiet(&fixture).await;
     let body = r#"{"content":"x"}"#;
     let request = format!(
         "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = [0; 64];
     stream.read_exact(&mut head).await.unwrap();
     assert!(head.starts_with(b"HTTP/1.1 200 OK"));
-    let refused = post_in_line(&town).await;
+    let refused = post_in_line(&fixture).await;
     assert_eq!(refused.problem(), (503, "too_many_subscribers".to_owned(), true));
     assert_eq!(orders.count().await, 1, "who gets no place has stored nothing");
     drop(stream);
     tokio::time::sleep(Duration::from_millis(400)).await;
-    let viewer = http::open(town.gateways[0], "/v1/threads/t1/events", &[]).await.unwrap();
+    let viewer = http::open(fixture.gateways[0], "/v1/threads/t1/events", &[]).await.unwrap();
     assert_eq!(viewer.status, 200);
 }
 
-async fn post_in_line(town: &Town) -> crate::sending::Reply {
+async fn post_in_line(fixture: &Fixture) -> crate::sending::Reply {
     let headers = [JSON, ("accept", "text/event-stream")];
-    send_with(town.gateways[0], "POST", MESSAGES, &headers, br#"{"content":"x"}"#).await
+    send_with(fixture.gateways[0], "POST", MESSAGES, &headers, br#"{"content":"x"}"#).await
 }

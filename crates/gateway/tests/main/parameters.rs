@@ -1,23 +1,23 @@
 //! What is asked of a model besides an input: handed over to the workflow with the turn, whatever the protocol, or refused by name.
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::fixture::Fixture;
 use crate::playing::Orders;
 use crate::sending::{post, send, send_with};
-use crate::town::Town;
 
-async fn new_town() -> (Town, Orders) {
-    let town = Town::with(Limits::default(), 1).await;
-    let orders = Orders::read(&town, |_| None).await;
-    (town, orders)
+async fn new_fixture() -> (Fixture, Orders) {
+    let fixture = Fixture::with(GatewayLimits::default(), 1).await;
+    let orders = Orders::read(&fixture, |_| None).await;
+    (fixture, orders)
 }
 
-async fn configure(town: &Town, agent: &str, settings: Value) {
+async fn configure(fixture: &Fixture, agent: &str, settings: Value) {
     let body = json!({"workflow": "default", "settings": settings});
-    let reply = send(town.gateways[0], "PUT", &format!("/v1/agents/{agent}"), &body).await;
+    let reply = send(fixture.gateways[0], "PUT", &format!("/v1/agents/{agent}"), &body).await;
     assert_eq!(reply.status, 201, "{reply:?}");
 }
 
@@ -61,13 +61,13 @@ fn requests(thread: &str, more: [Value; 5]) -> [(&'static str, String, Value); 5
 }
 
 /// The head of the answer, which may be a stream that goes on.
-async fn begin(town: &Town, path: &str, body: &Value) -> u16 {
+async fn begin(fixture: &Fixture, path: &str, body: &Value) -> u16 {
     let body = body.to_string();
     let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     );
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     stream.write_all((head + &body).as_bytes()).await.unwrap();
     let mut status = [0; 12];
     stream.read_exact(&mut status).await.unwrap();
@@ -76,7 +76,7 @@ async fn begin(town: &Town, path: &str, body: &Value) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_asked_of_the_model_goes_with_the_turn() {
-    let (town, orders) = new_town().await;
+    let (fixture, orders) = new_fixture().await;
     let more = [
         json!({"parameters": {"temperature": 0.5, "of_ours": [1]}}),
         json!({"temperature": 0.5, "max_tokens": 7, "stop": ["a", "b"], "response_format": {"type": "json_object"}}),
@@ -92,7 +92,7 @@ async fn what_is_asked_of_the_model_goes_with_the_turn() {
         json!({"forwarded_props": {"a": 1}}),
     ];
     for (n, ((name, path, body), expected)) in requests("t1", more).into_iter().zip(expected).enumerate() {
-        let status = begin(&town, &path, &body).await;
+        let status = begin(&fixture, &path, &body).await;
         assert!(matches!(status, 200 | 202), "{name}: {status}");
         assert_eq!(orders.turn(n).await.options.parameters.to_value(), expected, "{name}");
     }
@@ -115,7 +115,7 @@ fn instructing() -> [Value; 5] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agents_settings_decide_about_instructions() {
-    let (town, orders) = new_town().await;
+    let (fixture, orders) = new_fixture().await;
     let fields = [
         "parameters.instructions",
         "messages[0].content",
@@ -124,7 +124,7 @@ async fn the_agents_settings_decide_about_instructions() {
         "messages[0].content",
     ];
     for ((name, path, body), field) in requests("ann", instructing()).into_iter().zip(fields) {
-        let reply = post(town.gateways[0], &path, &body).await;
+        let reply = post(fixture.gateways[0], &path, &body).await;
         assert_eq!(reply.status, 400, "{name}: {reply:?}");
         assert!(
             reply.text.contains(&format!("`{field}`: instructions are said by the agent's setting")),
@@ -135,9 +135,9 @@ async fn the_agents_settings_decide_about_instructions() {
             assert_eq!((&error["code"], &error["param"]), (&json!("unsupported_parameter"), &json!(field)));
         }
     }
-    configure(&town, "ann", json!({"client_instructions": "append"})).await;
+    configure(&fixture, "ann", json!({"client_instructions": "append"})).await;
     for (n, (name, path, body)) in requests("ann", instructing()).into_iter().enumerate() {
-        let status = begin(&town, &path, &body).await;
+        let status = begin(&fixture, &path, &body).await;
         assert!(matches!(status, 200 | 202), "{name}: {status}");
         let opened = orders.turn(n).await;
         assert_eq!(opened.options.parameters.to_value(), json!({"instructions": "Be brief."}), "{name}");
@@ -147,44 +147,44 @@ async fn the_agents_settings_decide_about_instructions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agents_settings_decide_about_a_history_without_a_thread() {
-    let (town, orders) = new_town().await;
+    let (fixture, orders) = new_fixture().await;
     let said = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
     let bodies = [
         ("/v1/chat/completions", json!({"model": "ann", "stream": true, "messages": said})),
         ("/v1/responses", json!({"model": "ann", "stream": true, "input": said})),
     ];
     for (path, body) in &bodies {
-        let reply = post(town.gateways[0], path, body).await;
+        let reply = post(fixture.gateways[0], path, body).await;
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (400, &json!("no_thread")), "{reply:?}");
     }
     let threads: i64 = sqlx::query_scalar("SELECT count(*) FROM threads")
-        .fetch_one(&town.database.pool().await.unwrap())
+        .fetch_one(&fixture.database.pool().await.unwrap())
         .await
         .unwrap();
     assert_eq!(threads, 0, "what was refused leaves nothing");
-    configure(&town, "ann", json!({"client_history": "ignore"})).await;
+    configure(&fixture, "ann", json!({"client_history": "ignore"})).await;
     for (n, (path, body)) in bodies.iter().enumerate() {
-        assert_eq!(begin(&town, path, body).await, 200, "{path}");
+        assert_eq!(begin(&fixture, path, body).await, 200, "{path}");
         let opened = orders.turn(n).await;
         assert_eq!((&*opened.content, opened.agent.as_str()), ("c", "ann"), "{path}");
     }
     // Taken over once, however often the request comes; what the client tells the model is no part of it.
     let settings = json!({"client_history": "import", "client_instructions": "append"});
     let put = json!({"workflow": "default", "settings": settings});
-    assert_eq!(send(town.gateways[0], "PUT", "/v1/agents/ann", &put).await.status, 200);
+    assert_eq!(send(fixture.gateways[0], "PUT", "/v1/agents/ann", &put).await.status, 200);
     let said = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
     let body = json!({"model": "ann", "stream": true, "messages": said}).to_string();
     let headers = [("content-type", "application/json"), ("idempotency-key", "once")];
     let mut threads = Vec::new();
     for _ in 0..2 {
-        let request = testkit::http::Request {
+        let request = testkit::http::HttpRequest {
             method: "POST",
             path: "/v1/chat/completions",
             headers: &headers,
             body: body.as_bytes(),
         };
-        let response = testkit::http::begin(town.gateways[0], request).await.unwrap();
+        let response = testkit::http::begin(fixture.gateways[0], request).await.unwrap();
         assert_eq!(response.status, 200);
         threads.push(response.header("x-antiphon-thread").unwrap().to_owned());
     }
@@ -192,34 +192,35 @@ async fn the_agents_settings_decide_about_a_history_without_a_thread() {
     let opened = orders.turn(2).await;
     assert_eq!((&*opened.content, opened.thread.name()), ("c", threads[0].as_str()));
     let path = format!("/v1/threads/{}/history", threads[0]);
-    let history = testkit::http::get_json(town.gateways[0], &path).await.unwrap();
+    let history = testkit::http::get_json(fixture.gateways[0], &path).await.unwrap();
     let said = history["messages"].as_array().unwrap().iter();
     let said: Vec<_> =
         said.map(|it| (it["role"].as_str().unwrap(), it["content"].as_str().unwrap())).collect();
     assert_eq!(said, [("user", "a"), ("assistant", "b")]);
-    let batches = testkit::http::get_json(town.gateways[0], &format!("/v1/threads/{}/batches", threads[0]))
-        .await
-        .unwrap();
+    let batches =
+        testkit::http::get_json(fixture.gateways[0], &format!("/v1/threads/{}/batches", threads[0]))
+            .await
+            .unwrap();
     assert_eq!(batches["batches"][0]["state"], "complete");
     let broken = json!({"model": "ann", "messages": [{"role": "user", "content": "a\u{0}"}, {"role": "user", "content": "c"}]});
-    let refused = post(town.gateways[0], "/v1/chat/completions", &broken).await;
+    let refused = post(fixture.gateways[0], "/v1/chat/completions", &broken).await;
     assert_eq!(refused.status, 400, "{refused:?}");
     // A refused input leaves no thread, whatever its history.
     let count = async || -> i64 {
-        let pool = town.database.pool().await.unwrap();
+        let pool = fixture.database.pool().await.unwrap();
         sqlx::query_scalar("SELECT count(*) FROM threads").fetch_one(&pool).await.unwrap()
     };
     let before = count().await;
     let long = "x".repeat((256 << 10) + 1);
     let said = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": long}]);
     let refused =
-        post(town.gateways[0], "/v1/chat/completions", &json!({"model": "ann", "messages": said})).await;
+        post(fixture.gateways[0], "/v1/chat/completions", &json!({"model": "ann", "messages": said})).await;
     assert_eq!((refused.status, count().await), (413, before), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_have_bounds_and_belong_to_the_input() {
-    let (town, orders) = new_town().await;
+    let (fixture, orders) = new_fixture().await;
     let path = "/v1/threads/t1/messages";
     for (parameters, status, code) in [
         (json!([]), 400, "invalid_body"),
@@ -228,16 +229,16 @@ async fn parameters_have_bounds_and_belong_to_the_input() {
         (json!({"stop": "a\u{0}"}), 400, "invalid_parameters"),
         (json!({"user": "x".repeat(64 << 10)}), 413, "parameters_too_large"),
     ] {
-        let reply = post(town.gateways[0], path, &json!({"content": "x", "parameters": parameters})).await;
+        let reply = post(fixture.gateways[0], path, &json!({"content": "x", "parameters": parameters})).await;
         assert_eq!((reply.status, &reply.json()["code"]), (status, &json!(code)), "{reply:?}");
     }
-    let told = json!({"model": "ann", "input": "x", "instructions": "x".repeat(64 << 10)});
-    let reply = post(town.gateways[0], "/v1/responses", &told).await;
+    let too_large = json!({"model": "ann", "input": "x", "instructions": "x".repeat(64 << 10)});
+    let reply = post(fixture.gateways[0], "/v1/responses", &too_large).await;
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (413, &json!("parameters_too_large")));
     let keyed = async |temperature: f64| {
         let body = json!({"content": "x", "parameters": {"temperature": temperature}});
         let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
-        send_with(town.gateways[0], "POST", path, &headers, body.to_string().as_bytes()).await.status
+        send_with(fixture.gateways[0], "POST", path, &headers, body.to_string().as_bytes()).await.status
     };
     assert_eq!([keyed(0.5).await, keyed(0.5).await, keyed(0.6).await], [202, 202, 422]);
     let first = orders.turn(0).await;

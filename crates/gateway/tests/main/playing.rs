@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use wire::{DecodeLimits, Decoded};
 
-use crate::town::Town;
+use crate::fixture::Fixture;
 
 /// Everything that was ordered so far.
 pub(crate) struct Orders {
@@ -26,12 +26,12 @@ impl Drop for Orders {
 
 impl Orders {
     /// Reads on from the beginning of the stream; audits each act with what `judge` says: why it is refused, or nothing.
-    pub(crate) async fn read(town: &Town, judge: fn(&Control) -> Option<&'static str>) -> Self {
+    pub(crate) async fn read(fixture: &Fixture, judge: fn(&Control) -> Option<&'static str>) -> Self {
         let mut reader =
-            PartitionReader::open(&town.bus, PartitionId(0), 1, Seq(1), ExpectedStream::default())
+            PartitionReader::open(&fixture.bus, PartitionId(0), 1, Seq(1), ExpectedStream::default())
                 .await
                 .unwrap();
-        let pool = town.database.pool().await.unwrap();
+        let pool = fixture.database.pool().await.unwrap();
         let orders: Arc<Mutex<Vec<Command>>> = Arc::default();
         let log = Arc::clone(&orders);
         let task = spawn_named("orders", async move {
@@ -114,7 +114,7 @@ async fn audit(pool: &PgPool, act: &Control, refused: Option<&str>) {
     .unwrap();
 }
 
-impl Town {
+impl Fixture {
     /// Writes rows as owners do. `$bucket(<key>)` in the statement becomes the bucket of the key.
     pub(crate) async fn write(&self, statement: &str) {
         let mut sql = String::new();

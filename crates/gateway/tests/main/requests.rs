@@ -4,11 +4,11 @@ use serde_json::Value;
 use testkit::http;
 
 use crate::client::Client;
+use crate::fixture::Fixture;
 use crate::sending::post;
-use crate::town::Town;
 
-async fn problem(town: &Town, path: &str) -> (u16, String, bool) {
-    let answer = http::get(town.gateways[0], path).await.unwrap();
+async fn problem(fixture: &Fixture, path: &str) -> (u16, String, bool) {
+    let answer = http::get(fixture.gateways[0], path).await.unwrap();
     let body: Value =
         serde_json::from_str(&answer.text).unwrap_or_else(|_| panic!("{path}: {}", answer.text));
     assert_eq!(body["status"], answer.status);
@@ -17,9 +17,9 @@ async fn problem(town: &Town, path: &str) -> (u16, String, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_requests_are_told_what_was_wrong() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let _owner = town.owner(1, vec![]).await;
+async fn bad_requests_get_the_reason() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
     let long = format!("/v1/threads/{}/events", "x".repeat(129));
     let cases = [
         ("/nothing", 404, "unknown_address"),
@@ -39,25 +39,25 @@ async fn bad_requests_are_told_what_was_wrong() {
         ("/v1/threads/unknown/history", 404, "unknown_thread"),
     ];
     for (path, status, code) in cases {
-        assert_eq!(problem(&town, path).await, (status, code.to_owned(), false), "{path}");
+        assert_eq!(problem(&fixture, path).await, (status, code.to_owned(), false), "{path}");
     }
     let refused =
-        http::open(town.gateways[0], "/v1/threads/t1/events", &[("last-event-id", "x~y")]).await.unwrap();
+        http::open(fixture.gateways[0], "/v1/threads/t1/events", &[("last-event-id", "x~y")]).await.unwrap();
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-    assert_eq!(http::get(town.gateways[0], "/livez").await.unwrap().status, 200);
-    assert_eq!(http::get(town.gateways[0], "/readyz").await.unwrap().status, 200);
-    assert_eq!(http::get_json(town.gateways[0], "/").await.unwrap()["name"], "antiphon");
+    assert_eq!(http::get(fixture.gateways[0], "/livez").await.unwrap().status, 200);
+    assert_eq!(http::get(fixture.gateways[0], "/readyz").await.unwrap().status, 200);
+    assert_eq!(http::get_json(fixture.gateways[0], "/").await.unwrap()["name"], "antiphon");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_is_paged_in_both_directions() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     for n in 1..=5 {
-        town.commit(&format!("m{n}"), n * 10, &format!("text {n}")).await;
+        fixture.commit(&format!("m{n}"), n * 10, &format!("text {n}")).await;
     }
     let read = async |query: &str| {
         let page =
-            http::get_json(town.gateways[0], &format!("/v1/threads/t1/history?{query}")).await.unwrap();
+            http::get_json(fixture.gateways[0], &format!("/v1/threads/t1/history?{query}")).await.unwrap();
         let positions =
             page["messages"].as_array().unwrap().iter().map(|it| it["position"].as_str().unwrap().to_owned());
         (positions.collect::<Vec<_>>().join(" "), page["next"].as_str().unwrap_or("-").to_owned())
@@ -73,7 +73,7 @@ async fn history_is_paged_in_both_directions() {
     assert_eq!(read("before=30&limit=2").await, page("10 20", "-"));
     assert_eq!(read("after=10&before=40&limit=1").await, page("20", "20"));
     assert_eq!(read("after=10&before=40&limit=1&next=20").await, page("30", "-"));
-    let page = http::get_json(town.gateways[0], "/v1/threads/t1/history?limit=1").await.unwrap();
+    let page = http::get_json(fixture.gateways[0], "/v1/threads/t1/history?limit=1").await.unwrap();
     let message = &page["messages"][0];
     assert_eq!(
         (&message["content"], &message["role"], &message["batch_type"]),
@@ -83,10 +83,10 @@ async fn history_is_paged_in_both_directions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_opens_events_where_nobody_is_asked_who_he_is() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let made = post(town.gateways[0], "/v1/threads/t1/tickets", &serde_json::json!({})).await;
+async fn a_ticket_opens_events_on_an_insecure_gateway() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let made = post(fixture.gateways[0], "/v1/threads/t1/tickets", &serde_json::json!({})).await;
     assert_eq!(made.status, 201, "{}", made.text);
     let made = made.json();
-    Client::at(town.gateways[0], made["events_url"].as_str().unwrap(), None).await;
+    Client::at(fixture.gateways[0], made["events_url"].as_str().unwrap(), None).await;
 }

@@ -3,28 +3,28 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use gateway::Limits;
+use gateway::GatewayLimits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use crate::fixture::Fixture;
 use crate::playing::Orders;
 use crate::sending::{Reply, send_with};
-use crate::town::Town;
 
 const COMPLETIONS: &str = "/v1/chat/completions";
 
-fn limits(close_delay: Duration) -> Limits {
-    let mut limits = Limits::default();
+fn limits(close_delay: Duration) -> GatewayLimits {
+    let mut limits = GatewayLimits::default();
     limits.http.close_delay = close_delay;
     limits.http.drain = Duration::from_secs(2);
     limits
 }
 
 /// A completion of the thread `t1` that is waited for whole.
-fn complete(town: &Town, key: Option<&'static str>) -> JoinHandle<Reply> {
-    let gateway = town.gateways[0];
+fn complete(fixture: &Fixture, key: Option<&'static str>) -> JoinHandle<Reply> {
+    let gateway = fixture.gateways[0];
     runtime::spawn_named("completion", async move {
         let body = json!({
             "model": "t1", "metadata": {"thread_id": "t1"}, "messages": [{"role": "user", "content": "hello"}]
@@ -37,16 +37,16 @@ fn complete(town: &Town, key: Option<&'static str>) -> JoinHandle<Reply> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_ends_in_time_is_whole() {
-    let town = Town::with(limits(Duration::ZERO), 1).await;
-    let (_owner, orders) = (town.owner(1, vec![]).await, Orders::read(&town, |_| None).await);
-    let waiting = complete(&town, None);
+    let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
+    let (_owner, orders) = (fixture.owner(1, vec![]).await, Orders::read(&fixture, |_| None).await);
+    let waiting = complete(&fixture, None);
     let opened = orders.turn(0).await;
-    town.drain.cancel();
+    fixture.drain.cancel();
     tokio::time::sleep(Duration::from_millis(800)).await;
     let answer = opened.turn.answer(0);
-    town.send(answer.as_str(), 0, "whole.").await;
-    town.commit(answer.as_str(), 10, "whole.").await;
-    town.send_end(answer.as_str(), 1, 10).await;
+    fixture.send(answer.as_str(), 0, "whole.").await;
+    fixture.commit(answer.as_str(), 10, "whole.").await;
+    fixture.send_end(answer.as_str(), 1, 10).await;
     let reply = waiting.await.unwrap();
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(reply.json()["choices"][0]["message"]["content"], "whole.");
@@ -57,12 +57,12 @@ async fn an_answer_that_is_not_waited_for_is_not_asked_for_twice() {
     for (key, again, code, pause) in
         [(None, Some("false"), "answer_goes_on", None), (Some("k"), None, "stream_aborted", Some("1"))]
     {
-        let town = Town::with(limits(Duration::ZERO), 1).await;
-        let (_owner, orders) = (town.owner(1, vec![]).await, Orders::read(&town, |_| None).await);
-        let waiting = complete(&town, key);
+        let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
+        let (_owner, orders) = (fixture.owner(1, vec![]).await, Orders::read(&fixture, |_| None).await);
+        let waiting = complete(&fixture, key);
         let turn = orders.turn(0).await.turn;
         let began = Instant::now();
-        town.drain.cancel();
+        fixture.drain.cancel();
         let reply = waiting.await.unwrap();
         assert!(
             began.elapsed() > Duration::from_secs(1),
@@ -94,16 +94,16 @@ async fn is_open(gateway: SocketAddr) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_taken_until_load_balancers_have_forgotten_it() {
-    let town = Town::with(limits(Duration::from_secs(2)), 1).await;
-    let mut before = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let fixture = Fixture::with(limits(Duration::from_secs(2)), 1).await;
+    let mut before = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     assert!(ask(&mut before).await.unwrap().starts_with("HTTP/1.1 200"));
-    town.drain.cancel();
+    fixture.drain.cancel();
     tokio::time::sleep(Duration::from_millis(1_000)).await;
-    assert!(is_open(town.gateways[0]).await);
+    assert!(is_open(fixture.gateways[0]).await);
     let answer = ask(&mut before).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("connection: close"), "{answer}");
     tokio::time::sleep(Duration::from_millis(2_000)).await;
-    assert!(!is_open(town.gateways[0]).await);
+    assert!(!is_open(fixture.gateways[0]).await);
     assert_eq!(ask(&mut before).await, None);
 }
 
@@ -112,8 +112,8 @@ async fn an_idle_connection_outlives_a_slow_head() {
     let mut limits = limits(Duration::ZERO);
     limits.http.head_timeout = Duration::from_millis(500);
     limits.http.idle_timeout = Duration::from_secs(3);
-    let town = Town::with(limits, 1).await;
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let fixture = Fixture::with(limits, 1).await;
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     assert!(ask(&mut stream).await.is_some());
     tokio::time::sleep(Duration::from_millis(2_000)).await;
     assert!(ask(&mut stream).await.is_some(), "an idle connection was closed like a slow head");
@@ -125,7 +125,7 @@ async fn an_idle_connection_outlives_a_slow_head() {
         "a slow head was waited for: {:?}",
         began.elapsed()
     );
-    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
     assert!(ask(&mut stream).await.is_some());
     let began = Instant::now();
     stream.read_to_end(&mut Vec::new()).await.ok();

@@ -7,37 +7,37 @@ use testkit::http;
 use wire::live::LiveFrame;
 
 use crate::client::Client;
-use crate::town::Town;
+use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_viewer_gets_every_chunk_then_the_end() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let mut first = Client::open(town.gateways[0], None).await;
-    let mut second = Client::open(town.gateways[1], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let mut first = Client::open(fixture.gateways[0], None).await;
+    let mut second = Client::open(fixture.gateways[1], None).await;
     let headers = &first.response;
     assert_eq!(headers.header("content-type"), Some("text/event-stream; charset=utf-8"));
     assert_eq!(headers.header("cache-control"), Some("no-cache, no-store, no-transform"));
     assert_eq!(headers.header("x-accel-buffering"), Some("no"));
     assert_eq!(headers.header("x-content-type-options"), Some("nosniff"));
     settle().await;
-    town.send("a", 0, "one two ").await;
+    fixture.send("a", 0, "one two ").await;
     assert_eq!(first.until("a:two ").await, "a:one |a:two ");
-    town.send("a", 1, "two three.").await;
-    town.commit("a", 5, "one two three.").await;
-    town.send_end("a", 3, 5).await;
+    fixture.send("a", 1, "two three.").await;
+    fixture.commit("a", 5, "one two three.").await;
+    fixture.send_end("a", 3, 5).await;
     assert_eq!(first.until("a!").await, "a:three.|a!");
     assert_eq!(second.until("a!").await, "a:one |a:two |a:three.|a!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_viewer_gets_the_open_text_and_nothing_that_is_history() {
-    let town = Town::new().await;
-    town.commit_unheard("old", 3, "history").await;
-    let _owner = town.owner(1, vec![("a", 0, "one two ")]).await;
-    let mut first = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    fixture.commit_unheard("old", 3, "history").await;
+    let _owner = fixture.owner(1, vec![("a", 0, "one two ")]).await;
+    let mut first = Client::open(fixture.gateways[0], None).await;
     assert_eq!(first.until("a:two ").await, "a:one |a:two ");
-    let mut late = Client::open(town.gateways[0], None).await;
+    let mut late = Client::open(fixture.gateways[0], None).await;
     assert_eq!(late.until("a:two ").await, "a:one |a:two ");
     assert_eq!(late.last_id, first.last_id);
     assert_eq!(late.last_id.as_deref(), Some("3~a.0.2.8"));
@@ -45,28 +45,28 @@ async fn a_late_viewer_gets_the_open_text_and_nothing_that_is_history() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hole_is_closed_by_the_owner_before_anything_else_is_shown() {
-    let town = Town::new().await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    let owner = town.owner(1, vec![]).await;
-    town.send("a", 0, "one ").await;
-    town.lose("a", 1, "two three ");
-    town.send("a", 3, "four ").await;
+    let owner = fixture.owner(1, vec![]).await;
+    fixture.send("a", 0, "one ").await;
+    fixture.lose("a", 1, "two three ");
+    fixture.send("a", 3, "four ").await;
     assert_eq!(viewer.until("a:four ").await, "a:one |a:two |a:three |a:four ");
     assert!(!owner.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_end_and_lost_text_are_found_in_the_store() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    town.send("a", 0, "one ").await;
-    town.send("b", 0, "x ").await;
-    town.commit_unheard("a", 5, "one two three.").await;
-    town.give_up("b", 6).await;
-    town.lose_end("b", 6);
+    fixture.send("a", 0, "one ").await;
+    fixture.send("b", 0, "x ").await;
+    fixture.commit_unheard("a", 5, "one two three.").await;
+    fixture.give_up("b", 6).await;
+    fixture.lose_end("b", 6);
     let seen = viewer.until("a!").await;
     assert!(seen.starts_with("a:one |b:x |") && seen.contains("a:two three."), "{seen}");
     if !seen.contains("b?stalled") {
@@ -74,98 +74,99 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     }
     // Frames of an owner that is one no more, and frames that were overtaken by what was read.
     for (epoch, number) in [(0, 99), (1, 1)] {
-        for frame in [town.frame("a", 0, 0, "one two three."), town.end("a", 3, 5, MessageOutcome::Complete)]
+        for frame in
+            [fixture.frame("a", 0, 0, "one two three."), fixture.end("a", 3, 5, MessageOutcome::Complete)]
         {
             let number = FrameNumber { epoch, number, after: number - 1 };
-            town.publish(&LiveFrame { number, ..frame }).await;
+            fixture.publish(&LiveFrame { number, ..frame }).await;
         }
     }
     assert!(viewer.is_quiet(Duration::from_secs(1)).await, "nothing of it comes again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_owner_took_with_it_is_shown_when_the_next_one_is_noticed() {
-    let town = Town::new().await;
-    let first_owner = town.owner(1, vec![]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+async fn messages_of_a_lost_owner_are_shown_after_takeover() {
+    let fixture = Fixture::new().await;
+    let first_owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     drop(first_owner);
     // Committed, and neither its chunks nor its end were sent.
-    town.commit_unheard("a", 5, "whole text").await;
-    let _second = town.owner(2, vec![]).await;
+    fixture.commit_unheard("a", 5, "whole text").await;
+    let _second = fixture.owner(2, vec![]).await;
     // A text from the store is followed by the final chunk, which bears the metadata.
     assert_eq!(viewer.until("a!").await, "a:whole text|a:|a!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_higher_attempt_begins_again() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    town.send("a", 0, "one ").await;
-    town.send_frame(&town.frame("a", 1, 0, "uno ")).await;
-    town.send("a", 1, "two ").await;
-    town.send_frame(&town.frame("a", 1, 1, "due.")).await;
+    fixture.send("a", 0, "one ").await;
+    fixture.send_frame(&fixture.frame("a", 1, 0, "uno ")).await;
+    fixture.send("a", 1, "two ").await;
+    fixture.send_frame(&fixture.frame("a", 1, 1, "due.")).await;
     assert_eq!(viewer.until("a:due.").await, "a:one |a^1|a:uno |a:due.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![("open", 0, "eins zwei drei ")]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![("open", 0, "eins zwei drei ")]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     assert_eq!(viewer.until("open:drei ").await, "open:eins |open:zwei |open:drei ");
-    town.send("a", 0, "one two ").await;
+    fixture.send("a", 0, "one two ").await;
     assert_eq!(viewer.until("a:two ").await, "a:one |a:two ");
     let last_id = viewer.last_id.clone();
     drop(viewer);
-    town.commit_unheard("a", 5, "one two three.").await;
+    fixture.commit_unheard("a", 5, "one two three.").await;
     for n in 0..70 {
-        town.commit_unheard(&format!("m{n}"), 10 + n, &format!("text {n}")).await;
+        fixture.commit_unheard(&format!("m{n}"), 10 + n, &format!("text {n}")).await;
     }
-    let mut resumed = Client::open(town.gateways[1], last_id.as_deref()).await;
+    let mut resumed = Client::open(fixture.gateways[1], last_id.as_deref()).await;
     let seen = resumed.until("m69!").await;
     assert!(seen.starts_with("a:three.|a:|a!|m0:text 0|m0:|m0!|m1:text 1|"), "{seen}");
     assert_eq!(seen.matches('!').count(), 71);
-    town.send("open", 3, "vier.").await;
+    fixture.send("open", 3, "vier.").await;
     assert_eq!(resumed.next().await, "open:vier.");
     // By position alone, as after reading the history.
-    let mut by_position = Client::open(town.gateways[0], Some("78")).await;
+    let mut by_position = Client::open(fixture.gateways[0], Some("78")).await;
     let seen = by_position.until("open:vier.").await;
     assert_eq!(seen, "m69:text 69|m69:|m69!|open:eins |open:zwei |open:drei |open:vier.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_may_go_and_come_back() {
-    let town = Town::new().await;
-    let owner = town.owner(1, vec![]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+    let fixture = Fixture::new().await;
+    let owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    town.send("a", 0, "one ").await;
+    fixture.send("a", 0, "one ").await;
     assert_eq!(viewer.next().await, "a:one ");
-    town.nats.kill().await.unwrap();
-    town.commit_unheard("a", 5, "one two.").await;
-    town.nats.restart().await.unwrap();
+    fixture.nats.kill().await.unwrap();
+    fixture.commit_unheard("a", 5, "one two.").await;
+    fixture.nats.restart().await.unwrap();
     assert_eq!(viewer.until("a!").await, "a:two.|a:|a!");
     drop(owner);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_told_to_whoever_comes_back_in_its_place() {
-    let town = Town::new().await;
-    let _owner = town.owner(1, vec![]).await;
-    let mut viewer = Client::open(town.gateways[0], None).await;
+async fn resumed_client_gets_a_failure_in_its_position() {
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    town.send("b", 0, "x ").await;
+    fixture.send("b", 0, "x ").await;
     assert_eq!(viewer.next().await, "b:x ");
     let last_id = viewer.last_id.clone();
     drop(viewer);
-    town.commit_unheard("a", 5, "text").await;
-    town.give_up("b", 6).await;
-    town.lose_end("b", 6);
-    town.commit_unheard("c", 7, "more").await;
-    for gateway in &town.gateways {
+    fixture.commit_unheard("a", 5, "text").await;
+    fixture.give_up("b", 6).await;
+    fixture.lose_end("b", 6);
+    fixture.commit_unheard("c", 7, "more").await;
+    for gateway in &fixture.gateways {
         let mut back = Client::open(*gateway, last_id.as_deref()).await;
         assert_eq!(back.until("c!").await, "a:text|a:|a!|b?stalled|c:more|c:|c!");
         // From the failure on, whose place the id of its event is.
@@ -175,13 +176,13 @@ async fn a_failure_is_told_to_whoever_comes_back_in_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_of_what_does_not_exist_is_refused_when_the_owner_has_read_everything() {
-    let town = Town::new().await;
-    town.commit_unheard("a", 5, "text").await;
-    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+async fn unknown_cursor_is_refused_by_an_owner_that_is_current() {
+    let fixture = Fixture::new().await;
+    fixture.commit_unheard("a", 5, "text").await;
+    let _owner = fixture.owner(1, vec![("open", 0, "one two ")]).await;
     let refused = async |last_id: &str| {
         let answer =
-            http::open(town.gateways[0], "/v1/threads/t1/events", &[("last-event-id", last_id)]).await;
+            http::open(fixture.gateways[0], "/v1/threads/t1/events", &[("last-event-id", last_id)]).await;
         answer.unwrap().status
     };
     assert_eq!(refused("5~ghost.0.3.9").await, 404);
@@ -189,24 +190,24 @@ async fn a_cursor_of_what_does_not_exist_is_refused_when_the_owner_has_read_ever
     assert_eq!(refused("5~open.4.0.0").await, 409);
     // More of a message than is stored of it.
     assert_eq!(refused("0~a.0.3.99").await, 409);
-    let mut known = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    let mut known = Client::open(fixture.gateways[0], Some("5~open.0.1.4")).await;
     assert_eq!(known.next().await, "open:two ");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_nobody_can_say_whether_a_cursor_is_right_the_stream_begins_and_restarts_if_it_is_not() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    town.commit_unheard("a", 5, "text").await;
-    town.standing().is_current = false;
-    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+async fn unverified_cursor_starts_a_stream_that_may_restart() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    fixture.commit_unheard("a", 5, "text").await;
+    fixture.state().is_current = false;
+    let _owner = fixture.owner(1, vec![("open", 0, "one two ")]).await;
     let began = Instant::now();
-    let mut wrong = Client::open(town.gateways[0], Some("5~ghost.0.3.9~open.0.1.4")).await;
+    let mut wrong = Client::open(fixture.gateways[0], Some("5~ghost.0.3.9~open.0.1.4")).await;
     assert!(began.elapsed() >= Duration::from_millis(1_900), "it waits for the owner: {:?}", began.elapsed());
-    let mut right = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    let mut right = Client::open(fixture.gateways[0], Some("5~open.0.1.4")).await;
     assert_eq!(right.next().await, "open:two ", "who knows of nothing else need not wait");
-    town.standing().is_current = true;
+    fixture.state().is_current = true;
     assert_eq!(wrong.until("open:two ").await, "restart 5|open:one |open:two ");
-    town.send("open", 2, "three.").await;
+    fixture.send("open", 2, "three.").await;
     assert_eq!((wrong.next().await, right.next().await), ("open:three.".into(), "open:three.".into()));
     assert_eq!(wrong.last_id, right.last_id);
 }

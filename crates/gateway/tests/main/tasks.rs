@@ -4,9 +4,9 @@ use model::{Control, ControlKind, Metadata, TaskId, TaskKind};
 use serde_json::{Value, json};
 use testkit::http;
 
+use crate::fixture::Fixture;
 use crate::playing::Orders;
 use crate::sending::{bare, post, send};
-use crate::town::Town;
 
 const TASKS: &str = "/v1/agents/a1/tasks";
 
@@ -16,9 +16,9 @@ fn nothing(_: &Control) -> Option<&'static str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_in_the_stream_when_it_is_accepted() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    let orders = Orders::read(&town, nothing).await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    let orders = Orders::read(&fixture, nothing).await;
     let body =
         json!({"task_id": "x-1", "content": "do it", "metadata": {"n": 2.0, "deep": {"a": [1, null]}}});
     let reply = post(gateway, TASKS, &body).await;
@@ -35,11 +35,12 @@ async fn a_task_is_in_the_stream_when_it_is_accepted() {
     assert_eq!(unnamed.json()["task_id"], orders.task(1).await.id.as_str());
     // What the owner has written is recognised, whatever form its numbers came in.
     let digest = i64::from_ne_bytes(task.digest().to_ne_bytes());
-    town.write(&format!(
-        "INSERT INTO task_ids (bucket, agent_id, task_id, position, digest)
+    fixture
+        .write(&format!(
+            "INSERT INTO task_ids (bucket, agent_id, task_id, position, digest)
          VALUES ($bucket(a1), 'a1', 'x-1', 10, {digest})"
-    ))
-    .await;
+        ))
+        .await;
     assert_eq!(post(gateway, TASKS, &body).await.status, 202, "the same again is the same");
     let other = post(gateway, TASKS, &json!({"task_id": "x-1", "content": "do it"})).await;
     assert_eq!(other.problem(), (409, "task_conflict".to_owned(), false));
@@ -62,9 +63,10 @@ async fn a_task_is_in_the_stream_when_it_is_accepted() {
     assert_eq!(orders.count().await, before);
 }
 
-async fn queue(town: &Town) {
-    town.write(
-        r#"INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
+async fn queue(fixture: &Fixture) {
+    fixture
+        .write(
+            r#"INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
            SELECT $bucket(a1), 'a1', n * 10, 'task-' || n, 'task', 'text ' || n, '{"k": 1}'
            FROM generate_series(1, 6) AS n;
            INSERT INTO task_ids (bucket, agent_id, task_id, position, digest)
@@ -72,16 +74,16 @@ async fn queue(town: &Town) {
            INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
            VALUES ($bucket(a1), 'a1', 10, 'producer_error', 'no'), ($bucket(a1), 'a1', 50, 'dropped', 'x');
            INSERT INTO agents (bucket, agent_id, head_position) VALUES ($bucket(a1), 'a1', 30)"#,
-    )
-    .await;
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_are_listed_in_the_order_of_the_queue() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     assert_eq!(bare(gateway, "GET", TASKS).await.problem(), (404, "unknown_agent".to_owned(), false));
-    queue(&town).await;
+    queue(&fixture).await;
     let list = async |query: &str| {
         let page = http::get_json(gateway, &format!("{TASKS}?{query}")).await.unwrap();
         let tasks = page["tasks"].as_array().unwrap().iter();
@@ -125,10 +127,10 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    queue(&town).await;
-    let orders = Orders::read(&town, |act| {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    queue(&fixture).await;
+    let orders = Orders::read(&fixture, |act| {
         act.kind.target().filter(|target| ["task-2", "nope"].contains(target)).map(|_| "it cannot be done")
     })
     .await;

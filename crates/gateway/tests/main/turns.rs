@@ -8,10 +8,10 @@ use runtime::spawn_named;
 use serde_json::json;
 use testkit::http;
 
+use crate::fixture::{Fixture, behind, idle};
 use crate::inputs::fail;
 use crate::playing::Orders;
 use crate::sending::{bare, post, send, send_with};
-use crate::town::{Town, behind, idle};
 
 fn thread() -> ThreadId {
     ThreadId::parse("t1").unwrap()
@@ -23,8 +23,8 @@ fn turn(unique: &str) -> TurnId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_are_named_once() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let body = json!({"thread_id": "t1", "agent_id": "otto", "busy_policy": "reject", "metadata": {"a": 1}});
     let created = post(gateway, "/v1/threads", &body).await;
     assert_eq!((created.status, created.header("location")), (201, Some("/v1/threads/t1")));
@@ -59,21 +59,21 @@ async fn threads_are_named_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_is_shown_with_what_its_owner_says() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let away = bare(gateway, "GET", "/v1/threads/t1").await;
     assert_eq!(
         away.problem(),
         (503, "partition_unavailable".to_owned(), true),
-        "nobody can say that it does not exist"
+        "only the owner can report that it does not exist"
     );
-    town.write_turn(&turn("x"), 0, 10, &["answer"]).await;
-    town.write("UPDATE threads SET message_count = 2, head_position = 11").await;
+    fixture.write_turn(&turn("x"), 0, 10, &["answer"]).await;
+    fixture.write("UPDATE threads SET message_count = 2, head_position = 11").await;
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!((&shown["owner_status"], &shown["active_turn"]), (&json!("unavailable"), &json!(null)));
     assert_eq!((&shown["message_count"], &shown["last_position"]), (&json!(2), &json!("11")));
     assert_eq!((&shown["agent_id"], &shown["busy_policy"]), (&json!("t1"), &json!("enqueue")));
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::Gap), vec![turn("b"), turn("c")]);
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(shown["owner_status"], "available");
@@ -86,10 +86,10 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
-    let owner = town.owner(1, vec![]).await;
+async fn an_implicit_thread_is_known_by_its_first_turn() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    let owner = fixture.owner(1, vec![]).await;
     let unknown = bare(gateway, "GET", "/v1/threads/t1").await;
     assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
     *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
@@ -106,7 +106,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
         "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
-    // Nothing but a message that nobody asked for, and that waits for a chunk.
+    // Nothing but a message without a turn, which waits for a chunk.
     let open = OpenMessageStatus {
         message: MessageId::parse("m-7").unwrap(),
         expected: 1,
@@ -124,7 +124,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     assert_eq!(waits["open_messages"], expected);
     // Its first turn has failed: there is no row of the thread then.
     *owner.explanation.lock().unwrap() = idle();
-    fail(&town, &turn("a"), 0).await;
+    fail(&fixture, &turn("a"), 0).await;
     assert_eq!(bare(gateway, "GET", "/v1/threads/t1").await.json()["message_count"], 0);
 }
 
@@ -136,16 +136,16 @@ fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> QueueStatus
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_waits_for_the_owner_of_its_turn() {
-    let limits = gateway::Limits { owner_timeout_ms: 1_000, ..gateway::Limits::default() };
-    let town = Town::with(limits, 1).await;
-    let gateway = town.gateways[0];
+    let limits = gateway::GatewayLimits { owner_timeout_ms: 1_000, ..gateway::GatewayLimits::default() };
+    let fixture = Fixture::with(limits, 1).await;
+    let gateway = fixture.gateways[0];
     let path = format!("/v1/turns/{}/stop", turn("a"));
     let away = bare(gateway, "POST", &path).await;
     assert_eq!(away.problem(), (503, "partition_unavailable".to_owned(), true));
     let waits = spawn_named("stop", async move { bare(gateway, "POST", &path).await });
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
     let pending = waits.await.unwrap();
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
@@ -157,13 +157,13 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
 
 /// As after a takeover, while what was taken last waits for the store's word.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_has_not_read_everything_does_not_say_that_nothing_is_under_way() {
-    let limits = gateway::Limits { owner_timeout_ms: 1_000, ..gateway::Limits::default() };
-    let town = Town::with(limits, 1).await;
-    let gateway = town.gateways[0];
+async fn owner_that_is_behind_does_not_report_an_idle_thread() {
+    let limits = gateway::GatewayLimits { owner_timeout_ms: 1_000, ..gateway::GatewayLimits::default() };
+    let fixture = Fixture::with(limits, 1).await;
+    let gateway = fixture.gateways[0];
     let taken = post(gateway, "/v1/threads/t1/messages", &json!({"content": "hello"})).await;
     assert_eq!(taken.status, 202);
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = QueueStatus { applied_seq: Seq(0), ..idle() };
     let unread = bare(gateway, "GET", "/api/chat/t1/stream").await;
     assert_eq!((unread.status, unread.text.contains("has not read everything")), (503, true));
@@ -173,10 +173,10 @@ async fn an_owner_that_has_not_read_everything_does_not_say_that_nothing_is_unde
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_stopped_by_its_owner() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let path = format!("/v1/turns/{}/stop", turn("a"));
-    let owner = town.owner(1, vec![]).await;
+    let owner = fixture.owner(1, vec![]).await;
     let unknown = bare(gateway, "POST", &path).await;
     assert_eq!(unknown.problem(), (404, "unknown_turn".to_owned(), false));
     for bad in
@@ -189,23 +189,23 @@ async fn a_turn_is_stopped_by_its_owner() {
         );
     }
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
-    // Nobody does it yet.
+    // No owner performs it yet.
     let pending = bare(gateway, "POST", &path).await;
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
     let orders =
-        Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
+        Orders::read(&fixture, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
             .await;
     let first = orders.act(0).await;
     assert_eq!((first.subject.as_str(), &first.kind), ("t1", &ControlKind::StopTurn(turn("a"))));
     assert_eq!((&*first.actor, pending.json()["command_id"].as_str().unwrap()), ("api", first.id.as_str()));
-    let headers = [("x-antiphon-actor", "mia@desk-1")];
+    let headers = [("x-antiphon-actor", "mia@host-1")];
     let done = send_with(gateway, "POST", &path, &headers, b"{}").await;
     let second = orders.act(1).await;
     assert_eq!(
         (done.status, done.json()),
         (200, json!({"command_id": second.id.as_str(), "status": "done"}))
     );
-    assert_eq!(&*second.actor, "mia@desk-1");
+    assert_eq!(&*second.actor, "mia@host-1");
     assert_ne!(second.id, first.id);
     let late = send_with(gateway, "POST", &path, &[("x-antiphon-actor", "late")], b"").await;
     assert_eq!((late.status, &late.json()["status"]), (200, &json!("rejected")));
@@ -230,26 +230,26 @@ async fn a_turn_is_stopped_by_its_owner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let orders = Orders::read(&town, |_| None).await;
-    let columns = town.columns_of("spilled_turns").await;
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let orders = Orders::read(&fixture, |_| None).await;
+    let columns = fixture.columns_of("spilled_turns").await;
     let incarnation = columns.iter().any(|column| column == "incarnation");
     let (name, value) = if incarnation { (", incarnation", ", 'stream'") } else { ("", "") };
-    town.write(&format!(
+    fixture.write(&format!(
         "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, stream_seq{name})
          VALUES ($bucket(t1), 't1', '{}', 't1', 0, 'x', '{{}}', 1{value})",
         turn("a")
     ))
     .await;
-    let done = bare(town.gateways[0], "POST", &format!("/v1/turns/{}/stop", turn("a"))).await;
+    let done = bare(fixture.gateways[0], "POST", &format!("/v1/turns/{}/stop", turn("a"))).await;
     assert_eq!((done.status, &done.json()["status"]), (200, &json!("done")));
     assert_eq!(orders.act(0).await.kind, ControlKind::StopTurn(turn("a")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_turns_are_listed_retried_and_dropped() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
-    let gateway = town.gateways[0];
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
     let list = "/v1/threads/t1/failed-turns";
     let away = bare(gateway, "GET", list).await;
     assert_eq!(
@@ -257,11 +257,11 @@ async fn failed_turns_are_listed_retried_and_dropped() {
         (503, "partition_unavailable".to_owned(), true),
         "its first turn may be under way"
     );
-    let _owner = town.owner(1, vec![]).await;
+    let _owner = fixture.owner(1, vec![]).await;
     assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
-    let orders = Orders::read(&town, |_| None).await;
+    let orders = Orders::read(&fixture, |_| None).await;
     for unique in ["a", "b", "c"] {
-        fail(&town, &turn(unique), 2).await;
+        fail(&fixture, &turn(unique), 2).await;
     }
     let page = http::get_json(gateway, &format!("{list}?limit=2")).await.unwrap();
     let next = json!(turn("b").as_str());

@@ -16,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::metrics::Metrics;
+use super::{binary::binary, metrics::Metrics};
 use crate::http;
 
 /// What a process runs.
@@ -32,7 +32,7 @@ pub(super) struct Program {
 impl Program {
     /// A role of the binary under test.
     pub(super) fn role(name: &str) -> Result<Self> {
-        let binary = super::binary()?;
+        let binary = binary()?;
         Ok(Self { binary, arguments: vec![name.into()], dir: None, has_probes: true })
     }
 }

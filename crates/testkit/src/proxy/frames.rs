@@ -11,14 +11,14 @@ const GSS_REQUEST: u32 = 80_877_104;
 
 /// A message with its header, as it crossed the wire.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct PgMessage {
     /// Its type; `None` for the first message of a client, which has none.
     pub(super) tag: Option<u8>,
     /// All its bytes.
     pub(super) bytes: Vec<u8>,
 }
 
-impl Message {
+impl PgMessage {
     /// Reads a message; `None` when the peer has closed between two messages.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; 1];
@@ -76,7 +76,7 @@ impl StatementWatch {
     }
 
     /// Whether this message makes a marked statement run: a Bind of it, or a simple query.
-    pub(super) fn runs_marked(&mut self, message: &Message) -> bool {
+    pub(super) fn runs_marked(&mut self, message: &PgMessage) -> bool {
         let (first, rest) = split_text(message.body());
         match message.tag {
             Some(b'P') => {
@@ -111,11 +111,11 @@ fn split_text(bytes: &[u8]) -> (&[u8], &[u8]) {
 mod tests {
     use super::*;
 
-    fn message(tag: u8, body: &[u8]) -> Message {
+    fn message(tag: u8, body: &[u8]) -> PgMessage {
         let mut bytes = vec![tag];
         bytes.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
         bytes.extend_from_slice(body);
-        Message { tag: Some(tag), bytes }
+        PgMessage { tag: Some(tag), bytes }
     }
 
     #[test]
@@ -133,11 +133,11 @@ mod tests {
     #[tokio::test]
     async fn messages_are_read_whole() {
         let mut wire: &[u8] = b"Q\0\0\0\x08abc\0Z\0\0\0\x05I";
-        let first = Message::read(&mut wire).await.unwrap().unwrap();
+        let first = PgMessage::read(&mut wire).await.unwrap().unwrap();
         assert_eq!((first.tag, first.body()), (Some(b'Q'), b"abc\0".as_slice()));
-        let second = Message::read(&mut wire).await.unwrap().unwrap();
+        let second = PgMessage::read(&mut wire).await.unwrap().unwrap();
         assert_eq!((second.tag, second.body()), (Some(b'Z'), b"I".as_slice()));
-        assert!(Message::read(&mut wire).await.unwrap().is_none());
-        assert!(Message::read(&mut b"Q\0\0\0\x01".as_slice()).await.is_err());
+        assert!(PgMessage::read(&mut wire).await.unwrap().is_none());
+        assert!(PgMessage::read(&mut b"Q\0\0\0\x01".as_slice()).await.is_err());
     }
 }

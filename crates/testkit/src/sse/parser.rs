@@ -2,7 +2,7 @@
 
 /// One item of an event stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub enum SseItem {
     /// A line that began with a colon; its text.
     Comment(String),
     /// A dispatched event.
@@ -27,7 +27,7 @@ pub struct Parser {
 
 impl Parser {
     /// Takes the next bytes and gives back what they complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Item> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<SseItem> {
         let mut items = Vec::new();
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
@@ -43,14 +43,14 @@ impl Parser {
         items
     }
 
-    fn take_line(&mut self, line: &str) -> Option<Item> {
+    fn take_line(&mut self, line: &str) -> Option<SseItem> {
         if line.is_empty() {
             return self.dispatch();
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
-            "" => return Some(Item::Comment(value.to_owned())),
+            "" => return Some(SseItem::Comment(value.to_owned())),
             "id" => self.id = Some(value.to_owned()),
             "event" => self.name = Some(value.to_owned()),
             "data" => match &mut self.data {
@@ -65,9 +65,9 @@ impl Parser {
         None
     }
 
-    fn dispatch(&mut self) -> Option<Item> {
+    fn dispatch(&mut self) -> Option<SseItem> {
         let (id, name) = (self.id.take(), self.name.take());
-        self.data.take().map(|data| Item::Event { id, name, data })
+        self.data.take().map(|data| SseItem::Event { id, name, data })
     }
 }
 
@@ -77,12 +77,12 @@ mod tests {
 
     const STREAM: &str = ": open\n\nretry: 1000\n\nid: 1\ndata: {\"a\":\"é\"}\r\n\r\n:hb\n\nevent: reset\ndata: x\ndata: y\n\n";
 
-    fn items() -> Vec<Item> {
+    fn items() -> Vec<SseItem> {
         vec![
-            Item::Comment("open".into()),
-            Item::Event { id: Some("1".into()), name: None, data: "{\"a\":\"é\"}".into() },
-            Item::Comment("hb".into()),
-            Item::Event { id: None, name: Some("reset".into()), data: "x\ny".into() },
+            SseItem::Comment("open".into()),
+            SseItem::Event { id: Some("1".into()), name: None, data: "{\"a\":\"é\"}".into() },
+            SseItem::Comment("hb".into()),
+            SseItem::Event { id: None, name: Some("reset".into()), data: "x\ny".into() },
         ]
     }
 
@@ -90,7 +90,7 @@ mod tests {
     fn cuts_do_not_matter() {
         for size in [1, 2, 3, 7, 1000] {
             let mut parser = Parser::default();
-            let read: Vec<Item> =
+            let read: Vec<SseItem> =
                 STREAM.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
             assert_eq!(read, items(), "pieces of {size}");
         }

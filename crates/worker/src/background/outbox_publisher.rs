@@ -14,7 +14,7 @@ use store::Store;
 use tokio::sync::mpsc;
 use wire::work::TurnEvent;
 
-use super::publish_queue::{Item, Items, PublishQueue};
+use super::publish_queue::{OutboxMessage, OutboxMessages, PublishQueue};
 use super::store_lookups::until_answered;
 use crate::context::Context;
 
@@ -98,13 +98,13 @@ async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
     }
 }
 
-fn items(batch: &OutboxBatch, partitions: PartitionCount) -> Items {
+fn items(batch: &OutboxBatch, partitions: PartitionCount) -> OutboxMessages {
     (batch.id, batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions)).collect())
 }
 
-fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Item {
+fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> OutboxMessage {
     match outgoing {
-        Outgoing::Task(task) => Item {
+        Outgoing::Task(task) => OutboxMessage {
             batch,
             subject: wire::subject::partition_tasks(partitions, &task.agent),
             payload: wire::encode_task(task),
@@ -112,21 +112,21 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
             // Two agents of one partition may each have a task of this id.
             id: format!("{}.{}", task.agent, task.id),
         },
-        Outgoing::TurnOpened(opened) => Item {
+        Outgoing::TurnOpened(opened) => OutboxMessage {
             batch,
             subject: wire::subject::partition_chunks(partitions, &opened.thread),
             payload: wire::encode_opened(opened),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: opened.turn.as_str().to_owned(),
         },
-        Outgoing::Pause(pause) => Item {
+        Outgoing::Pause(pause) => OutboxMessage {
             batch,
             subject: wire::subject::partition_tasks(partitions, &pause.agent),
             payload: wire::encode_control(&pause.control()),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: pause.id.as_str().to_owned(),
         },
-        Outgoing::TurnEnded(ended) => Item {
+        Outgoing::TurnEnded(ended) => OutboxMessage {
             batch,
             subject: wire::subject::turns(&ended.thread),
             payload: serde_json::to_vec(&event(ended)).unwrap_or_default().into(),
@@ -151,8 +151,8 @@ fn event(ended: &TurnEnded) -> TurnEvent {
 }
 
 /// Tries until it is stored. What can never be is told and passed over: it would hold up what comes after it for ever.
-async fn send(bus: Bus, item: Item) -> (Position, String) {
-    let Item { subject, payload, content_type, id, .. } = &item;
+async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
+    let OutboxMessage { subject, payload, content_type, id, .. } = &item;
     let sent = retry(Backoff::default(), "publishing the outbox", || async {
         publish_once(&bus, subject, payload.clone(), content_type, id, OUTBOX_PUBLISH_TIMEOUT).await
     });

@@ -12,7 +12,7 @@ const FEW: usize = 200;
 
 /// One message of a batch.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct OutboxMessage {
     pub(super) batch: Position,
     pub(super) subject: String,
     pub(super) payload: Bytes,
@@ -21,7 +21,7 @@ pub(super) struct Item {
 }
 
 /// The messages of one batch.
-pub(super) type Items = (Position, Vec<Item>);
+pub(super) type OutboxMessages = (Position, Vec<OutboxMessage>);
 
 /// Side by side, but one at a time to each subject.
 ///
@@ -32,27 +32,27 @@ pub(super) struct PublishQueue {
     /// How much of each batch is left.
     left: HashMap<Position, usize>,
     /// What waits for the one before it, by subject; a subject is here for as long as one of its items is not sent.
-    behind: HashMap<String, VecDeque<Item>>,
+    behind: HashMap<String, VecDeque<OutboxMessage>>,
     /// What waits for room.
-    ready: VecDeque<Item>,
-    rest: Option<Rest>,
+    ready: VecDeque<OutboxMessage>,
+    rest: Option<UnreadOutbox>,
 }
 
 #[derive(Debug)]
-struct Rest {
+struct UnreadOutbox {
     /// The last batch before it.
     after: Position,
     /// That batch is in the line.
     is_next: bool,
     left: usize,
     /// New batches: they come when this is read.
-    later: Vec<Items>,
+    later: Vec<OutboxMessages>,
 }
 
 impl PublishQueue {
     /// With so many batches to be read after this one, which will be handed over.
     pub(super) fn with_rest(after: Option<Position>, left: usize) -> Self {
-        let rest = |after| Rest { after, is_next: false, left, later: Vec::new() };
+        let rest = |after| UnreadOutbox { after, is_next: false, left, later: Vec::new() };
         Self { rest: after.filter(|_| left > 0).map(rest), ..Self::default() }
     }
 
@@ -63,7 +63,7 @@ impl PublishQueue {
     }
 
     /// Takes a page that was wanted. Batches with nothing in them are sent already.
-    pub(super) fn read(&mut self, page: Vec<Items>) -> Vec<Position> {
+    pub(super) fn read(&mut self, page: Vec<OutboxMessages>) -> Vec<Position> {
         let Some(mut rest) = self.rest.take() else { return Vec::new() };
         rest.left = rest.left.saturating_sub(page.len());
         rest.after = page.last().map_or(rest.after, |(batch, _)| *batch);
@@ -76,7 +76,7 @@ impl PublishQueue {
     }
 
     /// Takes a batch that is handed over. The batch, when there is nothing in it.
-    pub(super) fn take(&mut self, batch: Items) -> Option<Position> {
+    pub(super) fn take(&mut self, batch: OutboxMessages) -> Option<Position> {
         match &mut self.rest {
             Some(rest) if batch.0 > rest.after => {
                 rest.later.push(batch);
@@ -90,7 +90,7 @@ impl PublishQueue {
         }
     }
 
-    fn join(&mut self, (batch, items): Items) -> Option<Position> {
+    fn join(&mut self, (batch, items): OutboxMessages) -> Option<Position> {
         if items.is_empty() {
             return Some(batch);
         }
@@ -108,7 +108,7 @@ impl PublishQueue {
     }
 
     /// The next to be sent.
-    pub(super) fn next(&mut self) -> Option<Item> {
+    pub(super) fn next(&mut self) -> Option<OutboxMessage> {
         self.ready.pop_front()
     }
 
@@ -136,8 +136,8 @@ mod tests {
         Position::from_stored(batch)
     }
 
-    fn items(batch: i64, subjects: &str) -> Items {
-        let item = |(number, subject): (usize, &str)| Item {
+    fn items(batch: i64, subjects: &str) -> OutboxMessages {
+        let item = |(number, subject): (usize, &str)| OutboxMessage {
             batch: at(batch),
             subject: subject.to_owned(),
             payload: Bytes::new(),

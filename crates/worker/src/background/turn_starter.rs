@@ -50,7 +50,7 @@ pub(super) enum TurnTask {
 type Name = (TurnId, u32);
 
 /// What came of something that was under way.
-enum Outcome {
+enum StarterOutcome {
     /// What was read for these turns.
     Read(Vec<(Arc<Start>, Result<StartContext, String>)>),
     /// A turn has begun, or cannot; the sequence of its request.
@@ -68,7 +68,7 @@ struct TurnStarter {
     ready: VecDeque<(Arc<Start>, StartContext)>,
     is_reading: bool,
     publishing: usize,
-    under_way: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    under_way: FuturesUnordered<BoxFuture<'static, StarterOutcome>>,
     compacting: Compactor,
     /// Turns that have not begun; cancelled when they are abandoned.
     beginning: HashMap<Name, CancellationToken>,
@@ -98,8 +98,8 @@ pub(super) async fn run(
     loop {
         starts.go_on();
         tokio::select! {
-            errand = background.recv() => match errand {
-                Some(errand) => starts.take(errand, &mut background),
+            task = background.recv() => match task {
+                Some(task) => starts.take(task, &mut background),
                 None => return,
             },
             Some(outcome) = starts.under_way.next() => {
@@ -112,11 +112,11 @@ pub(super) async fn run(
 }
 
 impl TurnStarter {
-    /// Takes this errand and all that have come by now, so that what follows is done for all of them together.
+    /// Takes this task and all that have come by now, so that what follows is done for all of them together.
     fn take(&mut self, first: TurnTask, background: &mut mpsc::UnboundedReceiver<TurnTask>) {
         let mut next = Some(first);
-        while let Some(errand) = next {
-            match errand {
+        while let Some(task) = next {
+            match task {
                 TurnTask::Start(start) => {
                     let name = (start.turn.clone(), start.run);
                     self.beginning.insert(name, CancellationToken::new());
@@ -162,10 +162,10 @@ impl TurnStarter {
     }
 
     /// `Err` when the session has ended.
-    async fn settle(&mut self, outcome: Outcome) -> Result<(), ()> {
+    async fn settle(&mut self, outcome: StarterOutcome) -> Result<(), ()> {
         match outcome {
-            Outcome::Nothing => {}
-            Outcome::Read(found) => {
+            StarterOutcome::Nothing => {}
+            StarterOutcome::Read(found) => {
                 self.is_reading = false;
                 for (start, found) in found {
                     match found {
@@ -178,7 +178,7 @@ impl TurnStarter {
                     }
                 }
             }
-            Outcome::Begun(start, inputs, seq) => {
+            StarterOutcome::Begun(start, inputs, seq) => {
                 self.publishing -= 1;
                 self.begun(&start, inputs, seq).await?;
             }
@@ -226,7 +226,7 @@ fn answer(start: &Start, started: Started) -> Input {
 }
 
 /// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
-async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> Outcome {
+async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> StarterOutcome {
     if let Err(error) = context.bus.publish_cancel(&turn, run).await {
         tracing::debug!(%turn, run, %error, "the workflow was not told to stop");
     }
@@ -235,29 +235,29 @@ async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> Outc
     {
         tracing::debug!(%turn, run, %error, "the turn request was not taken back");
     }
-    Outcome::Nothing
+    StarterOutcome::Nothing
 }
 
 /// Reads for all of them at once; when the store has something against one of them, for each alone.
-async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> Outcome {
+async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> StarterOutcome {
     let wanted: Vec<_> = starts.iter().map(|start| wanted(start)).collect();
     let ask = || unless_hopeless(context.store.contexts(&wanted));
     let found = match until_answered(ask, "reading contexts", &answered).await {
-        None => return Outcome::Nothing,
+        None => return StarterOutcome::Nothing,
         Some(Ok(found)) => found.into_iter().map(Ok).collect(),
         Some(Err(_)) => {
             let mut found = Vec::with_capacity(wanted.len());
             for one in wanted.chunks(1) {
                 let ask = || unless_hopeless(context.store.contexts(one));
                 match until_answered(ask, "reading a context", &answered).await {
-                    None => return Outcome::Nothing,
+                    None => return StarterOutcome::Nothing,
                     Some(one) => found.push(one.map(|found| found.into_iter().next().unwrap_or_default())),
                 }
             }
             found
         }
     };
-    Outcome::Read(starts.into_iter().zip(found).collect())
+    StarterOutcome::Read(starts.into_iter().zip(found).collect())
 }
 
 fn wanted(start: &Start) -> ContextWanted {
@@ -285,54 +285,54 @@ async fn begin(
     wanted: CancellationToken,
     answered: mpsc::Sender<Input>,
     compacting: Compactor,
-) -> Outcome {
+) -> StarterOutcome {
     let config = &context.config;
     let rules = turn_request::rules(&start, &found.settings, &config.rules);
     if found.is_erased {
         // Erasing makes the owner forget it as well, soon.
         let refused = answer(&start, Started::Refused { rules, text: ERASED.to_owned() });
-        return Outcome::Begun(start, vec![refused], None);
+        return StarterOutcome::Begun(start, vec![refused], None);
     }
     if start.is_adopted {
         // A workflow is answering it already.
         let requested = answer(&start, Started::Requested(rules));
-        return Outcome::Begun(start, vec![requested], None);
+        return StarterOutcome::Begun(start, vec![requested], None);
     }
     if let Some(why) = turn_request::not_now(&found) {
         let postponed = answer(&start, Started::NotNow(why));
-        return Outcome::Begun(start, vec![postponed], None);
+        return StarterOutcome::Begun(start, vec![postponed], None);
     }
     let workflow = match turn_request::workflow(&found, &config.default_workflow) {
         Ok(workflow) => workflow,
         Err(text) => {
             let refused = answer(&start, Started::Refused { rules, text });
-            return Outcome::Begun(start, vec![refused], None);
+            return StarterOutcome::Begun(start, vec![refused], None);
         }
     };
     let (request, payload) =
         match made(&context, &start, &found, &workflow, &rules, &answered, &compacting).await {
-            None => return Outcome::Begun(start, Vec::new(), None),
+            None => return StarterOutcome::Begun(start, Vec::new(), None),
             Some(Ok(made)) => made,
             Some(Err(text)) => {
                 let refused = answer(&start, Started::Refused { rules, text });
-                return Outcome::Begun(start, vec![refused], None);
+                return StarterOutcome::Begun(start, vec![refused], None);
             }
         };
     if let Some(local) = config.local_workflows.get(&workflow) {
         let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
         let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
-        return Outcome::Begun(start, inputs, None);
+        return StarterOutcome::Begun(start, inputs, None);
     }
     match publish(&context, &start, &workflow, payload, &wanted).await {
         Published::At(seq) => {
             let requested = answer(&start, Started::Requested(rules));
-            Outcome::Begun(start, vec![requested], Some(seq))
+            StarterOutcome::Begun(start, vec![requested], Some(seq))
         }
         Published::Refused(text) => {
             let refused = answer(&start, Started::Refused { rules, text });
-            Outcome::Begun(start, vec![refused], None)
+            StarterOutcome::Begun(start, vec![refused], None)
         }
-        Published::Unwanted => Outcome::Begun(start, Vec::new(), None),
+        Published::Unwanted => StarterOutcome::Begun(start, Vec::new(), None),
     }
 }
 

@@ -8,7 +8,7 @@ use partition::{Compared, Found, Incident, Kept, Partition, StreamPlace, place};
 use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
-use super::{Seen, Session, now};
+use super::state::{LastRead, PartitionSession, now};
 use crate::background::{BackgroundTasks, OutboxBacklog};
 use crate::context::Context;
 use crate::lease::Lease;
@@ -19,20 +19,20 @@ use crate::reader_task::EntryReader;
 use crate::retention::RetentionSweep;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
-/// The grant is the one that was given, and `seen` what was read under an earlier one.
+/// The grant is the one that was given, and `last_read` what was read under an earlier one.
 pub(super) async fn attach<'a>(
     context: &'a Context,
     grant: &Grant,
     lease: Lease,
-    seen: Seen,
+    last_read: LastRead,
     readable: &'a Condition,
-) -> Option<Session<'a>> {
+) -> Option<PartitionSession<'a>> {
     // Moved by each try that came as far as that.
     let mut grant = grant.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
     loop {
-        let error = match try_attach(context, &mut grant, lease.clone(), &seen, readable).await {
+        let error = match try_attach(context, &mut grant, lease.clone(), &last_read, readable).await {
             Ok(session) => {
                 readable.met();
                 return session;
@@ -54,11 +54,11 @@ async fn try_attach<'a>(
     context: &'a Context,
     grant: &mut Grant,
     lease: Lease,
-    seen: &Seen,
+    last_read: &LastRead,
     readable: &'a Condition,
-) -> Result<Option<Session<'a>>, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Option<PartitionSession<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
-    let (place, stream) = find_place(context, grant, seen).await?;
+    let (place, stream) = find_place(context, grant, last_read).await?;
     let incarnation = stream.incarnation.as_str();
     let is_as_kept = place.incidents.is_empty() && grant.incarnation.as_deref() == Some(incarnation);
     if !is_as_kept {
@@ -84,7 +84,7 @@ async fn try_attach<'a>(
     let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
     let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
     tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");
-    Ok(Some(Session {
+    Ok(Some(PartitionSession {
         context,
         lease,
         readable,
@@ -110,9 +110,9 @@ async fn try_attach<'a>(
 async fn find_place(
     context: &Context,
     grant: &Grant,
-    seen: &Seen,
+    last_read: &LastRead,
 ) -> Result<(StreamPlace, StreamState), BusError> {
-    let ours = seen.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
+    let ours = last_read.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
     let ours = ours.map(|(_, mark)| *mark).filter(|mark| grant.read != Some(*mark));
     let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref() };
     // The entries before the stream: what is purged in between is below what the stream then says to be its first.

@@ -9,17 +9,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// One kind of line.
 #[derive(Debug)]
-pub(crate) struct Limited(Mutex<State>);
+pub(crate) struct Limited(Mutex<LimitState>);
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     last_at: Option<Instant>,
     count: u64,
 }
 
 impl Limited {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(State { last_at: None, count: 0 }))
+        Self(Mutex::new(LimitState { last_at: None, count: 0 }))
     }
 
     /// Counts one more. When it is time for a line: how many it stands for, this one included.

@@ -9,10 +9,11 @@ use store::Gone;
 use tokio::time::Instant;
 use wire::live::{LiveFrame, MessageEnd};
 
-use super::{InFlight, Session, SessionEnd, now, report};
+use super::report;
+use super::state::{InFlight, PartitionSession, SessionEnd, now};
 use crate::committer::{CommitOutcome, Terms};
 
-impl Session<'_> {
+impl PartitionSession<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             self.metrics.action(action.name());

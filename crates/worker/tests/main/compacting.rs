@@ -4,7 +4,7 @@ use model::ThreadId;
 use serde_json::{Value, json};
 use wire::work::TurnRequest;
 
-use crate::bed::{Bed, next, until};
+use crate::fixture::{Fixture, next, until};
 
 fn thread() -> ThreadId {
     ThreadId::parse("a1").unwrap()
@@ -16,19 +16,20 @@ fn text(number: usize) -> String {
 }
 
 /// Runs task `number`, and every summary that is asked for meanwhile; gives the request of the task, and those for summaries.
-async fn run(bed: &Bed, number: usize) -> (TurnRequest, Vec<TurnRequest>) {
-    bed.send_task("a1", &format!("k{number}"), &text(number)).await;
-    let mut work = bed.work("default");
+async fn run(fixture: &Fixture, number: usize) -> (TurnRequest, Vec<TurnRequest>) {
+    fixture.send_task("a1", &format!("k{number}"), &text(number)).await;
+    let mut work = fixture.work("default");
     let mut summaries = Vec::new();
     loop {
         let (item, request) = next(&mut work).await;
         let is_summary = request.task.as_ref().is_some_and(|task| task.kind == "compaction");
         let answer = if is_summary { "They counted.".to_owned() } else { text(number) };
-        bed.answer(&request, &[&answer]).await;
+        fixture.answer(&request, &[&answer]).await;
         item.ack().await.unwrap();
         let turn = request.turn_id.clone();
         until("the turn is committed", async || {
-            bed.history(&request.thread_id)
+            fixture
+                .history(&request.thread_id)
                 .await
                 .iter()
                 .any(|message| message.message_id.as_str() == format!("{turn}-a"))
@@ -42,8 +43,8 @@ async fn run(bed: &Bed, number: usize) -> (TurnRequest, Vec<TurnRequest>) {
     }
 }
 
-async fn compactions(bed: &Bed) -> usize {
-    bed.store.compactions(&thread()).await.unwrap().len()
+async fn compactions(fixture: &Fixture) -> usize {
+    fixture.store.compactions(&thread()).await.unwrap().len()
 }
 
 fn said(request: &TurnRequest) -> Vec<&str> {
@@ -56,11 +57,11 @@ fn settings(compaction: Value) -> Value {
 
 #[tokio::test]
 async fn a_context_begins_the_same_until_a_compaction_moves_it() {
-    let bed = Bed::new().await;
-    bed.put("a1", settings(json!({"strategy": "drop_oldest"}))).await;
+    let fixture = Fixture::new().await;
+    fixture.put("a1", settings(json!({"strategy": "drop_oldest"}))).await;
     let (mut before, mut moves, mut done): (Vec<String>, usize, usize) = (Vec::new(), 0, 0);
     for number in 1..=14 {
-        let (request, _) = run(&bed, number).await;
+        let (request, _) = run(&fixture, number).await;
         assert!(request.context_tokens <= 400, "{}", request.context_tokens);
         let now: Vec<String> = said(&request).iter().map(|text| (*text).to_owned()).collect();
         let same = &before[..before.len().saturating_sub(1)];
@@ -72,39 +73,39 @@ async fn a_context_begins_the_same_until_a_compaction_moves_it() {
         before = now;
         // What a turn begins is done before the next one.
         if request.context_tokens > 360 {
-            until("the thread is compacted", async || compactions(&bed).await > done).await;
-            done = compactions(&bed).await;
+            until("the thread is compacted", async || compactions(&fixture).await > done).await;
+            done = compactions(&fixture).await;
         }
     }
     assert!(moves >= 2 && moves == done, "{moves} moves, {done} compactions");
-    let stored = bed.store.compactions(&thread()).await.unwrap();
+    let stored = fixture.store.compactions(&thread()).await.unwrap();
     assert_eq!(stored[1].compaction.previous, Some(stored[0].compaction.id));
-    assert_eq!(bed.history("a1").await.len(), 28, "nothing is destroyed");
-    bed.end().await;
+    assert_eq!(fixture.history("a1").await.len(), 28, "nothing is destroyed");
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_summary_stands_for_what_leaves_until_it_is_undone() {
-    let bed = Bed::new().await;
-    bed.put("a1", settings(json!({"strategy": "summarise", "summary_tokens": 20}))).await;
+    let fixture = Fixture::new().await;
+    fixture.put("a1", settings(json!({"strategy": "summarise", "summary_tokens": 20}))).await;
     let mut asked = Vec::new();
     let mut number = 0;
     let summarised = loop {
         number += 1;
         assert!(number < 20, "nothing was summarised");
-        let (request, summaries) = run(&bed, number).await;
+        let (request, summaries) = run(&fixture, number).await;
         asked.extend(summaries);
         if request.summary.is_some() {
             break request;
         }
         if asked.is_empty() && request.context_tokens > 360 {
-            until("a summary is wanted", async || compactions(&bed).await == 1).await;
+            until("a summary is wanted", async || compactions(&fixture).await == 1).await;
         }
     };
     let (wanted, task) = (&asked[0], asked[0].task.as_ref().unwrap());
     assert_eq!(
         task.task_id,
-        format!("compaction-{}", bed.store.compactions(&thread()).await.unwrap()[0].compaction.id)
+        format!("compaction-{}", fixture.store.compactions(&thread()).await.unwrap()[0].compaction.id)
     );
     assert_eq!((wanted.context.len(), wanted.summary.as_deref()), (1, None));
     assert!(wanted.context[0].content.starts_with("Summarise"), "{}", wanted.context[0].content);
@@ -117,10 +118,10 @@ async fn a_summary_stands_for_what_leaves_until_it_is_undone() {
         !texts.iter().any(|text| text.contains("They counted.")),
         "the fleet's own work is no part of the thread"
     );
-    let undone = bed.store.undo_compaction(&thread(), "anna").await.unwrap();
-    assert_eq!(undone, Some(bed.store.compactions(&thread()).await.unwrap()[0].compaction.id));
-    let (request, _) = run(&bed, number + 1).await;
+    let undone = fixture.store.undo_compaction(&thread(), "anna").await.unwrap();
+    assert_eq!(undone, Some(fixture.store.compactions(&thread()).await.unwrap()[0].compaction.id));
+    let (request, _) = run(&fixture, number + 1).await;
     assert_eq!(request.summary, None);
-    assert_eq!(bed.store.undo_compaction(&thread(), "anna").await.unwrap(), None, "once");
-    bed.end().await;
+    assert_eq!(fixture.store.undo_compaction(&thread(), "anna").await.unwrap(), None, "once");
+    fixture.end().await;
 }

@@ -5,144 +5,148 @@ use serde_json::json;
 use store::TaskStatus;
 use tokio::time::timeout;
 
-use crate::bed::{Bed, SOON, next, until};
+use crate::fixture::{Fixture, SOON, next, until};
 
 #[tokio::test]
 async fn a_new_owner_goes_on_with_what_was_requested() {
-    let mut bed = Bed::new().await;
-    bed.send_task("a1", "k1", "one").await;
-    bed.open_turn("t1", "x", "hello").await;
-    let mut work = bed.work("default");
+    let mut fixture = Fixture::new().await;
+    fixture.send_task("a1", "k1", "one").await;
+    fixture.open_turn("t1", "x", "hello").await;
+    let mut work = fixture.work("default");
     let (first, second) = (next(&mut work).await, next(&mut work).await);
-    bed.another_worker().await;
+    fixture.another_worker().await;
     assert!(timeout(SOON * 3, work.next()).await.is_err(), "the requests are the ones that are there");
     for (item, request) in [first, second] {
         assert_eq!(item.delivered, 1);
-        bed.answer(&request, &["done"]).await;
+        fixture.answer(&request, &["done"]).await;
         item.ack().await.unwrap();
     }
-    let said = bed.said("a1", 2).await;
+    let said = fixture.said("a1", 2).await;
     assert_eq!(said, [(Role::User, "one".to_owned()), (Role::Assistant, "done".to_owned())]);
-    assert_eq!(bed.said("t1", 2).await.len(), 2);
-    bed.end().await;
+    assert_eq!(fixture.said("t1", 2).await.len(), 2);
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_new_owner_takes_up_an_answer_that_has_begun() {
-    let mut bed = Bed::new().await;
-    bed.send_task("a1", "k1", "one").await;
-    let mut work = bed.work("default");
+    let mut fixture = Fixture::new().await;
+    fixture.send_task("a1", "k1", "one").await;
+    let mut work = fixture.work("default");
     let (item, request) = next(&mut work).await;
-    bed.answer_part(&request, 0, "be", false).await;
-    bed.another_worker().await;
+    fixture.answer_part(&request, 0, "be", false).await;
+    fixture.another_worker().await;
     tokio::time::sleep(SOON).await;
-    bed.answer_part(&request, 1, "gun", true).await;
+    fixture.answer_part(&request, 1, "gun", true).await;
     item.ack().await.unwrap();
-    let said = bed.said("a1", 2).await;
+    let said = fixture.said("a1", 2).await;
     assert_eq!(said[1], (Role::Assistant, "begun".to_owned()));
     assert!(timeout(SOON, work.next()).await.is_err(), "nothing was requested again");
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_turn_that_the_store_refuses_fails_alone() {
-    let bed = Bed::new().await;
-    bed.execute("ALTER TABLE messages ADD CONSTRAINT no_poison CHECK (content <> 'poison')").await;
-    let poisoned = bed.open_turn("t1", "x", "hello").await;
+    let fixture = Fixture::new().await;
+    fixture.execute("ALTER TABLE messages ADD CONSTRAINT no_poison CHECK (content <> 'poison')").await;
+    let poisoned = fixture.open_turn("t1", "x", "hello").await;
     for agent in 0..4 {
-        bed.send_task(&format!("a{agent}"), "k1", "one").await;
-        bed.send_task(&format!("a{agent}"), "k2", "two").await;
+        fixture.send_task(&format!("a{agent}"), "k1", "one").await;
+        fixture.send_task(&format!("a{agent}"), "k2", "two").await;
     }
-    let mut work = bed.work("default");
+    let mut work = fixture.work("default");
     let mut requests = Vec::new();
     for _ in 0..5 {
         requests.push(next(&mut work).await);
     }
     for (item, request) in &requests {
         let is_bad = ["t1", "a1"].contains(&request.thread_id.as_str());
-        bed.answer(request, &[if is_bad { "poison" } else { "fine" }]).await;
+        fixture.answer(request, &[if is_bad { "poison" } else { "fine" }]).await;
         item.ack().await.unwrap();
     }
     for _ in 0..4 {
         let (item, request) = next(&mut work).await;
         assert_eq!(request.task.as_ref().unwrap().task_id, "k2", "nothing follows from the refused turn");
-        bed.answer(&request, &["fine"]).await;
+        fixture.answer(&request, &["fine"]).await;
         item.ack().await.unwrap();
     }
     for agent in 0..4 {
         let expected = if agent == 1 { 2 } else { 4 };
-        assert_eq!(bed.said(&format!("a{agent}"), expected).await.len(), expected);
+        assert_eq!(fixture.said(&format!("a{agent}"), expected).await.len(), expected);
     }
     let (agent, task) = (AgentId::parse("a1").unwrap(), TaskId::parse("k1").unwrap());
-    let row = bed.store.task(&agent, &task).await.unwrap().unwrap();
+    let row = fixture.store.task(&agent, &task).await.unwrap().unwrap();
     assert_eq!(row.status, TaskStatus::Failed);
     assert_eq!(row.failure.unwrap().code, "rejected_by_database");
-    assert!(bed.history("t1").await.is_empty());
-    let failed = bed.store.failed_turn(&ThreadId::parse("t1").unwrap(), &poisoned).await.unwrap().unwrap();
+    assert!(fixture.history("t1").await.is_empty());
+    let failed =
+        fixture.store.failed_turn(&ThreadId::parse("t1").unwrap(), &poisoned).await.unwrap().unwrap();
     assert_eq!((failed.code.as_str(), failed.opened.content.as_str()), ("rejected_by_database", "hello"));
     assert!(failed.text.contains("no_poison"), "{}", failed.text);
-    until("all turns are told", async || bed.stored("TURNS").await.len() == 9).await;
-    let told: Vec<_> = bed.stored("TURNS").await.into_iter().map(|(event, _)| event).collect();
-    let failures = told.iter().filter(|event| event["status"] == "failed").collect::<Vec<_>>();
+    until("all turns are published", async || fixture.stored("TURNS").await.len() == 9).await;
+    let events: Vec<_> = fixture.stored("TURNS").await.into_iter().map(|(event, _)| event).collect();
+    let failures = events.iter().filter(|event| event["status"] == "failed").collect::<Vec<_>>();
     assert_eq!(failures.len(), 2);
     for event in failures {
         assert_eq!((&event["code"], &event["message_id"]), (&json!("rejected_by_database"), &json!(null)));
     }
-    until("the outbox is empty", async || bed.count("outbox").await == 0).await;
+    until("the outbox is empty", async || fixture.count("outbox").await == 0).await;
     assert!(timeout(SOON, work.next()).await.is_err());
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn what_meets_a_damaged_page_fails_alone_and_holds_up_nothing() {
-    let bed = Bed::new().await;
-    bed.execute(
-        "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
+    let fixture = Fixture::new().await;
+    fixture
+        .execute(
+            "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
          $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
-    )
-    .await;
-    bed.execute(
-        "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
+        )
+        .await;
+    fixture
+        .execute(
+            "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
          WHEN (NEW.content = 'here') EXECUTE FUNCTION damaged()",
-    )
-    .await;
-    let damaged = bed.open_turn("t1", "x", "hello").await;
-    let mut work = bed.work("default");
+        )
+        .await;
+    let damaged = fixture.open_turn("t1", "x", "hello").await;
+    let mut work = fixture.work("default");
     let (item, request) = next(&mut work).await;
-    bed.answer(&request, &["here"]).await;
+    fixture.answer(&request, &["here"]).await;
     item.ack().await.unwrap();
-    bed.send_task("a1", "k1", "one").await;
+    fixture.send_task("a1", "k1", "one").await;
     let (item, request) = next(&mut work).await;
-    bed.answer(&request, &["elsewhere"]).await;
+    fixture.answer(&request, &["elsewhere"]).await;
     item.ack().await.unwrap();
-    assert_eq!(bed.said("a1", 2).await[1], (Role::Assistant, "elsewhere".to_owned()));
+    assert_eq!(fixture.said("a1", 2).await[1], (Role::Assistant, "elsewhere".to_owned()));
     let thread = ThreadId::parse("t1").unwrap();
-    let failed = async || bed.store.failed_turn(&thread, &damaged).await.unwrap();
+    let failed = async || fixture.store.failed_turn(&thread, &damaged).await.unwrap();
     until("the turn has failed", async || failed().await.is_some()).await;
     assert_eq!(failed().await.unwrap().code, "rejected_by_database");
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_queue_that_moved_behind_its_owner_is_read_again() {
-    let bed = Bed::new().await;
-    bed.send_task("a1", "k1", "one").await;
-    let mut work = bed.work("default");
+    let fixture = Fixture::new().await;
+    fixture.send_task("a1", "k1", "one").await;
+    let mut work = fixture.work("default");
     let (item, request) = next(&mut work).await;
-    bed.execute(
-        "INSERT INTO agents (bucket, agent_id, head_position)
+    fixture
+        .execute(
+            "INSERT INTO agents (bucket, agent_id, head_position)
          SELECT bucket, agent_id, position FROM tasks
          ON CONFLICT (bucket, agent_id) DO UPDATE SET head_position = excluded.head_position",
-    )
-    .await;
-    bed.answer(&request, &["too late"]).await;
+        )
+        .await;
+    fixture.answer(&request, &["too late"]).await;
     item.ack().await.unwrap();
-    bed.send_task("a1", "k2", "two").await;
+    fixture.send_task("a1", "k2", "two").await;
     let (item, request) = next(&mut work).await;
     assert_eq!(request.context.last().unwrap().content, "two");
-    bed.answer(&request, &["in time"]).await;
+    fixture.answer(&request, &["in time"]).await;
     item.ack().await.unwrap();
-    let said = bed.said("a1", 2).await;
+    let said = fixture.said("a1", 2).await;
     assert_eq!(said[1], (Role::Assistant, "in time".to_owned()), "what was too late is nowhere");
-    bed.end().await;
+    fixture.end().await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Chunk, Role, WorkflowName};
 use worker::{LocalWorkflow, LocalWorkflows};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 #[tokio::test]
 async fn a_workflow_inside_the_process_answers_at_once() {
@@ -16,14 +16,14 @@ async fn a_workflow_inside_the_process_answers_at_once() {
         texts.iter().enumerate().map(chunk).collect()
     });
     let name = WorkflowName::parse("default").unwrap();
-    let bed = Bed::with(|config| config.local_workflows = LocalWorkflows::new([(name, echo)])).await;
+    let fixture = Fixture::with(|config| config.local_workflows = LocalWorkflows::new([(name, echo)])).await;
     for number in 0..3 {
-        bed.send_task("a1", &format!("k{number}"), &format!("task {number}")).await;
+        fixture.send_task("a1", &format!("k{number}"), &format!("task {number}")).await;
     }
-    let said = bed.said("a1", 6).await;
+    let said = fixture.said("a1", 6).await;
     let answers: Vec<_> =
         said.iter().filter(|(role, _)| *role == Role::Assistant).map(|it| it.1.as_str()).collect();
     assert_eq!(answers, ["1: task 0", "3: task 1", "5: task 2"]);
-    assert!(bed.stored("WORK").await.is_empty());
-    bed.end().await;
+    assert!(fixture.stored("WORK").await.is_empty());
+    fixture.end().await;
 }

@@ -7,8 +7,8 @@
     reason = "tests say what went wrong by panicking, and spawn what they await"
 )]
 
-mod bed;
 mod compacting;
+mod fixture;
 mod handover;
 mod local;
 mod outbox;

@@ -6,21 +6,21 @@ use model::{
 };
 use wire::status;
 
-use crate::bed::{Bed, PATIENCE, SOON, count, next, until};
+use crate::fixture::{Fixture, SOON, TEST_TIMEOUT, count, next, until};
 
-async fn status_of(bed: &Bed, partition: PartitionId, target: QueryTarget) -> QueueStatus {
-    let reply = bed.bus.ask(partition, status::encode_query(&target), PATIENCE).await.unwrap();
+async fn status_of(fixture: &Fixture, partition: PartitionId, target: QueryTarget) -> QueueStatus {
+    let reply = fixture.bus.ask(partition, status::encode_query(&target), TEST_TIMEOUT).await.unwrap();
     status::decode_reply(&reply).unwrap()
 }
 
 #[tokio::test]
 async fn the_owner_says_why_something_waits() {
-    let bed = Bed::new().await;
+    let fixture = Fixture::new().await;
     let agent = AgentId::parse("a1").unwrap();
     let partition = Bucket::of_key(agent.as_str()).partition(count());
     let target = || QueryTarget::Agent(agent.clone());
     until("the partition has an owner", async || {
-        bed.bus.ask(partition, status::encode_query(&target()), SOON).await.is_ok()
+        fixture.bus.ask(partition, status::encode_query(&target()), SOON).await.is_ok()
     })
     .await;
     let control = Control {
@@ -29,37 +29,37 @@ async fn the_owner_says_why_something_waits() {
         subject: agent.clone(),
         kind: ControlKind::Pause,
     };
-    bed.publish(&wire::subject::control_subject(count(), &control), wire::encode_control(&control)).await;
-    bed.send_task("a1", "k1", "one").await;
+    fixture.publish(&wire::subject::control_subject(count(), &control), wire::encode_control(&control)).await;
+    fixture.send_task("a1", "k1", "one").await;
     let paused = |it: &QueueStatus| it.reason == Some(WaitReason::Paused) && it.paused;
-    until("its queue is paused", async || paused(&status_of(&bed, partition, target()).await)).await;
-    let status = status_of(&bed, partition, target()).await;
+    until("its queue is paused", async || paused(&status_of(&fixture, partition, target()).await)).await;
+    let status = status_of(&fixture, partition, target()).await;
     assert_eq!(status.head, Some(TaskId::parse("k1").unwrap()));
     assert_eq!(status.active, None);
 
     let resume = Control { id: CommandId::parse("c2").unwrap(), kind: ControlKind::Resume, ..control };
-    bed.publish(&wire::subject::control_subject(count(), &resume), wire::encode_control(&resume)).await;
-    let mut work = bed.work("default");
+    fixture.publish(&wire::subject::control_subject(count(), &resume), wire::encode_control(&resume)).await;
+    let mut work = fixture.work("default");
     let (_item, request) = next(&mut work).await;
-    let status = status_of(&bed, partition, target()).await;
+    let status = status_of(&fixture, partition, target()).await;
     let active = status.active.expect("its turn is under way");
     assert_eq!(
         (active.turn.as_str(), active.waits_for),
         (request.turn_id.as_str(), Some(WaitReason::NoWorkflow))
     );
     assert!(!status.paused);
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn unknown_agents_are_not_created_without_auto_create() {
-    let bed = Bed::with(|config| config.limits.create_agents = false).await;
-    bed.put("known", serde_json::json!({})).await;
-    bed.send_task("unknown", "k1", "one").await;
-    bed.send_task("known", "k1", "two").await;
-    let mut work = bed.work("default");
+    let fixture = Fixture::with(|config| config.limits.create_agents = false).await;
+    fixture.put("known", serde_json::json!({})).await;
+    fixture.send_task("unknown", "k1", "one").await;
+    fixture.send_task("known", "k1", "two").await;
+    let mut work = fixture.work("default");
     assert_eq!(next(&mut work).await.1.agent_id, "known");
     assert!(tokio::time::timeout(SOON, work.next()).await.is_err());
-    until("the other task is a dead letter", async || bed.count("dead_letters").await == 1).await;
-    bed.end().await;
+    until("the other task is a dead letter", async || fixture.count("dead_letters").await == 1).await;
+    fixture.end().await;
 }

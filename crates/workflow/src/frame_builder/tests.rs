@@ -71,7 +71,7 @@ fn a_step_begins_with_what_the_model_says_after_results() {
 }
 
 #[test]
-fn the_last_chunk_carries_the_metadata_and_takes_open_text_with_it() {
+fn last_chunk_carries_metadata_and_the_open_text() {
     let mut builder = builder();
     builder.text("Hi");
     builder.take_frame();

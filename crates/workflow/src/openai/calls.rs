@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::named;
 use crate::engine_event::{CallName, Failure};
 
 /// Names and ids travel with every chunk of a call.
@@ -12,7 +11,7 @@ const LONGEST_NAME: usize = 128;
 
 /// A call that the model has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct ModelToolCall {
     pub(super) name: CallName,
     /// A JSON text, as the model wrote it; `{}` when it wrote none.
     pub(super) arguments: String,
@@ -50,11 +49,11 @@ pub(super) struct Calls<'a> {
     step: u32,
     /// Ids that the turn's context has already: the fleet tells calls of a turn apart by their ids.
     known_ids: &'a mut HashSet<String>,
-    calls: Vec<Growing>,
+    calls: Vec<PartialCall>,
 }
 
 #[derive(Default)]
-struct Growing {
+struct PartialCall {
     index: Option<u64>,
     /// As the endpoint calls it.
     given_id: String,
@@ -76,7 +75,8 @@ impl<'a> Calls<'a> {
         call.arguments.push_str(&delta.arguments);
         if call.name.is_none() && !delta.name.is_empty() {
             let id = unique_id(self.step, place, &call.given_id, self.known_ids);
-            call.name = Some(named(id, delta.name.chars().take(LONGEST_NAME).collect()));
+            let tool = delta.name.chars().take(LONGEST_NAME).collect::<String>();
+            call.name = Some(CallName { id: id.into(), tool: tool.into() });
         } else if delta.arguments.is_empty() {
             return None;
         }
@@ -87,15 +87,15 @@ impl<'a> Calls<'a> {
     }
 
     /// All calls, in the order in which the model began them.
-    pub(super) fn finish(self) -> Result<Vec<Call>, Failure> {
-        let call = |call: Growing| {
+    pub(super) fn finish(self) -> Result<Vec<ModelToolCall>, Failure> {
+        let call = |call: PartialCall| {
             let name =
                 call.name.ok_or_else(|| Failure::transient("bad_stream", "a tool call has no name"))?;
             let arguments = match call.arguments.trim() {
                 "" => "{}".to_owned(),
                 _ => call.arguments,
             };
-            Ok(Call { name, arguments })
+            Ok(ModelToolCall { name, arguments })
         };
         self.calls.into_iter().map(call).collect()
     }
@@ -104,7 +104,7 @@ impl<'a> Calls<'a> {
     /// and some leave the index out.
     fn place(&mut self, delta: &CallDelta) -> usize {
         let same_id =
-            |call: &Growing| delta.id.is_empty() || call.given_id.is_empty() || call.given_id == delta.id;
+            |call: &PartialCall| delta.id.is_empty() || call.given_id.is_empty() || call.given_id == delta.id;
         let known = match delta.index {
             Some(index) => self.calls.iter().rposition(|call| call.index == Some(index)),
             None if delta.id.is_empty() => self.calls.len().checked_sub(1),
@@ -113,7 +113,8 @@ impl<'a> Calls<'a> {
         match known.filter(|place| same_id(&self.calls[*place])) {
             Some(place) => place,
             None => {
-                let call = Growing { index: delta.index, given_id: delta.id.clone(), ..Growing::default() };
+                let call =
+                    PartialCall { index: delta.index, given_id: delta.id.clone(), ..PartialCall::default() };
                 self.calls.push(call);
                 self.calls.len() - 1
             }

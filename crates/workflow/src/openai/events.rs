@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_secs(2);
 
 /// What one event adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Delta {
+pub(super) struct CompletionDelta {
     pub(super) text: String,
     pub(super) reasoning: String,
     /// The reasoning came as `reasoning_content`.
@@ -27,18 +27,18 @@ pub(super) struct Delta {
     pub(super) calls: Vec<CallDelta>,
     pub(super) finish_reason: Option<String>,
     pub(super) model: Option<String>,
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<TokenUsage>,
 }
 
 /// Tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub(super) prompt: u64,
     pub(super) completion: u64,
     pub(super) total: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     pub(super) fn add(&mut self, other: Self) {
         self.prompt = self.prompt.saturating_add(other.prompt);
         self.completion = self.completion.saturating_add(other.completion);
@@ -74,14 +74,14 @@ impl From<ResponseError> for Failure {
 }
 
 /// The deltas of one response.
-pub(super) struct Events(Source);
+pub(super) struct Events(EventSource);
 
 /// A body as it arrives.
 type Pieces = BoxStream<'static, Result<Bytes, ResponseError>>;
 
-enum Source {
+enum EventSource {
     Stream(Pin<Box<SseByteStream<Pieces>>>),
-    Whole(Box<Delta>),
+    Whole(Box<CompletionDelta>),
     Ended,
 }
 
@@ -89,20 +89,20 @@ impl Events {
     pub(super) fn of_stream(bytes: Pieces) -> Self {
         // An event is complete with the empty line after it; some endpoints leave out the last one.
         let end = stream::iter([Ok(Bytes::from_static(b"\n\n"))]);
-        Self(Source::Stream(Box::pin(SseByteStream::new(bytes.chain(end).boxed()))))
+        Self(EventSource::Stream(Box::pin(SseByteStream::new(bytes.chain(end).boxed()))))
     }
 
     pub(super) fn of_whole(body: &[u8]) -> Result<Self, Failure> {
         let body = serde_json::from_slice(body).map_err(|_| unreadable())?;
-        Ok(Self(Source::Whole(Box::new(delta(&body, "message")?))))
+        Ok(Self(EventSource::Whole(Box::new(delta(&body, "message")?))))
     }
 
     /// The next delta; `None` after the last one of a response that came to its end.
-    pub(super) async fn next(&mut self) -> Result<Option<Delta>, Failure> {
-        match std::mem::replace(&mut self.0, Source::Ended) {
-            Source::Ended => Ok(None),
-            Source::Whole(delta) => Ok(Some(*delta)),
-            Source::Stream(mut events) => loop {
+    pub(super) async fn next(&mut self) -> Result<Option<CompletionDelta>, Failure> {
+        match std::mem::replace(&mut self.0, EventSource::Ended) {
+            EventSource::Ended => Ok(None),
+            EventSource::Whole(delta) => Ok(Some(*delta)),
+            EventSource::Stream(mut events) => loop {
                 let data = match events.next().await {
                     Some(Ok(event)) => event.data.unwrap_or_default(),
                     Some(Err(error)) => return Err(failure(error)),
@@ -121,7 +121,7 @@ impl Events {
                     data => {
                         let value: Value = serde_json::from_str(data).map_err(|_| unreadable())?;
                         let delta = delta(&value, "delta")?;
-                        self.0 = Source::Stream(events);
+                        self.0 = EventSource::Stream(events);
                         return Ok(Some(delta));
                     }
                 }
@@ -147,7 +147,7 @@ fn unreadable() -> Failure {
 
 /// Reads a chunk of a completion, or a whole one, whose choice has its content under `key`. Unknown and misshapen fields are
 /// passed over.
-fn delta(value: &Value, key: &str) -> Result<Delta, Failure> {
+fn delta(value: &Value, key: &str) -> Result<CompletionDelta, Failure> {
     if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
         return Err(errors::of_object(error));
     }
@@ -158,14 +158,14 @@ fn delta(value: &Value, key: &str) -> Result<Delta, Failure> {
     };
     let calls = said.get("tool_calls").and_then(Value::as_array);
     let reasoning_content = text(said.get("reasoning_content"));
-    Ok(Delta {
+    Ok(CompletionDelta {
         text: text(said.get("content")).or_else(|| text(said.get("refusal"))).unwrap_or_default(),
         wants_reasoning_back: reasoning_content.is_some(),
         reasoning: reasoning_content.or_else(|| text(said.get("reasoning"))).unwrap_or_default(),
         calls: calls.map(|calls| calls.iter().map(CallDelta::of).collect()).unwrap_or_default(),
         finish_reason: text(choice.get("finish_reason")),
         model: text(value.get("model")),
-        usage: value.get("usage").and_then(Usage::of),
+        usage: value.get("usage").and_then(TokenUsage::of),
     })
 }
 

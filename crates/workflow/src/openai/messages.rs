@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 use wire::work::ContextMessage;
 
-use super::calls::Call;
-use crate::request::Turn;
+use super::calls::ModelToolCall;
+use crate::request::TurnAttempt;
 
 /// Settings of an agent, and parameters of a turn, that are passed on under their own names. The parameters come before the settings.
 const PASSED_ON: &[&str] = &[
@@ -32,23 +32,23 @@ const PASSED_ON: &[&str] = &[
 const LIMITS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// The agent's model, or the service's.
-pub(super) fn model<'a>(turn: &'a Turn, default: &'a str) -> &'a str {
+pub(super) fn model<'a>(turn: &'a TurnAttempt, default: &'a str) -> &'a str {
     turn.text_setting("model").unwrap_or(default)
 }
 
 /// The names in the agent's `tools`; none given: all that there are.
-pub(super) fn allowed_tools(turn: &Turn) -> Option<Vec<String>> {
+pub(super) fn allowed_tools(turn: &TurnAttempt) -> Option<Vec<String>> {
     let names = turn.settings.get("tools")?.as_array()?;
     Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 /// Ids of the calls that the context has.
-pub(super) fn call_ids(turn: &Turn) -> HashSet<String> {
+pub(super) fn call_ids(turn: &TurnAttempt) -> HashSet<String> {
     turn.context.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone()).collect()
 }
 
 /// The instructions of the agent's `system`, the client's, what stands for the turns before, then the context.
-pub(super) fn of_context(turn: &Turn) -> Vec<Value> {
+pub(super) fn of_context(turn: &TurnAttempt) -> Vec<Value> {
     let system = |text: &str| json!({"role": "system", "content": text});
     let said = [turn.text_setting("system"), turn.instructions(), turn.summary.as_deref()];
     let before = said.into_iter().flatten();
@@ -66,7 +66,7 @@ fn message(message: &ContextMessage) -> Value {
 
 /// What the model has said in this turn. Endpoints that send `reasoning_content` want it back as long as the turn lasts;
 /// others refuse it.
-pub(super) fn assistant(text: &str, reasoning_content: &str, calls: &[Call]) -> Value {
+pub(super) fn assistant(text: &str, reasoning_content: &str, calls: &[ModelToolCall]) -> Value {
     let calls = calls.iter().map(|call| tool_call(&call.name.id, &call.name.tool, &call.arguments));
     let mut message = assistant_with(text, calls.collect());
     if !reasoning_content.is_empty() {
@@ -92,7 +92,12 @@ fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
 }
 
 /// The body of one request.
-pub(super) fn request_body(turn: &Turn, default_model: &str, history: &[Value], tools: &[Value]) -> Value {
+pub(super) fn request_body(
+    turn: &TurnAttempt,
+    default_model: &str,
+    history: &[Value],
+    tools: &[Value],
+) -> Value {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(model(turn, default_model)));
     body.insert("messages".to_owned(), json!(history));
@@ -122,7 +127,7 @@ pub(super) fn request_body(turn: &Turn, default_model: &str, history: &[Value], 
 
 /// A client may ask for less than the agent's settings allow, and not for more. The name is the agent's, because its endpoint may know
 /// but one of them.
-fn limit(turn: &Turn) -> Option<(&'static str, Value)> {
+fn limit(turn: &TurnAttempt) -> Option<(&'static str, Value)> {
     let of = |from: &Map<String, Value>| {
         LIMITS
             .into_iter()
@@ -142,11 +147,11 @@ mod tests {
     use super::*;
     use crate::request::tests::request;
 
-    fn turn(settings: Value, context: Value) -> Turn {
+    fn turn(settings: Value, context: Value) -> TurnAttempt {
         let mut request = request();
         request["settings"] = settings;
         request["context"] = context;
-        Turn::read(request.to_string().as_bytes(), 1).unwrap()
+        TurnAttempt::read(request.to_string().as_bytes(), 1).unwrap()
     }
 
     #[test]
@@ -181,7 +186,7 @@ mod tests {
         let turn = |settings: Value, parameters: Value| {
             let mut request = request();
             (request["settings"], request["parameters"]) = (settings, parameters);
-            Turn::read(request.to_string().as_bytes(), 1).unwrap()
+            TurnAttempt::read(request.to_string().as_bytes(), 1).unwrap()
         };
         let asked = turn(
             json!({"system": "Be brief.", "temperature": 0.2, "top_p": 0.5, "max_tokens": 100}),

@@ -1,15 +1,32 @@
 //! The form of a script file, and what is checked before it is played.
 
-use model::ErrorClass;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Scenario, Script, ScriptError, When};
+use super::scenario::{Condition, Scenario};
+use super::step::{ErrorStep, ScriptStep, ToolCallStep};
 
 /// Steps of a scenario may not be slower than this each.
 const LONGEST_MS: u64 = 3_600_000;
 const MOST_FRAMES: usize = 50;
+
+/// A script that cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// Cannot be read.
+    #[error("the script {0} cannot be read: {1}")]
+    File(String, std::io::Error),
+    /// Not the form.
+    #[error("the script is not in the expected form: {0}")]
+    Form(#[from] serde_json::Error),
+    /// No scenario at all.
+    #[error("the script has no scenario")]
+    Empty,
+    /// One scenario is wrong.
+    #[error("scenario {0:?}: {1}")]
+    Scenario(String, String),
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,130 +40,21 @@ struct ScenarioInFile {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
-    when: WhenInFile,
-    steps: Vec<Step>,
+    when: ConditionInFile,
+    steps: Vec<ScriptStep>,
 }
 
 /// All of what is given must hold.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhenInFile {
+struct ConditionInFile {
     input_contains: Option<String>,
     input_matches: Option<String>,
     agent: Option<String>,
     task: Option<String>,
 }
 
-/// One step of a scenario, in the file `{"<name>": …}`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Step {
-    /// Waits so many ms; signs of life keep the turn alive.
-    DelayMs(u64),
-    /// Waits so many ms without any sign of life.
-    SilenceMs(u64),
-    /// A text.
-    Text(TextStep),
-    /// Reasoning.
-    Reasoning(TextStep),
-    /// Calls of tools at the same time, with their results.
-    Tools(Vec<ToolCallStep>),
-    /// Ends the turn as failed.
-    Error(ErrorStep),
-    /// Fails the first runs of the turn, then goes on.
-    FailFirst(FailFirst),
-    /// The frame before comes once more, so many times.
-    Duplicate(usize),
-    /// The next frames, so many, come in reverse order.
-    Reorder(usize),
-    /// Says nothing more until somebody stops the turn.
-    Hang(True),
-    /// Dies: nothing is said, the request is not answered. Over HTTP the connection is cut.
-    Cut(True),
-    /// Hands the request back, as a drain does.
-    HandBack(True),
-}
-
-/// `true`, so that steps without a value look like the others.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(try_from = "bool")]
-pub(crate) struct True;
-
-impl TryFrom<bool> for True {
-    type Error = &'static str;
-
-    fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value { Ok(Self) } else { Err("only true makes sense here") }
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TextStep {
-    pub(crate) content: String,
-    /// Characters per chunk.
-    #[serde(default)]
-    pub(crate) chars: Option<usize>,
-    /// Pause between chunks, ms.
-    #[serde(default)]
-    pub(crate) every_ms: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ToolCallStep {
-    pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) arguments: Value,
-    /// What the scripted engine gives as the result; over HTTP the client calls its own tool.
-    #[serde(default)]
-    pub(crate) result: String,
-    #[serde(default)]
-    pub(crate) is_error: bool,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ErrorStep {
-    pub(crate) class: Class,
-    #[serde(default)]
-    pub(crate) message: Option<String>,
-    #[serde(default)]
-    pub(crate) code: Option<String>,
-    /// Seconds.
-    #[serde(default)]
-    pub(crate) retry_after: Option<f64>,
-    /// The status over HTTP.
-    #[serde(default)]
-    pub(crate) status: Option<u16>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FailFirst {
-    pub(crate) runs: u32,
-    pub(crate) error: ErrorStep,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Class {
-    Transient,
-    Permanent,
-    Auth,
-}
-
-impl From<Class> for ErrorClass {
-    fn from(class: Class) -> Self {
-        match class {
-            Class::Transient => Self::Transient,
-            Class::Permanent => Self::Permanent,
-            Class::Auth => Self::Auth,
-        }
-    }
-}
-
-pub(super) fn parse(text: &str) -> Result<Script, ScriptError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Scenario>, ScriptError> {
     let file: ScriptInFile = serde_json::from_str(text)?;
     if file.scenarios.is_empty() {
         return Err(ScriptError::Empty);
@@ -155,12 +63,12 @@ pub(super) fn parse(text: &str) -> Result<Script, ScriptError> {
         let name = scenario.name.clone().unwrap_or_else(|| format!("#{}", index + 1));
         check(&name, scenario).map_err(|why| ScriptError::Scenario(name, why))
     });
-    Ok(Script { scenarios: scenarios.collect::<Result<_, _>>()? })
+    scenarios.collect()
 }
 
 fn check(name: &str, scenario: ScenarioInFile) -> Result<Scenario, String> {
     let matches = scenario.when.input_matches.as_deref().map(Regex::new).transpose();
-    let when = When {
+    let when = Condition {
         contains: scenario.when.input_contains,
         matches: matches.map_err(|error| format!("input_matches: {error}"))?,
         agent: scenario.when.agent,
@@ -180,21 +88,27 @@ fn check(name: &str, scenario: ScenarioInFile) -> Result<Scenario, String> {
     Ok(Scenario { name: name.to_owned(), when, steps: scenario.steps })
 }
 
-fn check_step(step: &Step) -> Result<(), String> {
+fn check_step(step: &ScriptStep) -> Result<(), String> {
     match step {
-        Step::DelayMs(ms) | Step::SilenceMs(ms) => at_most("ms", *ms, LONGEST_MS),
-        Step::Text(text) | Step::Reasoning(text) if text.chars == Some(0) => {
+        ScriptStep::DelayMs(ms) | ScriptStep::SilenceMs(ms) => at_most("ms", *ms, LONGEST_MS),
+        ScriptStep::Text(text) | ScriptStep::Reasoning(text) if text.chars == Some(0) => {
             Err("chars must be at least 1".to_owned())
         }
-        Step::Text(text) | Step::Reasoning(text) => at_most("every_ms", text.every_ms, LONGEST_MS),
-        Step::Tools(calls) if calls.is_empty() => Err("tools must have at least one call".to_owned()),
-        Step::Tools(calls) => calls.iter().try_for_each(check_call),
-        Step::Error(error) => check_error(error),
-        Step::FailFirst(first) => check_error(&first.error),
-        Step::Duplicate(count) | Step::Reorder(count) if !(1..=MOST_FRAMES).contains(count) => {
+        ScriptStep::Text(text) | ScriptStep::Reasoning(text) => {
+            at_most("every_ms", text.every_ms, LONGEST_MS)
+        }
+        ScriptStep::Tools(calls) if calls.is_empty() => Err("tools must have at least one call".to_owned()),
+        ScriptStep::Tools(calls) => calls.iter().try_for_each(check_call),
+        ScriptStep::Error(error) => check_error(error),
+        ScriptStep::FailFirst(first) => check_error(&first.error),
+        ScriptStep::Duplicate(count) | ScriptStep::Reorder(count) if !(1..=MOST_FRAMES).contains(count) => {
             Err(format!("a number of frames is from 1 to {MOST_FRAMES}"))
         }
-        Step::Duplicate(_) | Step::Reorder(_) | Step::Hang(_) | Step::Cut(_) | Step::HandBack(_) => Ok(()),
+        ScriptStep::Duplicate(_)
+        | ScriptStep::Reorder(_)
+        | ScriptStep::Hang(_)
+        | ScriptStep::Cut(_)
+        | ScriptStep::HandBack(_) => Ok(()),
     }
 }
 
@@ -217,11 +131,5 @@ fn check_error(error: &ErrorStep) -> Result<(), String> {
     match error.status {
         Some(status) if !(400..600).contains(&status) => Err("a status is from 400 to 599".to_owned()),
         _ => Ok(()),
-    }
-}
-
-impl Step {
-    fn ends(&self) -> bool {
-        matches!(self, Self::Error(_) | Self::Hang(_) | Self::Cut(_) | Self::HandBack(_))
     }
 }

@@ -5,17 +5,19 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::{ErrorStep, MatchRule, Scenario, Script, Step, TextStep, ToolCallStep, pieces};
+use super::scenario::{Scenario, TurnVariables};
+use super::step::{ErrorStep, ScriptStep, TextStep, ToolCallStep};
+use super::{Script, pieces};
 use crate::engine_event::{
-    CallName, Ended, EngineEvent, EngineSender, Failure, InjectedFault, ReceiverDropped,
+    CallName, EngineEnd, EngineEvent, EngineSender, Failure, InjectedFault, ReceiverDropped,
 };
-use crate::request::Turn;
+use crate::request::TurnAttempt;
 
 impl Script {
     /// Says what the script has for this turn. The same turn is answered with the same chunks each time, but for the
     /// variables of run and attempt.
-    pub(crate) async fn play(&self, turn: &Turn, events: &EngineSender) -> Ended {
-        let cue = MatchRule {
+    pub(crate) async fn play(&self, turn: &TurnAttempt, events: &EngineSender) -> EngineEnd {
+        let variables = TurnVariables {
             input: turn.input().to_owned(),
             agent: turn.agent.clone(),
             task: turn.task_kind.clone(),
@@ -24,62 +26,62 @@ impl Script {
             attempt: turn.attempt,
             result: String::new(),
         };
-        let Some(scenario) = self.scenario(&cue) else {
-            return Ended::Failed(Failure::permanent(
+        let Some(scenario) = self.scenario(&variables) else {
+            return EngineEnd::Failed(Failure::permanent(
                 "no_scenario",
                 "the script has no scenario for this input",
             ));
         };
-        let playing = Playing { cue, events, calls: 0, chars: 0 };
-        // Unheard: nobody is there to be told of the end either.
-        playing.play(scenario).await.unwrap_or(Ended::Cut)
+        let playing = Playing { variables, events, calls: 0, chars: 0 };
+        // The receiver is gone, so the end cannot be sent either.
+        playing.play(scenario).await.unwrap_or(EngineEnd::Cut)
     }
 }
 
 struct Playing<'a> {
-    cue: MatchRule,
+    variables: TurnVariables,
     events: &'a EngineSender,
     calls: usize,
     chars: usize,
 }
 
 impl Playing<'_> {
-    async fn play(mut self, scenario: &Scenario) -> Result<Ended, ReceiverDropped> {
+    async fn play(mut self, scenario: &Scenario) -> Result<EngineEnd, ReceiverDropped> {
         for step in &scenario.steps {
             if let Some(ended) = self.step(step).await? {
                 return Ok(ended);
             }
         }
-        Ok(Ended::Complete(self.metadata(scenario)))
+        Ok(EngineEnd::Complete(self.metadata(scenario)))
     }
 
-    async fn step(&mut self, step: &Step) -> Result<Option<Ended>, ReceiverDropped> {
+    async fn step(&mut self, step: &ScriptStep) -> Result<Option<EngineEnd>, ReceiverDropped> {
         match step {
-            Step::DelayMs(ms) => sleep(Duration::from_millis(*ms)).await,
-            Step::SilenceMs(ms) => {
+            ScriptStep::DelayMs(ms) => sleep(Duration::from_millis(*ms)).await,
+            ScriptStep::SilenceMs(ms) => {
                 self.events.send(EngineEvent::InjectedFault(InjectedFault::Mute(true))).await?;
                 sleep(Duration::from_millis(*ms)).await;
                 self.events.send(EngineEvent::InjectedFault(InjectedFault::Mute(false))).await?;
             }
-            Step::Text(text) => self.text(text, EngineEvent::Text).await?,
-            Step::Reasoning(text) => self.text(text, EngineEvent::Reasoning).await?,
-            Step::Tools(calls) => self.tools(calls).await?,
-            Step::Duplicate(times) => {
+            ScriptStep::Text(text) => self.text(text, EngineEvent::Text).await?,
+            ScriptStep::Reasoning(text) => self.text(text, EngineEvent::Reasoning).await?,
+            ScriptStep::Tools(calls) => self.tools(calls).await?,
+            ScriptStep::Duplicate(times) => {
                 for _ in 0..*times {
                     self.events.send(EngineEvent::InjectedFault(InjectedFault::Repeat)).await?;
                 }
             }
-            Step::Reorder(frames) => {
+            ScriptStep::Reorder(frames) => {
                 self.events.send(EngineEvent::InjectedFault(InjectedFault::Reverse(*frames))).await?
             }
-            Step::FailFirst(first) if self.cue.run < first.runs => {
-                return Ok(Some(Ended::Failed(failure(&first.error, &self.cue))));
+            ScriptStep::FailFirst(first) if self.variables.run < first.runs => {
+                return Ok(Some(EngineEnd::Failed(failure(&first.error, &self.variables))));
             }
-            Step::FailFirst(_) => {}
-            Step::Error(error) => return Ok(Some(Ended::Failed(failure(error, &self.cue)))),
-            Step::Hang(_) => std::future::pending().await,
-            Step::Cut(_) => return Ok(Some(Ended::Cut)),
-            Step::HandBack(_) => return Ok(Some(Ended::HandBack)),
+            ScriptStep::FailFirst(_) => {}
+            ScriptStep::Error(error) => return Ok(Some(EngineEnd::Failed(failure(error, &self.variables)))),
+            ScriptStep::Hang(_) => std::future::pending().await,
+            ScriptStep::Cut(_) => return Ok(Some(EngineEnd::Cut)),
+            ScriptStep::HandBack(_) => return Ok(Some(EngineEnd::HandBack)),
         }
         Ok(None)
     }
@@ -89,7 +91,8 @@ impl Playing<'_> {
         step: &TextStep,
         part: fn(String) -> EngineEvent,
     ) -> Result<(), ReceiverDropped> {
-        for (number, piece) in pieces(&self.cue.fill(&step.content), step.chars).into_iter().enumerate() {
+        for (number, piece) in pieces(&self.variables.fill(&step.content), step.chars).into_iter().enumerate()
+        {
             if number > 0 && step.every_ms > 0 {
                 sleep(Duration::from_millis(step.every_ms)).await;
             }
@@ -107,13 +110,13 @@ impl Playing<'_> {
         };
         let first = self.calls;
         for (number, call) in (first..).zip(calls) {
-            let arguments = arguments(call, &self.cue);
+            let arguments = arguments(call, &self.variables);
             self.events.send(EngineEvent::Call(name(number, call), arguments)).await?;
             self.events.send(EngineEvent::Break).await?;
         }
         for (number, call) in (first..).zip(calls) {
-            let text = self.cue.fill(&call.result);
-            self.cue.result.clone_from(&text);
+            let text = self.variables.fill(&call.result);
+            self.variables.result.clone_from(&text);
             let is_error = call.is_error;
             self.events.send(EngineEvent::Result { call: name(number, call), text, is_error }).await?;
             self.events.send(EngineEvent::Break).await?;
@@ -132,27 +135,29 @@ impl Playing<'_> {
 }
 
 /// The arguments of a call as a model would write them, with variables in their texts.
-pub(super) fn arguments(call: &ToolCallStep, cue: &MatchRule) -> String {
+pub(super) fn arguments(call: &ToolCallStep, variables: &TurnVariables) -> String {
     match &call.arguments {
         Value::Null => "{}".to_owned(),
-        arguments => filled(arguments, cue).to_string(),
+        arguments => filled(arguments, variables).to_string(),
     }
 }
 
-fn filled(value: &Value, cue: &MatchRule) -> Value {
+fn filled(value: &Value, variables: &TurnVariables) -> Value {
     match value {
-        Value::String(text) => Value::String(cue.fill(text)),
-        Value::Array(items) => items.iter().map(|item| filled(item, cue)).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), filled(value, cue))).collect(),
+        Value::String(text) => Value::String(variables.fill(text)),
+        Value::Array(items) => items.iter().map(|item| filled(item, variables)).collect(),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (key.clone(), filled(value, variables))).collect()
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 
-fn failure(error: &ErrorStep, cue: &MatchRule) -> Failure {
+fn failure(error: &ErrorStep, variables: &TurnVariables) -> Failure {
     Failure {
         class: error.class.into(),
         code: error.code.clone().unwrap_or_else(|| "scripted".to_owned()),
-        text: cue.fill(error.message.as_deref().unwrap_or("an error by script")),
+        text: variables.fill(error.message.as_deref().unwrap_or("an error by script")),
         retry_after: error.retry_after.map(Duration::from_secs_f64),
     }
 }

@@ -22,7 +22,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::play::arguments;
-use super::{ErrorStep, MatchRule, Script, Step, TextStep, ToolCallStep, pieces};
+use super::scenario::TurnVariables;
+use super::step::{ErrorStep, ScriptStep, TextStep, ToolCallStep};
+use super::{Script, pieces};
 use crate::metrics::{self, Served};
 
 /// Pieces of a call's arguments, so that clients have something to put together.
@@ -30,13 +32,13 @@ const ARGUMENT_CHARS: usize = 6;
 /// Inputs of which it is remembered how often they were failed.
 const MOST_FAILED: usize = 10_000;
 /// Open responses may end by themselves for so long after the stop.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// A scripted endpoint that listens.
 pub struct ScriptServer {
     listener: TcpListener,
     addr: SocketAddr,
-    desk: Arc<ServerState>,
+    state: Arc<ServerState>,
 }
 
 /// How responses ended.
@@ -95,8 +97,8 @@ impl ScriptServer {
     pub async fn bind(addr: SocketAddr, script: Script) -> Result<Self, BindError> {
         let listener = endpoint::bind(addr).await?;
         let addr = listener.local_addr().map_err(|source| BindError { addr, source })?;
-        let desk = ServerState { script, counts: Arc::default(), failed: Mutex::default() };
-        Ok(Self { listener, addr, desk: Arc::new(desk) })
+        let state = ServerState { script, counts: Arc::default(), failed: Mutex::default() };
+        Ok(Self { listener, addr, state: Arc::new(state) })
     }
 
     /// The address that was taken.
@@ -106,7 +108,7 @@ impl ScriptServer {
 
     /// How its responses end.
     pub fn counts(&self) -> Arc<ServedCounts> {
-        self.desk.counts.clone()
+        self.state.counts.clone()
     }
 
     /// Serves until `stop` is cancelled.
@@ -118,12 +120,12 @@ impl ScriptServer {
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/v1/models", get(models))
-            .with_state(self.desk);
+            .with_state(self.state);
         tracing::info!(addr = %self.addr, "serving the script as an OpenAI-compatible endpoint");
         let serving = endpoint::serve(self.listener, router, stop.clone());
         let too_late = async {
             stop.cancelled().await;
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(SHUTDOWN_GRACE).await;
         };
         tokio::select! {
             served = serving => served,
@@ -138,7 +140,7 @@ async fn models() -> Json<Value> {
 
 /// What the script says of a request, as it says it.
 #[derive(Debug)]
-enum Said {
+enum ResponsePart {
     Delta(Value),
     /// The scenario is over, or waits for tools: the reason, and the tokens.
     Finished(&'static str, Value),
@@ -146,15 +148,15 @@ enum Said {
     Cut,
 }
 
-async fn complete(State(desk): State<Arc<ServerState>>, Json(request): Json<Value>) -> Response {
+async fn complete(State(state): State<Arc<ServerState>>, Json(request): Json<Value>) -> Response {
     let streams = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
     let wants_usage =
         request.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     let (sender, mut said) = mpsc::channel(1);
-    spawn_named("scripted response", desk.clone().perform(request, sender));
+    spawn_named("scripted response", state.clone().perform(request, sender));
     // An error or a cut that comes first decides the status; everything later happens within the response.
     match said.recv().await {
-        Some(Said::Error(error)) => refusal(&error),
+        Some(ResponsePart::Error(error)) => refusal(&error),
         Some(first) if streams => streamed(first, said, wants_usage),
         Some(first) => collected(first, said).await,
         None => cut_response(),
@@ -162,7 +164,7 @@ async fn complete(State(desk): State<Arc<ServerState>>, Json(request): Json<Valu
 }
 
 impl ServerState {
-    async fn perform(self: Arc<Self>, request: Value, sender: mpsc::Sender<Said>) {
+    async fn perform(self: Arc<Self>, request: Value, sender: mpsc::Sender<ResponsePart>) {
         let performed = tokio::select! {
             served = self.play(&request, &sender) => served,
             () = sender.closed() => Served::Disconnected,
@@ -170,37 +172,48 @@ impl ServerState {
         self.counts.count(performed);
     }
 
-    async fn play(&self, request: &Value, sender: &mpsc::Sender<Said>) -> Served {
-        let (mut cue, answered) = cue_of(request);
-        let Some(scenario) = self.script.scenario(&cue) else {
+    async fn play(&self, request: &Value, sender: &mpsc::Sender<ResponsePart>) -> Served {
+        let (mut variables, answered) = cue_of(request);
+        let Some(scenario) = self.script.scenario(&variables) else {
             let error = ErrorStep {
-                class: super::file::Class::Permanent,
+                class: super::step::Class::Permanent,
                 message: Some("the script has no scenario for this input".to_owned()),
                 code: None,
                 retry_after: None,
                 status: Some(404),
             };
-            return said(sender, Said::Error(error), Served::Error).await;
+            return said(sender, ResponsePart::Error(error), Served::Error).await;
         };
-        let key = (scenario.name.clone(), cue.input.clone());
-        cue.run = self.lock().get(&key).copied().unwrap_or(0);
-        let mut playing = Playing { cue, sender, chars: 0 };
+        let key = (scenario.name.clone(), variables.input.clone());
+        variables.run = self.lock().get(&key).copied().unwrap_or(0);
+        let mut playing = Playing { variables, sender, chars: 0 };
         let mut rounds = 0;
         for step in &scenario.steps {
             let is_past = rounds < answered;
             match step {
-                Step::Tools(_) if is_past => rounds += 1,
+                ScriptStep::Tools(_) if is_past => rounds += 1,
                 _ if is_past => {}
-                Step::Tools(calls) => return playing.tools(calls, rounds).await,
-                Step::FailFirst(first) if playing.cue.run < first.runs => {
+                ScriptStep::Tools(calls) => return playing.tools(calls, rounds).await,
+                ScriptStep::FailFirst(first) if playing.variables.run < first.runs => {
                     self.count_failed(key);
-                    return said(sender, Said::Error(filled(&first.error, &playing.cue)), Served::Error)
-                        .await;
+                    return said(
+                        sender,
+                        ResponsePart::Error(filled(&first.error, &playing.variables)),
+                        Served::Error,
+                    )
+                    .await;
                 }
-                Step::Error(error) => {
-                    return said(sender, Said::Error(filled(error, &playing.cue)), Served::Error).await;
+                ScriptStep::Error(error) => {
+                    return said(
+                        sender,
+                        ResponsePart::Error(filled(error, &playing.variables)),
+                        Served::Error,
+                    )
+                    .await;
                 }
-                Step::Cut(_) | Step::HandBack(_) => return said(sender, Said::Cut, Served::Cut).await,
+                ScriptStep::Cut(_) | ScriptStep::HandBack(_) => {
+                    return said(sender, ResponsePart::Cut, Served::Cut).await;
+                }
                 step => playing.step(step).await,
             }
         }
@@ -220,31 +233,34 @@ impl ServerState {
     }
 }
 
-async fn said(sender: &mpsc::Sender<Said>, said: Said, served: Served) -> Served {
+async fn said(sender: &mpsc::Sender<ResponsePart>, said: ResponsePart, served: Served) -> Served {
     if sender.send(said).await.is_ok() { served } else { Served::Disconnected }
 }
 
 struct Playing<'a> {
-    cue: MatchRule,
-    sender: &'a mpsc::Sender<Said>,
+    variables: TurnVariables,
+    sender: &'a mpsc::Sender<ResponsePart>,
     chars: usize,
 }
 
 impl Playing<'_> {
     /// A step that says or waits; what others do was done before.
-    async fn step(&mut self, step: &Step) {
+    async fn step(&mut self, step: &ScriptStep) {
         match step {
-            Step::DelayMs(ms) | Step::SilenceMs(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
-            Step::Text(text) => self.text(text, "content").await,
-            Step::Reasoning(text) => self.text(text, "reasoning_content").await,
-            Step::Hang(_) => std::future::pending().await,
+            ScriptStep::DelayMs(ms) | ScriptStep::SilenceMs(ms) => {
+                tokio::time::sleep(Duration::from_millis(*ms)).await
+            }
+            ScriptStep::Text(text) => self.text(text, "content").await,
+            ScriptStep::Reasoning(text) => self.text(text, "reasoning_content").await,
+            ScriptStep::Hang(_) => std::future::pending().await,
             // Frames of NATS are not known here.
             _ => {}
         }
     }
 
     async fn text(&mut self, step: &TextStep, key: &'static str) {
-        for (number, piece) in pieces(&self.cue.fill(&step.content), step.chars).into_iter().enumerate() {
+        for (number, piece) in pieces(&self.variables.fill(&step.content), step.chars).into_iter().enumerate()
+        {
             if number > 0 && step.every_ms > 0 {
                 tokio::time::sleep(Duration::from_millis(step.every_ms)).await;
             }
@@ -259,7 +275,7 @@ impl Playing<'_> {
             let id = format!("call_{round}_{index}");
             let begun = json!({"index": index, "id": id, "type": "function", "function": function});
             self.send(json!({"tool_calls": [begun]})).await;
-            for piece in pieces(&arguments(call, &self.cue), Some(ARGUMENT_CHARS)) {
+            for piece in pieces(&arguments(call, &self.variables), Some(ARGUMENT_CHARS)) {
                 let more = json!({"index": index, "function": {"arguments": piece}});
                 self.send(json!({"tool_calls": [more]})).await;
             }
@@ -268,21 +284,21 @@ impl Playing<'_> {
     }
 
     async fn finish(self, reason: &'static str) -> Served {
-        let (prompt, completion) = (self.cue.input.chars().count(), self.chars);
+        let (prompt, completion) = (self.variables.input.chars().count(), self.chars);
         let usage = json!({
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
         });
-        said(self.sender, Said::Finished(reason, usage), Served::Completed).await
+        said(self.sender, ResponsePart::Finished(reason, usage), Served::Completed).await
     }
 
-    /// When nobody listens the whole play is dropped.
+    /// When the client has disconnected the whole response is dropped.
     async fn send(&mut self, delta: Value) {
-        let _ = self.sender.send(Said::Delta(delta)).await;
+        let _ = self.sender.send(ResponsePart::Delta(delta)).await;
     }
 }
 
 /// The input of a request, and how many rounds of tools it brings the results of.
-fn cue_of(request: &Value) -> (MatchRule, usize) {
+fn cue_of(request: &Value) -> (TurnVariables, usize) {
     let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let role = |message: &Value, role: &str| message.get("role").and_then(Value::as_str) == Some(role);
     let input = messages.iter().rposition(|message| role(message, "user"));
@@ -294,7 +310,10 @@ fn cue_of(request: &Value) -> (MatchRule, usize) {
     let result = since.iter().rfind(|message| role(message, "tool")).map(content).unwrap_or_default();
     let input = input.map(|at| content(&messages[at])).unwrap_or_default();
     let user = request.get("user").and_then(Value::as_str).unwrap_or_default().to_owned();
-    (MatchRule { input, agent: user, turn: "http".to_owned(), result, ..MatchRule::default() }, rounds)
+    (
+        TurnVariables { input, agent: user, turn: "http".to_owned(), result, ..TurnVariables::default() },
+        rounds,
+    )
 }
 
 /// A text, or the texts of its parts.
@@ -308,9 +327,9 @@ fn content(message: &Value) -> String {
     }
 }
 
-fn filled(error: &ErrorStep, cue: &MatchRule) -> ErrorStep {
+fn filled(error: &ErrorStep, variables: &TurnVariables) -> ErrorStep {
     let message = error.message.as_deref().unwrap_or("an error by script");
-    ErrorStep { message: Some(cue.fill(message)), ..error.clone() }
+    ErrorStep { message: Some(variables.fill(message)), ..error.clone() }
 }
 
 fn error_body(error: &ErrorStep) -> Value {
@@ -345,7 +364,7 @@ fn event(value: &Value) -> Bytes {
     Bytes::from(format!("data: {value}\n\n"))
 }
 
-fn streamed(first: Said, rest: mpsc::Receiver<Said>, wants_usage: bool) -> Response {
+fn streamed(first: ResponsePart, rest: mpsc::Receiver<ResponsePart>, wants_usage: bool) -> Response {
     let start = (Some(first), rest, false);
     let stream = futures_util::stream::unfold(start, move |(first, mut rest, is_over)| async move {
         if is_over {
@@ -356,12 +375,14 @@ fn streamed(first: Said, rest: mpsc::Receiver<Said>, wants_usage: bool) -> Respo
             None => rest.recv().await,
         };
         let (bytes, is_over) = match said {
-            Some(Said::Delta(delta)) => {
+            Some(ResponsePart::Delta(delta)) => {
                 (Ok(event(&completion("chat.completion.chunk", "delta", &delta, None))), false)
             }
-            Some(Said::Finished(reason, usage)) => (Ok(last_events(reason, &usage, wants_usage)), true),
-            Some(Said::Error(error)) => (Ok(event(&error_body(&error))), true),
-            Some(Said::Cut) | None => (Err(io::Error::other("cut by script")), true),
+            Some(ResponsePart::Finished(reason, usage)) => {
+                (Ok(last_events(reason, &usage, wants_usage)), true)
+            }
+            Some(ResponsePart::Error(error)) => (Ok(event(&error_body(&error))), true),
+            Some(ResponsePart::Cut) | None => (Err(io::Error::other("cut by script")), true),
         };
         Some((bytes, (None, rest, is_over)))
     });
@@ -382,13 +403,13 @@ fn last_events(reason: &'static str, usage: &Value, wants_usage: bool) -> Bytes 
 }
 
 /// The whole answer at once.
-async fn collected(first: Said, mut rest: mpsc::Receiver<Said>) -> Response {
+async fn collected(first: ResponsePart, mut rest: mpsc::Receiver<ResponsePart>) -> Response {
     let (mut content, mut reasoning) = (String::new(), String::new());
     let mut calls: Vec<Value> = Vec::new();
     let mut next = Some(first);
     while let Some(said) = next {
         match said {
-            Said::Delta(delta) => {
+            ResponsePart::Delta(delta) => {
                 let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
                 content.push_str(text("content"));
                 reasoning.push_str(text("reasoning_content"));
@@ -396,9 +417,9 @@ async fn collected(first: Said, mut rest: mpsc::Receiver<Said>) -> Response {
                     join_call(&mut calls, call);
                 }
             }
-            Said::Error(error) => return refusal(&error),
-            Said::Cut => return cut_response(),
-            Said::Finished(reason, usage) => {
+            ResponsePart::Error(error) => return refusal(&error),
+            ResponsePart::Cut => return cut_response(),
+            ResponsePart::Finished(reason, usage) => {
                 let mut message = json!({"role": "assistant", "content": content});
                 if !reasoning.is_empty() {
                     message["reasoning_content"] = json!(reasoning);

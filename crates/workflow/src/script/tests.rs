@@ -1,8 +1,9 @@
+use model::ErrorClass;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine_event::{Ended, EngineEvent, EngineSender, InjectedFault};
-use crate::request::Turn;
+use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, InjectedFault};
+use crate::request::TurnAttempt;
 use crate::request::tests::{request, turn};
 
 fn script(steps: Value) -> Script {
@@ -18,7 +19,7 @@ fn why_steps(steps: Value) -> String {
 }
 
 /// All that a script says of a turn.
-async fn played(script: &Script, turn: &Turn) -> (Vec<EngineEvent>, Ended) {
+async fn played(script: &Script, turn: &TurnAttempt) -> (Vec<EngineEvent>, EngineEnd) {
     let (events, mut inbox) = EngineSender::channel();
     let ended = script.play(turn, &events).await;
     drop(events);
@@ -93,13 +94,13 @@ fn the_first_scenario_that_fits_is_played() {
     )
     .unwrap();
     let chosen = |input: &str, agent: &str, task: Option<&str>| {
-        let cue = MatchRule {
+        let variables = TurnVariables {
             input: input.to_owned(),
             agent: agent.to_owned(),
             task: task.map(str::to_owned),
-            ..MatchRule::default()
+            ..TurnVariables::default()
         };
-        script.scenario(&cue).unwrap().name.clone()
+        script.scenario(&variables).unwrap().name.clone()
     };
     assert_eq!(chosen("will it rain", "a", None), "both");
     assert_eq!(chosen("will it rain", "b", None), "rest");
@@ -110,17 +111,21 @@ fn the_first_scenario_that_fits_is_played() {
 
 #[test]
 fn variables_are_filled_in_once() {
-    let cue =
-        MatchRule { input: "{run} {input}".to_owned(), run: 3, turn: "u".to_owned(), ..MatchRule::default() };
-    assert_eq!(cue.fill("{run}/{attempt} of {turn}: {input}"), "3/0 of u: {run} {input}");
-    assert_eq!(cue.fill("{} {other} { {run} {\"a\": 1} {"), "{} {other} { 3 {\"a\": 1} {");
+    let variables = TurnVariables {
+        input: "{run} {input}".to_owned(),
+        run: 3,
+        turn: "u".to_owned(),
+        ..TurnVariables::default()
+    };
+    assert_eq!(variables.fill("{run}/{attempt} of {turn}: {input}"), "3/0 of u: {run} {input}");
+    assert_eq!(variables.fill("{} {other} { {run} {\"a\": 1} {"), "{} {other} { 3 {\"a\": 1} {");
 }
 
 #[tokio::test]
 async fn without_a_script_the_input_comes_back() {
     let (events, ended) = played(&Script::echo(), &turn()).await;
     assert_eq!(texts(&events), ["You said", ": hello"]);
-    let Ended::Complete(metadata) = ended else { panic!("{ended:?}") };
+    let EngineEnd::Complete(metadata) = ended else { panic!("{ended:?}") };
     assert_eq!((&metadata["tokens_used"], &metadata["model"]), (&json!(15), &json!("scripted")));
 }
 
@@ -136,7 +141,7 @@ async fn each_step_is_played() {
         {"text": {"content": "{result}!"}},
     ]));
     let (events, ended) = played(&script, &turn()).await;
-    assert!(matches!(ended, Ended::Complete(_)));
+    assert!(matches!(ended, EngineEnd::Complete(_)));
     assert_eq!(texts(&events), ["äöü", "2", "!"]);
     let shown: Vec<String> = events
         .iter()
@@ -165,18 +170,18 @@ async fn each_step_is_played() {
 }
 
 #[tokio::test]
-async fn runs_fail_as_often_as_they_are_told_to() {
+async fn runs_fail_as_often_as_the_script_says() {
     let script = script(json!([
         {"fail_first": {"runs": 3, "error": {"class": "transient", "message": "run {run}", "retry_after": 1.5}}},
         {"text": {"content": "fine"}},
     ]));
     let (_, ended) = played(&script, &turn()).await;
-    let Ended::Failed(failure) = ended else { panic!("{ended:?}") };
+    let EngineEnd::Failed(failure) = ended else { panic!("{ended:?}") };
     assert_eq!((failure.text.as_str(), failure.code.as_str()), ("run 2", "scripted"));
     assert_eq!(failure.retry_after, Some(std::time::Duration::from_millis(1500)));
     let mut later = request();
     later["run"] = json!(3);
-    let later = Turn::read(later.to_string().as_bytes(), 1).unwrap();
+    let later = TurnAttempt::read(later.to_string().as_bytes(), 1).unwrap();
     assert_eq!(texts(&played(&script, &later).await.0), ["fine"]);
 }
 
@@ -193,14 +198,14 @@ async fn silence_is_silent_and_a_cut_says_nothing_more() {
             EngineEvent::InjectedFault(InjectedFault::Mute(false))
         ]
     );
-    assert_eq!(ended, Ended::Cut);
+    assert_eq!(ended, EngineEnd::Cut);
 }
 
 #[tokio::test]
 async fn an_input_that_no_scenario_is_for_fails_for_good() {
     let text = json!({"scenarios": [{"when": {"input_contains": "x"}, "steps": []}]}).to_string();
     let (_, ended) = played(&Script::parse(&text).unwrap(), &turn()).await;
-    let Ended::Failed(failure) = ended else { panic!("{ended:?}") };
+    let EngineEnd::Failed(failure) = ended else { panic!("{ended:?}") };
     assert_eq!((failure.class, failure.code.as_str()), (ErrorClass::Permanent, "no_scenario"));
 }
 

@@ -33,7 +33,7 @@ async fn answer(seen: Seen, request: Request) -> Response {
 }
 
 /// A server of tools, and a registry with a tool per path.
-async fn town() -> (Tools, Seen) {
+async fn fixture() -> (Tools, Seen) {
     let seen = Seen::default();
     let listener = endpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let at = format!("http://{}", listener.local_addr().unwrap());
@@ -60,7 +60,7 @@ async fn call(tools: &Tools, name: &str, arguments: &str) -> (String, bool) {
 
 #[tokio::test]
 async fn a_call_carries_its_arguments_its_key_and_the_tools_headers() {
-    let (tools, seen) = town().await;
+    let (tools, seen) = fixture().await;
     assert_eq!(call(&tools, "echo", r#"{"q": "x"}"#).await, (r#"got {"q":"x"}"#.to_owned(), false));
     assert!(!call(&tools, "get", r#"{"a": "x y", "n": [1]}"#).await.1);
     assert_eq!(
@@ -73,8 +73,8 @@ async fn a_call_carries_its_arguments_its_key_and_the_tools_headers() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_to_the_model() {
-    let (tools, seen) = town().await;
+async fn tool_failures_are_results_for_the_model() {
+    let (tools, seen) = fixture().await;
     let error = |text: &str| (text.to_owned(), true);
     assert_eq!(call(&tools, "none", "{}").await, error("error: there is no tool \"none\""));
     let allowed = ["get".to_owned()];
@@ -96,13 +96,13 @@ async fn what_goes_wrong_is_told_to_the_model() {
 
 #[tokio::test]
 async fn a_result_that_is_too_long_says_so() {
-    let (tools, _) = town().await;
+    let (tools, _) = fixture().await;
     assert_eq!(call(&tools, "long", "{}").await, ("ääää\n[cut off after 9 bytes]".to_owned(), false));
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_the_tools_that_it_may_call() {
-    let (tools, _) = town().await;
+async fn the_model_gets_the_definitions_of_allowed_tools() {
+    let (tools, _) = fixture().await;
     assert_eq!((tools.len(), tools.definitions(None).len()), (7, 7));
     let allowed = ["echo".to_owned(), "other".to_owned()];
     assert_eq!(

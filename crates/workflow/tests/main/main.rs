@@ -5,6 +5,6 @@
     reason = "tests spawn what they await, and are told by a variable where the server is"
 )]
 
+mod fixture;
 mod models;
 mod requests;
-mod town;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use workflow::Tools;
 
-use crate::town::{Town, Upstream, eventually, hint, metadata, request, steps, story};
+use crate::fixture::{Fixture, Upstream, eventually, hint, metadata, request, steps, story};
 
 /// Tools `slow` and `fast` on a server that keeps `tool key body` of each call.
 async fn tools() -> Result<(Tools, Arc<Mutex<Vec<String>>>)> {
@@ -40,14 +40,14 @@ async fn tools() -> Result<(Tools, Arc<Mutex<Vec<String>>>)> {
 
 #[tokio::test]
 async fn a_models_text_is_streamed_and_counted() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let script = steps(
         json!([{"reasoning": {"content": "hm"}}, {"text": {"content": "Ja: {input} 🌍", "chars": 2, "every_ms": 5}}]),
     );
     let upstream = Upstream::new(&script).await?;
-    let _service = town.service(upstream.engine(Tools::none()?)).await?;
-    town.publish(&request("t1", "Grüße")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
+    fixture.publish(&request("t1", "Grüße")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     assert_eq!(story(&chunks), ["0.reasoning:hm", "0.content:Ja: Grüße 🌍"]);
     assert_eq!(
         Value::Object(metadata(chunks.last().context("a last one")?)),
@@ -57,7 +57,7 @@ async fn a_models_text_is_streamed_and_counted() -> Result<()> {
         })
     );
     assert_eq!(upstream.counts.completed(), 1);
-    town.all_requests_are_done().await
+    fixture.all_requests_are_done().await
 }
 
 fn calling() -> Value {
@@ -72,12 +72,12 @@ fn calling() -> Value {
 
 #[tokio::test]
 async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let upstream = Upstream::new(&calling()).await?;
     let (tools, seen) = tools().await?;
-    let _service = town.service(upstream.engine(tools)).await?;
-    town.publish(&request("t1", "Bonn")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(upstream.engine(tools)).await?;
+    fixture.publish(&request("t1", "Bonn")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     assert_eq!(
         story(&chunks),
         [
@@ -111,21 +111,21 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
     let mut again = request("t2", "Bonn");
     again["turn_id"] = json!("u0001-t1");
     again["run"] = json!(1);
-    town.publish(&again).await?;
-    town.chunks_until_final("t2").await?;
+    fixture.publish(&again).await?;
+    fixture.chunks_until_final("t2").await?;
     assert_eq!(seen.lock().unwrap()[3..], calls[..]);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_turn_that_calls_tools_without_end_fails_for_good() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let round = json!({"tools": [{"name": "fast"}]});
     let upstream = Upstream::new(&steps(json!([round, round, round, round]))).await?;
     let (tools, seen) = tools().await?;
-    let _service = town.service(upstream.engine(tools)).await?;
-    town.publish(&request("t1", "x")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(upstream.engine(tools)).await?;
+    fixture.publish(&request("t1", "x")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     let last = chunks.last().context("a last one")?;
     assert_eq!(hint(last)?, ("permanent", None, "too_many_steps".to_owned()));
     assert_eq!(seen.lock().unwrap().len(), 2, "three steps; the calls of the last one are not made");
@@ -134,7 +134,7 @@ async fn a_turn_that_calls_tools_without_end_fails_for_good() -> Result<()> {
 
 #[tokio::test]
 async fn errors_of_the_endpoint_have_their_classes() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let scenario = |name: &str, steps: Value| json!({"when": {"input_contains": name}, "steps": steps});
     let script = json!({"scenarios": [
         scenario("busy", json!([{"error": {"class": "transient", "retry_after": 7}}])),
@@ -146,7 +146,7 @@ async fn errors_of_the_endpoint_have_their_classes() -> Result<()> {
         scenario("silent", json!([{"text": {"content": "Hal"}}, {"hang": true}])),
     ]});
     let upstream = Upstream::new(&script).await?;
-    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
     let expected = [
         (
             "busy",
@@ -173,41 +173,41 @@ async fn errors_of_the_endpoint_have_their_classes() -> Result<()> {
         ("silent", ("transient", None, "upstream_timeout"), "the model's endpoint was silent for too long"),
     ];
     for (name, _, _) in &expected {
-        town.publish(&request(name, name)).await?;
+        fixture.publish(&request(name, name)).await?;
     }
     for (name, (class, after, code), text) in expected {
-        let chunks = town.chunks_until_final(name).await?;
+        let chunks = fixture.chunks_until_final(name).await?;
         let last = chunks.last().context("a last one")?;
         assert_eq!((name, hint(last)?, last.chunk.as_str()), (name, (class, after, code.to_owned()), text));
     }
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 7);
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 7);
     Ok(())
 }
 
 #[tokio::test]
 async fn an_endpoint_that_is_away_is_worth_another_try() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let mut upstream = Upstream::new(&steps(json!([]))).await?;
     upstream.base_url = "http://127.0.0.1:1/v1".to_owned();
-    let _service = town.service(upstream.engine(Tools::none()?)).await?;
-    town.publish(&request("t1", "x")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
+    fixture.publish(&request("t1", "x")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     assert_eq!(hint(&chunks[0])?, ("transient", None, "upstream_away".to_owned()));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_stop_ends_the_request_to_the_model() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let endless = steps(json!([{"text": {"content": "x".repeat(10_000), "chars": 1, "every_ms": 20}}]));
     let upstream = Upstream::new(&endless).await?;
-    let _service = town.service(upstream.engine(Tools::none()?)).await?;
-    town.publish(&request("t1", "x")).await?;
-    town.frames_until("t1", |_| true).await?;
+    let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
+    fixture.publish(&request("t1", "x")).await?;
+    fixture.frames_until("t1", |_| true).await?;
     assert_eq!(upstream.counts.disconnected(), 0);
-    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
-    town.all_requests_are_done().await?;
+    fixture.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
+    fixture.all_requests_are_done().await?;
     eventually(async || Ok(upstream.counts.disconnected() == 1)).await?;
     assert_eq!(upstream.counts.completed(), 0);
     Ok(())
@@ -215,13 +215,13 @@ async fn a_stop_ends_the_request_to_the_model() -> Result<()> {
 
 #[tokio::test]
 async fn tokens_that_come_quickly_share_chunks() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let text = "0123456789".repeat(200);
     let upstream =
         Upstream::new(&steps(json!([{"text": {"content": text, "chars": 1, "every_ms": 1}}]))).await?;
-    let _service = town.service(upstream.engine(Tools::none()?)).await?;
-    town.publish(&request("t1", "x")).await?;
-    let frames = town.frames_until_final("t1").await?;
+    let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
+    fixture.publish(&request("t1", "x")).await?;
+    let frames = fixture.frames_until_final("t1").await?;
     let chunks: Vec<_> = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
     assert_eq!(story(&chunks), [format!("0.content:{text}")]);
     assert_eq!(chunks[0].chunk, "0", "the first goes at once");

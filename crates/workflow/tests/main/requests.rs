@@ -7,16 +7,16 @@ use model::TurnId;
 use serde_json::{Value, json};
 use workflow::{EngineConfig, Script};
 
-use crate::town::{PATIENCE, Town, eventually, hint, metadata, request, scripted, steps, story};
+use crate::fixture::{Fixture, TEST_TIMEOUT, eventually, hint, metadata, request, scripted, steps, story};
 
 #[tokio::test]
 async fn an_answer_is_chunks_with_the_token_and_then_an_ack() -> Result<()> {
-    let town = Town::new().await?;
-    let service = town.service(EngineConfig::Scripted(Script::echo())).await?;
+    let fixture = Fixture::new().await?;
+    let service = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
     let mut asked = request("t1", "hello");
     asked["correlation_id"] = json!("c-7");
-    town.publish(&asked).await?;
-    let frames = town.frames_until_final("t1").await?;
+    fixture.publish(&asked).await?;
+    let frames = fixture.frames_until_final("t1").await?;
     assert!(frames.iter().all(|frame| frame.turn_token == "secret"));
     let chunks: Vec<_> = frames.into_iter().flat_map(|frame| frame.chunks).collect();
     assert_eq!(story(&chunks), ["0.content:You said: hello"]);
@@ -27,39 +27,39 @@ async fn an_answer_is_chunks_with_the_token_and_then_an_ack() -> Result<()> {
     }
     let last = chunks.last().context("a last one")?;
     assert_eq!(metadata(last).get("tokens_used"), Some(&json!(15)));
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 1);
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 1);
     service.drain().await
 }
 
 #[tokio::test]
-async fn garbage_is_given_up_at_once_and_disturbs_nobody() -> Result<()> {
-    let town = Town::new().await?;
-    let _service = town.service(EngineConfig::Scripted(Script::echo())).await?;
+async fn invalid_requests_are_terminated_at_once() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let _service = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
     let mut elsewhere = request("t1", "x");
     elsewhere["subject"] = json!("chunks.0.another");
     for garbage in [json!({}), json!("x"), json!({"turn_id": 7}), elsewhere] {
-        town.publish(&garbage).await?;
+        fixture.publish(&garbage).await?;
     }
-    town.publish(&request("t2", "fine")).await?;
-    assert_eq!(story(&town.chunks_until_final("t2").await?), ["0.content:You said: fine"]);
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 5, "each once");
+    fixture.publish(&request("t2", "fine")).await?;
+    assert_eq!(story(&fixture.chunks_until_final("t2").await?), ["0.content:You said: fine"]);
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 5, "each once");
     Ok(())
 }
 
 #[tokio::test]
 async fn tools_make_steps() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let script = steps(json!([
         {"reasoning": {"content": "hm"}},
         {"tools": [{"name": "f", "arguments": {"q": "{input}"}, "result": "rain"}]},
         {"text": {"content": "It says {result}.", "chars": 4}},
     ]));
-    let _service = town.service(scripted(&script)?).await?;
-    town.publish(&request("t1", "hi")).await?;
+    let _service = fixture.service(scripted(&script)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
     assert_eq!(
-        story(&town.chunks_until_final("t1").await?),
+        story(&fixture.chunks_until_final("t1").await?),
         [
             "0.reasoning:hm",
             "0.tool_call call_0:{\"q\":\"hi\"}",
@@ -72,7 +72,7 @@ async fn tools_make_steps() -> Result<()> {
 
 #[tokio::test]
 async fn failures_say_what_they_mean() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let scenario = |class: &str, more: Value| {
         let mut error = json!({"class": class, "message": "no {run}"});
         error.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -83,11 +83,11 @@ async fn failures_say_what_they_mean() -> Result<()> {
         scenario("permanent", json!({"code": "bad_input"})),
         scenario("auth", json!({})),
     ]});
-    let _service = town.service(scripted(&script)?).await?;
+    let _service = fixture.service(scripted(&script)?).await?;
     let mut hints = Vec::new();
     for class in ["transient", "permanent", "auth"] {
-        town.publish(&request(class, class)).await?;
-        let chunks = town.chunks_until_final(class).await?;
+        fixture.publish(&request(class, class)).await?;
+        let chunks = fixture.chunks_until_final(class).await?;
         assert_eq!(story(&chunks), ["0.content:Well", "0.error:no 0"]);
         hints.push(hint(chunks.last().context("a last one")?)?);
     }
@@ -97,40 +97,40 @@ async fn failures_say_what_they_mean() -> Result<()> {
         ("auth", None, "scripted"),
     ];
     assert_eq!(hints, expected.map(|(class, after, code)| (class, after, code.to_owned())));
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 3, "a failure that was told is no reason to deliver again");
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 3, "a failure that was told is no reason to deliver again");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_request_that_is_handed_back_is_answered_as_the_next_attempt() -> Result<()> {
-    let town = Town::new().await?;
+async fn handed_back_request_is_answered_as_next_attempt() -> Result<()> {
+    let fixture = Fixture::new().await?;
     let back = steps(json!([{"text": {"content": "Hal"}}, {"hand_back": true}]));
-    let first = town.service(scripted(&back)?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    town.frames_until("t1", |frame| frame.chunks.iter().any(|chunk| chunk.attempt == 2)).await?;
+    let first = fixture.service(scripted(&back)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    fixture.frames_until("t1", |frame| frame.chunks.iter().any(|chunk| chunk.attempt == 2)).await?;
     first.drain().await?;
-    let _second = town.service(EngineConfig::Scripted(Script::echo())).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _second = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     let last = chunks.last().context("a last one")?;
     assert!(last.attempt >= 3, "{last:?}");
     let answer: Vec<_> = chunks.iter().filter(|chunk| chunk.attempt == last.attempt).cloned().collect();
     assert_eq!(story(&answer), ["0.content:You said: hi"]);
     assert_eq!(answer[0].chunk_id, 0, "each attempt begins at the beginning");
-    town.all_requests_are_done().await
+    fixture.all_requests_are_done().await
 }
 
 #[tokio::test]
 async fn what_dies_without_a_word_is_delivered_again() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let dying = steps(json!([{"text": {"content": "Hal"}}, {"cut": true}]));
-    let first = town.service(scripted(&dying)?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    town.frames_until("t1", |_| true).await?;
+    let first = fixture.service(scripted(&dying)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    fixture.frames_until("t1", |_| true).await?;
     first.drain().await?;
-    assert_eq!(town.requests_left().await?, 1);
-    let _second = town.service(EngineConfig::Scripted(Script::echo())).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    assert_eq!(fixture.requests_left().await?, 1);
+    let _second = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     let attempts: Vec<_> = chunks.iter().map(|chunk| (chunk.attempt, chunk.chunk.as_str())).collect();
     assert_eq!(attempts, [(0, "Hal"), (1, "You said"), (1, ": hi"), (1, "")]);
     Ok(())
@@ -138,22 +138,22 @@ async fn what_dies_without_a_word_is_delivered_again() -> Result<()> {
 
 #[tokio::test]
 async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let script = json!({"scenarios": [
         {"when": {"input_contains": "short"}, "steps": [{"text": {"content": "a", "chars": 1}}, {"delay_ms": 700}, {"text": {"content": "b"}}]},
         {"steps": [{"text": {"content": "begun"}}, {"hang": true}]},
     ]});
-    let service = town.service_with(scripted(&script)?, Duration::from_secs(4)).await?;
-    town.publish(&request("t1", "short")).await?;
-    town.publish(&request("t2", "long")).await?;
-    town.frames_until("t1", |_| true).await?;
-    town.frames_until("t2", |_| true).await?;
+    let service = fixture.service_with(scripted(&script)?, Duration::from_secs(4)).await?;
+    fixture.publish(&request("t1", "short")).await?;
+    fixture.publish(&request("t2", "long")).await?;
+    fixture.frames_until("t1", |_| true).await?;
+    fixture.frames_until("t2", |_| true).await?;
     service.drain().await?;
-    assert_eq!(story(&town.chunks_until_final("t1").await?), ["0.content:ab"]);
-    assert_eq!(town.requests_left().await?, 1);
+    assert_eq!(story(&fixture.chunks_until_final("t1").await?), ["0.content:ab"]);
+    assert_eq!(fixture.requests_left().await?, 1);
     let begun = std::time::Instant::now();
-    let _next = town.service(EngineConfig::Scripted(Script::echo())).await?;
-    let chunks = town.chunks_until_final("t2").await?;
+    let _next = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
+    let chunks = fixture.chunks_until_final("t2").await?;
     assert_eq!(chunks.last().context("a last one")?.attempt, 1);
     assert!(
         begun.elapsed() < Duration::from_secs(15),
@@ -165,87 +165,87 @@ async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
 
 #[tokio::test]
 async fn a_stop_ends_a_turn_that_would_never_end() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let _service =
-        town.service(scripted(&steps(json!([{"text": {"content": "begun"}}, {"hang": true}])))?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    town.frames_until("t1", |_| true).await?;
-    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 1).await?;
+        fixture.service(scripted(&steps(json!([{"text": {"content": "begun"}}, {"hang": true}])))?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    fixture.frames_until("t1", |_| true).await?;
+    fixture.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 1).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(town.requests_left().await?, 1, "another run was meant");
-    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
-    town.all_requests_are_done().await
+    assert_eq!(fixture.requests_left().await?, 1, "another run was meant");
+    fixture.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
+    fixture.all_requests_are_done().await
 }
 
 #[tokio::test]
-async fn signs_of_life_break_a_long_silence_and_a_muted_one_stays_silent() -> Result<()> {
-    let town = Town::new().await?;
+async fn keepalives_are_sent_in_silence_unless_muted() -> Result<()> {
+    let fixture = Fixture::new().await?;
     let script = json!({"scenarios": [
         {"when": {"input_contains": "mute"}, "steps": [{"silence_ms": 1_000}, {"error": {"class": "auth"}}]},
         {"steps": [{"delay_ms": 1_000}, {"text": {"content": "late"}}]},
     ]});
-    let _service = town.service(scripted(&script)?).await?;
+    let _service = fixture.service(scripted(&script)?).await?;
     let asked = |thread: &str, input: &str| {
         let mut asked = request(thread, input);
         asked["deadline_ms"] = json!(900);
         asked
     };
-    town.publish(&asked("t1", "slow")).await?;
-    town.publish(&asked("t2", "mute")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    fixture.publish(&asked("t1", "slow")).await?;
+    fixture.publish(&asked("t2", "mute")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     let signs = chunks.iter().take_while(|chunk| chunk.chunk.is_empty() && !chunk.is_final).count();
     assert!((2..=3).contains(&signs), "{signs} signs in 1 s, one each 300 ms");
     assert_eq!(story(&chunks), ["0.metadata:", "0.content:late"]);
-    let silent = town.chunks_until_final("t2").await?;
+    let silent = fixture.chunks_until_final("t2").await?;
     assert!(silent.iter().filter(|chunk| !chunk.is_final).count() <= 1, "{silent:?}");
     Ok(())
 }
 
 #[tokio::test]
 async fn tricks_repeat_and_reverse_frames() -> Result<()> {
-    let town = Town::new().await?;
+    let fixture = Fixture::new().await?;
     let script = steps(json!([
         {"text": {"content": "a"}}, {"duplicate": 2}, {"reorder": 3}, {"text": {"content": "bcde", "chars": 1}},
     ]));
-    let _service = town.service(scripted(&script)?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(scripted(&script)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     let order: Vec<_> = chunks.iter().map(|chunk| chunk.chunk_id).collect();
     assert_eq!(order, [0, 0, 0, 3, 2, 1, 4, 5]);
     Ok(())
 }
 
 #[tokio::test]
-async fn many_turns_are_answered_at_the_same_time_and_no_more_than_allowed() -> Result<()> {
-    let town = Town::new().await?;
+async fn turns_run_concurrently_up_to_the_limit() -> Result<()> {
+    let fixture = Fixture::new().await?;
     let slow = steps(json!([{"text": {"content": "begun"}}, {"delay_ms": 400}, {"text": {"content": "."}}]));
-    let _service = town.service(scripted(&slow)?).await?;
+    let _service = fixture.service(scripted(&slow)?).await?;
     let begun = std::time::Instant::now();
     for number in 0..8 {
-        town.publish(&request(&format!("t{number}"), "hi")).await?;
+        fixture.publish(&request(&format!("t{number}"), "hi")).await?;
     }
-    tokio::time::timeout(PATIENCE, town.all_requests_are_done()).await??;
+    tokio::time::timeout(TEST_TIMEOUT, fixture.all_requests_are_done()).await??;
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(800), "four at a time: {took:?}");
     assert!(took < Duration::from_millis(2_400), "not one after the other: {took:?}");
-    eventually(async || Ok(town.deliveries().await? == 8)).await
+    eventually(async || Ok(fixture.deliveries().await? == 8)).await
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_for_seconds_costs_no_chunk_and_no_attempt() -> Result<()> {
-    let town = Town::new().await?;
+async fn server_outage_of_seconds_loses_no_chunk_and_no_attempt() -> Result<()> {
+    let fixture = Fixture::new().await?;
     let text = "0123456789".repeat(20);
     let script = steps(json!([{"text": {"content": text, "chars": 1, "every_ms": 15}}]));
-    let _service = town.service(scripted(&script)?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    town.frames_until("t1", |_| true).await?;
-    town.signal("-STOP")?;
+    let _service = fixture.service(scripted(&script)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    fixture.frames_until("t1", |_| true).await?;
+    fixture.signal("-STOP")?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    town.signal("-CONT")?;
-    let mut chunks = town.chunks_until_final("t1").await?;
+    fixture.signal("-CONT")?;
+    let mut chunks = fixture.chunks_until_final("t1").await?;
     // Tries whose acks came too late are stored twice, and the last chunk may overtake others that are tried again.
     eventually(async || {
-        chunks = town.chunks_until_silence(Duration::from_millis(500), "t1").await?;
+        chunks = fixture.chunks_until_silence(Duration::from_millis(500), "t1").await?;
         chunks.sort_by_key(|chunk| chunk.chunk_id);
         chunks.dedup_by_key(|chunk| chunk.chunk_id);
         Ok(chunks.len() == 201)
@@ -253,21 +253,21 @@ async fn a_server_that_is_away_for_seconds_costs_no_chunk_and_no_attempt() -> Re
     .await?;
     assert_eq!(story(&chunks), [format!("0.content:{text}")]);
     assert!(chunks.iter().all(|chunk| chunk.attempt == 0));
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 1);
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 1);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_long_turn_is_not_delivered_again_while_somebody_works_on_it() -> Result<()> {
-    let town = Town::new().await?;
+async fn a_long_turn_in_progress_is_not_delivered_again() -> Result<()> {
+    let fixture = Fixture::new().await?;
     let script = steps(json!([{"delay_ms": 36_000}, {"text": {"content": "done"}}]));
-    let _service = town.service(scripted(&script)?).await?;
-    town.publish(&request("t1", "hi")).await?;
-    let chunks = town.chunks_until_final("t1").await?;
+    let _service = fixture.service(scripted(&script)?).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    let chunks = fixture.chunks_until_final("t1").await?;
     assert_eq!(story(&chunks), ["0.metadata:", "0.content:done"]);
     assert!(chunks.iter().all(|chunk| chunk.attempt == 0));
-    town.all_requests_are_done().await?;
-    assert_eq!(town.deliveries().await?, 1);
+    fixture.all_requests_are_done().await?;
+    assert_eq!(fixture.deliveries().await?, 1);
     Ok(())
 }

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_millis(500);
 
 /// What the streams have of them.
-pub(super) struct Streams<'a> {
+pub(super) struct ThreadStreams<'a> {
     bus: Option<&'a Bus>,
     store: Store,
     partitions: PartitionCount,
@@ -41,7 +41,7 @@ pub(super) struct Cleared {
     pub(super) pending: BTreeMap<String, String>,
 }
 
-impl<'a> Streams<'a> {
+impl<'a> ThreadStreams<'a> {
     pub(super) fn new(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
         Self {
             bus,
@@ -149,7 +149,7 @@ impl<'a> Streams<'a> {
             }
             if Instant::now() >= give_up_at {
                 return Ok(Some(format!(
-                    "{left} entries came meanwhile; erase again when nobody writes any more"
+                    "{left} entries came meanwhile; erase again when nothing is written any more"
                 )));
             }
         }

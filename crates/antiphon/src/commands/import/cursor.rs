@@ -55,7 +55,7 @@ impl CursorFile {
         self.reached = Some(cursor);
     }
 
-    /// How far the import has got when everything that was read so far is stored; `None` when nobody wants to know.
+    /// How far the import has got when everything that was read so far is stored; `None` without a cursor file.
     pub(super) fn mark(&self, beside: &[(Position, Position)]) -> Option<Mark> {
         let cursor = self.path.as_ref().and(self.reached.as_ref())?;
         Some(Mark(json!({ "cursor": cursor, "beside": beside }).to_string()))

@@ -8,8 +8,8 @@ use protocols::AgUi;
 use protocols::agui::{AgUiRequest, error_body};
 
 use crate::api::protocols::{
-    Answer, ProtocolError, ProtocolRequest, active, client_idempotency_key, enter, find, last, open, posted,
-    stream,
+    ProtocolError, ProtocolRequest, TurnAnswer, active, client_idempotency_key, enter, last, open, posted,
+    resume_answer, stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
@@ -61,7 +61,7 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         Some(found) => Some(found),
         None => match active(backend, &thread).await? {
             Some((_, message)) => {
-                let answer = find(&ctx, connection, &thread, &message).await?;
+                let answer = resume_answer(&ctx, connection, &thread, &message).await?;
                 Some((message, answer))
             }
             None => last::answer(backend, &thread).await?.map(|last| (last.message, last.answer)),
@@ -78,7 +78,7 @@ async fn named(
     connection: ConnectionHandle,
     thread: &ThreadId,
     run: &str,
-) -> Result<Option<(MessageId, Answer)>, ProtocolError> {
+) -> Result<Option<(MessageId, TurnAnswer)>, ProtocolError> {
     let Some(key) = client_idempotency_key("agui", Some(run)) else { return Ok(None) };
     let backend = ctx.backend()?;
     let Some(claim) = backend.store().key_claim(thread, &key).await? else { return Ok(None) };

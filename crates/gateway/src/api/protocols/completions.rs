@@ -8,8 +8,8 @@ use protocols::ChatCompletions;
 use protocols::chat_completions::{CompletionOptions, CompletionRequest, ToolCalls, error_body};
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, Repeats, enter, failed, imported, json, new_thread, posted, resolve,
-    stream, whole,
+    ProtocolError, ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread,
+    posted, resolve, stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::commands::submit::{Input, Submission};
@@ -49,12 +49,12 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         key,
         options,
     };
-    let standing = resolve(&ctx, &input).await?;
+    let submission = resolve(&ctx, &input).await?;
     // An input that is refused leaves no thread.
-    if let Submission::New(turn) = &standing {
+    if let Submission::New(turn) = &submission {
         imported::write(backend, &thread, &turn.agent, &earlier).await?;
     }
-    let (message, answer) = enter(&ctx, connection, &thread, standing).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, submission).await?;
     let terms = CompletionOptions {
         message: message.clone(),
         model: request.agent.name().to_owned(),
@@ -66,7 +66,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let mut response = if request.stream {
         stream(ChatCompletions::new(terms), message, answer)
     } else {
-        match whole(ChatCompletions::new(terms), &message, answer)
+        match collect_answer(ChatCompletions::new(terms), &message, answer)
             .await
             .as_ref()
             .and_then(|fold| fold.object())

@@ -3,7 +3,7 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use crate::api::protocols::{Answer, ProtocolError};
+use crate::api::protocols::{ProtocolError, TurnAnswer};
 use crate::backend::Backend;
 use crate::streaming::store_reads;
 
@@ -13,7 +13,7 @@ const MOST_FAILED: u32 = 200;
 /// An answer, or a failure.
 pub(crate) struct Last {
     pub(crate) message: MessageId,
-    pub(crate) answer: Answer,
+    pub(crate) answer: TurnAnswer,
     pub(crate) at: Timestamp,
 }
 
@@ -24,12 +24,12 @@ pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Optio
     if let Some(failed) = failed_after(backend, thread, answered.as_ref().map(|(_, at)| *at)).await? {
         let message = failed.opened.turn.answer(failed.opened.run);
         let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
-        let answer = Answer::of_failure(RunFailure { code, text, is_retryable });
+        let answer = TurnAnswer::of_failure(RunFailure { code, text, is_retryable });
         return Ok(Some(Last { message, answer, at: failed.failed_at }));
     }
     let Some((message, at)) = answered else { return Ok(None) };
     let stored = store_reads::answer(store, thread, &message).await?;
-    Ok(stored.map(|stored| Last { message, answer: Answer::Stored(stored), at }))
+    Ok(stored.map(|stored| Last { message, answer: TurnAnswer::Stored(stored), at }))
 }
 
 /// The last turn, if it failed.

@@ -30,7 +30,7 @@ pub(crate) struct Models {
 /// An agent, as a model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ModelView {
-    #[schema(value_type = schemas::AgentName)]
+    #[schema(value_type = schemas::AgentIdSchema)]
     id: String,
     object: &'static str,
     /// When its settings were first put, in seconds; 0 for an agent without settings.
@@ -42,7 +42,7 @@ pub(crate) struct ModelView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelsQuery {
     /// The last id of the page before.
-    #[param(value_type = Option<schemas::AgentName>)]
+    #[param(value_type = Option<schemas::AgentIdSchema>)]
     after: Option<String>,
 }
 

@@ -17,8 +17,8 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::api::protocols::{
-    Answer, ProtocolError, ProtocolRequest, Repeats, active, answered, enter, find, json, new_thread, posted,
-    resolve, stream, whole,
+    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, active, answered, collect_answer, enter, json,
+    new_thread, posted, resolve, resume_answer, stream,
 };
 use crate::api::schemas;
 use crate::api::turns;
@@ -62,7 +62,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         key,
         options,
     };
-    let standing = resolve(&ctx, &input).await?;
+    let submission = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {
         // Every gateway knows whose it is then.
         let agent = request.agent.clone();
@@ -79,11 +79,11 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     };
     let background = request.background;
     let asked = AskedResponse { model, background, previous_response_id, metadata: request.metadata };
-    // Kept before the turn begins: whoever knows of the response finds it whole, at any gateway.
-    let row = backend.store().put_response(&thread, standing.turn(), &asked).await?;
-    let (message, answer) = enter(&ctx, connection, &thread, standing).await?;
+    // Stored before the turn begins: a client that has the id finds all of the response, on any gateway.
+    let row = backend.store().put_response(&thread, submission.turn(), &asked).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, submission).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
-    if request.background && !request.stream && matches!(answer, Answer::Live(_)) {
+    if request.background && !request.stream && matches!(answer, TurnAnswer::Live(_)) {
         return Ok(json(Responses::under_way(terms, false)));
     }
     let fold = Responses::new(terms, Resume::Start);
@@ -98,10 +98,10 @@ async fn object(
     fold: Responses,
     thread: &ThreadId,
     message: &MessageId,
-    answer: Answer,
+    answer: TurnAnswer,
     repeats: Repeats,
 ) -> Result<Response, ProtocolError> {
-    match whole(fold, message, answer).await {
+    match collect_answer(fold, message, answer).await {
         Some(fold) => Ok(json(fold.object())),
         None => Err(repeats.cut(thread, message).into()),
     }
@@ -173,9 +173,9 @@ async fn shown(
     let streams = query.stream.unwrap_or(false);
     let answer = match answer {
         Some(answer) => answer,
-        // Whoever only looks takes no viewer's place.
+        // A request that does not stream takes no subscriber's permit.
         None if !streams => return Ok(json(under_way(backend, terms, &turn).await)),
-        None => find(ctx, connection, &thread, &message).await?,
+        None => resume_answer(ctx, connection, &thread, &message).await?,
     };
     if streams {
         let resume = query.starting_after.map_or(Resume::Again, Resume::After);
@@ -236,7 +236,7 @@ async fn thread_of(
 ) -> Result<ThreadId, ProtocolError> {
     let store = ctx.store()?;
     if let Some(thread) = store.thread_of_turn(turn, message).await? {
-        return ctx.own(thread).ok_or_else(|| unknown().into());
+        return ctx.in_own_tenant(thread).ok_or_else(|| unknown().into());
     }
     // Of a response that was asked for the request is stored before its turn begins.
     let looked_for = match store.is_response(turn).await? {
@@ -248,7 +248,7 @@ async fn thread_of(
         Err(problem) => problem,
     };
     // It may have ended meanwhile.
-    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| ctx.own(thread));
+    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| ctx.in_own_tenant(thread));
     found.ok_or(ProtocolError::Problem(problem))
 }
 
@@ -258,13 +258,13 @@ async fn ended(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<Option<Answer>, ProtocolError> {
+) -> Result<Option<TurnAnswer>, ProtocolError> {
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
-        return Ok(Some(Answer::Stored(stored)));
+        return Ok(Some(TurnAnswer::Stored(stored)));
     }
     let run = TurnId::of_answer(message).map_or(0, |(_, run)| run);
     let failure = backend.store().run_failure(thread, turn, run).await?;
-    Ok(failure.map(Answer::of_failure))
+    Ok(failure.map(TurnAnswer::of_failure))
 }
 
 /// What is kept of the request, or known without it: of an input that came by another protocol, or long ago.
@@ -312,7 +312,7 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Protoc
     Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
 }
 
-/// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
+/// The response of a turn that has not ended. It is not delayed by an owner that does not answer.
 async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> Bytes {
     let about = QueryTarget::Thread(terms.thread.clone());
     let explained = owner_query::explain(backend, terms.thread.bucket(), &about).await;

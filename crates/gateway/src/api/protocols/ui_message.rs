@@ -14,8 +14,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::answer_stream;
 use crate::api::history;
 use crate::api::protocols::{
-    Answer, ProtocolError, ProtocolRequest, active, answered, client_idempotency_key, find, last, open,
-    posted, stream,
+    ProtocolError, ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open, posted,
+    resume_answer, stream,
 };
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
@@ -31,8 +31,8 @@ use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
-/// An answer that ended so lately is told again to a client that comes back to a thread: it may have seen a part of it. Clients ask within
-/// seconds of a cut; one that has the whole answer is told the same under the same id.
+/// An answer that ended so lately is sent again to a client that comes back to a thread: it may have seen a part of it. Clients ask within
+/// seconds of a cut; one that has the whole answer gets the same under the same id.
 const LATELY_MS: i64 = 120_000;
 
 pub(crate) async fn post(
@@ -108,9 +108,9 @@ async fn retry(
     }
     let opened = TurnOpened { run: failed.run + 1, actor: Some(actor.into()), ..failed };
     let message = opened.turn.answer(opened.run);
-    let standing = Submission::New(Box::new(opened));
-    let send_queue = answer_stream::watch(ctx, connection, thread, &standing, &message, None).await?;
-    Ok(stream(UiMessage::new(message.clone()), message, Answer::Live(send_queue)))
+    let submission = Submission::New(Box::new(opened));
+    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, &message, None).await?;
+    Ok(stream(UiMessage::new(message.clone()), message, TurnAnswer::Live(send_queue)))
 }
 
 /// The answer under way, from its beginning, or the last one if it ended lately; 204 when there is neither.
@@ -124,7 +124,7 @@ pub(crate) async fn resume(
         let backend = ctx.backend()?;
         let (message, answer) = match active(backend, &thread).await? {
             Some((_, message)) => {
-                let answer = find(&ctx, connection, &thread, &message).await?;
+                let answer = resume_answer(&ctx, connection, &thread, &message).await?;
                 (message, answer)
             }
             None => match last::answer(backend, &thread).await? {
@@ -141,7 +141,7 @@ pub(crate) async fn resume(
 #[serde(deny_unknown_fields)]
 pub(crate) struct StopQuery {
     /// The answer, as its `start` named it: a stop that comes late must not stop the next one.
-    #[param(value_type = schemas::MessageName)]
+    #[param(value_type = schemas::MessageIdSchema)]
     message: Option<String>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct StopQuery {
 #[serde(deny_unknown_fields)]
 pub(crate) struct UiHistoryQuery {
     /// `next` of the page before.
-    #[param(value_type = Option<schemas::PositionText>)]
+    #[param(value_type = Option<schemas::PositionSchema>)]
     next: Option<String>,
     #[param(value_type = Option<schemas::Limit>)]
     limit: Option<String>,

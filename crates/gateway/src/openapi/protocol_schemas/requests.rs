@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// A body, by its name in the description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ProtocolBody {
     UiMessage,
     Responses,
     Completions,
@@ -13,7 +13,7 @@ pub(crate) enum Request {
     Connect,
 }
 
-impl Request {
+impl ProtocolBody {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::UiMessage => "UiMessageRequest",
@@ -34,7 +34,7 @@ impl Request {
                 json!({
                     "id": reference("ThreadName"),
                     "messages": messages("parts"),
-                    "agent": or_null(reference("AgentName"), "The agent; without it, whoever answered before."),
+                    "agent": or_null(reference("AgentName"), "The agent; without it, the one that answered before."),
                     "trigger": { "enum": ["submit-message", "regenerate-message", null] },
                     "messageId": { "type": ["string", "null"] },
                 }),
@@ -44,7 +44,7 @@ impl Request {
                  them, `tools`, images and files, several inputs at once, and every field that is not known.",
                 &["input"],
                 json!({
-                    "model": or_null(reference("AgentName"), "The agent; without it, whoever answered before."),
+                    "model": or_null(reference("AgentName"), "The agent; without it, the one that answered before."),
                     "input": { "anyOf": [{ "type": "string", "minLength": 1 }, messages("content")] },
                     "conversation": {
                         "description": "The thread. Without one, and without `previous_response_id`, it is a new one.",

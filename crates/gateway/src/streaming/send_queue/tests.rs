@@ -38,7 +38,7 @@ async fn too_much_lag_cuts_and_what_came_first_is_no_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_times_have_a_heartbeat_and_a_drain_is_told_and_then_cuts() {
+async fn idle_stream_gets_heartbeats_and_a_drain_notice() {
     let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let began = Instant::now();
     assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
@@ -49,7 +49,7 @@ async fn idle_times_have_a_heartbeat_and_a_drain_is_told_and_then_cuts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before() {
+async fn heartbeat_is_sent_only_after_a_silent_interval() {
     let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -62,20 +62,20 @@ async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before(
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_until_everything_was_taken_is_told_also_when_it_is_cut() {
+async fn drained_resolves_when_taken_and_when_aborted() {
     let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let waits = || {
         let send_queue = send_queue.clone();
         runtime::spawn_named("waits", async move { send_queue.drained().await })
     };
-    let told = async |waiting| tokio::time::timeout(Duration::from_secs(1), waiting).await.is_ok();
+    let resolves = async |waiting| tokio::time::timeout(Duration::from_secs(1), waiting).await.is_ok();
     let x = [Bytes::from_static(b"x")];
     assert!(send_queue.push(&x));
     let (first, second) = (waits(), waits());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!first.is_finished() && !second.is_finished());
     assert!(next(&mut body).await.unwrap().is_ok());
-    assert!(told(first).await && told(second).await);
+    assert!(resolves(first).await && resolves(second).await);
     assert!(send_queue.push(&x));
     let third = waits();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -83,5 +83,5 @@ async fn whoever_waits_until_everything_was_taken_is_told_also_when_it_is_cut() 
     assert!(next(&mut body).await.unwrap().is_err());
     // As hyper does with a body that has failed.
     drop(body);
-    assert!(told(third).await);
+    assert!(resolves(third).await);
 }

@@ -97,7 +97,7 @@ fn heard<P: Protocol>(mut transcoder: Transcoder<P>, bytes: &[u8], size: usize) 
 }
 
 #[test]
-fn whoever_waits_for_the_whole_has_all_of_the_last_attempt() {
+fn collected_response_has_all_of_the_last_attempt() {
     let bytes = Stream::new()
         .says(0, 0, "I tr")
         .resets(1)
@@ -120,7 +120,7 @@ fn whoever_waits_for_the_whole_has_all_of_the_last_attempt() {
 }
 
 #[test]
-fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
+fn collected_response_reports_a_stop_and_a_failure() {
     let begun = || Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "Once ");
     let stopped = begun().stops().1;
     let (end, response) = heard(response(), &stopped, stopped.len());
@@ -131,7 +131,7 @@ fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
 }
 
 #[test]
-fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() {
+fn stream_is_aborted_when_shown_text_no_longer_counts() {
     let bytes = Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "At last.").completes().1;
     let mut transcoder = response();
     let output = transcoder.feed(&bytes);

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 /// All that a response of these pieces says, and how it ends.
-async fn read(pieces: Vec<Vec<u8>>) -> (Vec<Delta>, Result<(), Failure>) {
+async fn read(pieces: Vec<Vec<u8>>) -> (Vec<CompletionDelta>, Result<(), Failure>) {
     let bytes = stream::iter(pieces).map(|piece| Ok(Bytes::from(piece)));
     let mut events = Events::of_stream(bytes.boxed());
     let mut deltas = Vec::new();
@@ -42,19 +42,19 @@ fn sample() -> String {
     )
 }
 
-fn expected() -> Vec<Delta> {
-    let usage = Usage { prompt: 3, completion: 4, total: 7 };
+fn expected() -> Vec<CompletionDelta> {
+    let usage = TokenUsage { prompt: 3, completion: 4, total: 7 };
     vec![
-        Delta::default(),
-        Delta { text: "Grüße, ".to_owned(), ..Delta::default() },
-        Delta {
+        CompletionDelta::default(),
+        CompletionDelta { text: "Grüße, ".to_owned(), ..CompletionDelta::default() },
+        CompletionDelta {
             text: "Welt 🌍".to_owned(),
             reasoning: "hm".to_owned(),
             wants_reasoning_back: true,
-            ..Delta::default()
+            ..CompletionDelta::default()
         },
-        Delta { finish_reason: Some("stop".to_owned()), ..Delta::default() },
-        Delta { model: Some("m-1".to_owned()), usage: Some(usage), ..Delta::default() },
+        CompletionDelta { finish_reason: Some("stop".to_owned()), ..CompletionDelta::default() },
+        CompletionDelta { model: Some("m-1".to_owned()), usage: Some(usage), ..CompletionDelta::default() },
     ]
 }
 
@@ -118,7 +118,7 @@ async fn a_response_that_is_not_a_stream_is_one_delta() {
     let mut events = Events::of_whole(body.to_string().as_bytes()).unwrap();
     let delta = events.next().await.unwrap().unwrap();
     assert_eq!((delta.text.as_str(), delta.calls.len()), ("Hi", 1));
-    assert_eq!(delta.usage, Some(Usage { prompt: 1, completion: 2, total: 3 }));
+    assert_eq!(delta.usage, Some(TokenUsage { prompt: 1, completion: 2, total: 3 }));
     assert_eq!(events.next().await.unwrap(), None);
     assert!(Events::of_whole(b"{").is_err());
     let failure = Events::of_whole(br#"{"error": {"code": 400}}"#).err().unwrap();

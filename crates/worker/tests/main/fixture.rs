@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use wire::work::TurnRequest;
 use worker::{WorkerConfig, WorkerError};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const SOON: Duration = Duration::from_millis(500);
 
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) nats: NatsServer,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -48,7 +48,7 @@ pub(crate) fn count() -> PartitionCount {
     PartitionCount::new(2).unwrap()
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
@@ -78,7 +78,7 @@ impl Bed {
     /// The worker goes.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
-        timeout(PATIENCE, &mut self.worker).await.expect("it drains").unwrap().unwrap();
+        timeout(TEST_TIMEOUT, &mut self.worker).await.expect("it drains").unwrap().unwrap();
     }
 
     /// Another worker comes.
@@ -90,7 +90,7 @@ impl Bed {
     /// Ends the worker as a signal does.
     pub(crate) async fn end(self) {
         self.stop.cancel();
-        timeout(PATIENCE, self.worker).await.expect("it drains").unwrap().unwrap();
+        timeout(TEST_TIMEOUT, self.worker).await.expect("it drains").unwrap().unwrap();
     }
 
     pub(crate) fn work(&self, workflow: &str) -> WorkSubscription {
@@ -144,7 +144,7 @@ impl Bed {
     }
 
     pub(crate) async fn publish(&self, subject: &str, payload: Bytes) {
-        self.bus.publish_acked(subject, payload, None, PATIENCE).await.unwrap();
+        self.bus.publish_acked(subject, payload, None, TEST_TIMEOUT).await.unwrap();
     }
 
     /// As a workflow service answers: one chunk for each text, the last one final.
@@ -208,20 +208,20 @@ impl Bed {
 
 /// The next turn request and what it says.
 pub(crate) async fn next(work: &mut WorkSubscription) -> (WorkItem, TurnRequest) {
-    let item = timeout(PATIENCE, work.next()).await.expect("a turn request").unwrap();
+    let item = timeout(TEST_TIMEOUT, work.next()).await.expect("a turn request").unwrap();
     let request = serde_json::from_slice(&item.payload).unwrap();
     (item, request)
 }
 
 pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let give_up_at = Instant::now() + PATIENCE;
+    let give_up_at = Instant::now() + TEST_TIMEOUT;
     while !holds().await {
         assert!(Instant::now() < give_up_at, "still waiting: {what}");
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) async fn execute(&self, sql: &'static str) {
         sqlx::query(sql).execute(&self.pool).await.unwrap();
     }

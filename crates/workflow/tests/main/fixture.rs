@@ -21,16 +21,16 @@ use wire::pb;
 use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools, WorkflowConfig};
 
 /// Long enough for anything that a test waits for, a redelivery for want of signs of life included.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(50);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(50);
 
-pub(crate) struct Town {
+pub(crate) struct Fixture {
     child: Child,
     store: PathBuf,
     port: u16,
     pub(crate) bus: Bus,
 }
 
-impl Town {
+impl Fixture {
     pub(crate) async fn new() -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let store = std::env::temp_dir().join(format!("workflow-test-{}", uuid::Uuid::new_v4()));
@@ -69,7 +69,7 @@ impl Town {
 
     pub(crate) async fn publish(&self, request: &Value) -> Result<()> {
         let payload = request.to_string().into_bytes().into();
-        self.bus.publish_acked("work.default", payload, Some(wire::CONTENT_TYPE_JSON), PATIENCE).await?;
+        self.bus.publish_acked("work.default", payload, Some(wire::CONTENT_TYPE_JSON), TEST_TIMEOUT).await?;
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Town {
             }
             anyhow::bail!("the stream ended")
         };
-        timeout(PATIENCE, reading).await.context("the expected frame")??;
+        timeout(TEST_TIMEOUT, reading).await.context("the expected frame")??;
         Ok(frames)
     }
 
@@ -160,7 +160,7 @@ impl Town {
     }
 }
 
-impl Drop for Town {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -177,7 +177,7 @@ impl Service {
     /// Drains and waits for the end.
     pub(crate) async fn drain(self) -> Result<()> {
         self.stop.cancel();
-        timeout(PATIENCE, self.serving).await??
+        timeout(TEST_TIMEOUT, self.serving).await??
     }
 }
 
@@ -234,7 +234,7 @@ pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> Result<bool>) -> 
         }
         Ok(())
     };
-    timeout(PATIENCE, waiting).await.context("it never held")?
+    timeout(TEST_TIMEOUT, waiting).await.context("it never held")?
 }
 
 /// `type:text` of each chunk, neighbours of a type and a call joined, in the order of the chunk ids.

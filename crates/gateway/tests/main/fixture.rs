@@ -1,4 +1,4 @@
-//! NATS, Postgres, gateways, and an owner that does what a test tells it.
+//! NATS, Postgres, gateways, and a scripted owner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bus::{Bus, BusConfig, StreamOptions};
-use gateway::{Gateway, GatewayConfig, Limits};
+use gateway::{Gateway, GatewayConfig, GatewayLimits};
 use model::{
     BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, Message, MessageFailure,
     MessageId, MessageKey, MessageOutcome, Metadata, PartialText, PartitionCount, PartitionId, Placement,
@@ -23,7 +23,7 @@ use wire::query::{ChangedThreads, ChangedThreadsQuery, Query, SnapshotReply, Sna
 
 const OWNER: &str = "test-owner";
 
-pub(crate) struct Town {
+pub(crate) struct Fixture {
     pub(crate) nats: NatsServer,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -33,12 +33,12 @@ pub(crate) struct Town {
     pub(crate) database: TestDatabase,
     grant: Grant,
     writer: CommitWriter,
-    standing: Arc<Mutex<Standing>>,
+    state: Arc<Mutex<PartitionState>>,
 }
 
-/// How the partition stands for its owner, whoever that is.
+/// The state of the partition that its scripted owners share.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct PartitionState {
     epoch: u64,
     /// The last frame, and the last one of each thread.
     number: u64,
@@ -51,14 +51,14 @@ pub(crate) struct Standing {
     pub(crate) is_current: bool,
 }
 
-impl Standing {
+impl PartitionState {
     fn new() -> Self {
         let (last, open, committed) = (HashMap::new(), BTreeMap::new(), HashMap::new());
         Self { epoch: 1, number: 0, last, open, committed, next_failure: 1, is_current: true }
     }
 
-    /// Takes in what a frame tells, and gives it its number.
-    fn tell(&mut self, frame: &mut LiveFrame) {
+    /// Applies a frame, and gives it its number.
+    fn apply(&mut self, frame: &mut LiveFrame) {
         self.number += 1;
         let after = self.last.insert(frame.thread.clone(), self.number).unwrap_or(0);
         frame.number = FrameNumber { epoch: self.epoch, number: self.number, after };
@@ -102,20 +102,20 @@ impl Standing {
     }
 }
 
-impl Town {
+impl Fixture {
     pub(crate) async fn new() -> Self {
-        Self::with(Limits::default(), 2).await
+        Self::with(GatewayLimits::default(), 2).await
     }
 
-    pub(crate) async fn with(limits: Limits, gateways: usize) -> Self {
+    pub(crate) async fn with(limits: GatewayLimits, gateways: usize) -> Self {
         let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
         store::migrate(database.url(), PartitionCount::new(1).unwrap()).await.unwrap();
         let store = Store::connect(&StoreConfig::new(database.url())).await.unwrap();
-        let bus = Bus::connect(&BusConfig::new(nats.url(), "town")).await.unwrap();
+        let bus = Bus::connect(&BusConfig::new(nats.url(), "test")).await.unwrap();
         bus.ensure_streams(PartitionCount::new(1).unwrap(), &StreamOptions::default()).await.unwrap();
         let grant = store.acquire(OWNER, Duration::from_secs(600), 1).await.unwrap().remove(0);
         let writer = store.writer(OWNER).unwrap();
-        let mut town = Self {
+        let mut fixture = Self {
             nats,
             bus,
             store,
@@ -125,20 +125,20 @@ impl Town {
             grant,
             writer,
             database,
-            standing: Arc::new(Mutex::new(Standing::new())),
+            state: Arc::new(Mutex::new(PartitionState::new())),
         };
         for _ in 0..gateways {
-            town.open_gateway(limits).await;
+            fixture.open_gateway(limits).await;
         }
-        town
+        fixture
     }
 
-    async fn open_gateway(&mut self, limits: Limits) {
+    async fn open_gateway(&mut self, limits: GatewayLimits) {
         self.open_for(gateway::AccessConfig::insecure(), limits).await;
     }
 
     /// One more gateway, which lets these in.
-    pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: Limits) -> Health {
+    pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: GatewayLimits) -> Health {
         let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), access);
         config.limits = limits;
         let gateway = Gateway::bind(&config).unwrap();
@@ -161,7 +161,7 @@ impl Town {
 
     pub(crate) async fn send_frame(&self, frame: &LiveFrame) {
         let mut frame = frame.clone();
-        self.standing().tell(&mut frame);
+        self.state().apply(&mut frame);
         self.publish(&frame).await;
     }
 
@@ -172,19 +172,19 @@ impl Town {
 
     /// A position below 10 that no other failure has.
     pub(crate) fn next_failure(&self) -> i64 {
-        let mut standing = self.standing();
-        standing.next_failure += 1;
-        assert!(standing.next_failure <= 10);
-        standing.next_failure - 1
+        let mut state = self.state();
+        state.next_failure += 1;
+        assert!(state.next_failure <= 10);
+        state.next_failure - 1
     }
 
     /// A frame that is lost on its way.
     pub(crate) fn lose(&self, message: &str, first: u32, text: &str) {
-        self.standing().tell(&mut self.frame(message, 0, first, text));
+        self.state().apply(&mut self.frame(message, 0, first, text));
     }
 
-    pub(crate) fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap()
+    pub(crate) fn state(&self) -> MutexGuard<'_, PartitionState> {
+        self.state.lock().unwrap()
     }
 
     /// One chunk per word; a `.` at the end makes the last one final.
@@ -220,7 +220,7 @@ impl Town {
 
     /// The frame of an end, which is stored, is lost on its way.
     pub(crate) fn lose_end(&self, message: &str, position: i64) {
-        self.standing().tell(&mut self.end(message, 0, position, MessageOutcome::Complete));
+        self.state().apply(&mut self.end(message, 0, position, MessageOutcome::Complete));
     }
 
     pub(crate) async fn commit(&self, message: &str, position: i64, content: &str) {
@@ -228,7 +228,7 @@ impl Town {
             position: Position::from_stored(position),
             batch_id: Position::from_stored(position),
             sequence_num: 0,
-            // Nobody asked for it: it is not the answer of a turn.
+            // It is not the answer of a turn.
             batch_type: BatchType::SystemTrigger,
         };
         let message = Message {
@@ -245,7 +245,7 @@ impl Town {
         self.apply(Commit { messages: vec![message], ..self.empty_commit() }).await;
     }
 
-    /// As [`Town::commit`]; the frame of its end is lost.
+    /// As [`Fixture::commit`]; the frame of its end is lost.
     pub(crate) async fn commit_unheard(&self, message: &str, position: i64, content: &str) {
         self.commit(message, position, content).await;
         self.lose_end(message, position);
@@ -301,31 +301,31 @@ impl Town {
     /// frames of another epoch are numbered from the beginning.
     pub(crate) async fn owner(&self, epoch: u64, open: Vec<(&str, u32, &str)>) -> Owner {
         {
-            let mut standing = self.standing();
-            if standing.epoch != epoch {
-                (standing.epoch, standing.number) = (epoch, 0);
-                standing.last.clear();
+            let mut state = self.state();
+            if state.epoch != epoch {
+                (state.epoch, state.number) = (epoch, 0);
+                state.last.clear();
             }
             for (message, attempt, text) in open {
                 let (message, chunks) = (id(message), chunks(0, text));
                 let (next, batch_type) = (chunks.len() as u32, batch_type(&message));
                 let key = (self.thread.clone(), message.clone());
                 let text = PartialText { message, attempt, role: Role::Assistant, batch_type, chunks, next };
-                standing.open.insert(key, text);
+                state.open.insert(key, text);
             }
         }
         let mut asks = self.bus.serve_queries(PartitionId(0)).await.unwrap();
         let asked: Arc<Mutex<Vec<SnapshotRequest>>> = Arc::default();
         let explanation = Arc::new(Mutex::new(idle()));
         let questions: Arc<Mutex<Vec<QueryTarget>>> = Arc::default();
-        let (log, thread, standing) = (Arc::clone(&asked), self.thread.clone(), Arc::clone(&self.standing));
+        let (log, thread, state) = (Arc::clone(&asked), self.thread.clone(), Arc::clone(&self.state));
         let (says, hears) = (Arc::clone(&explanation), Arc::clone(&questions));
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
                 let ask = match wire::query::decode_query(&request.payload).unwrap() {
                     Query::Snapshot(ask) => ask,
                     Query::ChangedThreads(after) => {
-                        let sent = standing.lock().unwrap().sent(after);
+                        let sent = state.lock().unwrap().sent(after);
                         request.respond(wire::query::encode_changed_threads(&sent)).await.unwrap();
                         continue;
                     }
@@ -336,7 +336,7 @@ impl Town {
                         continue;
                     }
                 };
-                let reply = wire::query::encode_snapshot(&standing.lock().unwrap().answer(&ask));
+                let reply = wire::query::encode_snapshot(&state.lock().unwrap().answer(&ask));
                 if ask.thread == thread {
                     log.lock().unwrap().push(ask);
                 }
@@ -391,7 +391,7 @@ fn beyond(text: &PartialText, ask: &SnapshotRequest) -> PartialText {
     PartialText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
 }
 
-/// Nobody asked for a message whose id is not that of an answer.
+/// A message whose id is not that of an answer was not requested.
 fn batch_type(message: &MessageId) -> BatchType {
     match TurnId::of_answer(message) {
         Some(_) => BatchType::UserRequest,

@@ -8,7 +8,7 @@ use testkit::{
     api::Api,
     db_snapshot::turns,
     fleet::{FleetOptions, WorkflowOptions},
-    http::{self, Request},
+    http::{self, HttpRequest},
 };
 use tokio::time::sleep;
 use wire::subject;
@@ -45,7 +45,7 @@ async fn first_turn_is_one_request_and_two_messages() {
     let (api, follower) = (fixture.api(), fixture.following("hello").await);
     let headers = [("content-type", "application/json"), ("accept", "text/event-stream")];
     let body = format!(r#"{{"content": "{SAID}"}}"#);
-    let request = Request {
+    let request = HttpRequest {
         method: "POST",
         path: "/v1/threads/hello/messages",
         headers: &headers,
@@ -54,8 +54,8 @@ async fn first_turn_is_one_request_and_two_messages() {
     let mut response = http::begin(api.0, request).await.unwrap();
     assert_eq!(response.status, 200, "{response:?}");
     let turn = response.header("x-antiphon-turn").unwrap().to_owned();
-    let mut told = Vec::new();
-    while response.body.read(&mut told).await.unwrap() > 0 {}
+    let mut stream = Vec::new();
+    while response.body.read(&mut stream).await.unwrap() > 0 {}
     until_ended(&follower, &format!("{turn}-a")).await;
     fixture.until_settled().await;
     sleep(A_WHILE).await;
@@ -80,7 +80,7 @@ async fn first_turn_is_one_request_and_two_messages() {
     let batches = api.call("GET", "/v1/threads/hello/batches", None).await.unwrap();
     assert_eq!(batches["batches"].as_array().unwrap().len(), 1, "{batches}");
     for shown in
-        [messages_of(&format!("{:?}", events(&follower))), messages_of(&String::from_utf8_lossy(&told))]
+        [messages_of(&format!("{:?}", events(&follower))), messages_of(&String::from_utf8_lossy(&stream))]
     {
         assert!(shown.iter().all(|id| *id == format!("{turn}-q") || *id == format!("{turn}-a")), "{shown:?}");
     }

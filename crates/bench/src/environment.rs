@@ -1,0 +1,54 @@
+//! The services that the chunk benchmarks run on.
+
+use anyhow::Result;
+use devservices::{
+    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
+    tools,
+};
+use model::PartitionId;
+use testkit::{fleet::FleetOptions, services::TestDatabase};
+
+/// The one partition of a drained backlog.
+pub(super) const PARTITION: PartitionId = PartitionId(0);
+
+/// What all partition streams may hold; the server refuses to promise more than its disk has.
+const STREAMS_BYTES: u64 = 8 << 30;
+
+/// The stream must not be purged: every round reads it from its beginning.
+const NO_PURGE: &str = "10000000";
+
+/// The services of one measurement, with their process ids.
+pub(super) struct ChunkEnvironment {
+    pub(super) nats: NatsProcess,
+    pub(super) postgres: Postgres,
+    partitions: u16,
+}
+
+impl ChunkEnvironment {
+    /// Commits reach the disk; the stream's file has the server's own sync interval.
+    pub(super) fn start(partitions: u16) -> Result<Self> {
+        let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
+        let mut options = PostgresOptions::new(tools::postgres()?.path);
+        options.fsync = true;
+        options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));
+        Ok(Self { nats, postgres: Postgres::start(None, &options)?, partitions })
+    }
+
+    pub(super) async fn database(&self) -> Result<TestDatabase> {
+        TestDatabase::create_on(&self.postgres.url()).await
+    }
+
+    pub(super) fn fleet(&self, database_url: &str, workers: usize, gateways: usize) -> FleetOptions {
+        let mut options = FleetOptions::new(&self.nats.url(), database_url)
+            .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", NO_PURGE)
+            .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAMS_BYTES / u64::from(self.partitions));
+        (options.workers, options.gateways, options.partitions) = (workers, gateways, self.partitions);
+        options
+    }
+
+    pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
+        let nats = self.nats.pid().map(|pid| ("nats-server", pid));
+        let postgres = self.postgres.pid().map(|pid| ("postgres", pid));
+        [nats, postgres].into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! What one round of one contender has measured.
+
+use serde::Serialize;
+
+use super::environment::Cost;
+
+/// One round of one contender.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct TaskRound {
+    /// How many were completed.
+    pub(super) tasks: u64,
+    /// From the start until the database had the last completion.
+    pub(super) seconds: f64,
+    /// Time until a task was durably completed, since it was due; of raw inserts, of one statement.
+    pub(super) p50_ms: Option<f64>,
+    /// The same.
+    pub(super) p99_ms: Option<f64>,
+    /// Processor time of the postmaster and all its children.
+    pub(super) server_cpu_us_per_task: f64,
+    /// What was written to the log of the database.
+    pub(super) wal_bytes_per_task: f64,
+    /// Processor time of the contender's own processes.
+    pub(super) client_cpu_us_per_task: f64,
+    /// Processor time of the nats-server, where there is one.
+    pub(super) nats_cpu_us_per_task: f64,
+    /// Tasks that began while an earlier one of the same agent had not ended; `None` without handlers.
+    pub(super) out_of_order: Option<u64>,
+    /// Tasks whose handler was called again.
+    pub(super) repeated: u64,
+    /// Tries of agents that fail for ever.
+    pub(super) failures: u64,
+    /// From the start until the first handler began.
+    pub(super) first_ms: Option<f64>,
+    /// What it took to bring the tasks in before, where that is the contender's own doing.
+    pub(super) enqueued: Option<Cost>,
+    /// It took too long, and `tasks` were completed by then.
+    pub(super) is_cut: bool,
+    /// How much of the machine was used by others.
+    pub(super) foreign_cores: f64,
+}
+
+impl TaskRound {
+    pub(super) fn new(tasks: u64, cost: &Cost) -> Self {
+        Self {
+            tasks,
+            seconds: cost.seconds,
+            server_cpu_us_per_task: cost.server_us,
+            wal_bytes_per_task: cost.wal_bytes,
+            client_cpu_us_per_task: cost.client_us,
+            nats_cpu_us_per_task: cost.nats_us,
+            foreign_cores: cost.foreign_cores,
+            ..Self::default()
+        }
+    }
+
+    /// With the latencies' percentiles.
+    pub(super) fn timed(mut self, latencies_us: &mut [u64]) -> Self {
+        latencies_us.sort_unstable();
+        (self.p50_ms, self.p99_ms) = (percentile_ms(latencies_us, 0.5), percentile_ms(latencies_us, 0.99));
+        self
+    }
+}
+
+/// The smallest value that so large a part of the sorted ones does not exceed.
+fn percentile_ms(sorted_us: &[u64], part: f64) -> Option<f64> {
+    let rank = (sorted_us.len() as f64 * part).ceil() as usize;
+    Some(*sorted_us.get(rank.saturating_sub(1))? as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let sorted: Vec<u64> = (1..=200).map(|ms| ms * 1_000).collect();
+        assert_eq!(percentile_ms(&sorted, 0.5), Some(100.0));
+        assert_eq!(percentile_ms(&sorted, 0.99), Some(198.0));
+        assert_eq!(percentile_ms(&[7_000], 0.99), Some(7.0));
+        assert_eq!(percentile_ms(&[], 0.5), None);
+    }
+}

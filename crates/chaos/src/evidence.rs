@@ -1,0 +1,52 @@
+//! What is left when a run is over, and its verification.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use model::{MessageKey, PartitionCount};
+use simulation::checker::Publish;
+
+use crate::{
+    options::ChaosSettings,
+    verify::{
+        self,
+        evidence::{Evidence, RuleViolation},
+        turns::TurnEvidence,
+    },
+};
+use testkit::{acked_publishes::AckedMessage, db_snapshot, sse::Transcript};
+
+/// What is left when all is over.
+#[derive(Debug)]
+pub(super) struct CollectedEvidence {
+    pub(super) ack_log: BTreeMap<MessageKey, AckedMessage>,
+    pub(super) log: Vec<Publish>,
+    /// Bare ones.
+    pub(super) messages: Vec<db_snapshot::MessageRow>,
+    pub(super) turns: TurnEvidence,
+    /// What clients saw of turns.
+    pub(super) views: Vec<(String, Vec<Transcript>)>,
+    pub(super) dead_letters: Vec<db_snapshot::DeadLetterRow>,
+    pub(super) ends: Vec<db_snapshot::EndRow>,
+    pub(super) partitions: Vec<db_snapshot::PartitionRow>,
+    pub(super) transcripts: Vec<(String, Vec<Transcript>)>,
+}
+
+impl CollectedEvidence {
+    pub(super) fn check(&self, settings: &ChaosSettings) -> Result<Vec<RuleViolation>> {
+        let mut violations = verify::turns::verify_turns(&self.turns);
+        violations.extend(verify::client_transcripts::verify_views(&self.views, &self.turns.messages));
+        violations.extend(verify::verify(&Evidence {
+            partitions: PartitionCount::new(settings.partitions.into())?,
+            ack_log: &self.ack_log,
+            log: &self.log,
+            messages: &self.messages,
+            dead_letters: &self.dead_letters,
+            ends: &self.ends,
+            transcripts: &self.transcripts,
+            gap_timeout: settings.gap_timeout,
+            allow_entry_letters: false,
+        }));
+        Ok(violations)
+    }
+}

@@ -1,0 +1,52 @@
+//! How a run is set up.
+
+use std::{path::PathBuf, time::Duration};
+
+/// How a run is set up.
+#[derive(Debug, Clone)]
+pub struct ChaosSettings {
+    /// How long faults are made.
+    pub duration: Duration,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// Number of workers.
+    pub workers: usize,
+    /// Number of gateways.
+    pub gateways: usize,
+    /// Number of workflow services.
+    pub workflows: usize,
+    /// Number of partitions.
+    pub partitions: u16,
+    /// Lease of a partition; short, so that takeovers are many.
+    pub lease: Duration,
+    /// After this long a message with a lost chunk is given up.
+    pub gap_timeout: Duration,
+    /// Number of threads, each with one client.
+    pub threads: usize,
+    /// Messages begun per second.
+    pub messages_per_second: f64,
+    /// Where logs go; kept when something is wrong.
+    pub log_dir: PathBuf,
+    /// Says each fault when it is made.
+    pub is_verbose: bool,
+}
+
+impl ChaosSettings {
+    /// Three workers, two gateways and two workflow services on 8 partitions, 25 messages a second.
+    pub fn new(duration: Duration, seed: u64) -> Self {
+        Self {
+            duration,
+            seed,
+            workers: 3,
+            gateways: 2,
+            workflows: 2,
+            partitions: 8,
+            lease: Duration::from_secs(3),
+            gap_timeout: Duration::from_secs(8),
+            threads: 30,
+            messages_per_second: 25.0,
+            log_dir: devservices::workspace::target_dir().join("chaos").join(seed.to_string()),
+            is_verbose: false,
+        }
+    }
+}

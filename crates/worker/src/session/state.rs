@@ -1,0 +1,70 @@
+//! What a session holds while it has its partition.
+
+use std::sync::Arc;
+
+use bus::QueryServer;
+use model::{Mark, Seq, Timestamp};
+use partition::Partition;
+use runtime::Condition;
+use store::{Applied, Gone};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::background::BackgroundTasks;
+use crate::budget::Share;
+use crate::committer::CommitOutcome;
+use crate::context::Context;
+use crate::lease::Lease;
+use crate::metrics::WorkerMetrics;
+use crate::purge::Purge;
+use crate::queries::PendingQueries;
+use crate::reader_task::EntryReader;
+use crate::retention::RetentionSweep;
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// Asked to; what was in flight is committed.
+    Drained,
+    /// The partition belongs to a newer grant.
+    Lost,
+    /// The store is not what this session thought: start again from it under a new epoch, if the lease is still ours.
+    Rebuild,
+}
+
+/// The last entry that sessions of one hold have read, with its stream: more than the store may know.
+pub(super) type LastRead = Option<(Arc<str>, Mark)>;
+
+pub(super) struct PartitionSession<'a> {
+    pub(super) context: &'a Context,
+    pub(super) lease: Lease,
+    pub(super) readable: &'a Condition,
+    /// What the store has, as far as it has said.
+    pub(super) applied: Applied,
+    pub(super) machine: Partition,
+    pub(super) feed: EntryReader,
+    pub(super) background: BackgroundTasks,
+    pub(super) questions: QueryServer,
+    pub(super) queries: PendingQueries,
+    pub(super) metrics: WorkerMetrics,
+    pub(super) purge: Purge,
+    pub(super) share: Share<'a>,
+    pub(super) incarnation: Arc<str>,
+    /// The highest entry that was read.
+    pub(super) read: Option<Mark>,
+    /// What the stream jumped over and no commit has named yet.
+    pub(super) gone: Vec<Gone>,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) rounds: u32,
+    pub(super) retaining: RetentionSweep,
+}
+
+pub(super) struct InFlight {
+    pub(super) settled: oneshot::Receiver<CommitOutcome>,
+    pub(super) checkpoint: Seq,
+    pub(super) submitted: Instant,
+}
+
+pub(super) fn now(context: &Context) -> Timestamp {
+    Timestamp(context.clock.now_ms())
+}

@@ -49,7 +49,7 @@ pub struct ChunkBenchOptions {
     /// Chunks per second of each of them.
     #[arg(long, default_value_t = 30.0)]
     pub rate: f64,
-    /// BacklogRounds of reading and drain.
+    /// Rounds of reading and drain.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
     /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e reorder buffer.

@@ -1,6 +1,6 @@
 //! `cargo xtask bench sse`: event streams of the shipped binary beside those of other servers, in one run and one table.
 //!
-//! ServerRounds: [`run`]. All servers have one core and everything that loads them has another. The same viewers, plain sockets in this
+//! Entry: [`run`]. All servers have one core and everything that loads them has another. The same viewers, plain sockets in this
 //! process, read all of them; what they are sent carries when it was sent and its number, so that latency needs no second clock,
 //! and a loss or a repeat shows. Each measurement starts its server afresh, rounds alternate between the servers, and medians count.
 

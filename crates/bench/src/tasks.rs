@@ -1,6 +1,6 @@
 //! `cargo xtask bench tasks`: queues of tasks on the same Postgres, in turn, in one run and one table.
 //!
-//! ContenderRounds: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
+//! Entry: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
 //! the clock stops when the database has the last completion, whatever the contender believes. Rounds of all contenders
 //! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only do what they are told and
 //! note what their handlers saw, and everything is measured and judged here, by the same code for all. The whole path

@@ -2,7 +2,7 @@
 //!
 //! [`run`] starts NATS, Postgres, a proxy before it, workers, gateways and workflow services of its own; keeps publishing
 //! short messages, talking, sending tasks, and following the threads; makes one fault after another, every kind first once; then waits until all that was
-//! acknowledged has ended, and hands log, ack_log, tables and transcripts to [`crate::verify`]. What happens and when
+//! acknowledged has ended, and hands log, acknowledgements, tables and transcripts to [`crate::verify`]. What happens and when
 //! follows from the seed, as far as processes and clocks allow.
 #![allow(
     clippy::disallowed_methods,

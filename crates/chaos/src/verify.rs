@@ -1,6 +1,6 @@
 //! What came out against what went in: the rules that hold whatever was killed in between.
 //!
-//! [`verify`] takes plain data (log, ack_log, tables, transcripts) and gives back every violation it finds. The
+//! [`verify`] takes plain data (log, acknowledgements, tables, transcripts) and gives back every violation it finds. The
 //! invariants are those of [`simulation::checker`], which judges the simulation as well: here the evidence of real
 //! processes is put into its terms. Only what needs a real stream or real connections is checked here.
 

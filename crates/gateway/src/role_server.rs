@@ -110,7 +110,7 @@ pub struct CallerAuthenticator {
 }
 
 impl CallerAuthenticator {
-    /// CallerAuthenticator with the settings of a gateway.
+    /// An authenticator with the settings of a gateway.
     ///
     /// # Errors
     /// The settings of tokens are no good.

@@ -6,7 +6,7 @@ use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken};
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, TurnRequest};
 
-/// Shorter deadlines would have the service send nothing but signs of life.
+/// Shorter deadlines would leave time for nothing but keep-alive chunks.
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(300);
 
 /// One attempt at one run of a turn.

@@ -20,13 +20,13 @@ use crate::request::TurnAttempt;
 use crate::writer::ChunkWriter;
 
 /// How often the server hears that a request is still being worked on.
-const SIGN: Duration = Duration::from_secs(10);
-/// How often the loop shows that it lives.
-const BEAT: Duration = Duration::from_secs(3);
+const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// How often the loop reports its heartbeat.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
 /// A request whose chunks could not be stored is tried again after so long.
-const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A request that a script hands back is delivered again after so long: at once would use up its deliveries.
-const BY_SCRIPT: Duration = Duration::from_millis(200);
+const SCRIPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Tries to send the server the outcome of a request; then it is delivered again.
 const SETTLE_TRIES: usize = 6;
 
@@ -76,7 +76,7 @@ impl Service {
         let slots = Arc::new(Semaphore::new(concurrency));
         let mut work = self.bus.work(workflow, WorkOptions::default());
         let heartbeat = health.register_loop("turn requests");
-        let mut beat = tokio::time::interval(BEAT);
+        let mut beat = tokio::time::interval(HEARTBEAT_EVERY);
         let mut slot = None;
         loop {
             // What is waited for here may be dropped at any time: nothing is lost with it.
@@ -177,10 +177,10 @@ fn settled(written: Result<EngineEnd, BusError>) -> (TurnOutcome, Settle) {
             (TurnOutcome::Failed, Settle::Done)
         }
         Ok(EngineEnd::Cut) => (TurnOutcome::Cut, Settle::Nothing),
-        Ok(EngineEnd::HandBack) => (TurnOutcome::HandedBack, Settle::Retry(BY_SCRIPT)),
+        Ok(EngineEnd::HandBack) => (TurnOutcome::HandedBack, Settle::Retry(SCRIPT_RETRY_DELAY)),
         Err(error) if error.disposition() == Disposition::Retry => {
             tracing::warn!(%error, "chunks could not be stored: handing the request back");
-            (TurnOutcome::Unpublished, Settle::Retry(AFTER_TROUBLE))
+            (TurnOutcome::Unpublished, Settle::Retry(PUBLISH_RETRY_DELAY))
         }
         Err(error) => {
             tracing::error!(%error, "chunks are refused: giving the request up");
@@ -200,10 +200,12 @@ async fn stopped(stop: Option<CancelSubscription>) {
 async fn still_ours(item: &WorkItem) {
     let mut acked_at = Instant::now();
     while acked_at.elapsed() < ACK_WAIT {
-        tokio::time::sleep(SIGN).await;
+        tokio::time::sleep(IN_PROGRESS_EVERY).await;
         match item.in_progress().await {
             Ok(()) => acked_at = Instant::now(),
-            Err(error) => tracing::debug!(seq = item.seq.0, %error, "a sign of life was not sent"),
+            Err(error) => {
+                tracing::debug!(seq = item.seq.0, %error, "the server was not informed that the request is in progress")
+            }
         }
     }
 }
@@ -244,7 +246,7 @@ struct Claim<'a> {
 }
 
 impl InHand {
-    /// A request that was delivered again, because the server missed our signs of life, fences the delivery before it: to go
+    /// A request that was delivered again, because the server missed our notices of progress, fences the delivery before it: to go
     /// on with that one would be paid for and dropped.
     fn claim(&self, turn: &TurnAttempt) -> Claim<'_> {
         let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);

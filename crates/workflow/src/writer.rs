@@ -23,10 +23,10 @@ use crate::request::TurnAttempt;
 const COALESCE: Duration = Duration::from_millis(15);
 /// Frames of one answer that wait for their acks; beyond, the engine waits.
 const IN_FLIGHT: usize = 64;
-/// Silence longer than this part of the deadline is broken by a sign of life.
-const SIGNS_PER_DEADLINE: u32 = 3;
+/// Silence longer than this part of the deadline is broken by a keep-alive chunk.
+const KEEPALIVES_PER_DEADLINE: u32 = 3;
 
-/// The one that publishes one attempt at an answer.
+/// Publishes one attempt at an answer.
 pub(crate) struct ChunkWriter {
     bus: Bus,
     thread: ThreadId,
@@ -35,14 +35,14 @@ pub(crate) struct ChunkWriter {
     deadline: Duration,
     builder: FrameBuilder,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<(), BusError>>>,
-    tricks: Tricks,
+    faults: FrameFaults,
     started_at: Instant,
     published_at: Option<Instant>,
 }
 
-/// What a script does to the frames.
+/// Faults that a script injects into the frames.
 #[derive(Default)]
-struct Tricks {
+struct FrameFaults {
     last: Option<Bytes>,
     reversed: Vec<Bytes>,
     still_to_reverse: usize,
@@ -59,7 +59,7 @@ impl ChunkWriter {
             subject: turn.subject.as_str().into(),
             deadline: turn.deadline,
             in_flight: FuturesUnordered::new(),
-            tricks: Tricks::default(),
+            faults: FrameFaults::default(),
             started_at: Instant::now(),
             published_at: None,
         }
@@ -73,7 +73,7 @@ impl ChunkWriter {
         loop {
             let has_room = self.in_flight.len() < IN_FLIGHT;
             let frame_at = self.frame_at();
-            let sign_at = self.sign_at();
+            let keepalive_at = self.keepalive_at();
             tokio::select! {
                 biased;
                 Some(stored) = self.in_flight.next() => stored?,
@@ -83,7 +83,7 @@ impl ChunkWriter {
                     None => return Ok(EngineEnd::Cut),
                 },
                 () = sleep_until(frame_at), if has_room && !self.builder.is_empty() => self.publish(),
-                () = sleep_until(sign_at), if has_room && !self.tricks.is_mute => {
+                () = sleep_until(keepalive_at), if has_room && !self.faults.is_mute => {
                     metrics::keepalive();
                     self.builder.keepalive();
                     self.publish();
@@ -92,13 +92,13 @@ impl ChunkWriter {
         }
     }
 
-    /// The first frame goes at once, and one after a pause; what follows closely waits for company.
+    /// The first frame goes at once, and one after a pause; what follows closely is joined into one frame.
     fn frame_at(&self) -> Instant {
         self.published_at.map_or(self.started_at, |at| at + COALESCE)
     }
 
-    fn sign_at(&self) -> Instant {
-        self.published_at.unwrap_or(self.started_at) + self.deadline / SIGNS_PER_DEADLINE
+    fn keepalive_at(&self) -> Instant {
+        self.published_at.unwrap_or(self.started_at) + self.deadline / KEEPALIVES_PER_DEADLINE
     }
 
     fn take(&mut self, part: EngineEvent) {
@@ -123,7 +123,7 @@ impl ChunkWriter {
             EngineEnd::Cut | EngineEnd::HandBack => {}
         }
         self.publish();
-        self.tricks.still_to_reverse = 0;
+        self.faults.still_to_reverse = 0;
         self.send_reversed();
         while let Some(stored) = self.in_flight.next().await {
             stored?;
@@ -143,18 +143,18 @@ impl ChunkWriter {
         metrics::frame(chunks.len());
         let frame = Frame { thread: self.thread.clone(), chunks, token: Some(self.token.clone()) };
         let payload = wire::encode_frame(&frame);
-        self.tricks.last = Some(payload.clone());
-        if self.tricks.still_to_reverse == 0 {
+        self.faults.last = Some(payload.clone());
+        if self.faults.still_to_reverse == 0 {
             return self.send(payload);
         }
-        self.tricks.reversed.push(payload);
-        self.tricks.still_to_reverse -= 1;
+        self.faults.reversed.push(payload);
+        self.faults.still_to_reverse -= 1;
         self.send_reversed();
     }
 
     fn send_reversed(&mut self) {
-        if self.tricks.still_to_reverse == 0 {
-            for payload in std::mem::take(&mut self.tricks.reversed).into_iter().rev() {
+        if self.faults.still_to_reverse == 0 {
+            for payload in std::mem::take(&mut self.faults.reversed).into_iter().rev() {
                 self.send(payload);
             }
         }
@@ -164,13 +164,13 @@ impl ChunkWriter {
         match trick {
             InjectedFault::Repeat => {
                 self.publish();
-                self.tricks.last.clone().into_iter().for_each(|payload| self.send(payload));
+                self.faults.last.clone().into_iter().for_each(|payload| self.send(payload));
             }
             InjectedFault::Reverse(frames) => {
                 self.publish();
-                self.tricks.still_to_reverse = frames;
+                self.faults.still_to_reverse = frames;
             }
-            InjectedFault::Mute(is_mute) => self.tricks.is_mute = is_mute,
+            InjectedFault::Mute(is_mute) => self.faults.is_mute = is_mute,
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct AuthOptions {
     /// The claim that names the role: viewer, operator or admin.
     #[arg(long, env = "ANTIPHON_JWT_ROLE_CLAIM", default_value = "role")]
     jwt_role_claim: String,
-    /// The claim that lists the scopes to which the role is restricted_to; empty: tokens have none for us, and may what the role may.
+    /// The claim that lists the scopes to which the role is restricted; empty: tokens have none for us, and may what the role may.
     #[arg(long, env = "ANTIPHON_JWT_SCOPE_CLAIM", default_value = "scope")]
     jwt_scope_claim: String,
     /// Longest time since a token was issued, whatever it says itself.

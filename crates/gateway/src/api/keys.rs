@@ -137,7 +137,7 @@ pub(crate) async fn list(
     Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
 }
 
-/// CloseMode a key, within seconds everywhere, and the streams that were opened with it.
+/// Revokes a key, within seconds everywhere, and the streams that were opened with it.
 pub(crate) async fn revoke(
     ctx: RequestContext,
     PathParam(key): PathParam<String>,

@@ -143,7 +143,7 @@ impl RequestContext {
         self.state.authenticator.ticket(&self.principal, thread, lifetime_s, now)
     }
 
-    /// A send_queue that has begun; what the stream uses is given back when the last part is dropped.
+    /// The queue of a stream that has begun; what the stream uses is given back when the last part is dropped.
     pub(crate) fn send_queue(
         &self,
         connection: ConnectionHandle,

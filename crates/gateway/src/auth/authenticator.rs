@@ -1,6 +1,6 @@
 //! Who speaks: the credential of a request, checked.
 //!
-//! Entry: [`Authenticator::authenticate`]. API keys are looked up in the store and settings_cache for some seconds, tokens of an identity
+//! Entry: [`Authenticator::authenticate`]. API keys are looked up in the store and cached for some seconds, tokens of an identity
 //! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
 //! streams that were opened with it ([`crate::streaming::revocation`]).
 

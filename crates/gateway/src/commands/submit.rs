@@ -230,7 +230,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
 }
 
 /// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
-/// input under a key that was forgotten is another turn. Without a key it is new, and is_setting in its last bytes which input opened it.
+/// input under a key that was forgotten is another turn. Without a key it is new, and its last bytes are a digest of the input that opened it.
 fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
     let unique = match &input.key {
         Some(key) => {
@@ -249,7 +249,7 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
         .map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
 }
 
-/// Of everything that a client is_setting of an input.
+/// A digest of everything that a client sends with an input.
 fn digest(input: &Input) -> Vec<u8> {
     let mut said = vec![
         json!(input.content),

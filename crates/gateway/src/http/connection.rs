@@ -78,7 +78,7 @@ pub(crate) struct ConnectionContext {
 pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, peer: IpAddr) {
     metrics::connections(1.0);
     let cut = shared.abort.child_token();
-    // ResponseExecutor of HTTP/2 are tasks of their handle.
+    // Responses over HTTP/2 are tasks of their own.
     let _ends = cut.clone().drop_guard();
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
     // Boxed, it is given back: what is left must be small, for max connections wait.

@@ -17,7 +17,7 @@ pub(crate) struct HeaderTimer {
     pub(crate) head_timeout: Duration,
 }
 
-/// CloseMode at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
+/// Fires at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
 struct HeaderSleep {
     idle: Pin<Box<tokio::time::Sleep>>,
     head: Option<Pin<Box<tokio::time::Sleep>>>,

@@ -1,6 +1,6 @@
 //! The streams of one HTTP/2 connection, each cut alone.
 //!
-//! A response is a task of its handle ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
+//! A response is a task of its own ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
 //! was queued: so a viewer that is cut, and a peer that gives one stream no window, cost the others on the connection nothing.
 
 use std::future::{Future, poll_fn};
@@ -52,7 +52,7 @@ pub(crate) struct ResponseExecutor {
 }
 
 impl ResponseExecutor {
-    /// ResponseExecutor that end with `connection`, and whose peers may take nothing for as long as `timeout`.
+    /// Runs responses that end with `connection`, and whose peers may take nothing for as long as `timeout`.
     pub(crate) fn new(connection: CancellationToken, timeout: Duration) -> Self {
         Self { connection, timeout, open: Arc::default() }
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::streaming::subscriber::FeedCommand;
 
-/// TooManyFeeds that begin at the same time: more than the store has connections for would only wait there, and larger.
+/// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
 const BEGINNING: usize = 64;
 /// Before the end of a drain, for the notice of those who have waited for an end.
 const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);

@@ -70,7 +70,7 @@ pub(crate) async fn run(
     };
     let begun = tokio::select! {
         begun = beginning => Some(begun),
-        // TooManySubscribers of a feed that has not begun yet get their notice all the same.
+        // Subscribers of a feed that has not begun yet get their notice all the same.
         () = context.leaves(true) => None,
     };
     if let Some(frames) = begun {

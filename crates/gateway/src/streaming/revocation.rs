@@ -1,4 +1,4 @@
-//! Streams streams, whose authenticator are looked at again: one that was revoked or has expired ends them.
+//! Open streams, whose credentials are checked again and again: a stream ends when its credential was revoked or has expired.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl OpenStreams {
         self.open().streams.iter().filter_map(|streams| streams.principal.key()).collect()
     }
 
-    /// CloseMode the streams of keys that count no longer.
+    /// Ends the streams of keys that are not valid any more.
     pub(crate) fn end_revoked(&self, keys: &HashSet<KeyId>) {
         let is_revoked = |principal: &Principal| principal.key().is_some_and(|key| keys.contains(&key));
         self.end(|principal| is_revoked(principal).then_some("credential_revoked"));

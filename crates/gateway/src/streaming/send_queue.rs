@@ -62,9 +62,9 @@ enum QueueState {
     Open,
     /// Is cut when it is empty and what was taken had time to leave: after a drain notice.
     Ending,
-    /// NoBody; the last event is on its way.
+    /// Nothing more is taken; the last event is on its way.
     Leaving,
-    /// CloseMode cleanly when it is empty: its viewer wanted one message, and has its end.
+    /// Ends cleanly when it is empty: its viewer wanted one message, and has its end.
     Finishing,
     Aborted,
     /// The client is gone.
@@ -148,7 +148,7 @@ impl SendQueue {
         }
     }
 
-    /// CloseMode cleanly after what is queued.
+    /// Ends the stream cleanly after what is queued.
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
@@ -170,7 +170,7 @@ impl SendQueue {
         }
     }
 
-    /// Waits until everything queued was taken, or the send_queue is closed.
+    /// Waits until everything queued was taken, or the queue is closed.
     pub(crate) async fn drained(&self) {
         loop {
             let drained = self.shared.drained.notified();

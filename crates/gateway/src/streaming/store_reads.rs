@@ -58,7 +58,7 @@ pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> 
     }
 }
 
-/// CloseMode of the thread after one position and up to another, as many as one page holds.
+/// Ends in the thread after one position and up to another, as many as one page holds.
 pub(crate) async fn page(
     store: &Store,
     thread: &ThreadId,

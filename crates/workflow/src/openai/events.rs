@@ -65,8 +65,8 @@ pub(super) enum ResponseError {
 }
 
 impl From<ResponseError> for Failure {
-    fn from(trouble: ResponseError) -> Self {
-        match trouble {
+    fn from(error: ResponseError) -> Self {
+        match error {
             ResponseError::Transport(error) => errors::of_transport(&error),
             ResponseError::TooLarge => Self::permanent("answer_too_large", "the model's answer is too large"),
         }
@@ -133,7 +133,7 @@ impl Events {
 fn failure(error: sse_stream::Error) -> Failure {
     match error {
         sse_stream::Error::Body(source) => match source.downcast::<ResponseError>() {
-            Ok(trouble) => (*trouble).into(),
+            Ok(error) => (*error).into(),
             Err(_) => Failure::transient("upstream_cut", "the model's answer broke off"),
         },
         _ => unreadable(),

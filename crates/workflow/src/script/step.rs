@@ -8,9 +8,9 @@ use serde_json::Value;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScriptStep {
-    /// Waits so many ms; signs of life keep the turn alive.
+    /// Waits so many ms; keep-alive chunks are sent meanwhile.
     DelayMs(u64),
-    /// Waits so many ms without any sign of life.
+    /// Waits so many ms without keep-alive chunks.
     SilenceMs(u64),
     /// A text.
     Text(TextStep),

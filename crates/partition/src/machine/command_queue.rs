@@ -59,6 +59,8 @@ pub(super) enum Pending {
         verdict: Option<CommandVerdict>,
         /// What was stored when the store was asked.
         stored: Seq,
+        /// It retries a run that has completed since: what the store said may be older than that.
+        is_obsolete: bool,
     },
     /// Chunks of a turn that is not opened yet: only when the stream is read again.
     Frame { seq: Seq, frame: Frame },
@@ -75,6 +77,15 @@ impl CommandQueue {
             moved: VecDeque::new(),
             incoming: VecDeque::new(),
             writes: Writes::default(),
+        }
+    }
+
+    /// A run of this turn has completed: the retries of it that wait here are obsolete.
+    pub(super) fn complete(&mut self, turn: &TurnId) {
+        for pending in &mut self.pending {
+            if let Pending::Command { command: Command::Turn(opened), is_obsolete, .. } = pending {
+                *is_obsolete |= opened.turn == *turn;
+            }
         }
     }
 

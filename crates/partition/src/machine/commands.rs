@@ -58,6 +58,7 @@ impl Partition {
             raw,
             verdict: None,
             stored: self.commands.stored,
+            is_obsolete: false,
         });
     }
 
@@ -101,6 +102,11 @@ impl Partition {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.place(&frame, seq, &mut 0, now, actions);
                     self.table.make_ready(&frame.thread);
+                }
+                Pending::Command { seq, raw, verdict: Some(verdict), is_obsolete: true, .. }
+                    if verdict == CommandVerdict::New =>
+                {
+                    self.refuse_retry(seq, raw);
                 }
                 Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&command, verdict) =>
@@ -166,8 +172,7 @@ impl Partition {
         if self.earlier_run(&command).is_some() {
             // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
             // for ever: what ends it may stand behind this command.
-            let detail = "the run that it retries has not failed";
-            return self.refuse(seq, raw, "turn_not_failed", detail.to_owned());
+            return self.refuse_retry(seq, raw);
         }
         match command {
             Command::Turn(opened) => {
@@ -198,6 +203,10 @@ impl Partition {
                 }
             }
         }
+    }
+
+    fn refuse_retry(&mut self, seq: Seq, raw: RawPayload) {
+        self.refuse(seq, raw, "turn_not_failed", "the run that it retries has not failed".to_owned());
     }
 
     fn refuse(&mut self, seq: Seq, raw: RawPayload, code: &'static str, detail: String) {

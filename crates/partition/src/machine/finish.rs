@@ -410,6 +410,9 @@ impl Partition {
             MessageOutcome::Complete => self.counters.turns_completed += 1,
             MessageOutcome::Failed(_) => {}
         }
+        if !matches!(outcome, MessageOutcome::Failed(_)) {
+            self.commands.complete(&id);
+        }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
             if let Some((seq, _)) = open.hold {

@@ -203,3 +203,26 @@ fn no_time_is_awaited_that_has_passed_while_nothing_may_begin() {
     script.later(5_000);
     assert_eq!(script.machine.poll_timeout(), None, "the store's word is");
 }
+
+/// The store went back in time, behind the failure that was retried; this time the run completes while the store is asked about its
+/// retry.
+#[test]
+fn retry_of_run_that_completes_after_all_is_refused() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.say(0, &["Hel"]);
+    script.auto = false;
+    script.command(opened("x", 1, BusyPolicy::Enqueue));
+    let keys = std::mem::take(&mut script.checks);
+    let judged: Vec<_> = keys.into_iter().map(|key| (script.verdict(&key), key)).collect();
+    assert_eq!(judged.len(), 1);
+    script.say(1, &["lo!"]);
+    assert_eq!(script.handle(Input::Committed(Vec::new())), ["end x run 0 complete"]);
+    script.auto = true;
+    let judged = judged.into_iter().map(|(verdict, key)| (key, verdict)).collect();
+    assert!(script.handle(Input::Checked(judged)).is_empty(), "it has an answer");
+    script.later(60_000);
+    let refused: Vec<_> = script.commits.iter().flat_map(|commit| &commit.dead_letters).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(script.history(), [r#"user "ask x", assistant "Hello""#]);
+}

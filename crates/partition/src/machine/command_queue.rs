@@ -81,10 +81,10 @@ impl CommandQueue {
     }
 
     /// A run of this turn has completed: the retries of it that wait here are obsolete.
-    pub(super) fn complete(&mut self, turn: &TurnId) {
+    pub(super) fn complete(&mut self, turn: &TurnId, run: u32) {
         for pending in &mut self.pending {
             if let Pending::Command { command: Command::Turn(opened), is_obsolete, .. } = pending {
-                *is_obsolete |= opened.turn == *turn;
+                *is_obsolete |= opened.turn == *turn && opened.run > run;
             }
         }
     }

@@ -411,7 +411,7 @@ impl Partition {
             MessageOutcome::Failed(_) => {}
         }
         if !matches!(outcome, MessageOutcome::Failed(_)) {
-            self.commands.complete(&id);
+            self.commands.complete(&id, turn.run);
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;

@@ -85,7 +85,7 @@ pub enum JwtError {
     /// An algorithm that is not among ours, or not the key's.
     #[error("the token's algorithm is not allowed, or not for the key")]
     OtherAlgorithm,
-    /// Its key is not in the set: it may be newer. Ask [`JwksRefresh`] whether to fetch the set again.
+    /// Its key is not in the set: it may be newer. [`JwksRefresh`] decides whether to fetch the set again.
     #[error("the token's key {kid:?} is not known")]
     UnknownKey {
         /// What it calls the key. Chosen by the maker of the token: no path, no address.

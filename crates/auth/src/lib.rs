@@ -10,7 +10,7 @@
 //! | ticket for one thread's stream | `tkt_<payload>.<mac>` | [`ticket::check`], made by [`ticket::issue`] |
 //! | none, where none is asked for | | [`Principal::local`] |
 //!
-//! Beside that, how much a tenant may ask for ([`TenantRateLimiter`]), and which pages of other origins may read answers
+//! Beside that, how much a tenant may request ([`TenantRateLimiter`]), and which pages of other origins may read answers
 //! ([`CorsRules`]).
 //!
 //! Whatever is not exactly right is refused. What a client sees is the same for all reasons; the reasons are for

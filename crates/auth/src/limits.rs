@@ -1,4 +1,4 @@
-//! How much a tenant may ask for: requests in a second, and streams at a time.
+//! How much a tenant may request: requests in a second, and streams at a time.
 //!
 //! Entry: [`TenantRateLimiter`]. Each gateway counts for itself: with several, a tenant has the limit on each of them. What a tenant
 //! that was forgotten loses is only what was counted against it.
@@ -39,7 +39,7 @@ pub struct TokenBucket {
     at: Timestamp,
 }
 
-/// What every tenant may ask for. `None` is no limit.
+/// What every tenant may request. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantLimits {
     /// Requests that change nothing.

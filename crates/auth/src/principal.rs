@@ -92,7 +92,7 @@ impl Principal {
         self.permissions.has(permission)
     }
 
-    /// Whether the events of this thread may be followed. The one question that a ticket answers with yes.
+    /// Whether the events of this thread may be followed. The only thing that a ticket permits.
     pub fn can_stream(&self, thread: &ThreadId) -> bool {
         match &self.thread {
             Some(only) => only == thread,

@@ -4,7 +4,7 @@
 //! is good for more than one use, because a browser that reconnects asks for the same URL. It ends no later than the
 //! credential that asked for it; an API key is named in it, so that revoking the key ends its tickets.
 //!
-//! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), end in s (8 bytes), tenant, asker and
+//! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), end in s (8 bytes), tenant, requester and
 //! thread, each with its length before it (1 byte). HMAC-SHA256 over a prefix of its own and the payload.
 
 use std::fmt;
@@ -55,7 +55,7 @@ pub enum IssueError {
     #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
     Lifetime,
     /// The one who asks may not follow the thread, or shows a ticket: that would never end.
-    #[error("this credential may not ask for a ticket")]
+    #[error("this credential may not request a ticket")]
     NotAllowed,
     /// The credential ends within a second.
     #[error("the credential has expired")]
@@ -93,13 +93,13 @@ impl TicketKey {
     }
 }
 
-/// Makes a ticket with which `asker` can follow `thread` for `lifetime_s` from now, or for as long as its own credential
+/// Makes a ticket with which `requester` can follow `thread` for `lifetime_s` from now, or for as long as its own credential
 /// is good, if that is shorter.
 ///
 /// # Errors
-/// The lifetime is out of its bounds, or the asker may not follow the thread, or shows a ticket itself.
+/// The lifetime is out of its bounds, or the requester may not follow the thread, or shows a ticket itself.
 pub fn issue(
-    asker: &Principal,
+    requester: &Principal,
     thread: &ThreadId,
     lifetime_s: u32,
     key: &TicketKey,
@@ -108,19 +108,19 @@ pub fn issue(
     if !(SHORTEST_LIFETIME_S..=LONGEST_LIFETIME_S).contains(&lifetime_s) {
         return Err(IssueError::Lifetime);
     }
-    if matches!(asker.source, CredentialSource::Ticket { .. }) || !asker.can_stream(thread) {
+    if matches!(requester.source, CredentialSource::Ticket { .. }) || !requester.can_stream(thread) {
         return Err(IssueError::NotAllowed);
     }
     // Whole seconds: the end is rounded up, so that a ticket lives as long as was asked, and never past its credential.
     let wanted = now.plus_ms(i64::from(lifetime_s) * 1000).0.saturating_add(999).div_euclid(1000);
-    let end_s = asker.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
+    let end_s = requester.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
     let expires_at = Timestamp(end_s.saturating_mul(1000));
     if expires_at <= now {
         return Err(IssueError::Expired);
     }
     let mut payload = vec![VERSION];
     payload.extend(end_s.to_be_bytes());
-    for part in [asker.tenant.as_str().unwrap_or_default(), &asker.name, thread.as_str()] {
+    for part in [requester.tenant.as_str().unwrap_or_default(), &requester.name, thread.as_str()] {
         payload.push(u8::try_from(part.len()).map_err(|_| IssueError::NotAllowed)?);
         payload.extend(part.as_bytes());
     }

@@ -106,7 +106,7 @@ impl Bus {
         channels[usize::from(partition.0) % channels.len()].link(&self.shared).await
     }
 
-    /// The connection on which gateways listen and ask: in this order, so that the answer to a question cannot
+    /// The connection on which gateways listen and query: in this order, so that the reply to a query cannot
     /// overtake what is published after a subscription.
     pub(crate) async fn listening(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.listening.link(&self.shared).await

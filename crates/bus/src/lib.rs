@@ -1,7 +1,7 @@
 //! NATS: connections, partition streams, the partition reader, publishing, asking.
 //!
-//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_out`] and
-//! [`LiveSubscription`] carry live frames, [`Bus::ask`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
+//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_live_frame`] and
+//! [`LiveSubscription`] carry live frames, [`Bus::query_owner`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
 //! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
 //! knows what a chunk is.
 //!

@@ -20,11 +20,11 @@ const WITHOUT_RESPONDERS: &str = "query.none";
 
 impl Bus {
     /// Sends a frame to the gateways that follow `thread`. Not stored, not confirmed: gateways notice a hole by the ids
-    /// in it and ask for what is missing, so a frame that cannot be sent now is dropped, not kept.
+    /// in it and request what is missing, so a frame that cannot be sent now is dropped, not kept.
     ///
     /// # Errors
     /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
-    pub async fn publish_out(&self, thread: &ThreadId, payload: Bytes) -> Result<(), BusError> {
+    pub async fn publish_live_frame(&self, thread: &ThreadId, payload: Bytes) -> Result<(), BusError> {
         let link = &self.shared.publishing;
         // Without a connection the client queues, and then blocks without end.
         if !link.is_connected() {
@@ -41,7 +41,7 @@ impl Bus {
     ///
     /// # Errors
     /// The server does not answer.
-    pub async fn subscribe_out(&self, thread: &ThreadId) -> Result<LiveSubscription, BusError> {
+    pub async fn subscribe_live_frames(&self, thread: &ThreadId) -> Result<LiveSubscription, BusError> {
         let link = self.listening().await?;
         if !link.is_connected() {
             return Err(BusError::Away);

@@ -1,4 +1,4 @@
-//! Questions of gateways to the owner of a partition.
+//! Queries of gateways to the owner of a partition.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-/// Why a question has no answer.
+/// Why a query has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The partition has no owner at the moment.
@@ -20,7 +20,7 @@ pub enum QueryError {
     /// The owner did not answer in time.
     #[error("the owner did not answer in time")]
     Timeout,
-    /// There is no connection, or the question cannot be sent.
+    /// There is no connection, or the query cannot be sent.
     #[error("NATS is away")]
     Away,
 }
@@ -30,20 +30,20 @@ impl Bus {
     ///
     /// # Errors
     /// See [`QueryError`].
-    pub async fn ask(
+    pub async fn query_owner(
         &self,
         partition: PartitionId,
-        question: Bytes,
+        query: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, QueryError> {
-        let answer = tokio::time::timeout(timeout, self.query_owner(partition, question, timeout)).await;
+        let answer = tokio::time::timeout(timeout, self.query_owner(partition, query, timeout)).await;
         answer.unwrap_or(Err(QueryError::Timeout))
     }
 
     async fn query_owner(
         &self,
         partition: PartitionId,
-        question: Bytes,
+        query: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, QueryError> {
         let link = self.listening().await.map_err(|_| QueryError::Away)?;
@@ -51,7 +51,7 @@ impl Bus {
             return Err(QueryError::Away);
         }
         let mut watch = link.watch();
-        let request = Request::new().payload(question).timeout(Some(timeout));
+        let request = Request::new().payload(query).timeout(Some(timeout));
         let answer = tokio::select! {
             answer = link.client.send_request(subject::query(partition), request) => answer,
             // What was asked over a connection that was lost is never answered: the caller asks again at once.
@@ -69,7 +69,7 @@ impl Bus {
         }
     }
 
-    /// Receives the questions to a partition that this process owns.
+    /// Receives the queries to a partition that this process owns.
     ///
     /// # Errors
     /// The connection has ended for good.
@@ -88,11 +88,11 @@ pub struct QueryServer {
 }
 
 impl QueryServer {
-    /// The next question; `None` when the connection has ended for good. Cancel-safe.
+    /// The next query; `None` when the connection has ended for good. Cancel-safe.
     pub async fn next(&mut self) -> Option<QueryRequest> {
         loop {
             let message = self.subscriber.next().await?;
-            // One without a place for the answer is not a question.
+            // One without a subject for the reply is not a query.
             if let Some(reply) = message.reply {
                 return Some(QueryRequest { client: self.client.clone(), reply, payload: message.payload });
             }
@@ -100,7 +100,7 @@ impl QueryServer {
     }
 }
 
-/// One question.
+/// One query.
 #[derive(Debug)]
 pub struct QueryRequest {
     client: Client,
@@ -110,7 +110,7 @@ pub struct QueryRequest {
 }
 
 impl QueryRequest {
-    /// Answers. Whether the asker gets it is not known.
+    /// Replies. Whether the gateway gets it is not known.
     ///
     /// # Errors
     /// The answer is too large, or there is no connection.

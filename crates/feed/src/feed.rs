@@ -12,7 +12,7 @@ use wire::query::{SnapshotReply, SnapshotRequest};
 use crate::ended::{self, StorePage, StoreRead};
 use crate::open::FeedMessage;
 
-/// Pause after a question without an answer: first, and at most.
+/// Pause after a query without a reply: first, and at most.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
 /// Pause before an owner that is not current, or does not name what was shown, is asked again.
 pub(crate) const AGAIN_MS: i64 = 2_000;
@@ -246,7 +246,7 @@ impl Feed {
         asks.not_before = now.plus_ms(asks.pause_ms);
     }
 
-    /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`].
+    /// The query to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`].
     pub fn poll_snapshot_request(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
         if !self.may_ask() || now < self.asks.not_before {
             return None;
@@ -362,7 +362,7 @@ impl Feed {
         }
     }
 
-    /// Something is missing: ask, and show nothing before there is an answer.
+    /// Something is missing: query the owner, and show nothing before its reply.
     fn block(&mut self) {
         (self.is_blocked, self.asks.wanted) = (true, true);
     }
@@ -437,7 +437,7 @@ impl Feed {
                 std::cmp::Ordering::Equal => {
                     self.events.extend(open.show(&mut self.native, chunk).map(FeedEvent::Chunk));
                 }
-                // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, ask.
+                // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, query the owner.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
             }
         }

@@ -47,7 +47,7 @@ fn begun(base: i64) -> Feed {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
     assert!(
         feed.poll_snapshot_request(NOW).is_some() && feed.poll_snapshot_request(NOW).is_none(),
-        "one question at a time"
+        "one query at a time"
     );
     feed.on_reply(reply(EPOCH, 0, base), NOW);
     assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Last(at(base))));

@@ -65,7 +65,7 @@ impl Backend {
         timeout: Duration,
         decode: impl Fn(&Bytes) -> Result<T, wire::DecodeError>,
     ) -> Option<T> {
-        let reply = match self.bus.ask(partition, query, timeout).await {
+        let reply = match self.bus.query_owner(partition, query, timeout).await {
             Ok(reply) => reply,
             Err(error) => {
                 metrics::owner_query(error.into());

@@ -97,7 +97,7 @@ impl Metadata {
     }
 
     /// Checks what publishers and clients may not say, whatever way they came. What is stored is not asked: it may be older than the rule.
-    pub fn check_said(&self) -> Result<(), InvalidMetadata> {
+    pub fn check_from_client(&self) -> Result<(), InvalidMetadata> {
         match Self::RESERVED.into_iter().find(|name| self.get(name).is_some()) {
             Some(name) => Err(InvalidMetadata::Reserved(name)),
             None => self.check_numbers(),
@@ -219,7 +219,7 @@ mod tests {
     fn numbers_beyond_2_to_the_53_are_refused_however_long_they_are() {
         let check = |text: &str| {
             let value = serde_json::from_str(&format!(r#"{{"a": [{{"b": {text}}}]}}"#)).unwrap();
-            metadata(value).unwrap().check_said()
+            metadata(value).unwrap().check_from_client()
         };
         for exact in ["9007199254740992", "-9007199254740992", "0.1", "-0.0", "1e15", "1e-300", r#""1e300""#]
         {
@@ -243,12 +243,12 @@ mod tests {
             ("trigger_reason", json!(1)),
         ] {
             assert_eq!(
-                metadata(json!({ name: value })).unwrap().check_said(),
+                metadata(json!({ name: value })).unwrap().check_from_client(),
                 Err(InvalidMetadata::Reserved(name))
             );
         }
         assert_eq!(
-            metadata(json!({"a": {"synthetic": true}})).unwrap().check_said(),
+            metadata(json!({"a": {"synthetic": true}})).unwrap().check_from_client(),
             Ok(()),
             "only what readers look at"
         );

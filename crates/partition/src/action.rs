@@ -87,7 +87,7 @@ pub enum Input {
     /// The commit that was in flight has been applied, but for these turns: the store refused their messages, and what
     /// [`TurnWrite::on_refusal`](crate::TurnWrite::otherwise) says was written with this text.
     Committed(Vec<(TurnId, String)>),
-    /// The answer to [`Action::Check`], in the order of the questions.
+    /// The answer to [`Action::Check`], in the order of its keys.
     Checked(Vec<(CommandKey, CommandVerdict)>),
     /// The answer to [`Action::Start`].
     Started {
@@ -138,7 +138,7 @@ pub enum Input {
 #[expect(clippy::large_enum_variant, reason = "there is one commit at a time, and it is moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Ask the store what it knows of these messages; answer with [`Input::Found`].
+    /// Look up in the store what it knows of these messages; answer with [`Input::Found`].
     Lookup(Vec<MessageKey>),
     /// Send these chunks to the gateways.
     Publish(ReadyChunks),
@@ -150,7 +150,7 @@ pub enum Action {
     Snapshot(SnapshotReply),
     /// Answer a [`ChangedThreadsQuery`].
     ChangedThreads(ChangedThreads),
-    /// Ask the store what it knows of these commands; answer with [`Input::Checked`], in their order.
+    /// Look up in the store what it knows of these commands; answer with [`Input::Checked`], in their order.
     Check(Vec<CommandKey>),
     /// Begin a turn.
     Start(Box<Start>),
@@ -251,7 +251,7 @@ pub struct SnapshotReply {
     pub open: Vec<PartialText>,
     /// More messages are open than it names.
     pub left_out: bool,
-    /// True when the size limit cut it: ask again.
+    /// True when the size limit cut it: request the rest again.
     pub more: bool,
 }
 

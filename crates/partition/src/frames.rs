@@ -7,7 +7,7 @@ use model::{FrameNumber, ThreadId};
 
 /// Counts the frames of a partition under one epoch, and remembers the last one of each thread, for as many threads as `limit`.
 ///
-/// A thread that was forgotten costs its readers one question: its next frame says that nothing was sent since the latest frame that
+/// A thread that was forgotten costs its readers one query: its next frame says that nothing was sent since the latest frame that
 /// was forgotten, and a reader that saw an older one asks.
 #[derive(Debug)]
 pub(crate) struct Frames {

@@ -1,7 +1,7 @@
 //! Client protocols as folds over ordered chunks: the same input gives the same bytes on every machine.
 //!
 //! [`native`] is Antiphon's own event stream, of a whole thread. The others show the answer of one turn: each is a
-//! [`Protocol`], a fold over its [`AnswerEvent`]s, and reads what its clients ask for ([`request`]):
+//! [`Protocol`], a fold over its [`AnswerEvent`]s, and reads its clients' requests ([`request`]):
 //!
 //! | module | protocol | resume |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What clients ask for: the one new input of a thread, whatever their protocol wraps around it.
+//! Requests of clients: the one new input of a thread, whatever their protocol wraps around it.
 //!
 //! Entry types: [`BadRequest`] and [`RequestRejection`]; each protocol has a request type of its own. The history is ours: of the messages
 //! that a client sends along only the last one is read. What cannot be done is refused with its place in the body, never

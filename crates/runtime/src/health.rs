@@ -1,4 +1,4 @@
-//! Whether the process lives, is ready, has started; three questions with three answers.
+//! Whether the process lives, is ready, has started: three probes.
 //!
 //! Liveness is about our own loops only. A database or a broker that is away never makes a process look dead:
 //! restarting the fleet would not bring it back.

@@ -177,7 +177,7 @@ impl AgentQueue {
     /// The answer to [`AgentQueue::load_after`].
     pub fn loaded(&mut self, after: Position, tasks: Vec<QueuedTask>, more: bool) {
         self.is_loading = false;
-        // The head has moved on since the question, or something was changed.
+        // The head has moved on since the tasks were requested, or something was changed.
         if self.is_doubtful || !self.tasks.is_empty() || self.done_up_to().is_some_and(|done| done > after) {
             return;
         }

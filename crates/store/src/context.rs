@@ -108,7 +108,7 @@ impl From<StoredMessage> for Item {
 }
 
 impl Store {
-    /// What each of these turns starts from, in the order of the question, in two statements for all of them.
+    /// What each of these turns starts from, in their order, in two statements for all of them.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {
         let mut contexts = vec![StartContext::default(); wanted.len()];
         if wanted.is_empty() {

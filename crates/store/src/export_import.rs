@@ -195,7 +195,7 @@ impl Store {
         }
     }
 
-    /// What an import of a new thread does all the time, without the questions of the general case. `None` when it is not
+    /// What an import of a new thread does all the time, without the look-ups of the general case. `None` when it is not
     /// that: nothing was written.
     async fn append(&self, thread: &ThreadId, items: &[Item]) -> Result<Option<u64>, StoreError> {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };

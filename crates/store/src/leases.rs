@@ -118,7 +118,7 @@ impl Store {
 
     /// Takes at most `max` partitions that are free or whose lease has run out, each under a new epoch.
     ///
-    /// A partition whose row is locked, by a commit under way say, is passed over: ask again.
+    /// A partition whose row is locked, by a commit under way say, is passed over: try again.
     pub async fn acquire(&self, worker: &str, ttl: Duration, max: usize) -> Result<Vec<Grant>, StoreError> {
         let statement = sqlx::query(include_str!("leases/acquire.sql"))
             .bind(worker)

@@ -8,6 +8,7 @@
 //! database's clock decides about leases and ages.
 
 mod api;
+mod command_verdicts;
 mod commit;
 mod compactions;
 mod config;
@@ -23,7 +24,6 @@ mod kept;
 mod leases;
 mod lookup;
 mod migrate;
-mod orders;
 mod outbox;
 mod partitions;
 mod reasoning_sessions;

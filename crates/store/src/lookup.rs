@@ -41,7 +41,7 @@ pub enum StoredOutcome {
 }
 
 impl Store {
-    /// What the store knows of each of these messages, in the order of the question.
+    /// What the store knows of each of these messages, in the order of `keys`.
     ///
     /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Lookup::NoThread`]. Messages of a
     /// thread that was erased have all ended: nothing of them is kept, not even as a dead letter.

@@ -126,7 +126,7 @@ impl Store {
     /// Runs one statement to its end, in a task of its own, and gives its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
-        // On the heap: else it would be a part of everything that may once ask the store, requests above all.
+        // On the heap: else it would be a part of every future that may once call the store, requests above all.
         run_uncancelled(Box::pin(async move { answer(&pool, statement, limit, scope).await }))
             .await
             .unwrap_or(Err(StoreError::Stopping))

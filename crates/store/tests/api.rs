@@ -338,7 +338,7 @@ async fn agents_are_listed_whatever_is_stored_of_them() {
 async fn the_audit_is_read_from_its_end() {
     let (database, store) = Database::new(2).await;
     let act = |id: &str| CommandId::parse(id).unwrap();
-    assert_eq!(store.act("a", &act("x")).await.unwrap(), None);
+    assert_eq!(store.control_outcome("a", &act("x")).await.unwrap(), None);
     for n in 1..=3 {
         store.put_agent(&put("a", &format!("act-{n}"), json!({}))).await.unwrap();
     }
@@ -350,19 +350,19 @@ async fn the_audit_is_read_from_its_end() {
     )
     .await;
     let page = async |before: Option<&str>, limit| {
-        let acts = store.acts("a", before.map(act).as_ref(), limit).await.unwrap();
+        let acts = store.control_log("a", before.map(act).as_ref(), limit).await.unwrap();
         acts.iter().map(|row| row.command_id.to_string()[4..].to_owned()).collect::<String>()
     };
     assert_eq!((page(None, 9).await.as_str(), page(None, 2).await.as_str()), ("54321", "54"));
     assert_eq!((page(Some("act-5"), 2).await.as_str(), page(Some("act-2"), 2).await.as_str()), ("43", "1"));
     assert_eq!(page(Some("act-9"), 9).await, "", "an act that is not there has none before it");
-    let row = store.act("a", &act("act-4")).await.unwrap().unwrap();
+    let row = store.control_outcome("a", &act("act-4")).await.unwrap().unwrap();
     assert_eq!(
         (row.actor.as_str(), row.action.as_str(), row.target.as_deref()),
         ("tom", "drop_task", Some("k1"))
     );
     assert_eq!(row.error.as_deref(), Some("no such task"));
-    assert_eq!(store.act("b", &act("act-4")).await.unwrap(), None);
+    assert_eq!(store.control_outcome("b", &act("act-4")).await.unwrap(), None);
 }
 
 #[tokio::test]

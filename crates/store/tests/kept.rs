@@ -97,7 +97,7 @@ async fn a_dead_letter_is_replayed_once_and_audited() {
     assert!(store.drop_dead_letter(id, &act("c3"), "bob").await.unwrap());
     assert!(!store.drop_dead_letter(id, &act("c4"), "bob").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Unknown);
-    let audit = store.acts("t", None, 9).await.unwrap();
+    let audit = store.control_log("t", None, 9).await.unwrap();
     let mut done: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
     done.sort_unstable();
     assert_eq!(done, [("drop_dead_letter", "bob"), ("replay_dead_letter", "ada")]);

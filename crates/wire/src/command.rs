@@ -283,7 +283,7 @@ fn metadata(fields: Option<prost_types::Struct>, is_continuation: bool) -> Resul
     metadata.tokens_used()?;
     match is_continuation && metadata.get("continuation_number").is_some() {
         true => metadata.check_numbers()?,
-        false => metadata.check_said()?,
+        false => metadata.check_from_client()?,
     }
     Ok(metadata)
 }

@@ -113,7 +113,7 @@ pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<In
     };
     let (attempt, step, role) = (read.attempt, read.step, role(read.role)?);
     let chunk = chunk(read)?;
-    chunk.metadata.check_said()?;
+    chunk.metadata.check_from_client()?;
     Ok(IncomingChunk { message, attempt, step, role, chunk })
 }
 

@@ -54,7 +54,7 @@ impl JsonTask {
         check_input(&self.content)?;
         let metadata = Metadata::new(self.metadata.unwrap_or_default()).map_err(InvalidField::from)?;
         metadata.tokens_used().map_err(InvalidField::from)?;
-        metadata.check_said().map_err(InvalidField::from)?;
+        metadata.check_from_client().map_err(InvalidField::from)?;
         Ok(Task {
             agent: agent.clone(),
             id: task_id(&self.task_id)?,
@@ -77,7 +77,7 @@ impl JsonChunk {
             correlation_id: convert::correlation_id(self.correlation_id.as_deref().unwrap_or_default())?,
         };
         chunk.check()?;
-        chunk.metadata.check_said()?;
+        chunk.metadata.check_from_client()?;
         Ok(IncomingChunk {
             message: convert::message_id(&self.message_id)?,
             attempt: self.attempt.unwrap_or_default(),

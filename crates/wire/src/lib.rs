@@ -1,5 +1,5 @@
 //! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), commands, what owners send to
-//! gateways and to workflows, and what gateways ask owners.
+//! gateways and to workflows, and the queries of gateways to owners.
 //!
 //! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`status`] between owners and gateways,
 //! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.

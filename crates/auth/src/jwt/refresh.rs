@@ -30,7 +30,7 @@ pub enum RefreshReason {
 }
 
 impl JwksRefresh {
-    /// Without keys: the first question for [`RefreshReason::Age`] is answered with yes.
+    /// Without keys: the first call for [`RefreshReason::Age`] returns true.
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,8 +41,8 @@ impl JwksRefresh {
         (now.since_ms(*at) < STALE_MS).then(|| Arc::clone(keys))
     }
 
-    /// Whether to fetch now. A yes counts as a fetch that was tried: it is said to one of many who ask, and not again for
-    /// 30 s. When the fetch fails, nothing is to be reported: the keys stay, and the next question in 30 s begins the next one.
+    /// Whether to fetch now. True counts as a fetch that was tried: of many callers one gets it, and none again for
+    /// 30 s. When the fetch fails, nothing is to be reported: the keys stay, and the next call after 30 s begins the next fetch.
     #[must_use]
     pub fn may_fetch(&mut self, why: RefreshReason, now: Timestamp) -> bool {
         let wanted = why == RefreshReason::UnknownKey

@@ -13,7 +13,7 @@ fn thread(name: &str) -> ThreadId {
     ThreadId::parse(name).unwrap()
 }
 
-fn asker() -> Principal {
+fn requester() -> Principal {
     let id = KeyId::parse("00010203abcdefff").unwrap();
     Principal {
         tenant: TenantName::parse("acme").unwrap(),
@@ -26,7 +26,7 @@ fn asker() -> Principal {
 }
 
 fn made() -> Ticket {
-    issue(&asker(), &thread("t"), USUAL_LIFETIME_S, &key(), NOW).unwrap()
+    issue(&requester(), &thread("t"), USUAL_LIFETIME_S, &key(), NOW).unwrap()
 }
 
 /// A text with the right MAC over any payload.
@@ -44,9 +44,9 @@ fn a_ticket_follows_one_thread_and_does_nothing_else() {
         let principal = check(&ticket.text, &key(), NOW).unwrap();
         assert!(principal.can_stream(&thread("t")) && !principal.can_stream(&thread("u")));
         assert!(Permission::ALL.into_iter().all(|permission| !principal.has_permission(permission)));
-        assert_eq!((principal.tenant(), principal.name()), (asker().tenant(), asker().name()));
-        assert_eq!((principal.key(), principal.expires_at()), (asker().key(), Some(ticket.expires_at)));
-        assert_eq!(principal.source(), CredentialSource::Ticket { key: asker().key() });
+        assert_eq!((principal.tenant(), principal.name()), (requester().tenant(), requester().name()));
+        assert_eq!((principal.key(), principal.expires_at()), (requester().key(), Some(ticket.expires_at)));
+        assert_eq!(principal.source(), CredentialSource::Ticket { key: requester().key() });
     }
     assert!(has_prefix(&ticket.text) && !has_prefix("ant_x"));
 }
@@ -58,29 +58,30 @@ fn a_ticket_ends_when_it_says_or_with_its_credential() {
     assert!(check(&ticket.text, &key(), just_before).is_ok());
     assert_eq!(check(&ticket.text, &key(), ticket.expires_at), Err(TicketError::Expired));
 
-    let until = |ms| Principal { expires_at: Some(NOW.plus_ms(ms)), ..asker() };
-    let issued = |asker: &Principal, now| issue(asker, &thread("t"), 60, &key(), now).map(|t| t.expires_at);
+    let until = |ms| Principal { expires_at: Some(NOW.plus_ms(ms)), ..requester() };
+    let issued =
+        |requester: &Principal, now| issue(requester, &thread("t"), 60, &key(), now).map(|t| t.expires_at);
     assert_eq!(issued(&until(20_999), NOW), Ok(NOW.plus_ms(20_000)));
     assert_eq!(issued(&until(999), NOW), Err(IssueError::Expired));
     assert_eq!(issued(&until(-1), NOW), Err(IssueError::Expired));
-    assert_eq!(issued(&asker(), NOW.plus_ms(1)), Ok(NOW.plus_ms(61_000)));
+    assert_eq!(issued(&requester(), NOW.plus_ms(1)), Ok(NOW.plus_ms(61_000)));
 }
 
 #[test]
 fn who_may_not_follow_gets_no_ticket() {
-    let issued = |asker: &Principal, lifetime_s| {
-        issue(asker, &thread("t"), lifetime_s, &key(), NOW).map(|ticket| ticket.expires_at)
+    let issued = |requester: &Principal, lifetime_s| {
+        issue(requester, &thread("t"), lifetime_s, &key(), NOW).map(|ticket| ticket.expires_at)
     };
-    let blind = Principal { permissions: Permissions::of(&[Permission::WriteThreads]), ..asker() };
+    let blind = Principal { permissions: Permissions::of(&[Permission::WriteThreads]), ..requester() };
     assert_eq!(issued(&blind, 60), Err(IssueError::NotAllowed));
     // Or tickets would beget each other for ever.
     let holder = check(&made().text, &key(), NOW).unwrap();
     assert_eq!(issued(&holder, 60), Err(IssueError::NotAllowed));
     for wrong in [0, 901, u32::MAX] {
-        assert_eq!(issued(&asker(), wrong), Err(IssueError::Lifetime));
+        assert_eq!(issued(&requester(), wrong), Err(IssueError::Lifetime));
     }
-    assert_eq!(issued(&asker(), 1), Ok(NOW.plus_ms(1000)));
-    assert_eq!(issued(&asker(), 900), Ok(NOW.plus_ms(900_000)));
+    assert_eq!(issued(&requester(), 1), Ok(NOW.plus_ms(1000)));
+    assert_eq!(issued(&requester(), 900), Ok(NOW.plus_ms(900_000)));
 }
 
 #[test]
@@ -149,14 +150,14 @@ fn a_payload_that_is_not_exact_is_refused() {
 
 #[test]
 fn the_longest_names_fit() {
-    let asker = Principal {
+    let requester = Principal {
         tenant: TenantName::parse(&"a".repeat(32)).unwrap(),
         name: "n".repeat(128).into(),
         source: CredentialSource::Jwt,
-        ..asker()
+        ..requester()
     };
     let thread = thread(&"t".repeat(128));
-    let ticket = issue(&asker, &thread, 60, &key(), NOW).unwrap();
+    let ticket = issue(&requester, &thread, 60, &key(), NOW).unwrap();
     assert_eq!(ticket.text.len(), 448);
     let principal = check(&ticket.text, &key(), NOW).unwrap();
     assert!(principal.can_stream(&thread));

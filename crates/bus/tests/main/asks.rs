@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_millis(500);
 async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
     let mut server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
-    let question = || gateway.ask(P0, Bytes::from_static(b"open?"), SOON);
+    let question = || gateway.query_owner(P0, Bytes::from_static(b"open?"), SOON);
     assert_eq!(question().await, Err(QueryError::NoOwner));
 
     let mut asks = worker.serve_queries(P0).await?;
@@ -47,7 +47,7 @@ async fn a_query_ends_when_its_connection_is_replaced() -> Result<()> {
     let mut server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
     let mut queries = worker.serve_queries(P0).await?;
-    let asked = gateway.ask(P0, Bytes::from_static(b"open?"), Duration::from_secs(600));
+    let asked = gateway.query_owner(P0, Bytes::from_static(b"open?"), Duration::from_secs(600));
     let replaced = async {
         let query = queries.next().await.context("a query")?;
         server.kill()?;

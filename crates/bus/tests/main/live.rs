@@ -13,8 +13,8 @@ async fn what_is_published_after_a_subscription_comes() -> Result<()> {
     let server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
     for round in 0..50_u8 {
-        let mut subscription = gateway.subscribe_out(&thread()?).await?;
-        worker.publish_out(&thread()?, Bytes::from(vec![round])).await?;
+        let mut subscription = gateway.subscribe_live_frames(&thread()?).await?;
+        worker.publish_live_frame(&thread()?, Bytes::from(vec![round])).await?;
         let frame = tokio::time::timeout(TEST_TIMEOUT, subscription.next()).await?.context("a frame")?;
         assert_eq!(frame[..], [round]);
     }
@@ -26,12 +26,12 @@ async fn a_subscription_stands_again_after_a_restart_of_the_server() -> Result<(
     let mut server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
     let thread = thread()?;
-    let mut subscription = gateway.subscribe_out(&thread).await?;
+    let mut subscription = gateway.subscribe_live_frames(&thread).await?;
     server.kill()?;
     server.run()?;
     let frame = tokio::time::timeout(TEST_TIMEOUT, async {
         loop {
-            let _ = worker.publish_out(&thread, Bytes::from_static(b"again")).await;
+            let _ = worker.publish_live_frame(&thread, Bytes::from_static(b"again")).await;
             let frame = tokio::time::timeout(Duration::from_millis(100), subscription.next()).await;
             if let Ok(frame) = frame {
                 return frame;
@@ -52,7 +52,7 @@ async fn while_the_server_is_away_publishing_neither_blocks_nor_spins() -> Resul
     let cpu_before = cpu_ms()?;
     let begun = Instant::now();
     for _ in 0..1000 {
-        let error = bus.publish_out(&thread()?, Bytes::from_static(b"x")).await.expect_err("away");
+        let error = bus.publish_live_frame(&thread()?, Bytes::from_static(b"x")).await.expect_err("away");
         assert_eq!((&error, error.disposition()), (&BusError::Away, Disposition::Retry));
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());

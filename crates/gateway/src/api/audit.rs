@@ -91,7 +91,7 @@ pub(crate) async fn audit(
 ) -> Result<AuditPage, Problem> {
     let limit = query::limit(page.limit.as_deref())?;
     let before = page.next.map(|id| path::id("next", &id, CommandId::parse)).transpose()?;
-    let mut rows = backend.store().acts(subject, before.as_ref(), limit + 1).await?;
+    let mut rows = backend.store().control_log(subject, before.as_ref(), limit + 1).await?;
     let next = query::next(&mut rows, limit, |last| last.command_id.as_str().to_owned());
     let entries = rows.into_iter().map(AuditEntry::from).collect();
     Ok(AuditPage { subject_id: name.to_owned(), entries, next })

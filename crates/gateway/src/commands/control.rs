@@ -95,7 +95,8 @@ async fn outcome(backend: &Backend, act: &Control) -> ControlState {
     loop {
         sleep(pause).await;
         // The act is stored; that the audit cannot be read at the moment changes nothing.
-        let looked = timeout_at(give_up_at, backend.store().act(act.subject.as_str(), &act.id)).await;
+        let looked =
+            timeout_at(give_up_at, backend.store().control_outcome(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {
             return row.error.map_or(ControlState::Done, ControlState::Refused);
         }

@@ -91,7 +91,7 @@ pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Prob
 pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
     let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
     metadata.tokens_used().map_err(invalid)?;
-    metadata.check_said().map_err(invalid)?;
+    metadata.check_from_client().map_err(invalid)?;
     match metadata.size() {
         size if size > MAX_METADATA_BYTES => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,

@@ -96,7 +96,7 @@ fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
 
 async fn listen(context: &FeedContext, thread: &ThreadId) -> LiveSubscription {
     let bus = &context.backend.bus;
-    retry(Backoff::default(), "subscribing to threads", || bus.subscribe_out(thread)).await
+    retry(Backoff::default(), "subscribing to threads", || bus.subscribe_live_frames(thread)).await
 }
 
 impl FeedTask {

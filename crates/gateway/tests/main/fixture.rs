@@ -167,7 +167,7 @@ impl Fixture {
 
     /// A frame under the number that it has.
     pub(crate) async fn publish(&self, frame: &LiveFrame) {
-        self.bus.publish_out(&frame.thread, wire::live::encode(frame)).await.unwrap();
+        self.bus.publish_live_frame(&frame.thread, wire::live::encode(frame)).await.unwrap();
     }
 
     /// A position below 10 that no other failure has.

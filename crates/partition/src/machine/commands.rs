@@ -88,7 +88,7 @@ impl Partition {
         for pending in &mut self.commands.pending {
             let Pending::Command { command, verdict: verdict @ None, .. } = pending else { continue };
             let Some((key, known)) = verdicts.next() else { break };
-            debug_assert_eq!(key, key_of(command), "answers come in the order of the questions");
+            debug_assert_eq!(key, key_of(command), "verdicts come in the order of the commands");
             *verdict = Some(known);
         }
         self.take_commands(now, actions);

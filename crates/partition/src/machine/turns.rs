@@ -171,7 +171,7 @@ impl Partition {
         Some(id)
     }
 
-    /// The turn has its thread: ask for its request. If its answer came before it, the rules alone are wanted.
+    /// The turn has its thread: start its request. If its answer came before it, the rules alone are wanted.
     fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };

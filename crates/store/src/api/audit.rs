@@ -28,7 +28,11 @@ pub struct AuditRow {
 
 impl Store {
     /// The outcome of a control command to an agent or a thread; `None` while it has none.
-    pub async fn act(&self, subject: &str, act: &CommandId) -> Result<Option<AuditRow>, StoreError> {
+    pub async fn control_outcome(
+        &self,
+        subject: &str,
+        act: &CommandId,
+    ) -> Result<Option<AuditRow>, StoreError> {
         let statement = sqlx::query(
             "SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms FROM audit_log
              WHERE bucket = $1 AND subject_id = $2 AND command_id = $3",
@@ -40,7 +44,7 @@ impl Store {
     }
 
     /// At most `limit` control commands to an agent or a thread, the newest first; with `before`, those before that one.
-    pub async fn acts(
+    pub async fn control_log(
         &self,
         subject: &str,
         before: Option<&CommandId>,

@@ -22,7 +22,7 @@ struct StatementParts(usize);
 impl StatementParts {
     /// Messages, of turns or not.
     const MESSAGES: usize = 1;
-    /// Queues of agents and finished turns; the parts after it then ask which agents have won.
+    /// Queues of agents and finished turns; the parts after it then depend on which agents have won.
     const TURNS: usize = 1 << 1;
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;

@@ -122,7 +122,9 @@ impl PartitionSession<'_> {
 
     /// Live frames may be lost; gateways notice it by their numbers and ask.
     async fn send(&self, frame: &LiveFrame) {
-        if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::live::encode(frame)).await {
+        if let Err(error) =
+            self.context.bus.publish_live_frame(&frame.thread, wire::live::encode(frame)).await
+        {
             metrics::counter!(crate::metrics::LIVE_FRAMES_DROPPED).increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
         }

@@ -9,7 +9,7 @@ use wire::status;
 use crate::fixture::{Fixture, SOON, TEST_TIMEOUT, count, next, until};
 
 async fn status_of(fixture: &Fixture, partition: PartitionId, target: QueryTarget) -> QueueStatus {
-    let reply = fixture.bus.ask(partition, status::encode_query(&target), TEST_TIMEOUT).await.unwrap();
+    let reply = fixture.bus.query_owner(partition, status::encode_query(&target), TEST_TIMEOUT).await.unwrap();
     status::decode_reply(&reply).unwrap()
 }
 
@@ -20,7 +20,7 @@ async fn the_owner_says_why_something_waits() {
     let partition = Bucket::of_key(agent.as_str()).partition(count());
     let target = || QueryTarget::Agent(agent.clone());
     until("the partition has an owner", async || {
-        fixture.bus.ask(partition, status::encode_query(&target()), SOON).await.is_ok()
+        fixture.bus.query_owner(partition, status::encode_query(&target()), SOON).await.is_ok()
     })
     .await;
     let control = Control {

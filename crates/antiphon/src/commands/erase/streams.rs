@@ -180,7 +180,7 @@ impl<'a> ThreadStreams<'a> {
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
         let stored = bus.publish_acked(&subject, payload, content_type, PUBLISH_TIMEOUT).await?;
         loop {
-            let is_done = self.store.act(herald.as_str(), &act.id).await?.is_some();
+            let is_done = self.store.control_outcome(herald.as_str(), &act.id).await?.is_some();
             let all = self.store.partitions_status().await?;
             let checkpoint =
                 all.iter().find(|status| status.partition == partition).map(|status| status.checkpoint);

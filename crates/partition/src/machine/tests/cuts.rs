@@ -150,7 +150,7 @@ fn snapshot_is_current_when_caught_up_and_nothing_waits() {
     assert!(is_current(&mut script));
     script.room = 0;
     assert_eq!(script.run("a:0x"), "deferring(1)");
-    assert!(!is_current(&mut script), "what waits in the stream may be what the asker has");
+    assert!(!is_current(&mut script), "what waits in the stream may be what the gateway has");
     let mut fresh = ChunkScript::new();
     fresh.machine = Partition::new(takeover(), PartitionLimits::default(), 7, fresh.now);
     assert!(!is_current(&mut fresh), "nothing has been read yet");

@@ -1,4 +1,4 @@
-//! What is known of orders, and the queues that they filled.
+//! Whether commands were taken before, and the queues that they filled.
 
 use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
 use partition::{CommandKey, CommandVerdict};
@@ -13,14 +13,14 @@ use crate::store::Store;
 use crate::takeover::{is_null, limit_beyond};
 
 impl Store {
-    /// What the store knows of each of these orders, in the order of the question.
+    /// What the store knows of each of these commands, in their order.
     ///
     /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
     /// [`CommandVerdict::Unknown`]. What belongs to a thread that was erased, or carries its text, is [`CommandVerdict::Erased`]: nothing of it is
     /// kept.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`]: see [`Store::look_up`].
+    /// [`StoreError::NotOwner`]: see [`Store::lookup`].
     pub async fn check(
         &self,
         owner: Option<Applied>,
@@ -32,7 +32,7 @@ impl Store {
         }
         let (partition, epoch) = columns_of(owner);
         let wanted: Vec<Wanted<'_>> = keys.iter().map(Wanted::from).collect();
-        let statement = sqlx::query(include_str!("orders/check.sql"))
+        let statement = sqlx::query(include_str!("command_verdicts/check.sql"))
             .bind(wanted.iter().map(|row| row.kind).collect::<Vec<_>>())
             .bind(wanted.iter().map(|row| Bucket::of_key(row.subject).get() as i16).collect::<Vec<_>>())
             .bind(wanted.iter().map(|row| row.subject).collect::<Vec<_>>())
@@ -61,7 +61,7 @@ impl Store {
     /// there are more.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`]: see [`Store::look_up`].
+    /// [`StoreError::NotOwner`]: see [`Store::lookup`].
     pub async fn load_tasks(
         &self,
         owner: Applied,
@@ -69,7 +69,7 @@ impl Store {
         after: Position,
         limit: usize,
     ) -> Result<(Vec<QueuedTask>, bool), StoreError> {
-        let statement = sqlx::query(include_str!("orders/tasks.sql"))
+        let statement = sqlx::query(include_str!("command_verdicts/tasks.sql"))
             .bind(Bucket::of_key(agent.as_str()).get() as i16)
             .bind(agent.as_str())
             .bind(after.get())
@@ -88,12 +88,13 @@ impl Store {
     ///
     /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
     pub async fn purge_task_ids(&self, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(include_str!("orders/purge_task_ids.sql")).bind(i64::from(limit));
+        let statement =
+            sqlx::query(include_str!("command_verdicts/purge_task_ids.sql")).bind(i64::from(limit));
         count(&self.rows(statement).await?)
     }
 }
 
-/// A key as a row of the question.
+/// A key as a row of the statement's arrays.
 struct Wanted<'a> {
     kind: &'static str,
     subject: &'a str,

@@ -142,6 +142,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
         .chain(catalogue::check(files))
         .chain(imports::check(files))
         .chain(layering::unused(files))
+        .chain(names::shared(files))
         .collect();
     found.retain(|violation| {
         let file = files.iter().find(|file| file.path == violation.path);

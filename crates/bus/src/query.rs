@@ -36,11 +36,11 @@ impl Bus {
         query: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, QueryError> {
-        let answer = tokio::time::timeout(timeout, self.query_owner(partition, query, timeout)).await;
+        let answer = tokio::time::timeout(timeout, self.request_reply(partition, query, timeout)).await;
         answer.unwrap_or(Err(QueryError::Timeout))
     }
 
-    async fn query_owner(
+    async fn request_reply(
         &self,
         partition: PartitionId,
         query: Bytes,

@@ -1,4 +1,6 @@
-//! The glossary: words that are not used for types, modules and files.
+//! The glossary: words that are not used for types, modules and files, and names that say too little because several types have them.
+
+use std::collections::BTreeMap;
 
 use super::{RuleViolation, SourceFile};
 
@@ -18,6 +20,9 @@ const UNUSED: &[(&str, &str)] = &[
 /// Not used as a whole name; `run` as a function or as part of a name is fine.
 const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
 
+/// A name that as many types have says nothing of any of them.
+const TOO_MANY: usize = 3;
+
 const KEYWORDS: &[&str] = &["struct ", "enum ", "trait ", "union ", "type ", "mod "];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
@@ -33,6 +38,31 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     for (index, line) in file.text.lines().enumerate() {
         let instead = declared(line).and_then(objection);
         found.extend(instead.map(|instead| file.violation(index + 1, "names", instead)));
+    }
+    found
+}
+
+/// Names that three or more types of the workspace have.
+pub(super) fn shared(files: &[SourceFile]) -> Vec<RuleViolation> {
+    let mut places: BTreeMap<&str, Vec<(&SourceFile, usize)>> = BTreeMap::new();
+    // Not those of `crates/bench/peers`, which are a workspace of their own.
+    let is_source = |path: &str| path.starts_with("xtask/src/") || path.split('/').nth(2) == Some("src");
+    for file in files.iter().filter(|file| file.has_extension(&["rs"]) && is_source(&file.path)) {
+        for (index, line) in file.text.lines().enumerate() {
+            // The name of an associated type is given by its trait.
+            let is_associated = line.starts_with(' ') && line.trim_start().starts_with("type ");
+            let is_module = line.split_whitespace().any(|word| word == "mod");
+            if let Some(name) = declared(line).filter(|_| !is_associated && !is_module) {
+                places.entry(name).or_default().push((file, index + 1));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (name, places) in places.into_iter().filter(|(_, places)| places.len() >= TOO_MANY) {
+        let instead = format!("{} types are called `{name}`: name each for what it is", places.len());
+        found.extend(
+            places.into_iter().map(|(file, line)| file.violation(line, "shared-name", instead.as_str())),
+        );
     }
     found
 }

@@ -183,3 +183,15 @@ fn gateway_folder_uses_only_its_own_row() {
     let unknown = at("crates/gateway/src/rooms/new.rs", "use crate::metrics;\n");
     assert_eq!(unknown, "crates/gateway/src/rooms/new.rs:1: module-layering");
 }
+
+#[test]
+fn name_of_three_types_is_refused_in_each_place() {
+    let file = |path| (path, "struct Writer;\n");
+    let two = [file("crates/wire/src/a.rs"), file("crates/store/src/b.rs")];
+    assert_eq!(found(&two), "");
+    let expected = "crates/bus/src/c.rs:1: shared-name\ncrates/store/src/b.rs:1: shared-name\ncrates/wire/src/a.rs:1: shared-name";
+    assert_eq!(found(&[two[0], two[1], file("crates/bus/src/c.rs")]), expected);
+    let modules_and_associated =
+        "mod writer;\nmod writer;\nmod writer;\n    type W = u8;\n    type W = u8;\n    type W = u8;\n";
+    assert_eq!(found(&[("crates/wire/src/a.rs", modules_and_associated)]), "");
+}

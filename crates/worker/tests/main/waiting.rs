@@ -9,7 +9,8 @@ use wire::status;
 use crate::fixture::{Fixture, SOON, TEST_TIMEOUT, count, next, until};
 
 async fn status_of(fixture: &Fixture, partition: PartitionId, target: QueryTarget) -> QueueStatus {
-    let reply = fixture.bus.query_owner(partition, status::encode_query(&target), TEST_TIMEOUT).await.unwrap();
+    let reply =
+        fixture.bus.query_owner(partition, status::encode_query(&target), TEST_TIMEOUT).await.unwrap();
     status::decode_reply(&reply).unwrap()
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Services {
     pub(crate) partitions: PartitionCount,
 }
 
-/// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when it was told to stop meanwhile.
+/// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when a shutdown began meanwhile.
 ///
 /// What the roles say of their own readiness counts as no from here on: a probe may come before they begin.
 pub(crate) async fn connect_services(

@@ -61,7 +61,7 @@ impl ContextBenchOptions {
     }
 }
 
-/// Measures, prints the table, and tells whether every goal was met.
+/// Measures, prints the table, and returns whether every goal was met.
 pub async fn run(options: &ContextBenchOptions) -> Result<bool> {
     let options = options.resolved();
     let mut environment = ContextEnvironment::start().await?;

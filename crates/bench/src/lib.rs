@@ -66,7 +66,7 @@ impl ChunkBenchOptions {
     }
 }
 
-/// Measures, prints the table, and tells whether every goal was met. `allocations`: how many the calling thread made.
+/// Measures, prints the table, and returns whether every goal was met. `allocations`: how many the calling thread made.
 pub async fn run(options: &ChunkBenchOptions, allocations: fn() -> u64) -> Result<bool> {
     let mut table = Table::default();
     if options.has('e') {

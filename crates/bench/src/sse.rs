@@ -34,7 +34,7 @@ use super::table::{Row, Table};
 /// Above this the machine is not quiet, and figures say less.
 const QUIET_LOAD: f64 = 0.5;
 
-/// Measures, prints the table, and tells whether every server did what it should and every goal was met. Needs a runtime of one
+/// Measures, prints the table, and returns whether every server did what it should and every goal was met. Needs a runtime of one
 /// thread, which it moves to the core of the viewers.
 pub async fn run(options: &SseBenchOptions) -> Result<bool> {
     let options = options.resolved();

@@ -2,8 +2,8 @@
 //!
 //! Entry: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
 //! the clock stops when the database has the last completion, whatever the contender believes. Rounds of all contenders
-//! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only do what they are told and
-//! note what their handlers saw, and everything is measured and judged here, by the same code for all. The whole path
+//! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only obey commands and
+//! record what their handlers saw, and everything is measured and judged here, by the same code for all. The whole path
 //! is the shipped binary.
 
 mod antiphon_runs;
@@ -34,7 +34,7 @@ use self::{
 };
 use super::table::{Row, Table};
 
-/// Measures, prints the table, and tells whether every contender did what it should and every goal was met.
+/// Measures, prints the table, and returns whether every contender did what it should and every goal was met.
 pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.agents > 0 && options.tasks > 0 && options.rounds > 0, "nothing to measure");

@@ -96,7 +96,7 @@ impl MessageSource {
         Self { number, threads: settings.threads, pause, publisher, ack_log, rng }
     }
 
-    /// Begins message after message until it is told to stop, and finishes what it has begun.
+    /// Begins message after message until it is stopped, and finishes what it has begun.
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<LoadStats>) -> Result<()> {
         let mut under_way: JoinSet<Result<()>> = JoinSet::new();
         for count in 0.. {

@@ -146,7 +146,7 @@ fn turns(environment: &ChaosEnvironment, collected: &CollectedEvidence, table: &
     table.row("  tasks completed, with those that follow turns", tasks(collected, "completed"));
     table.row("  tasks failed", tasks(collected, "failed"));
     table.row("acts of operators and people", evidence.acts);
-    table.row("ends of turns told", evidence.ends.len());
+    table.row("ends of turns published", evidence.ends.len());
 }
 
 fn streams(collected: &CollectedEvidence, table: &mut ReportTable) {

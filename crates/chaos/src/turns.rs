@@ -151,7 +151,7 @@ impl TurnLoad {
         })
     }
 
-    /// Lets everybody begin; they end what they have begun when `stop` is set.
+    /// Starts all clients; they end what they have begun when `stop` is set.
     pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::LoadTask>> {
         let mut tasks = Vec::new();
         for number in 0..PEOPLE {

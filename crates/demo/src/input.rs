@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io::stdin, thread};
 
 use tokio::sync::mpsc;
 
-/// What is said without anybody at the keyboard.
+/// The scripted lines, used without a terminal.
 const SAID: [Scripted; 5] = [
     Scripted { text: "Hello", after_pieces: None },
     Scripted { text: "What is the weather in Lisbon?", after_pieces: None },

@@ -43,7 +43,7 @@ pub(super) async fn show(environment: &mut DemoEnvironment, screen: &mut Screen)
 fn introduce(environment: &DemoEnvironment, screen: &mut Screen) {
     let total = environment.agents.len() * plan::TASKS;
     screen.heading(3, &format!("Ten agents, {total} tasks, and a worker that dies"));
-    screen.dim("Each agent works at its oldest task, one at a time. Tasks are sent like this, by anybody:");
+    screen.dim("Each agent works at its oldest task, one at a time. Any client can send tasks like this:");
     if let Some(agent) = environment.agents.first() {
         screen.text(&format!("nats pub {} '{}'", environment.task_subject(agent), agent.example()));
     }

@@ -10,7 +10,7 @@ use std::{
 const TABLE_EVERY: Duration = Duration::from_secs(5);
 /// Everything but headings stands this far from the edge.
 const INDENT: &str = "   ";
-/// What cannot tell its size is taken to be this wide.
+/// The width of a terminal that does not report its own.
 const WIDTH: usize = 100;
 
 /// Standard output.

@@ -75,7 +75,7 @@ impl Fixture {
         self.api().put_agent(agent, "default", settings).await.unwrap();
     }
 
-    /// Sends tasks over NATS, as anybody may.
+    /// Sends tasks over NATS, as any client may.
     pub(crate) async fn send_tasks(&self, agent: &str, tasks: impl IntoIterator<Item = (String, String)>) {
         for (id, content) in tasks {
             let task = json!({"task_id": id, "content": content});

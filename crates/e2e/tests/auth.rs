@@ -1,4 +1,4 @@
-//! Who may: every route, asked by everybody. A fleet whose gateway wants credentials, on a database whose walls hold.
+//! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
 
 mod keys;
 mod tenants;

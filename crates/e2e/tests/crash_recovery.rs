@@ -271,7 +271,7 @@ async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<AcceptedT
     turns
 }
 
-/// A task whose failure was written by an owner that died before it could tell anybody.
+/// A task whose failure was written by an owner that died before it could publish it.
 #[tokio::test(flavor = "multi_thread")]
 async fn backoff_survives_a_kill_before_the_next_try() {
     let mut fixture = Fixture::with(alone).await;

@@ -1,4 +1,4 @@
-//! What a worker tells of itself, and how it behaves at its limits.
+//! The metrics of a worker, and how it behaves at its limits.
 
 use std::time::Duration;
 

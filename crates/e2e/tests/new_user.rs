@@ -23,7 +23,7 @@ const CHATS: usize = 1_000;
 /// So many of them at a time.
 const AT_ONCE: usize = 16;
 
-/// README's own question has the script call a tool, which two messages more tell of; this one is answered at once.
+/// README's own question has the script call a tool, which adds two messages; this one is answered at once.
 const SAID: &str = "Good morning";
 
 /// One worker, and the service of README's first chat.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::fixture::{Fixture, long, options, pool};
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// After this a stream with nothing to tell says that it lives.
+/// After this an idle stream sends a heartbeat.
 const QUIET: Duration = Duration::from_secs(15);
 
 /// A fleet on servers of its own, migrated but not started.
@@ -105,7 +105,7 @@ fn outage(usual: Duration) -> Duration {
         .map_or(usual, |text| Duration::from_secs(text.parse().expect("ANTIPHON_OUTAGE_SECONDS")))
 }
 
-/// A stream that has nothing to tell: no workflow answers here.
+/// An idle stream: no workflow answers here.
 async fn unanswered_chat(fixture: &Fixture) -> http::Response {
     let body =
         br#"{"id":"chat","messages":[{"id":"q","role":"user","parts":[{"type":"text","text":"hello"}]}]}"#;

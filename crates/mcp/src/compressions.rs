@@ -12,7 +12,7 @@ use store::{DiscardedLayer, EarlierCompression, ReasoningThread, RequestId};
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
-use crate::tools::Name;
+use crate::tools::ToolName;
 
 /// Tries of a compression while others append, which moves nothing that it names.
 const COMPRESS_TRIES: u32 = 8;
@@ -24,28 +24,28 @@ pub(crate) async fn last(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::CompressLast.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::CompressLast.known())?;
     let selection = Selection::Last(arguments.required_integer("count")?);
-    run(context, Name::CompressLast, &arguments, selection).await
+    run(context, ToolName::CompressLast, &arguments, selection).await
 }
 
 pub(crate) async fn range(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::CompressRange.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::CompressRange.known())?;
     let selection =
         match (arguments.integer("from")?, arguments.integer("to")?, arguments.integers("numbers")?) {
             (Some(from), Some(to), None) => Selection::Range(from, to),
             (None, None, Some(numbers)) => Selection::Numbers(numbers),
             _ => return Err(ToolError::argument("give either from and to, or numbers")),
         };
-    run(context, Name::CompressRange, &arguments, selection).await
+    run(context, ToolName::CompressRange, &arguments, selection).await
 }
 
 async fn run(
     context: &ToolContext,
-    tool: Name,
+    tool: ToolName,
     arguments: &ToolArguments,
     selection: Selection,
 ) -> Result<ToolAnswer, ToolError> {
@@ -148,7 +148,7 @@ pub(crate) async fn undo(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Undo.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Undo.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let wanted = arguments.name("summary_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
@@ -183,7 +183,7 @@ pub(crate) async fn checkpoint(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Checkpoint.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Checkpoint.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     if let Some(name) = arguments.text("name")? {
         reasoning::checkpoint_name(name)?;
@@ -212,7 +212,7 @@ pub(crate) async fn restore(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Restore.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Restore.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let name = arguments.required_text("name")?;
     reasoning::checkpoint_name(name)?;
@@ -236,7 +236,7 @@ pub(crate) async fn discarded(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Discarded.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Discarded.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let limit = arguments.integer("limit")?.unwrap_or(DEFAULT_PAGE);
     if !(PAGE.0..=PAGE.1).contains(&limit) {

@@ -66,23 +66,23 @@ impl ReasoningServer {
 
     async fn call(
         &self,
-        tool: tools::Name,
+        tool: tools::ToolName,
         arguments: Option<JsonObject>,
         request: &RequestContext<RoleServer>,
     ) -> Result<ToolAnswer, ToolError> {
         let context = self.context(request).await?;
         context.caller.admit(tool.needs())?;
         match tool {
-            tools::Name::CreateSession => sessions::create(&context, arguments).await,
-            tools::Name::ViewThread => sessions::view(&context, arguments).await,
-            tools::Name::Append => sessions::append(&context, arguments).await,
-            tools::Name::Plan => sessions::plan(&context, arguments).await,
-            tools::Name::CompressLast => compressions::last(&context, arguments).await,
-            tools::Name::CompressRange => compressions::range(&context, arguments).await,
-            tools::Name::Undo => compressions::undo(&context, arguments).await,
-            tools::Name::Checkpoint => compressions::checkpoint(&context, arguments).await,
-            tools::Name::Restore => compressions::restore(&context, arguments).await,
-            tools::Name::Discarded => compressions::discarded(&context, arguments).await,
+            tools::ToolName::CreateSession => sessions::create(&context, arguments).await,
+            tools::ToolName::ViewThread => sessions::view(&context, arguments).await,
+            tools::ToolName::Append => sessions::append(&context, arguments).await,
+            tools::ToolName::Plan => sessions::plan(&context, arguments).await,
+            tools::ToolName::CompressLast => compressions::last(&context, arguments).await,
+            tools::ToolName::CompressRange => compressions::range(&context, arguments).await,
+            tools::ToolName::Undo => compressions::undo(&context, arguments).await,
+            tools::ToolName::Checkpoint => compressions::checkpoint(&context, arguments).await,
+            tools::ToolName::Restore => compressions::restore(&context, arguments).await,
+            tools::ToolName::Discarded => compressions::discarded(&context, arguments).await,
         }
     }
 }
@@ -99,11 +99,11 @@ impl ServerHandler for ReasoningServer {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::Name::ALL.map(tools::Name::tool).to_vec()))
+        Ok(ListToolsResult::with_all_items(tools::ToolName::ALL.map(tools::ToolName::tool).to_vec()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::Name::parse(name).map(tools::Name::tool)
+        tools::ToolName::parse(name).map(tools::ToolName::tool)
     }
 
     async fn call_tool(
@@ -111,8 +111,8 @@ impl ServerHandler for ReasoningServer {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::Name::parse(&call.name) else {
-            let known = tools::Name::ALL.map(tools::Name::as_str).join(", ");
+        let Some(tool) = tools::ToolName::parse(&call.name) else {
+            let known = tools::ToolName::ALL.map(tools::ToolName::as_str).join(", ");
             return Err(ErrorData::invalid_params(format!("there is no such tool; there are {known}"), None));
         };
         let outcome = self.call(tool, call.arguments, &context).await;

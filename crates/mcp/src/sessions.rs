@@ -13,13 +13,13 @@ use store::{Appended, CreatedReasoning, RequestId};
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
-use crate::tools::Name;
+use crate::tools::ToolName;
 
 pub(crate) async fn create(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::CreateSession.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::CreateSession.known())?;
     let tenant = context.tenant.as_ref();
     let agent = AgentId::of_tenant(tenant, arguments.required_text("agent_id")?)
         .map_err(|error| ToolError::argument(format!("agent_id: {error}")))?;
@@ -74,7 +74,7 @@ pub(crate) async fn view(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::ViewThread.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::ViewThread.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let shows_plan = arguments.flag("showPlan")?;
     let seen = context.store.reasoning_thread(&id, true, None).await?.ok_or_else(ToolError::no_session)?;
@@ -86,7 +86,7 @@ pub(crate) async fn append(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Append.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Append.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let known = ["role", "content", "thinking", "tool_calls", "tool_call_id", "tool_name"];
     let given = arguments.objects("messages", &known)?;
@@ -94,7 +94,7 @@ pub(crate) async fn append(
     let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
     let count = messages.len() as u64;
     let new = reasoning::append(messages)?;
-    let digest = arguments.digest(Name::Append.as_str());
+    let digest = arguments.digest(ToolName::Append.as_str());
     let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });
     let (first, again) = match context.store.append_reasoning(&id, &new, request).await? {
         Appended::Done(first) => (first, ""),
@@ -134,7 +134,7 @@ pub(crate) async fn plan(
     context: &ToolContext,
     arguments: Option<JsonObject>,
 ) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, Name::Plan.known())?;
+    let arguments = ToolArguments::new(arguments, ToolName::Plan.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
     let plan = match arguments.objects("items", &["text", "state"])? {
         Some(items) => {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// A tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum ToolName {
     CreateSession,
     ViewThread,
     Append,
@@ -25,7 +25,7 @@ pub(crate) enum Name {
     Discarded,
 }
 
-impl Name {
+impl ToolName {
     pub(crate) const ALL: [Self; 10] = [
         Self::CreateSession,
         Self::ViewThread,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn schemas_have_the_arguments_that_are_known() {
-        for name in Name::ALL {
+        for name in ToolName::ALL {
             let tool = name.tool();
             let properties = tool.input_schema["properties"].as_object().unwrap();
             let mut known: Vec<&str> = name.known().to_vec();
@@ -271,13 +271,13 @@ mod tests {
             for required in tool.input_schema["required"].as_array().unwrap() {
                 assert!(properties.contains_key(required.as_str().unwrap()), "{name:?}");
             }
-            assert_eq!(Name::parse(&tool.name), Some(name));
+            assert_eq!(ToolName::parse(&tool.name), Some(name));
         }
     }
 
     #[test]
     fn description_of_compress_last_says_what_is_promised() {
-        let text = Name::CompressLast.description();
+        let text = ToolName::CompressLast.description();
         for promised in [
             "Compress last N messages in reasoning thread into summary.",
             "IMPORTANT: Uses RELATIVE positions in current thread state.",

@@ -56,7 +56,7 @@ pub struct DeadLetterRow {
     pub raw: Vec<u8>,
 }
 
-/// The end of a message that clients are told of.
+/// The end of a message, as clients get it.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct EndRow {
     /// Its thread.
@@ -102,7 +102,7 @@ pub async fn dead_letters(pool: &PgPool) -> Result<Vec<DeadLetterRow>> {
     Ok(rows.fetch_all(pool).await?)
 }
 
-/// How all messages ended that clients are told of, by thread and position.
+/// How all messages ended of which clients get the end, by thread and position.
 pub async fn ends(pool: &PgPool) -> Result<Vec<EndRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, NULL AS code FROM messages

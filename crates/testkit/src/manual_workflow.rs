@@ -1,4 +1,4 @@
-//! A workflow service whose every move a test makes: it takes a turn request when it is told to, and says what it is told.
+//! A workflow service that a test drives by hand: it takes a turn request, and publishes what the test wants.
 
 use std::time::Duration;
 

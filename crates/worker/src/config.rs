@@ -1,4 +1,4 @@
-//! What a worker can be told.
+//! The configuration of a worker.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ const FIRST: Duration = Duration::from_secs(4);
 const EVERY: Duration = Duration::from_secs(600);
 /// As long as OpenAI keeps responses. The answers themselves stay as long as their threads.
 const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
-/// How long a client may be away and is told still that a message failed meanwhile.
+/// How long a client may be away and still learn that a message failed meanwhile.
 const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
 /// What retention has deleted is known for so long, should it come again.
 const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);

@@ -8,14 +8,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The lease of one session. Courtesy only: it keeps a worker that was paused from speaking before it has asked whether
-/// its partition is still its own. Safety is the fence of every commit.
+/// The lease of one session. It is advisory: a worker that was paused publishes nothing before it has checked that
+/// the partition is still its own. Safety is the fence of every commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
-    asked: watch::Receiver<Instant>,
-    /// What the session has been told of its partition: every renewal expects it.
-    pub(crate) standing: Standing,
-    /// Told when the store does not confirm it: the session ends, and its grant is looked at.
+    valid_until: watch::Receiver<Instant>,
+    /// The state of the partition that the session has confirmed: every renewal expects it.
+    pub(crate) confirmed: ConfirmedState,
+    /// Notified when the store does not confirm the state: the session ends, and its grant is checked.
     pub(crate) doubt: Arc<Notify>,
     /// Cancelled when the partition is to be handed back after finishing what is in flight.
     pub(crate) drain: CancellationToken,
@@ -23,11 +23,11 @@ pub(crate) struct Lease {
     pub(crate) lost: CancellationToken,
 }
 
-/// See [`Lease::standing`]. `None` between two grants.
+/// See [`Lease::confirmed`]. `None` between two grants.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standing(Arc<Mutex<Option<Applied>>>);
+pub(crate) struct ConfirmedState(Arc<Mutex<Option<Applied>>>);
 
-impl Standing {
+impl ConfirmedState {
     pub(crate) fn get(&self) -> Option<Applied> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,21 +41,21 @@ impl Standing {
     }
 }
 
-/// The side that renews.
+/// Extends the leases of all sessions.
 #[derive(Debug)]
 pub(crate) struct LeaseRenewal {
-    asked: watch::Sender<Instant>,
+    valid_until: watch::Sender<Instant>,
 }
 
 impl LeaseRenewal {
     pub(crate) fn new() -> Self {
-        Self { asked: watch::Sender::new(Instant::now()) }
+        Self { valid_until: watch::Sender::new(Instant::now()) }
     }
 
     pub(crate) fn lease(&self) -> Lease {
         Lease {
-            asked: self.asked.subscribe(),
-            standing: Standing::default(),
+            valid_until: self.valid_until.subscribe(),
+            confirmed: ConfirmedState::default(),
             doubt: Arc::default(),
             drain: CancellationToken::new(),
             lost: CancellationToken::new(),
@@ -63,10 +63,10 @@ impl LeaseRenewal {
     }
 
     /// A renewal that was sent at `sent` has been answered, or Postgres is away for all workers: until `sent` plus the
-    /// length of a lease, less a margin, sessions may speak.
+    /// length of a lease, less a margin, sessions may publish.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         let until = sent + lease.mul_f64(0.8);
-        self.asked.send_if_modified(|known| {
+        self.valid_until.send_if_modified(|known| {
             let later = until > *known;
             *known = until.max(*known);
             later
@@ -81,12 +81,12 @@ impl Lease {
             if self.lost.is_cancelled() {
                 return false;
             }
-            if *self.asked.borrow_and_update() > Instant::now() {
+            if *self.valid_until.borrow_and_update() > Instant::now() {
                 return true;
             }
             tokio::select! {
                 () = self.lost.cancelled() => return false,
-                changed = self.asked.changed() => if changed.is_err() { return false },
+                changed = self.valid_until.changed() => if changed.is_err() { return false },
             }
         }
     }

@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::error::WorkerError;
-use crate::lease::{Lease, LeaseRenewal, Standing};
+use crate::lease::{ConfirmedState, Lease, LeaseRenewal};
 use crate::session::{self, SessionEnd};
 
 /// How often free partitions are looked for: a hand-over takes this long at the most, and a little.
-const LOOK: Duration = Duration::from_millis(250);
-/// How often the fleet is told of this worker. It is asked for the others at every look, or a worker that has just left
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often this worker renews its registration. The other workers are read at every look: else one that has just left
 /// would count for this long.
 const REGISTRATION_INTERVAL: Duration = Duration::from_secs(1);
 /// A clean stop waits so long for sessions to drain.
@@ -27,14 +27,14 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Holds the worker's share of the partitions until `stop`, then gives all of them back.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), WorkerError> {
     let mut ownership = Ownership::new(context);
-    let mut look = interval(LOOK);
+    let mut look = interval(LOOK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             ended = ownership.sessions.join_next(), if !ownership.sessions.is_empty() => match ended {
-                Some(Ok((partition, standing))) => ownership.ended(partition, &standing),
+                Some(Ok((partition, confirmed))) => ownership.ended(partition, &confirmed),
                 Some(Err(_)) => return Err(WorkerError::Ended("a partition's session")),
                 None => {}
             },
@@ -51,7 +51,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 struct Ownership {
     context: Context,
     renewals: LeaseRenewal,
-    sessions: JoinSet<(PartitionId, Standing)>,
+    sessions: JoinSet<(PartitionId, ConfirmedState)>,
     held: BTreeMap<PartitionId, Lease>,
     registered_at: Option<Instant>,
     renewed_at: Instant,
@@ -117,7 +117,7 @@ impl Ownership {
         if self.renewed_at.elapsed() < lease / 3 {
             return Ok(());
         }
-        let asked: Vec<Applied> = self.held.values().filter_map(|lease| lease.standing.get()).collect();
+        let asked: Vec<Applied> = self.held.values().filter_map(|lease| lease.confirmed.get()).collect();
         let sent = Instant::now();
         let renewed = self.context.store.renew(&self.context.config.worker_id, lease, &asked).await;
         self.renewed_at = Instant::now();
@@ -138,7 +138,7 @@ impl Ownership {
     /// The store did not renew this lease: its session looks at it, unless it has got another one meanwhile.
     fn doubt(&self, applied: &Applied) {
         let lease = self.held.get(&applied.partition);
-        let is_same = |lease: &&Lease| lease.standing.get().is_some_and(|now| now.epoch == applied.epoch);
+        let is_same = |lease: &&Lease| lease.confirmed.get().is_some_and(|now| now.epoch == applied.epoch);
         if let Some(lease) = lease.filter(is_same) {
             lease.doubt.notify_one();
         }
@@ -177,7 +177,7 @@ impl Ownership {
         for grant in grants {
             // A session of ours that is still draining here has been fenced by this very grant.
             let lease = self.renewals.lease();
-            lease.standing.set(Some(Applied::from(&grant)));
+            lease.confirmed.set(Some(Applied::from(&grant)));
             if let Some(old) = self.held.insert(grant.partition, lease.clone()) {
                 old.lost.cancel();
             }
@@ -188,8 +188,8 @@ impl Ownership {
     }
 
     /// A session has ended; unless a newer one of the same partition has taken its place, it is held no more.
-    fn ended(&mut self, partition: PartitionId, standing: &Standing) {
-        if self.held.get(&partition).is_some_and(|lease| lease.standing.is(standing)) {
+    fn ended(&mut self, partition: PartitionId, confirmed: &ConfirmedState) {
+        if self.held.get(&partition).is_some_and(|lease| lease.confirmed.is(confirmed)) {
             self.held.remove(&partition);
         }
         metrics::gauge!(crate::metrics::PARTITIONS).set(self.held.len() as f64);
@@ -221,7 +221,7 @@ impl Ownership {
 }
 
 /// Runs sessions of one partition until it is given back or lost.
-async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Standing) {
+async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, ConfirmedState) {
     let partition = grant.partition;
     let readable = context.health.condition(format!("partition {partition}"));
     let (mut grant, mut last_read) = (grant, None);
@@ -233,18 +233,18 @@ async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Sta
                 break;
             }
             SessionEnd::Rebuild => {
-                let known = lease.standing.get().unwrap_or_else(|| Applied::from(&grant));
-                lease.standing.set(None);
+                let known = lease.confirmed.get().unwrap_or_else(|| Applied::from(&grant));
+                lease.confirmed.set(None);
                 match reclaim(&context, &known, &lease).await {
                     Some(renewed) => grant = renewed,
                     None => break,
                 }
-                lease.standing.set(Some(Applied::from(&grant)));
+                lease.confirmed.set(Some(Applied::from(&grant)));
             }
         }
     }
     tracing::info!(%partition, epoch = grant.epoch, "partition left");
-    (partition, lease.standing)
+    (partition, lease.confirmed)
 }
 
 async fn release(context: &Context, grant: &Grant) {

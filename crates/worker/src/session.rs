@@ -84,8 +84,8 @@ impl PartitionSession<'_> {
                 answer = self.background.next() => SessionInput::Answered(answer.map(Box::new)),
                 () = sleep_until(tick_at) => SessionInput::Tick,
                 _ = housekeeping.tick() => SessionInput::Housekeeping,
-                asked = self.questions.next() => SessionInput::Asked(asked),
-                fed = self.feed.next(), if self.machine.wants_entries() => SessionInput::Read(fed),
+                asked = self.query_server.next() => SessionInput::Asked(asked),
+                fed = self.reader.next(), if self.machine.wants_entries() => SessionInput::Read(fed),
             };
             if let ControlFlow::Break(ended) = self.on(event).await {
                 return ended;
@@ -161,7 +161,7 @@ impl PartitionSession<'_> {
         if self.rounds.is_multiple_of(PURGE_EVERY) {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
-        self.retaining.tick(self.context, &self.machine, &self.lease.lost);
+        self.retention.tick(self.context, &self.machine, &self.lease.lost);
         if stats.deferring {
             // What the other partitions freed is not seen by this one's own inputs.
             self.handle(Input::Tick).await;

@@ -1,4 +1,4 @@
-//! Who thinks: a model behind an OpenAI-compatible endpoint, or a script.
+//! What answers turns: a model behind an OpenAI-compatible endpoint, or a script.
 
 use crate::engine_event::{EngineEnd, EngineSender};
 use crate::openai::OpenAi;
@@ -12,7 +12,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Says the parts of the answer and how it ended. Dropping it ends whatever it has under way.
+    /// Sends the parts of the answer, and returns how it ended. Dropping it ends whatever it has under way.
     pub(crate) async fn answer(&self, turn: &TurnAttempt, events: &EngineSender) -> EngineEnd {
         match self {
             Self::OpenAi(openai) => openai.answer(turn, events).await,

@@ -1,4 +1,4 @@
-//! What engines say: the parts of an answer, and how it ended.
+//! What engines produce: the parts of an answer, and how it ended.
 
 use std::sync::Arc;
 use std::time::Duration;

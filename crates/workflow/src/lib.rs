@@ -1,7 +1,7 @@
 //! The reference workflow service: takes turn requests, has a model or a script answer them, and publishes the chunks.
 //!
-//! Entry: [`run`]. `service` holds the requests and tells the server what became of them, `engine` says the parts of an
-//! answer, `builder` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
+//! Entry: [`run`]. `service` holds the requests and acknowledges them, `engine` produces the parts of an
+//! answer, `frame_builder` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
 //! endpoint: [`ScriptServer`].
 //!
 //! Invariants: a request is acknowledged only when the last chunk of its answer is stored; every delivery is an attempt
@@ -35,7 +35,7 @@ pub use tools::{Tools, ToolsError};
 use engine::Engine;
 use service::Service;
 
-/// Who answers.
+/// What answers the turns.
 #[derive(Debug, Clone)]
 pub enum EngineConfig {
     /// A model.
@@ -53,7 +53,7 @@ pub struct WorkflowConfig {
     pub concurrency: usize,
     /// What is in hand when the drain begins may take so long to finish; the rest is handed back.
     pub drain: Duration,
-    /// Who answers.
+    /// What answers the turns.
     pub engine: EngineConfig,
 }
 

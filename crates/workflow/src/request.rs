@@ -92,7 +92,7 @@ impl TurnAttempt {
         self.settings.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// What the client tells the model besides the agent's `system`.
+    /// The client's instructions for the model, besides the agent's `system`.
     pub(crate) fn instructions(&self) -> Option<&str> {
         self.parameters.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Takes turn requests, has each answered, and tells the server what became of it.
+//! Takes turn requests, has each answered, and acknowledges it, hands it back or terminates it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::metrics::{self, TurnOutcome};
 use crate::request::TurnAttempt;
 use crate::writer::ChunkWriter;
 
-/// How often the server hears that a request is still being worked on.
+/// How often the server is informed that a request is still in progress.
 const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// How often the loop reports its heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
@@ -196,7 +196,7 @@ async fn stopped(stop: Option<CancelSubscription>) {
     }
 }
 
-/// Tells the server that the request is being worked on; returns when that failed for so long that another service has it.
+/// Informs the server that the request is in progress; returns when that failed for so long that another service has it.
 async fn still_ours(item: &WorkItem) {
     let mut acked_at = Instant::now();
     while acked_at.elapsed() < ACK_WAIT {

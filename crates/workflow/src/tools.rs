@@ -153,7 +153,7 @@ impl Tools {
         offered.map(definition).collect()
     }
 
-    /// Calls a tool. What goes wrong is told to the model, which may do better: the turn goes on.
+    /// Calls a tool. A failure is a result for the model, which may correct its call: the turn goes on.
     pub(crate) async fn call(
         &self,
         name: &str,

@@ -74,7 +74,7 @@ pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<
     };
     let subject =
         letter.subject.as_deref().ok_or_else(|| ExitError::Failed("it has no subject".to_owned()))?;
-    // The form is told from the first byte, as it was when it was read. The id: who fails between this and the next line and tries again
+    // The encoding is detected by the first byte, as it was when it was read. The id: who fails between this and the next line and tries again
     // within two minutes puts nothing into the stream; later, the ids in the payload see to it.
     let stored = bus
         .publish_with_id(subject, letter.raw.clone(), None, &format!("replay.{}", id.text()), SERVER_TIMEOUT)

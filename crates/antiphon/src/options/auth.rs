@@ -87,7 +87,7 @@ impl AuthOptions {
         &self.cors_origins
     }
 
-    /// What the gateway is told.
+    /// The gateway's access configuration.
     ///
     /// # Errors
     /// An origin that no browser sends, or a secret that cannot be read.

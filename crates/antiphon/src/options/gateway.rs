@@ -68,7 +68,7 @@ impl GatewaySettings {
     }
 }
 
-/// What serves HTTP is told; `variable` says where it listens.
+/// Options of whatever serves HTTP; `variable` says where it listens.
 ///
 /// # Errors
 /// It cannot work.

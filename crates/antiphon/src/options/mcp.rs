@@ -49,7 +49,7 @@ pub(crate) struct Mcp {
 }
 
 impl Mcp {
-    /// What the role is told.
+    /// The role's configuration.
     ///
     /// # Errors
     /// It cannot work.
@@ -59,7 +59,7 @@ impl Mcp {
 }
 
 impl McpSettings {
-    /// What the role is told beside a gateway.
+    /// The role's configuration in one process with a gateway.
     ///
     /// # Errors
     /// It cannot work.

@@ -86,7 +86,7 @@ impl ContextEnvironment {
         Ok(database)
     }
 
-    /// A session as anybody has it.
+    /// A plain database session.
     pub(super) async fn connection(&self) -> Result<PgConnection> {
         PgConnection::connect(self.database.url()).await.context("connecting to Postgres")
     }

@@ -17,7 +17,7 @@ const MARK: u8 = b'@';
 /// The mark, 16 digits of nanoseconds, 8 digits of the number, in hexadecimal.
 const STAMP_BYTES: usize = 1 + 16 + 8;
 
-/// Longest latency that is told apart, in microseconds.
+/// Longest latency that is recorded exactly, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
 /// Shared by the publisher, who stamps, and the receivers.

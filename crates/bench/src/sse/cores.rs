@@ -54,7 +54,7 @@ fn pin(_core: usize) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Lets this process and those that it starts have as many files open as the system allows, and tells whether that is enough.
+/// Lets this process and those that it starts have as many files open as the system allows, and returns whether that is enough.
 pub(super) fn allow_files(wanted: u64) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write the one struct that they are given.

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::timestamped_payload::{Stamp, Watch};
 use testkit::locked;
 
-/// Longest latency that is told apart, in microseconds.
+/// Longest latency that is recorded exactly, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
 /// Of all viewers together since the beginning.

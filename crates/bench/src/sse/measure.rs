@@ -38,7 +38,7 @@ const STORM_BURST: u32 = 10;
 const STORM_RATE: f64 = 20_000.0;
 const STORM_LIMIT: Duration = Duration::from_secs(120);
 
-/// A server, and its memory before anybody came.
+/// A server, and its memory before the first connection.
 struct MeasuredServer {
     running: Running,
     watch: Watch,
@@ -131,7 +131,7 @@ pub(super) async fn storm(
     let place = |number: usize| ViewerPlan { thread: number % threads, is_slow: false };
     let mut viewers = server.viewers((0..viewers).map(place).collect()).await?;
     let [before, behind, after] = STORM;
-    // The last event of all is the message's last: everybody is cut in the middle of it.
+    // The last event of all is the message's last: all viewers are cut in the middle of it.
     let supply = Supply { threads, bytes: 100, message_chunks: before + behind + after, is_staggered: false };
     let target = &server.running.target;
     let mut outlet = Publisher::connect(target, &server.running.nats_url, supply, server.watch).await?;

@@ -21,7 +21,7 @@ pub(super) struct SseRound {
     pub(super) events_per_read: f64,
     /// On the connection.
     pub(super) bytes_per_event: f64,
-    /// Resident memory of the server, above what it had before anybody came.
+    /// Resident memory of the server, above what it had before the first connection.
     pub(super) resident_per_viewer: f64,
     /// Of the kernel, both ends of the connection.
     pub(super) kernel_per_viewer: Option<f64>,

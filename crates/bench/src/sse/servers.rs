@@ -53,13 +53,13 @@ pub(super) struct Running {
     pub(super) server: u32,
     /// What else takes part in bringing an event to it.
     pub(super) others: Vec<(&'static str, u32)>,
-    /// Where it tells how many viewers it has cut.
+    /// Where it reports how many viewers it has cut.
     metrics: Option<SocketAddr>,
     _peer: Option<Peer>,
 }
 
 impl Running {
-    /// Viewers that it has cut, if it tells. They learn it later: what the kernel has for them comes first.
+    /// Viewers that it has cut, if it reports them. They learn it later: what the kernel has for them comes first.
     pub(super) async fn cuts(&self) -> Result<Option<u64>> {
         let Some(addr) = self.metrics else { return Ok(None) };
         let metrics = Metrics::parse(&http::get(addr, "/metrics").await?.text);

@@ -1,4 +1,4 @@
-//! Viewers: plain sockets, each following one thread of one server, some of them slowly, all of them cut at once when told so.
+//! Viewers: plain sockets, each following one thread of one server, some of them slowly, all of them cut at once on command.
 
 use std::{
     net::SocketAddr,
@@ -31,7 +31,7 @@ const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
 /// What a slow viewer reads at most in a second, and what its kernel keeps for it.
 const SLOW_BYTES: usize = 1_000;
 const SLOW_BUFFER: u32 = 4 << 10;
-/// How often it is looked whether everybody has everything: the resolution of a storm's time.
+/// How often it is checked whether all viewers have everything: the resolution of a storm's time.
 const POLL: Duration = Duration::from_millis(2);
 
 /// What the viewers are to do.
@@ -179,7 +179,7 @@ struct ViewerTask {
 enum Left {
     /// The server has ended it, or it broke.
     Ended,
-    /// We were told to leave.
+    /// By the command to leave.
     Told,
 }
 

@@ -379,7 +379,7 @@ mod tests {
     const IN_ORDER: &str = "0,1,4,5,2,3,6,7";
     const OVERTAKEN: &str = "2,3,0,1,4,5,6,7";
 
-    /// A peer that says what it is told to say, and a database that says how many tasks are left.
+    /// A scripted peer, and a database that reports how many tasks are left.
     fn scripted(handled: &str, marks: &str, left: &'static str) -> Peer {
         let script = format!(
             r#"while read -r line; do case "$line" in

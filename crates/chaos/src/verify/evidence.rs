@@ -24,7 +24,7 @@ pub struct Evidence<'a> {
     pub messages: &'a [MessageRow],
     /// The table `dead_letters`.
     pub dead_letters: &'a [DeadLetterRow],
-    /// How messages ended that clients are told of, by thread and position.
+    /// How messages ended of which clients get the end, by thread and position.
     pub ends: &'a [EndRow],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],

@@ -334,7 +334,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
 fn every_end_is_sent_once_and_in_order() {
     let missed = Invariant::NothingMissed.statement();
     let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
-    // What failed after the client came is told as well; and what it heard of last is not the last.
+    // What failed after the client came is sent as well; and what it heard of last is not the last.
     let late = |mut case: EvidenceFixture| {
         let mut ends = case.ends();
         ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
@@ -357,7 +357,7 @@ fn every_end_is_sent_once_and_in_order() {
     );
     let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
     assert_eq!(late(EvidenceFixture::good()).with_connections(connection(swapped)).rules(), [missed]);
-    // A client that has not seen it begin must not be told to begin anew.
+    // A client that has not seen it begin must not get a restart.
     let anew = [vec![StreamEvent::Restart { after: "4".into() }], whole()].concat();
     assert_eq!(EvidenceFixture::good().with_events(anew).rules(), [missed]);
     let mut case = EvidenceFixture::good();

@@ -49,7 +49,7 @@ pub(super) fn translate(
     })
 }
 
-/// The position after which a client is told of every end: that of the cursor with which it came, else what the id of its first event says.
+/// The position after which a client gets every end: that of the cursor with which it came, else what the id of its first event says.
 /// That of an end is the end's own, so that nothing is known of ends before it.
 pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     let base = |id: &str| id.split('~').next().and_then(|base| base.parse::<i64>().ok());
@@ -103,7 +103,7 @@ pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mu
     }
 }
 
-/// A failure is told with the reason that is stored.
+/// A failure is sent with the reason that is stored.
 pub(super) fn check_reasons(
     thread: &str,
     transcripts: &[Transcript],

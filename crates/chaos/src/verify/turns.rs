@@ -1,6 +1,6 @@
 //! The rules of turns, tasks and agents, judged by the tables alone and by what was promised.
 //!
-//! [`verify_turns`] takes rows, promises and the ends that integrators were told, and gives back every violation.
+//! [`verify_turns`] takes rows, promises and the published ends of turns, and gives back every violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -257,7 +257,7 @@ fn a_backoff_ends_with_a_success(evidence: &TurnEvidence, findings: &mut Finding
 }
 
 fn each_end_is_published_once(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
-    const RULE: &str = "each end is told once, and as it is";
+    const RULE: &str = "each end is published once, and as it is";
     let mut published: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for end in &evidence.ends {
@@ -276,7 +276,7 @@ fn each_end_is_published_once(evidence: &TurnEvidence, batches: &[Batch<'_>], fi
         };
         match whole.as_slice() {
             [end] if is_right(end) => {}
-            other => findings.add(RULE, place(batch.answer), format!("told: {other:?}")),
+            other => findings.add(RULE, place(batch.answer), format!("published: {other:?}")),
         }
     }
     let failed_tasks = evidence.stored_tasks.iter().filter(|task| task.status == "failed");
@@ -287,7 +287,7 @@ fn each_end_is_published_once(evidence: &TurnEvidence, batches: &[Batch<'_>], fi
     for turn in failed {
         let ends = published.get(turn.as_str()).map(Vec::as_slice).unwrap_or_default();
         if !ends.iter().any(|end| end.said.status == "failed") {
-            findings.add(RULE, &turn, "its failure was not told");
+            findings.add(RULE, &turn, "its failure was not published");
         }
     }
 }

@@ -17,7 +17,7 @@ async fn refusal(addr: SocketAddr, thread: &str, cursor: &str) -> (u16, String) 
 async fn a_wrong_cursor_is_refused_with_its_reason() {
     let mut fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // One of another bucket, and one that no position tells from mine.
+    // One of another bucket, and one whose positions look like mine.
     let twin = twin_of("mine");
     let yours = committed(&mut fixture, "yours").await;
     let twins = committed(&mut fixture, &twin).await;

@@ -7,8 +7,8 @@ use model::{
 use serde_json::{Value, json};
 use testkit::http;
 
+use crate::command_log::CommandLog;
 use crate::fixture::{Fixture, idle};
-use crate::playing::Orders;
 use crate::sending::{bare, send, send_with};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,7 +199,7 @@ async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
 async fn operators_pause_resume_and_clear_backoff() {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let gateway = fixture.gateways[0];
-    let orders = Orders::read(&fixture, |_| None).await;
+    let orders = CommandLog::read(&fixture, |_| None).await;
     let acts = [
         ("pause", ControlKind::Pause),
         ("resume", ControlKind::Resume),

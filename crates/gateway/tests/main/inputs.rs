@@ -9,16 +9,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::Client;
+use crate::command_log::CommandLog;
 use crate::fixture::{Fixture, behind, idle};
-use crate::playing::Orders;
 use crate::sending::{bare, exchange, post, send_with};
 
 const MESSAGES: &str = "/v1/threads/t1/messages";
 type Headers<'a> = &'a [(&'a str, &'a str)];
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-async fn quiet(fixture: &Fixture) -> Orders {
-    Orders::read(fixture, |_| None).await
+async fn quiet(fixture: &Fixture) -> CommandLog {
+    CommandLog::read(fixture, |_| None).await
 }
 
 fn thread() -> ThreadId {

@@ -1,15 +1,15 @@
 //! A gateway with real NATS and Postgres; the test plays the owner.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so when it fails")]
 
+mod access;
 mod agents;
-mod bounds;
 mod client;
+mod command_log;
 mod contexts;
-mod doors;
 mod fixture;
 mod inputs;
+mod limits;
 mod parameters;
-mod playing;
 mod requests;
 mod sending;
 mod stopping;

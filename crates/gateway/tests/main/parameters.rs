@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::command_log::CommandLog;
 use crate::fixture::Fixture;
-use crate::playing::Orders;
 use crate::sending::{post, send, send_with};
 
-async fn new_fixture() -> (Fixture, Orders) {
+async fn new_fixture() -> (Fixture, CommandLog) {
     let fixture = Fixture::with(GatewayLimits::default(), 1).await;
-    let orders = Orders::read(&fixture, |_| None).await;
+    let orders = CommandLog::read(&fixture, |_| None).await;
     (fixture, orders)
 }
 

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use crate::command_log::CommandLog;
 use crate::fixture::Fixture;
-use crate::playing::Orders;
 use crate::sending::{Reply, send_with};
 
 const COMPLETIONS: &str = "/v1/chat/completions";
@@ -38,7 +38,7 @@ fn complete(fixture: &Fixture, key: Option<&'static str>) -> JoinHandle<Reply> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_ends_in_time_is_whole() {
     let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
-    let (_owner, orders) = (fixture.owner(1, vec![]).await, Orders::read(&fixture, |_| None).await);
+    let (_owner, orders) = (fixture.owner(1, vec![]).await, CommandLog::read(&fixture, |_| None).await);
     let waiting = complete(&fixture, None);
     let opened = orders.turn(0).await;
     fixture.drain.cancel();
@@ -58,7 +58,7 @@ async fn an_answer_that_is_not_waited_for_is_not_asked_for_twice() {
         [(None, Some("false"), "answer_goes_on", None), (Some("k"), None, "stream_aborted", Some("1"))]
     {
         let fixture = Fixture::with(limits(Duration::ZERO), 1).await;
-        let (_owner, orders) = (fixture.owner(1, vec![]).await, Orders::read(&fixture, |_| None).await);
+        let (_owner, orders) = (fixture.owner(1, vec![]).await, CommandLog::read(&fixture, |_| None).await);
         let waiting = complete(&fixture, key);
         let turn = orders.turn(0).await.turn;
         let began = Instant::now();

@@ -4,8 +4,8 @@ use model::{Control, ControlKind, Metadata, TaskId, TaskKind};
 use serde_json::{Value, json};
 use testkit::http;
 
+use crate::command_log::CommandLog;
 use crate::fixture::Fixture;
-use crate::playing::Orders;
 use crate::sending::{bare, post, send};
 
 const TASKS: &str = "/v1/agents/a1/tasks";
@@ -18,7 +18,7 @@ fn nothing(_: &Control) -> Option<&'static str> {
 async fn a_task_is_in_the_stream_when_it_is_accepted() {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let gateway = fixture.gateways[0];
-    let orders = Orders::read(&fixture, nothing).await;
+    let orders = CommandLog::read(&fixture, nothing).await;
     let body =
         json!({"task_id": "x-1", "content": "do it", "metadata": {"n": 2.0, "deep": {"a": [1, null]}}});
     let reply = post(gateway, TASKS, &body).await;
@@ -130,7 +130,7 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let gateway = fixture.gateways[0];
     queue(&fixture).await;
-    let orders = Orders::read(&fixture, |act| {
+    let orders = CommandLog::read(&fixture, |act| {
         act.kind.target().filter(|target| ["task-2", "nope"].contains(target)).map(|_| "it cannot be done")
     })
     .await;

@@ -8,9 +8,9 @@ use runtime::spawn_named;
 use serde_json::json;
 use testkit::http;
 
+use crate::command_log::CommandLog;
 use crate::fixture::{Fixture, behind, idle};
 use crate::inputs::fail;
-use crate::playing::Orders;
 use crate::sending::{bare, post, send, send_with};
 
 fn thread() -> ThreadId {
@@ -192,9 +192,10 @@ async fn a_turn_is_stopped_by_its_owner() {
     // No owner performs it yet.
     let pending = bare(gateway, "POST", &path).await;
     assert_eq!((pending.status, &pending.json()["status"]), (202, &json!("pending")));
-    let orders =
-        Orders::read(&fixture, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
-            .await;
+    let orders = CommandLog::read(&fixture, |act| {
+        act.actor.starts_with("late").then_some("the turn has ended already")
+    })
+    .await;
     let first = orders.act(0).await;
     assert_eq!((first.subject.as_str(), &first.kind), ("t1", &ControlKind::StopTurn(turn("a"))));
     assert_eq!((&*first.actor, pending.json()["command_id"].as_str().unwrap()), ("api", first.id.as_str()));
@@ -231,7 +232,7 @@ async fn a_turn_is_stopped_by_its_owner() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
-    let orders = Orders::read(&fixture, |_| None).await;
+    let orders = CommandLog::read(&fixture, |_| None).await;
     let columns = fixture.columns_of("spilled_turns").await;
     let incarnation = columns.iter().any(|column| column == "incarnation");
     let (name, value) = if incarnation { (", incarnation", ", 'stream'") } else { ("", "") };
@@ -259,7 +260,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     );
     let _owner = fixture.owner(1, vec![]).await;
     assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
-    let orders = Orders::read(&fixture, |_| None).await;
+    let orders = CommandLog::read(&fixture, |_| None).await;
     for unique in ["a", "b", "c"] {
         fail(&fixture, &turn(unique), 2).await;
     }

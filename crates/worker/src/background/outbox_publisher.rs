@@ -23,11 +23,11 @@ const MOST_IN_FLIGHT: usize = 256;
 /// One try.
 const OUTBOX_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What of the outbox the machine was not told of.
+/// The part of the outbox that was not loaded into the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutboxBacklog {
     pub(crate) partition: PartitionId,
-    /// The last batch that it was told of.
+    /// The last batch that was loaded.
     pub(crate) after: Option<Position>,
     pub(crate) count: usize,
 }
@@ -150,7 +150,7 @@ fn event(ended: &TurnEnded) -> TurnEvent {
     }
 }
 
-/// Tries until it is stored. What can never be is told and passed over: it would hold up what comes after it for ever.
+/// Tries until it is stored. What can never be stored is logged and skipped: it would block what comes after it for ever.
 async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
     let OutboxMessage { subject, payload, content_type, id, .. } = &item;
     let sent = retry(Backoff::default(), "publishing the outbox", || async {

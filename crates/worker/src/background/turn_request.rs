@@ -128,7 +128,7 @@ fn says_all(start: &Start) -> bool {
     matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
 }
 
-/// How the context is built, and complaints about the settings. What the client tells the model has its room in it, too.
+/// How the context is built, and complaints about the settings. The client's instructions count towards its size, too.
 pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
     let (mut rules, complaints) = ContextRules::of(settings);
     if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {

@@ -47,7 +47,7 @@ pub(super) enum TurnTask {
     Abandon(TurnId, u32),
 }
 
-type Name = (TurnId, u32);
+type RunKey = (TurnId, u32);
 
 /// What came of something that was under way.
 enum StarterOutcome {
@@ -71,10 +71,10 @@ struct TurnStarter {
     under_way: FuturesUnordered<BoxFuture<'static, StarterOutcome>>,
     compacting: Compactor,
     /// Turns that have not begun; cancelled when they are abandoned.
-    beginning: HashMap<Name, CancellationToken>,
+    beginning: HashMap<RunKey, CancellationToken>,
     /// Requests that are stored, as far as it is remembered, in the order of their storing.
-    stored: HashMap<Name, Seq>,
-    stored_order: VecDeque<Name>,
+    stored: HashMap<RunKey, Seq>,
+    stored_order: VecDeque<RunKey>,
 }
 
 pub(super) async fn run(
@@ -128,7 +128,7 @@ impl TurnStarter {
         }
     }
 
-    /// A workflow that works on it is told to stop. A request that is stored is taken back; one that is being made is
+    /// A workflow that works on it gets a cancel notice. A request that is stored is taken back; one that is being made is
     /// never stored, or taken back as soon as it is.
     fn abandon(&mut self, turn: TurnId, run: u32) {
         let name = (turn, run);
@@ -204,7 +204,7 @@ impl TurnStarter {
         Ok(())
     }
 
-    fn remember(&mut self, name: Name, seq: Seq) {
+    fn remember(&mut self, name: RunKey, seq: Seq) {
         self.stored_order.push_back(name.clone());
         self.stored.insert(name, seq);
         if self.stored_order.len() > MOST_REMEMBERED
@@ -226,9 +226,9 @@ fn answer(start: &Start, started: Started) -> Input {
 }
 
 /// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
-async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> StarterOutcome {
+async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> StarterOutcome {
     if let Err(error) = context.bus.publish_cancel(&turn, run).await {
-        tracing::debug!(%turn, run, %error, "the workflow was not told to stop");
+        tracing::debug!(%turn, run, %error, "the cancel notice was not published");
     }
     if let Some(seq) = seq
         && let Err(error) = context.bus.delete_work(seq).await

@@ -69,13 +69,13 @@ async fn try_attach<'a>(
         *grant = rebased;
     }
     let applied = Applied::from(&*grant);
-    lease.standing.set(Some(applied));
+    lease.confirmed.set(Some(applied));
     let takeover = match context.store.load(grant, config.limits.queue_window).await {
         Ok(takeover) => takeover,
         Err(StoreError::NotOwner) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let questions = context.bus.serve_queries(partition).await?;
+    let query_server = context.bus.serve_queries(partition).await?;
     let same = ExpectedStream { incarnation: Some(incarnation.to_owned()), read: place.read };
     let reader =
         PartitionReader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
@@ -90,9 +90,9 @@ async fn try_attach<'a>(
         readable,
         applied,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
-        feed: EntryReader::start(reader, partition, limits),
+        reader: EntryReader::start(reader, partition, limits),
         background: BackgroundTasks::start(context, applied, backlog),
-        questions,
+        query_server,
         queries: PendingQueries::default(),
         metrics: WorkerMetrics::new(partition.to_string()),
         purge: Purge::new(partition, config.purge_tail),
@@ -102,7 +102,7 @@ async fn try_attach<'a>(
         gone: Vec::new(),
         in_flight: None,
         rounds: 0,
-        retaining: RetentionSweep::new(partition, config.retention_every),
+        retention: RetentionSweep::new(partition, config.retention_every),
     }))
 }
 

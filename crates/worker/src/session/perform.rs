@@ -25,8 +25,8 @@ impl PartitionSession<'_> {
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
                 Action::ChangedThreads(changed) => self.queries.send_changed_threads(changed).await,
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
-                Action::Reread(from) => self.feed.restart(from),
-                Action::Report(told) => self.report(&told),
+                Action::Reread(from) => self.reader.restart(from),
+                Action::Report(report) => self.report(&report),
                 Action::Check(keys) => self.background.check(keys),
                 Action::Start(start) => self.background.begin(*start),
                 Action::Abandon { turn, run } => self.background.abandon(turn, run),
@@ -37,9 +37,9 @@ impl PartitionSession<'_> {
     }
 
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
-    fn report(&mut self, told: &MachineReport) {
-        report::log(told);
-        if let MachineReport::Hole { first, last } = *told {
+    fn report(&mut self, report: &MachineReport) {
+        report::log(report);
+        if let MachineReport::Hole { first, last } = *report {
             let kind = IncidentKind::EntriesGone.name();
             metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
             self.gone.push(Gone { first, last });
@@ -66,7 +66,7 @@ impl PartitionSession<'_> {
         match settled {
             CommitOutcome::Applied { commits, unstorable, refused } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
-                self.lease.standing.set(Some(self.applied));
+                self.lease.confirmed.set(Some(self.applied));
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
                 bisect::apply_refusals(&mut actions, &unstorable, &turns);

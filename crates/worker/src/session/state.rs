@@ -42,9 +42,9 @@ pub(super) struct PartitionSession<'a> {
     /// What the store has, as far as it has said.
     pub(super) applied: Applied,
     pub(super) machine: Partition,
-    pub(super) feed: EntryReader,
+    pub(super) reader: EntryReader,
     pub(super) background: BackgroundTasks,
-    pub(super) questions: QueryServer,
+    pub(super) query_server: QueryServer,
     pub(super) queries: PendingQueries,
     pub(super) metrics: WorkerMetrics,
     pub(super) purge: Purge,
@@ -56,7 +56,7 @@ pub(super) struct PartitionSession<'a> {
     pub(super) gone: Vec<Gone>,
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
-    pub(super) retaining: RetentionSweep,
+    pub(super) retention: RetentionSweep,
 }
 
 pub(super) struct InFlight {

@@ -47,7 +47,7 @@ impl CallDelta {
 /// The calls of one step while they grow.
 pub(super) struct Calls<'a> {
     step: u32,
-    /// Ids that the turn's context has already: the fleet tells calls of a turn apart by their ids.
+    /// Ids that the turn's context has already: the fleet distinguishes the calls of a turn by their ids.
     known_ids: &'a mut HashSet<String>,
     calls: Vec<PartialCall>,
 }

@@ -98,7 +98,7 @@ async fn failures_say_what_they_mean() -> Result<()> {
     ];
     assert_eq!(hints, expected.map(|(class, after, code)| (class, after, code.to_owned())));
     fixture.all_requests_are_done().await?;
-    assert_eq!(fixture.deliveries().await?, 3, "a failure that was told is no reason to deliver again");
+    assert_eq!(fixture.deliveries().await?, 3, "a failure that was published is not delivered again");
     Ok(())
 }
 

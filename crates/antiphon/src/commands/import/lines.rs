@@ -10,7 +10,7 @@ const BEYOND: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
-    /// Bytes of a line. Of a longer one a few more are read, enough to tell.
+    /// Bytes of a line. Of a longer one a few more are read, enough to report it.
     most: usize,
     line: Vec<u8>,
     number: u64,

@@ -6,7 +6,7 @@ use wire::work::TurnEvent;
 use super::*;
 
 const TURN: &str = "u0001-x";
-const TOLD: &str = "each end is told once, and as it is";
+const TOLD: &str = "each end is published once, and as it is";
 
 fn message(thread: &str, id: &str, position: i64, first: i64, parent: Option<i64>) -> TurnMessage {
     let is_input = id.ends_with("-q");

@@ -1,4 +1,4 @@
-//! Who does not keep up, who is too many, and what is left at the end.
+//! Slow subscribers, too many subscribers, and what is left of them.
 
 use std::time::{Duration, Instant};
 

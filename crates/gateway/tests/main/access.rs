@@ -1,4 +1,4 @@
-//! Who is let in, before it is asked what for.
+//! Which requests are refused before any handler: hosts, origins, credentials.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

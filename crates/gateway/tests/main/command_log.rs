@@ -13,18 +13,18 @@ use wire::{DecodeLimits, Decoded};
 use crate::fixture::Fixture;
 
 /// Everything that was ordered so far.
-pub(crate) struct Orders {
+pub(crate) struct CommandLog {
     orders: Arc<Mutex<Vec<Command>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Orders {
+impl Drop for CommandLog {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Orders {
+impl CommandLog {
     /// Reads on from the beginning of the stream; audits each act with what `judge` says: why it is refused, or nothing.
     pub(crate) async fn read(fixture: &Fixture, judge: fn(&Control) -> Option<&'static str>) -> Self {
         let mut reader =

@@ -7,6 +7,8 @@ CREATE TABLE threads (
     -- Position of the last message: the predecessor of the next one. NULL: there is none.
     head_position bigint,
     message_count bigint      NOT NULL DEFAULT 0,
+    -- The highest number that a message of it was given. Never falls: what retention deletes leaves gaps.
+    last_number   bigint      NOT NULL DEFAULT 0,
     -- Whose workflow answers in the thread. NULL: the agent that bears the thread's id.
     agent_id      text,
     -- What a second input does to a turn in progress. NULL: 'enqueue'.
@@ -30,6 +32,9 @@ CREATE TABLE messages (
     message_id   text        NOT NULL,
     batch_id     bigint      NOT NULL,
     sequence_num integer     NOT NULL,
+    -- Its number in the thread, from 1: rises with the position, and is never changed or given again. NULL: written before there were
+    -- numbers, or by a version without them; `antiphon migrate` gives it one. Four bytes beside four others, so that it costs no more.
+    number       integer     CHECK (number > 0),
     batch_type   text        NOT NULL
         CHECK (batch_type IN ('user_request', 'agent_to_agent', 'system_trigger', 'continuation')),
     role         text        NOT NULL CHECK (role IN ('user', 'assistant', 'tool', 'system')),
@@ -57,6 +62,8 @@ CREATE TABLE messages (
 );
 
 CREATE INDEX messages_out_of_range ON messages (bucket, thread_id, batch_id) WHERE out_of_range;
+-- What is still to be numbered. Empty, so it costs a write nothing.
+CREATE INDEX messages_unnumbered ON messages (bucket, thread_id, position) WHERE number IS NULL;
 
 -- The thread whose text a task, or the input of its turn, carries: from the metadata that the system writes into whatever follows a
 -- turn. Its tenant is that of the agent. NULL for everything else.

@@ -1,10 +1,13 @@
 //! Threads as JSON Lines: one header, one line per thread, message and compaction, one trailer with counts and a digest.
 //!
 //! ```text
-//! {"antiphon_export":1}
+//! {"antiphon_export":2}
 //! {"thread":{"thread_id":"t1",…}}
-//! {"message":{"position":"2124241668164038656","message_id":"m1","batch_id":"2124241668164038656",…}}
+//! {"message":{"position":"2124241668164038656","message_id":"m1","batch_id":"2124241668164038656","number":1,…}}
+//! {"numbers":{"last_number":4}}
 //! {"compaction":{"id":"…","through":"…",…}}
+//! {"reasoning_session":{"session_id":"s1",…}}
+//! {"reasoning_message":{"number":1,…}}
 //! {"trailer":{"threads":1,"batches":1,"messages":1,"compactions":1,"sha256":"…"}}
 //! ```
 //!
@@ -30,7 +33,9 @@ pub use writer::ExportWriter;
 use crate::{Compaction, IncompleteReason, Item};
 
 /// The version of the format.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
+/// Versions that can be read. In the first, messages had no numbers.
+const READABLE: [u64; 2] = [1, VERSION];
 
 /// What is known of a thread besides its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +50,19 @@ pub struct ExportedThread {
     pub metadata: Map<String, Value>,
 }
 
+/// A row of a reasoning session, as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningRow {
+    /// The session's own; what follows belongs to it.
+    Session,
+    /// A compression.
+    Layer,
+    /// A named layer.
+    Checkpoint,
+    /// A message.
+    Message,
+}
+
 /// How much there is in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExportCounts {
@@ -56,6 +74,14 @@ pub struct ExportCounts {
     pub messages: u64,
     /// Compactions.
     pub compactions: u64,
+    /// Reasoning sessions.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub reasoning_sessions: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a [`ExportReader`] gives out.
@@ -79,12 +105,26 @@ pub enum Record {
         /// What is wrong with it.
         fault: FileError,
     },
+    /// Numbers up to this one were given in the thread, though nothing that is left of it has the last of them.
+    LastNumber {
+        /// The thread.
+        thread: ThreadId,
+        /// The highest.
+        last_number: u64,
+    },
     /// A compaction of the thread.
     Compaction {
         /// Its thread.
         thread: ThreadId,
         /// What it says.
         compaction: Compaction,
+    },
+    /// A row of a reasoning session: its own first, then those of its layers, checkpoints and messages.
+    Reasoning {
+        /// Of what.
+        kind: ReasoningRow,
+        /// Its columns.
+        row: Map<String, Value>,
     },
     /// The file is complete and is as it was written.
     End(ExportCounts),
@@ -118,7 +158,7 @@ pub enum LineError {
     #[error("the file does not begin with {{\"antiphon_export\":{VERSION}}}")]
     NoHeader,
     /// Of another version.
-    #[error("the file has version {found}; this program reads version {VERSION}")]
+    #[error("the file has version {found}; this program reads versions 1 to {VERSION}")]
     Version {
         /// What it says.
         found: String,
@@ -138,6 +178,9 @@ pub enum LineError {
     /// A line without a thread.
     #[error("there is no thread line before it")]
     NoThread,
+    /// A row of a session without one.
+    #[error("there is no line of a reasoning session before it")]
+    NoSession,
     /// The thread stands in the file twice.
     #[error("the thread {thread} has been before")]
     ThreadTwice {

@@ -242,6 +242,7 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
             position,
             message_id,
             batch_id: position,
+            number: None,
             sequence_num: 0,
             batch_type: model::BatchType::UserRequest,
             role: message.role,

@@ -12,6 +12,8 @@ pub struct Item {
     pub message_id: MessageId,
     /// The position of the batch's first message.
     pub batch_id: Position,
+    /// Its number in the thread, which never changes; `None` where it has none.
+    pub number: Option<u64>,
     /// Its number in the batch, from 0.
     pub sequence_num: i32,
     /// What the batch began with.

@@ -31,6 +31,7 @@ pub(crate) fn item(word: &str) -> Item {
         position: Position::from_stored(position),
         message_id: MessageId::parse(&format!("m{position}")).unwrap(),
         batch_id: Position::from_stored(batch * 10),
+        number: None,
         sequence_num: number,
         batch_type: BatchType::UserRequest,
         role,

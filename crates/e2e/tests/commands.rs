@@ -11,6 +11,12 @@ use testkit::{
     services::TestDatabase,
 };
 
+/// Numbers the messages of all threads as owners do.
+const NUMBER: &str = "UPDATE messages AS m SET number = n.number FROM (
+        SELECT bucket, thread_id, position, row_number() OVER (PARTITION BY bucket, thread_id ORDER BY position) AS number FROM messages
+    ) AS n WHERE (m.bucket, m.thread_id, m.position) = (n.bucket, n.thread_id, n.position);
+    UPDATE threads AS t SET last_number = (SELECT count(*) FROM messages AS m WHERE (m.bucket, m.thread_id) = (t.bucket, t.thread_id))";
+
 /// A database of one's own and a folder for files.
 struct CommandFixture {
     database: TestDatabase,
@@ -73,7 +79,7 @@ impl CommandFixture {
 
     /// Everything that is stored of threads, but for when.
     async fn stored(&self) -> Vec<Value> {
-        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
+        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, last_number, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
         all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id, valid_from_position, undone_at_position FROM compactions ORDER BY 1, 2, 3").await);
         all
@@ -118,6 +124,7 @@ impl CommandFixture {
                  message_count = excluded.message_count"
         ))
         .await;
+        self.execute(NUMBER).await;
     }
 
     async fn export(&self, name: &str) -> String {
@@ -194,6 +201,7 @@ async fn fixture_with_long_thread() -> CommandFixture {
         bucket("long")
     ))
     .await;
+    fixture.execute(NUMBER).await;
     fixture
 }
 
@@ -268,8 +276,8 @@ async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
     let (twice, orphan, last) = (of("m20"), of("m11"), of("m40"));
     let cases: [(String, String); 6] = [
         (
-            changed(&|l| l[0] = "{\"antiphon_export\":2}".to_owned()),
-            "line 1: the file has version 2".to_owned(),
+            changed(&|l| l[0] = "{\"antiphon_export\":3}".to_owned()),
+            "line 1: the file has version 3".to_owned(),
         ),
         (changed(&|l| l[0] = "{}".to_owned()), "line 1: the file does not begin with".to_owned()),
         (
@@ -559,7 +567,7 @@ async fn wrong_words_end_with_one_line() {
         assert_eq!(done.stdout, "", "{words}");
     }
     let table = fixture.invoke("threads export --all").await;
-    assert!(table.stdout.starts_with("{\"antiphon_export\":1}\n{\"trailer\""), "{}", table.stdout);
+    assert!(table.stdout.starts_with("{\"antiphon_export\":2}\n{\"trailer\""), "{}", table.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]

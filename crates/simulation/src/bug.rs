@@ -158,6 +158,8 @@ pub enum PlantedBug {
     RetiredNewest,
     /// What was deleted is not known any more to have been there.
     RetiredForgotten,
+    /// A message's number is how many messages its thread has.
+    NumberIsCount,
     /// A compaction is written whatever was written since it was planned.
     CompactedBlind,
     /// A thread that was erased is compacted.
@@ -176,7 +178,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 82] = [
+    pub const ALL: [Self; 83] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -252,6 +254,7 @@ impl PlantedBug {
         Self::RetiredBlind,
         Self::RetiredNewest,
         Self::RetiredForgotten,
+        Self::NumberIsCount,
         Self::CompactedBlind,
         Self::CompactedErased,
         Self::CompactedOpen,

@@ -68,6 +68,8 @@ pub(crate) struct Store {
     /// Dead letters of entries, and whose they were as far as their subjects say it.
     entry_keys: BTreeMap<(PartitionId, u64, bytes::Bytes), Option<String>>,
     heads: BTreeMap<ThreadId, i64>,
+    /// The highest number that was given in each thread.
+    last_numbers: BTreeMap<ThreadId, i64>,
     /// Turns, tasks and agents, by partition.
     pub(crate) tables: Vec<Tables>,
     pub(crate) rows_of_turns: Vec<TurnRow>,
@@ -290,10 +292,12 @@ impl Store {
         let position = message.placement.position.get();
         let head = self.heads.get(&message.key.thread).copied();
         self.heads.insert(message.key.thread.clone(), head.unwrap_or(i64::MIN).max(position));
+        let number = self.next_number(&message.key.thread);
         self.messages.push(MessageRow {
             key: message.key.clone(),
             position,
             parent: head,
+            number,
             role: message.role,
             content: message.content.clone(),
             metadata: message.metadata.clone(),
@@ -304,6 +308,18 @@ impl Store {
             self.end(&message.key, time);
         }
         self.add_end(message);
+    }
+
+    fn next_number(&mut self, thread: &ThreadId) -> i64 {
+        let last = self.last_numbers.entry(thread.clone()).or_default();
+        *last += 1;
+        match self.bug {
+            // The message itself is there already.
+            Some(PlantedBug::NumberIsCount) => {
+                self.kept.get(thread).map_or(1, |rows| i64::try_from(rows.len()).unwrap_or(i64::MAX))
+            }
+            _ => *last,
+        }
     }
 
     pub(crate) fn insert_letter(&mut self, partition: PartitionId, letter: &DeadLetter, time: i64) {

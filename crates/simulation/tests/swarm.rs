@@ -230,6 +230,7 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::RetiredOpen
         | PlantedBug::RetiredBlind
         | PlantedBug::RetiredNewest => Invariant::Retired,
+        PlantedBug::NumberIsCount => Invariant::Numbers,
         PlantedBug::RetiredForgotten => Invariant::EndsOnce,
         PlantedBug::CompactedBlind
         | PlantedBug::CompactedErased

@@ -94,6 +94,7 @@ impl From<StoredMessage> for Item {
             position: message.position,
             message_id: message.message_id,
             batch_id: message.batch_id,
+            number: message.number,
             sequence_num: message.sequence_num,
             batch_type: message.batch_type,
             role: message.role,
@@ -299,8 +300,8 @@ fn numbered<'a>(
     contexts: &'a mut [StartContext],
     row: &PgRow,
 ) -> Result<Option<&'a mut StartContext>, StoreError> {
-    let number: i64 = row.try_get("number")?;
-    Ok(usize::try_from(number - 1).ok().and_then(|at| contexts.get_mut(at)))
+    let place: i64 = row.try_get("place")?;
+    Ok(usize::try_from(place - 1).ok().and_then(|at| contexts.get_mut(at)))
 }
 
 fn object(value: Value) -> Result<Map<String, Value>, StoreError> {

@@ -170,6 +170,15 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
+    /// Numbers up to this one were given in the thread, whatever is left of it: they are not given again.
+    pub async fn raise_last_number(&self, thread: &ThreadId, number: u64) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "UPDATE threads SET last_number = $3 WHERE bucket = $1 AND thread_id = $2 AND last_number < $3",
+        );
+        let statement = statement.bind(bucket(thread)).bind(thread.as_str().to_owned());
+        self.rows(statement.bind(i64::try_from(number).unwrap_or(i64::MAX))).await.map(drop)
+    }
+
     /// Writes whole batches of a thread that were read elsewhere: all of them or none. Those that are there already in the
     /// same form stay; new ones must come after everything else in the thread, but for `beside`: batches from the same source
     /// that were written before, begin earlier and reach beyond the first of these.
@@ -187,7 +196,8 @@ impl Store {
         }
         let statement =
             with_items(sqlx::query(include_str!("export_import/import_batches.sql")), thread, items)
-                .bind(column(beside, |batch| batch.get()));
+                .bind(column(beside, |batch| batch.get()))
+                .bind(column(items, |item| item.number.and_then(|number| i64::try_from(number).ok())));
         let rows = self.rows(statement).await?;
         match rows.first().map(refusal).transpose()?.flatten() {
             Some(refused) => Ok(refused),
@@ -207,7 +217,8 @@ impl Store {
         let statement = with_items(sqlx::query(include_str!("export_import/append.sql")), thread, items)
             .bind(parents)
             .bind(first.position.get())
-            .bind(last.position.get());
+            .bind(last.position.get())
+            .bind(rising_numbers(items));
         match self.rows(statement).await {
             Ok(rows) if rows.is_empty() => Ok(None),
             Ok(rows) => count(&rows).map(Some),
@@ -321,6 +332,13 @@ fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statem
         .bind(column(items, |item| item.metadata.to_value().to_string()))
         .bind(column(items, |item| item.token_count.and_then(|count| i64::try_from(count).ok())))
         .bind(column(items, |item| item.created_at.0))
+}
+
+/// The numbers of messages that all have one, each higher than the one before it; else none.
+fn rising_numbers(items: &[Item]) -> Vec<i64> {
+    let number = |item: &Item| item.number.and_then(|number| i64::try_from(number).ok());
+    let numbers: Option<Vec<i64>> = items.iter().map(number).collect();
+    numbers.filter(|numbers| numbers.is_sorted_by(|a, b| a < b)).unwrap_or_default()
 }
 
 /// Whether each begins where its batch does or goes on with the batch of the one before, at a higher place.

@@ -29,6 +29,8 @@ pub struct StoredMessage {
     pub message_id: MessageId,
     /// The position of the batch's first message.
     pub batch_id: Position,
+    /// Its number in the thread, which never changes; `None` until it is given one.
+    pub number: Option<u64>,
     /// Its number in the batch, from 0.
     pub sequence_num: i32,
     /// What the batch began with.
@@ -98,6 +100,7 @@ pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> 
         position: Position::from_stored(position),
         message_id: message_id(row)?,
         batch_id: Position::from_stored(row.try_get("batch_id")?),
+        number: row.try_get::<Option<i32>, _>("number")?.map(|number| number.unsigned_abs().into()),
         sequence_num: row.try_get("sequence_num")?,
         batch_type: batch_type(row)?,
         role: role(row)?,

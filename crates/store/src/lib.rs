@@ -56,8 +56,9 @@ pub use lookup::StoredOutcome;
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
-    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningThread, RequestId, Restorable,
+    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningRows, ReasoningThread,
+    RequestId, Restorable,
 };
-pub use repair::RowRepair;
+pub use repair::{NumberFault, RowRepair};
 pub use retention::RetainedThread;
 pub use store::Store;

@@ -10,6 +10,8 @@ use crate::config::StoreConfig;
 use crate::connect::{self, run_uncancelled};
 use crate::error::StoreError;
 use crate::error::sqlstate;
+use crate::repair::number_some;
+use crate::row::count as rows_of;
 use crate::store::Store;
 use crate::store::count_of;
 
@@ -31,7 +33,7 @@ pub enum MigrateError {
     Store(#[from] StoreError),
 }
 
-/// Applies the migrations that are missing and fixes the number of partitions. Safe to run twice and at the same time.
+/// Applies the migrations that are missing, fixes the number of partitions, and numbers messages that have no number yet. Safe to run twice and at the same time.
 ///
 /// Waits for Postgres as [`crate::Store::connect`] does. It uses a connection of its own and closes it: a
 /// migration that fails leaves its advisory lock to the session.
@@ -93,7 +95,18 @@ impl Store {
 
 async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result<(), MigrateError> {
     MIGRATIONS.run_direct(None, connection, false).await?;
-    fix_count(connection, count).await.map_err(MigrateError::from)
+    fix_count(connection, count).await?;
+    Ok(number_messages(connection).await?)
+}
+
+/// Gives the messages numbers that have none. In small parts, each a transaction of its own, so that nobody waits for long and an
+/// interruption loses nothing; what has a number keeps it.
+async fn number_messages(connection: &mut PgConnection) -> Result<(), StoreError> {
+    loop {
+        if rows_of(&number_some(None).fetch_all(&mut *connection).await?)? == 0 {
+            return Ok(());
+        }
+    }
 }
 
 async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Result<(), StoreError> {

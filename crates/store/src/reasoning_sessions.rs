@@ -3,6 +3,7 @@
 //! Every change is one statement that compares what it was decided on: it is made whole, or another change was faster and nothing is.
 
 mod changes;
+mod export_import;
 mod log;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use crate::row::{column_error, count, interval, parse_column};
 use crate::store::Store;
 
 pub use changes::{Appended, RequestId, Restorable};
+pub use export_import::ReasoningRows;
 pub use log::DiscardedLayer;
 
 /// Base messages of a session.

@@ -2,10 +2,29 @@
 
 use batches::check::Change;
 use model::{CommandId, Position, ThreadId};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
 use crate::row::count;
+use crate::statement::Statement;
 use crate::store::Store;
+
+/// Messages that are numbered in one transaction.
+const NUMBERED_AT_ONCE: i64 = 1_000;
+
+/// A message whose number cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NumberFault {
+    /// Where it stands.
+    pub position: Position,
+    /// Its batch.
+    pub batch_id: Position,
+    /// Its number; `None`: it has none yet.
+    pub number: Option<u64>,
+    /// Another message of the thread has it too.
+    pub is_twice: bool,
+}
 
 /// A message of a batch that is mended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +71,52 @@ impl Store {
             .bind(actor.to_owned());
         Ok(count(&self.rows(statement).await?)? == repairs.len() as u64)
     }
+}
+
+impl Store {
+    /// Messages of a thread whose numbers are missing, doubled, or above `last_number`; at most `limit`.
+    pub async fn number_faults(
+        &self,
+        thread: &ThreadId,
+        last_number: u64,
+        limit: u32,
+    ) -> Result<Vec<NumberFault>, StoreError> {
+        let statement = sqlx::query(include_str!("repair/number_faults.sql"))
+            .bind(thread.bucket().get() as i16)
+            .bind(thread.as_str().to_owned())
+            .bind(i64::try_from(last_number).unwrap_or(i64::MAX))
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(fault).collect()
+    }
+
+    /// Gives the messages of a thread numbers that have none, and says how many they were.
+    pub async fn number_messages(&self, thread: &ThreadId) -> Result<u64, StoreError> {
+        let mut all = 0;
+        loop {
+            let part = count(&self.rows(number_some(Some(thread))).await?)?;
+            if part == 0 {
+                return Ok(all);
+            }
+            all += part;
+        }
+    }
+}
+
+/// Numbers some messages, of this thread or of any.
+pub(crate) fn number_some(thread: Option<&ThreadId>) -> Statement {
+    sqlx::query(include_str!("repair/number_messages.sql"))
+        .bind(NUMBERED_AT_ONCE)
+        .bind(thread.map(|thread| thread.bucket().get() as i16))
+        .bind(thread.map(|thread| thread.as_str().to_owned()))
+}
+
+fn fault(row: &PgRow) -> Result<NumberFault, StoreError> {
+    Ok(NumberFault {
+        position: Position::from_stored(row.try_get("position")?),
+        batch_id: Position::from_stored(row.try_get("batch_id")?),
+        number: row.try_get::<Option<i64>, _>("number")?.map(i64::unsigned_abs),
+        is_twice: row.try_get("twice")?,
+    })
 }
 
 fn column<T>(repairs: &[RowRepair], value: impl Fn(&RowRepair) -> T) -> Vec<T> {

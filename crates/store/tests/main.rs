@@ -17,6 +17,7 @@ mod going_back;
 mod kept;
 mod leases;
 mod migrations;
+mod numbers;
 mod queues;
 mod random;
 mod reads;

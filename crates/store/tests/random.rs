@@ -40,8 +40,8 @@ struct Lease {
 #[derive(Default)]
 struct Expected {
     leases: [Lease; PARTITIONS as usize],
-    /// By thread and position: id and parent.
-    messages: BTreeMap<(String, i64), (String, Option<i64>)>,
+    /// By thread and position: id, parent and number.
+    messages: BTreeMap<(String, i64), (String, Option<i64>, u64)>,
     letters: BTreeMap<String, u16>,
     /// Failures by message, with their positions.
     failures: BTreeMap<MessageKey, i64>,
@@ -86,7 +86,7 @@ impl Expected {
     fn is_known(&self, messages: &[Message]) -> bool {
         let is_known = |message: &Message| {
             let key = &message.key;
-            self.messages.iter().any(|((thread, _), (id, _))| {
+            self.messages.iter().any(|((thread, _), (id, ..))| {
                 thread.as_str() == key.thread.as_str() && id.as_str() == key.message.as_str()
             })
         };
@@ -95,14 +95,17 @@ impl Expected {
 
     fn write(&mut self, mut fresh: Vec<&Message>) {
         fresh.sort_by_key(|message| message.placement.position);
-        let mut heads = BTreeMap::new();
+        let (mut heads, mut numbers) = (BTreeMap::new(), BTreeMap::<_, u64>::new());
         for (thread, position) in self.messages.keys() {
             heads.insert(thread.clone(), *position);
+            *numbers.entry(thread.clone()).or_default() += 1;
         }
         for message in fresh {
             let (thread, position) = (message.key.thread.to_string(), message.placement.position.get());
             let parent = heads.insert(thread.clone(), position);
-            self.messages.insert((thread, position), (message.key.message.to_string(), parent));
+            let number = numbers.entry(thread.clone()).or_default();
+            *number += 1;
+            self.messages.insert((thread, position), (message.key.message.to_string(), parent, *number));
         }
     }
 
@@ -127,17 +130,17 @@ impl Expected {
             json!({"p": id, "epoch": lease.epoch, "commits": lease.commits, "owner": lease.owner, "checkpoint": lease.checkpoint,
                    "position_ms": lease.position_ms})
         });
-        let messages = self.messages.iter().map(|((thread, position), (id, parent))| {
-            json!({"thread": thread, "position": position, "message": id, "parent": parent})
+        let messages = self.messages.iter().map(|((thread, position), (id, parent, number))| {
+            json!({"thread": thread, "position": position, "message": id, "parent": parent, "number": number})
         });
         let mut heads = BTreeMap::<&str, (i64, u64)>::new();
         for (thread, position) in self.messages.keys() {
             let head = heads.entry(thread).or_default();
             *head = (*position, head.1 + 1);
         }
-        let heads = heads
-            .iter()
-            .map(|(thread, (head, count))| json!({"thread": thread, "head": head, "count": count}));
+        let heads = heads.iter().map(
+            |(thread, (head, count))| json!({"thread": thread, "head": head, "count": count, "last": count}),
+        );
         let letters = self.letters.iter().map(|(key, partition)| json!({"key": key, "partition": partition}));
         let failures =
             self.failures.iter().map(|(key, position)| json!({"key": key.to_string(), "position": position}));
@@ -159,9 +162,9 @@ impl Expected {
 async fn stored(database: &Database) -> Vec<Value> {
     let queries = [
         "SELECT partition_id AS p, epoch, commits, owner, checkpoint, position_ms FROM partitions ORDER BY 1",
-        r#"SELECT thread_id AS thread, position, message_id AS message, parent_id AS parent FROM messages
+        r#"SELECT thread_id AS thread, position, message_id AS message, parent_id AS parent, number FROM messages
            ORDER BY thread_id COLLATE "C", position"#,
-        r#"SELECT thread_id AS thread, head_position AS head, message_count AS count FROM threads
+        r#"SELECT thread_id AS thread, head_position AS head, message_count AS count, last_number AS last FROM threads
            ORDER BY thread_id COLLATE "C""#,
         r#"SELECT key, partition_id AS partition FROM dead_letters ORDER BY key COLLATE "C""#,
         r#"SELECT thread_id || '/' || message_id AS key, position FROM failed_messages

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use batches::export_import::ReasoningRow;
 use batches::retention::BatchSize;
 use model::{AgentId, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
@@ -13,7 +14,7 @@ use reasoning::{
 use store::{Appended, CreatedReasoning, ErasedOwner, ReasoningThread, RequestId, Store};
 
 use crate::fixture::{Database, Owner, thread};
-use crate::values::{agent, finishes, turn};
+use crate::values::{agent, at, finishes, turn};
 
 pub(crate) fn session(id: &str) -> ReasoningSessionId {
     ReasoningSessionId::parse(id).unwrap()
@@ -429,4 +430,63 @@ async fn summary_ids_lead_back_to_numbers() {
     let single = CompressionRequest { selection: Selection::Last(1), ..range(0, 0, "") };
     assert!(compress(&second.thread, &single).is_err());
     assert_eq!(compressed(&store, &second, &range(1, 1, "x")).await, None);
+}
+
+/// Everything that is stored of sessions, but for when they changed.
+async fn all_rows(database: &Database) -> Vec<String> {
+    let mut rows = database
+        .rows("SELECT to_jsonb(s) - 'changed_at' AS s FROM reasoning_sessions AS s ORDER BY session_id")
+        .await;
+    for (table, order) in [("messages", "number"), ("layers", "layer_id"), ("checkpoints", "name")] {
+        rows.extend(
+            database.rows(&format!("SELECT * FROM reasoning_{table} ORDER BY session_id, {order}")).await,
+        );
+    }
+    rows
+}
+
+#[tokio::test]
+async fn sessions_come_back_from_an_export_as_they_were() {
+    let (database, store) = with_threads().await;
+    let id = session("s");
+    store
+        .create_reasoning(&id, &agent("ann"), &[source("t", None, Some(at(10).get()))], "key:1")
+        .await
+        .unwrap();
+    appended(
+        &store,
+        &id,
+        vec![user("a \" ü"), calls(&["c"]), result("c", "found"), user("b"), calls(&["open"])],
+    )
+    .await;
+    compressed(&store, &seen(&store, &id).await, &range(6, 7, "searched")).await.unwrap();
+    store.checkpoint_reasoning(&id, "here").await.unwrap().unwrap().unwrap();
+    compressed(&store, &seen(&store, &id).await, &range(5, 6, "again")).await.unwrap();
+    let restorable = store.restorable_reasoning(&id).await.unwrap().unwrap();
+    assert!(store.undo_reasoning(&id, &restorable, "test").await.unwrap());
+    made(&store, "empty").await;
+    let before = all_rows(&database).await;
+
+    let ids = store.reasoning_ids(None, None, 10).await.unwrap();
+    assert_eq!(ids.len(), 2);
+    assert_eq!(store.reasoning_ids(Some(&[thread("t")]), None, 10).await.unwrap(), [session("s")]);
+    assert_eq!(store.reasoning_ids(Some(&[thread("u")]), None, 10).await.unwrap(), []);
+    let (other, to) = Database::new(1).await;
+    for id in &ids {
+        let rows = store.reasoning_rows(id).await.unwrap().unwrap();
+        let messages = store.reasoning_message_rows(id, 0, rows.last_number).await.unwrap();
+        assert!(to.begin_reasoning_import(id, &rows.session).await.unwrap());
+        to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers.clone()).await.unwrap();
+        // Cut off here, and begun again.
+        assert_eq!(to.begin_reasoning_import(id, &rows.session).await.unwrap(), rows.last_number > 0);
+        assert_eq!(to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers).await.unwrap(), 0);
+        to.import_reasoning_rows(id, ReasoningRow::Checkpoint, rows.checkpoints).await.unwrap();
+        let count = messages.len() as u64;
+        assert_eq!(to.import_reasoning_rows(id, ReasoningRow::Message, messages).await.unwrap(), count);
+        to.finish_reasoning_import(id, &rows.session).await.unwrap();
+        assert!(!to.begin_reasoning_import(id, &rows.session).await.unwrap(), "it is there");
+    }
+    assert_eq!(all_rows(&other).await, before);
+    assert_eq!(seen(&to, &id).await.view(true), seen(&store, &id).await.view(true));
+    assert_eq!(seen(&to, &id).await.waiting, ["open".to_owned()].into());
 }

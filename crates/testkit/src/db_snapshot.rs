@@ -17,6 +17,8 @@ pub struct MessageRow {
     pub position: i64,
     /// The position of its predecessor.
     pub parent_id: Option<i64>,
+    /// Its number in the thread.
+    pub number: Option<i64>,
     /// The position of its batch's first message.
     pub batch_id: i64,
     /// Its number in the batch.
@@ -87,7 +89,7 @@ pub struct PartitionRow {
 /// All messages, by thread and position.
 pub async fn messages(pool: &PgPool) -> Result<Vec<MessageRow>> {
     let rows = sqlx::query_as(
-        "SELECT thread_id, message_id, position, parent_id, batch_id, sequence_num, role, content, metadata, attempt
+        "SELECT thread_id, message_id, position, parent_id, number::bigint AS number, batch_id, sequence_num, role, content, metadata, attempt
          FROM messages ORDER BY thread_id, position",
     );
     Ok(rows.fetch_all(pool).await?)

@@ -51,7 +51,8 @@ struct CheckRound<'a> {
 
 impl CheckRound<'_> {
     async fn thread(&mut self, thread: &ThreadId) -> Result<(), ExitError> {
-        let Some(head) = self.store.thread(thread).await?.and_then(|row| row.head) else { return Ok(()) };
+        let Some(row) = self.store.thread(thread).await? else { return Ok(()) };
+        let Some(head) = row.head else { return Ok(()) };
         self.threads += 1;
         // Messages that readers of a batch do not find would look like holes in it: they come first.
         let apart = self.apart(thread, head).await?;
@@ -66,6 +67,30 @@ impl CheckRound<'_> {
                 self.batches += 1;
                 self.batch(thread, &batch).await?;
             }
+        }
+        self.numbers(thread, row.last_number).await
+    }
+
+    /// A number that was given is never changed: what is missing is given, and what was given is not given again.
+    async fn numbers(&mut self, thread: &ThreadId, last_number: u64) -> Result<(), ExitError> {
+        let faults = self.store.number_faults(thread, last_number, PAGE).await?;
+        if self.options.repair && !faults.is_empty() {
+            let highest = faults.iter().filter_map(|fault| fault.number).max();
+            self.store.raise_last_number(thread, highest.unwrap_or(0)).await?;
+            self.store.number_messages(thread).await?;
+        }
+        for fault in &faults {
+            let said = match fault.number {
+                None => "it has no number in the thread; it gets one".to_owned(),
+                Some(number) if fault.is_twice => {
+                    format!("another message of the thread has its number {number} too; both keep it")
+                }
+                Some(number) => format!("its number {number} was not given; it counts as given"),
+            };
+            let what = format!("message {}: {said}", fault.position);
+            let can = !fault.is_twice;
+            let is_mended = can && self.options.repair;
+            self.find(thread, fault.batch_id, fault.position, &what, "thread_number", can, is_mended);
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use batches::export_import::{ExportWriter, ExportedThread};
+use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
-use model::{Position, ThreadId};
+use model::{Position, ReasoningSessionId, ThreadId};
 use serde_json::json;
 use store::{Store, StoreError};
 use tokio::task::JoinHandle;
@@ -33,8 +33,13 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
         stored(store, thread).await?;
     }
     let mut sink = Sink::open(options.output.as_deref())?;
-    let mut exporter =
-        Exporter { store, writer: ExportWriter::new(), progress: Progress::new(), damaged: Vec::new() };
+    let mut exporter = Exporter {
+        store,
+        writer: ExportWriter::new(),
+        progress: Progress::new(),
+        damaged: Vec::new(),
+        last_number: 0,
+    };
     sink.write(&exporter.writer.header())?;
     if options.all {
         let mut after = None;
@@ -54,6 +59,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
             exporter.thread(thread, &mut sink).await?;
         }
     }
+    exporter.sessions((!options.all).then_some(&options.threads), &mut sink).await?;
     let counts = exporter.writer.counts();
     sink.write(&exporter.writer.trailer())?;
     sink.close()?;
@@ -84,6 +90,8 @@ struct Exporter<'a> {
     writer: ExportWriter,
     progress: Progress,
     damaged: Vec<(ThreadId, String)>,
+    /// The highest number that was written of the thread.
+    last_number: u64,
 }
 
 impl Exporter<'_> {
@@ -95,13 +103,52 @@ impl Exporter<'_> {
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
         let thread = ExportedThread { thread_id: id.clone(), agent_id: row.named.agent.clone(), metadata };
         sink.write(&self.writer.thread(thread))?;
+        self.last_number = 0;
         if let Some(head) = row.head {
             self.batches(id, head, sink).await?;
+        }
+        if row.last_number > self.last_number {
+            sink.write(&self.writer.last_number(row.last_number))?;
         }
         for one in compactions {
             sink.write(&self.writer.compaction(one.compaction))?;
         }
         Ok(())
+    }
+
+    /// Sessions that were made of these threads, or all.
+    async fn sessions(&mut self, threads: Option<&Vec<ThreadId>>, sink: &mut Sink) -> Result<(), ExitError> {
+        let mut after = None;
+        loop {
+            let ids = self.store.reasoning_ids(threads.map(Vec::as_slice), after.as_ref(), PAGE).await?;
+            for id in &ids {
+                self.session(id, sink).await?;
+            }
+            after = ids.last().cloned();
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn session(&mut self, id: &ReasoningSessionId, sink: &mut Sink) -> Result<(), ExitError> {
+        let Some(rows) = self.store.reasoning_rows(id).await? else { return Ok(()) };
+        sink.write(&self.writer.reasoning(ReasoningRow::Session, rows.session))?;
+        for layer in rows.layers {
+            sink.write(&self.writer.reasoning(ReasoningRow::Layer, layer))?;
+        }
+        for checkpoint in rows.checkpoints {
+            sink.write(&self.writer.reasoning(ReasoningRow::Checkpoint, checkpoint))?;
+        }
+        let mut after = 0;
+        loop {
+            let page = self.store.reasoning_message_rows(id, after, rows.last_number).await?;
+            let Some(last) = page.last().and_then(|row| row["number"].as_u64()) else { return Ok(()) };
+            after = last;
+            for row in page {
+                sink.write(&self.writer.reasoning(ReasoningRow::Message, row))?;
+            }
+        }
     }
 
     /// Batches as long as they stand one after the other. The next messages are read while these are written.
@@ -153,6 +200,8 @@ impl Exporter<'_> {
         if let Some(why) = damage(batch) {
             self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
         }
+        let highest = batch.items().iter().filter_map(|item| item.number).max().unwrap_or(0);
+        self.last_number = self.last_number.max(highest);
         sink.write(&self.writer.batch(batch))
     }
 

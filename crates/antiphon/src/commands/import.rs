@@ -2,6 +2,7 @@
 
 mod cursor;
 mod lines;
+mod sessions;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use batches::Item;
 use batches::export_import::{
-    Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, Record,
+    Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, ReasoningRow, Record,
 };
 use batches::foreign::{self, ForeignFormat};
 use model::{Metadata, Position, ThreadId, Timestamp};
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
+use self::sessions::SessionImport;
 use super::lookup::not_erased;
 use super::output::{self, eprint_line};
 use super::progress::Progress;
@@ -62,6 +64,8 @@ struct Totals {
     new_threads: u64,
     new_messages: u64,
     new_compactions: u64,
+    reasoning_sessions: u64,
+    new_reasoning_sessions: u64,
 }
 
 impl Totals {
@@ -74,6 +78,8 @@ impl Totals {
             "new_threads": self.new_threads,
             "new_messages": self.new_messages,
             "new_compactions": self.new_compactions,
+            "reasoning_sessions": self.reasoning_sessions,
+            "new_reasoning_sessions": self.new_reasoning_sessions,
         })
     }
 }
@@ -103,6 +109,8 @@ struct Importer<'a> {
     /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
+    /// The reasoning session that is being read.
+    session: Option<SessionImport>,
 }
 
 impl<'a> Importer<'a> {
@@ -118,6 +126,7 @@ impl<'a> Importer<'a> {
             lines: Vec::new(),
             beside: Vec::new(),
             flight: None,
+            session: None,
         })
     }
 
@@ -172,6 +181,10 @@ impl<'a> Importer<'a> {
                 eprint_line(&format!("{fault}; batch {batch} is taken as it is"));
                 Ok(())
             }
+            Record::LastNumber { thread, last_number } => {
+                self.flush().await?;
+                Ok(self.store.raise_last_number(&thread, last_number).await?)
+            }
             Record::Compaction { thread, compaction } => {
                 self.flush().await?;
                 self.totals.compactions += 1;
@@ -187,7 +200,15 @@ impl<'a> Importer<'a> {
                 };
                 Err(ExitError::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
-            Record::End(_) => self.flush().await,
+            Record::Reasoning { kind: ReasoningRow::Session, row } => {
+                self.flush().await?;
+                self.begin_session(row).await
+            }
+            Record::Reasoning { kind, row } => self.session_row(kind, row).await,
+            Record::End(_) => {
+                self.flush().await?;
+                self.finish_session().await
+            }
         }
     }
 

@@ -138,6 +138,7 @@ pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp)
         position: Position::MAX,
         message_id: id,
         batch_id: continues.unwrap_or(Position::MAX),
+        number: None,
         sequence_num: i32::MAX,
         batch_type: if continues.is_some() { BatchType::Continuation } else { BatchType::UserRequest },
         role: Role::User,

@@ -7,14 +7,28 @@ use serde_json::{Map, Value};
 use super::{ExportCounts, ExportedThread, LineError};
 use crate::{Compaction, Item};
 
+/// The highest number that the store has room for.
+const MAX_NUMBER: u64 = 0x7fff_ffff;
+
 /// One line, but the header.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
     Thread(ExportedThread),
     Message(Box<MessageLine>),
+    Numbers(Numbers),
     Compaction(Box<Compaction>),
+    ReasoningSession(Map<String, Value>),
+    ReasoningLayer(Map<String, Value>),
+    ReasoningCheckpoint(Map<String, Value>),
+    ReasoningMessage(Map<String, Value>),
     Trailer(Trailer),
+}
+
+/// What numbers a thread has given beyond those of its messages.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Numbers {
+    pub(super) last_number: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +49,8 @@ pub(super) struct MessageLine {
     pub(super) position: Position,
     pub(super) message_id: String,
     batch_id: Position,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
     sequence_num: i32,
     batch_type: String,
     role: String,
@@ -62,6 +78,8 @@ pub(super) struct MessageText<'a> {
     position: Position,
     message_id: &'a str,
     batch_id: Position,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
     sequence_num: i32,
     batch_type: &'static str,
     role: &'static str,
@@ -83,6 +101,7 @@ impl<'a> MessageText<'a> {
             position: item.position,
             message_id: item.message_id.as_str(),
             batch_id: item.batch_id,
+            number: item.number,
             sequence_num: item.sequence_num,
             batch_type: item.batch_type.name(),
             role: item.role.name(),
@@ -111,6 +130,9 @@ impl MessageLine {
         if self.position.get() <= 0 || self.batch_id.get() <= 0 {
             return Err(unstorable("its position or batch is not above 0".to_owned()));
         }
+        if self.number.is_some_and(|number| !(1..=MAX_NUMBER).contains(&number)) {
+            return Err(unstorable("its number is not from 1 to 2147483647".to_owned()));
+        }
         if self.tool_calls.as_ref().is_some_and(|calls| !calls.is_array()) {
             return Err(unstorable("its tool_calls are no array".to_owned()));
         }
@@ -122,6 +144,7 @@ impl MessageLine {
             position: self.position,
             message_id: MessageId::parse(&self.message_id).map_err(|error| unstorable(error.to_string()))?,
             batch_id: self.batch_id,
+            number: self.number,
             sequence_num: self.sequence_num,
             batch_type,
             role,

@@ -5,11 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::line::{HeaderLine, Line, MessageLine, Trailer};
+use super::line::{HeaderLine, Line, MessageLine, Numbers, Trailer};
 use super::writer::hex;
-use super::{ExportCounts, FileError, LineError, Record, VERSION, named};
+use super::{ExportCounts, FileError, LineError, READABLE, ReasoningRow, Record, named};
 use crate::{Batch, BatchState, IncompleteReason, Item};
 
 /// Ids that are remembered to find those that come twice; of more the store finds them.
@@ -172,7 +173,7 @@ impl ExportReader {
 
     fn header(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         let header: HeaderLine = serde_json::from_str(line).map_err(|_| self.fault(LineError::NoHeader))?;
-        if header.antiphon_export != VERSION {
+        if !READABLE.iter().any(|version| header.antiphon_export == *version) {
             return Err(self.fault(LineError::Version { found: header.antiphon_export.to_string() }));
         }
         self.stage = ReadStage::Body;
@@ -207,6 +208,12 @@ impl ExportReader {
                 self.counts.threads += 1;
                 self.give(Record::Thread(thread), &mut records)?;
             }
+            Line::Numbers(Numbers { last_number }) => {
+                self.close(&mut records)?;
+                self.hash(line);
+                let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
+                self.give(Record::LastNumber { thread, last_number }, &mut records)?;
+            }
             Line::Compaction(compaction) => {
                 self.close(&mut records)?;
                 self.hash(line);
@@ -214,6 +221,12 @@ impl ExportReader {
                 self.counts.compactions += 1;
                 self.give(Record::Compaction { thread, compaction: *compaction }, &mut records)?;
             }
+            Line::ReasoningSession(row) => self.reasoning(line, ReasoningRow::Session, row, &mut records)?,
+            Line::ReasoningLayer(row) => self.reasoning(line, ReasoningRow::Layer, row, &mut records)?,
+            Line::ReasoningCheckpoint(row) => {
+                self.reasoning(line, ReasoningRow::Checkpoint, row, &mut records)?
+            }
+            Line::ReasoningMessage(row) => self.reasoning(line, ReasoningRow::Message, row, &mut records)?,
             Line::Trailer(trailer) => {
                 self.close(&mut records)?;
                 self.trailer(&trailer)?;
@@ -221,6 +234,27 @@ impl ExportReader {
             }
         }
         Ok(records)
+    }
+
+    fn reasoning(
+        &mut self,
+        line: &str,
+        kind: ReasoningRow,
+        row: Map<String, Value>,
+        records: &mut Vec<Record>,
+    ) -> Result<(), FileError> {
+        self.close(records)?;
+        self.hash(line);
+        if kind == ReasoningRow::Session {
+            self.counts.reasoning_sessions += 1;
+        } else if self.counts.reasoning_sessions == 0 {
+            return Err(self.fault(LineError::NoSession));
+        }
+        if line.contains("\\u0000") {
+            let detail = "it holds a NUL character".to_owned();
+            return Err(self.fault(LineError::Unstorable { detail }));
+        }
+        self.give(Record::Reasoning { kind, row }, records)
     }
 
     fn message(

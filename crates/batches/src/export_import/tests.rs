@@ -50,7 +50,10 @@ fn exported() -> Vec<String> {
     }
     text += &writer.compaction(compaction());
     text += &writer.thread(thread("t2"));
-    assert_eq!(writer.counts(), ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1 });
+    assert_eq!(
+        writer.counts(),
+        ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1, reasoning_sessions: 0 }
+    );
     text += &writer.trailer();
     text.lines().map(str::to_owned).collect()
 }
@@ -86,7 +89,7 @@ fn refused(lines: &[String]) -> String {
 #[test]
 fn what_was_written_is_read() {
     let lines = exported();
-    assert_eq!(lines[0], "{\"antiphon_export\":1}");
+    assert_eq!(lines[0], "{\"antiphon_export\":2}");
     assert_eq!(
         lines[2],
         "{\"message\":{\"position\":\"10\",\"message_id\":\"m10\",\"batch_id\":\"10\",\"sequence_num\":0,\
@@ -94,7 +97,7 @@ fn what_was_written_is_read() {
          \"synthetic\":true,\"trigger_reason\":\"quiet\",\"trigger_type\":\"check_in\"},\"created_ms\":10000}}"
     );
     let (records, end) = read(&lines);
-    let counts = ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1 };
+    let counts = ExportCounts { threads: 2, batches: 4, messages: 10, compactions: 1, reasoning_sessions: 0 };
     assert_eq!(end, Ok(counts));
     let t1 = ThreadId::parse("t1").unwrap();
     let mut expected = vec![Record::Thread(thread("t1"))];
@@ -158,14 +161,52 @@ fn an_import_goes_on_where_it_was() {
 }
 
 #[test]
+fn numbers_come_back_as_they_were_written() {
+    let mut numbered = batches();
+    let items: Vec<_> = numbered.remove(0).items().iter().cloned().zip(41..).collect();
+    let items: Vec<_> =
+        items.into_iter().map(|(item, number)| crate::Item { number: Some(number), ..item }).collect();
+    let mut writer = ExportWriter::new();
+    let mut text =
+        writer.header() + &writer.thread(thread("t1")) + &writer.batch(&group(items.clone()).remove(0));
+    text += &writer.last_number(77);
+    text += &writer.trailer();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let (records, outcome) = read(&lines);
+    outcome.unwrap();
+    let Record::Batch { items: found, cursor, .. } = &records[1] else { panic!("{records:?}") };
+    assert_eq!(found, &items);
+    let last = Record::LastNumber { thread: ThreadId::parse("t1").unwrap(), last_number: 77 };
+    assert_eq!(records[2], last);
+    // An import that goes on after the batch learns of it as well.
+    let (rest, _) = import(ExportReader::resume(ImportLimits::default(), cursor.clone()), &lines);
+    assert_eq!(rest[0], last);
+    let wrong = lines[2].replace("\"number\":41", "\"number\":0");
+    let why = "its number is not from 1 to 2147483647";
+    assert_eq!(
+        refused(&[lines[0].clone(), lines[1].clone(), wrong]),
+        format!("line 3, message \"m10\": it cannot be stored: {why}")
+    );
+}
+
+#[test]
+fn a_file_of_the_first_version_is_read_without_numbers() {
+    let lines =
+        ["{\"antiphon_export\":1}".to_owned()].into_iter().chain(exported().into_iter().skip(1).take(2));
+    let (records, outcome) = read(&lines.collect::<Vec<_>>());
+    assert_eq!(outcome.unwrap_err().why, LineError::Cut);
+    assert!(matches!(records[0], Record::Thread(_)));
+}
+
+#[test]
 fn what_is_no_export_or_another_one_is_refused() {
     let lines = exported();
-    let header = "line 1: the file does not begin with {\"antiphon_export\":1}";
+    let header = "line 1: the file does not begin with {\"antiphon_export\":2}";
     assert_eq!(refused(&lines[1..]), header);
     assert_eq!(refused(&["hello".to_owned()]), header);
     assert_eq!(refused(&[]), "line 0: the file ends before its trailer: it was cut");
-    let version = ["{\"antiphon_export\":2}".to_owned()];
-    assert_eq!(refused(&version), "line 1: the file has version 2; this program reads version 1");
+    let version = ["{\"antiphon_export\":3}".to_owned()];
+    assert_eq!(refused(&version), "line 1: the file has version 3; this program reads versions 1 to 2");
     let without_thread = [lines[0].clone(), lines[2].clone()];
     assert_eq!(refused(&without_thread), "line 2, message \"m10\": there is no thread line before it");
     let mut twice = lines.clone();

@@ -1,10 +1,11 @@
 //! Writing an export.
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::line::{HeaderLine, Line, MessageText, Trailer, WrittenMessage};
-use super::{ExportCounts, ExportedThread, VERSION};
+use super::line::{HeaderLine, Line, MessageText, Numbers, Trailer, WrittenMessage};
+use super::{ExportCounts, ExportedThread, ReasoningRow, VERSION};
 use crate::{Batch, Compaction};
 
 /// Writes an export piece by piece. The caller passes the batches of a thread in the order of their ids.
@@ -47,10 +48,26 @@ impl ExportWriter {
             .collect()
     }
 
+    /// Numbers up to this one were given in the thread.
+    pub fn last_number(&mut self, last_number: u64) -> String {
+        self.written(&Line::Numbers(Numbers { last_number }))
+    }
+
     /// A compaction of the thread.
     pub fn compaction(&mut self, compaction: Compaction) -> String {
         self.counts.compactions += 1;
         self.written(&Line::Compaction(Box::new(compaction)))
+    }
+
+    /// A row of a reasoning session.
+    pub fn reasoning(&mut self, kind: ReasoningRow, row: Map<String, Value>) -> String {
+        self.counts.reasoning_sessions += u64::from(kind == ReasoningRow::Session);
+        self.written(&match kind {
+            ReasoningRow::Session => Line::ReasoningSession(row),
+            ReasoningRow::Layer => Line::ReasoningLayer(row),
+            ReasoningRow::Checkpoint => Line::ReasoningCheckpoint(row),
+            ReasoningRow::Message => Line::ReasoningMessage(row),
+        })
     }
 
     /// The last line.

@@ -178,6 +178,7 @@ impl Thread {
             position,
             message_id: MessageId::parse(&format!("m{position}")).unwrap(),
             batch_id: *batch_id,
+            number: None,
             sequence_num,
             batch_type: *batch_type,
             role,

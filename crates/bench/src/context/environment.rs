@@ -118,8 +118,8 @@ impl ContextEnvironment {
             .await?;
         ensure!(written.rows_affected() == thread.messages(), "{} rows", written.rows_affected());
         sqlx::query(
-            "INSERT INTO threads (bucket, thread_id, head_position, message_count)
-             SELECT bucket, thread_id, max(position), count(*) FROM messages WHERE bucket = $1 AND thread_id = $2
+            "INSERT INTO threads (bucket, thread_id, head_position, message_count, last_number)
+             SELECT bucket, thread_id, max(position), count(*), max(number) FROM messages WHERE bucket = $1 AND thread_id = $2
              GROUP BY bucket, thread_id",
         )
         .bind(thread.bucket())

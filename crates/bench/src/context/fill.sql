@@ -1,8 +1,8 @@
 -- $1 bucket, $2 thread, $3 batches, $4 position of the first one, $5 from one to the next, $6 the same in ms, $7 ms of the first
 -- one, $8 a text to cut from. Lengths follow from the number of the message, so that every run has the same ones.
-INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls,
+INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content, tool_calls,
                       tool_call_id, metadata, token_count, parent_id, created_at)
-SELECT $1, $2, b.id + k.num, b.turn || k.suffix, b.id, k.num, 'user_request', k.role,
+SELECT $1, $2, b.id + k.num, b.turn || k.suffix, b.id, b.number * 4 + k.num + 1, k.num, 'user_request', k.role,
        convert_from(substring($8::bytea FROM 1 + r.start % 9000 FOR k.least + r.length % k.spread), 'UTF8'),
        CASE k.num WHEN 1 THEN jsonb_build_array(jsonb_build_object(
            'id', 'call_' || md5(b.turn), 'name', 'search_documents',

@@ -58,6 +58,7 @@ fn message(row: &MessageRow) -> Result<checker::MessageRow> {
         key: key(&row.thread_id, &row.message_id)?,
         position: row.position,
         parent: row.parent_id,
+        number: row.number.context("no number")?,
         role: Role::from_name(&row.role).with_context(|| format!("role {}", row.role))?,
         content: row.content.clone(),
         metadata: metadata(row.metadata.as_object().context("metadata is no object")?.clone())?,

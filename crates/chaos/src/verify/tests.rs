@@ -81,6 +81,7 @@ fn stored(message: &str, position: i64, parent_id: Option<i64>) -> MessageRow {
         message_id: message.into(),
         position,
         parent_id,
+        number: Some(if parent_id.is_some() { 2 } else { 1 }),
         batch_id: position,
         sequence_num: 0,
         role: "assistant".into(),

@@ -148,6 +148,7 @@ mod tests {
             position: Position::from_stored(position),
             message_id: MessageId::parse(&format!("m{position}")).unwrap(),
             batch_id: Position::from_stored(*batch),
+            number: None,
             sequence_num: 0,
             batch_type: BatchType::UserRequest,
             role: Role::User,

@@ -115,6 +115,8 @@ pub struct MessageRow {
     pub position: i64,
     /// The position of its predecessor in the thread.
     pub parent: Option<i64>,
+    /// Its number in the thread.
+    pub number: i64,
     /// Who speaks.
     pub role: Role,
     /// Its text.

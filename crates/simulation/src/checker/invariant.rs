@@ -23,6 +23,8 @@ pub enum Invariant {
     Epochs,
     /// Positions are unique and rise in a thread; each message names its predecessor.
     Positions,
+    /// The numbers of a thread's messages are dense in the order of commits, whatever retention deletes.
+    Numbers,
     /// A gap that nothing closes fails its message in time, whatever else flows.
     GapTimeout,
     /// A message fails only for what is in the log, or for time when it was slow.
@@ -84,6 +86,9 @@ impl Invariant {
             Self::EventIds => "C13 an event id is unique for ever",
             Self::Epochs => "I9 epochs strictly rise",
             Self::Positions => "positions are unique and rise in a thread, parents link",
+            Self::Numbers => {
+                "the numbers of a thread's messages are dense in the order of commits, and never given again"
+            }
             Self::GapTimeout => "a gap that nothing closes fails its message in time",
             Self::RightFailure => "a message fails only for its own faults",
             Self::Room => "no more messages are open than there is room for",

@@ -20,6 +20,7 @@ pub(super) fn check(
     check_ends(evidence, expected_outcomes, violations);
     check_entries(evidence, commands, violations);
     check_positions(evidence, violations);
+    check_numbers(evidence, violations);
     let lost = &evidence.rules.lost;
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
         if let Some(fate) = expected_outcomes.get(&message.key).filter(|_| !lost.contains(&message.key)) {
@@ -142,6 +143,20 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
                 format!("a new position above {head:?} with it as parent"),
                 format!("{} with parent {:?}", message.position, message.parent),
             ));
+        }
+    }
+}
+
+/// From 1, dense in the order of commits: so unique and rising as well.
+fn check_numbers(evidence: &Evidence, violations: &mut Vec<Violation>) {
+    let mut last: BTreeMap<&ThreadId, i64> = BTreeMap::new();
+    // Without its row a thread begins anew.
+    let is_whole = |message: &&MessageRow| !evidence.rules.erased.contains(&message.key.thread);
+    for message in evidence.messages.iter().filter(is_whole) {
+        let before = last.insert(&message.key.thread, message.number).unwrap_or(0);
+        if message.number != before + 1 {
+            let (expected, seen) = (format!("number {}", before + 1), format!("number {}", message.number));
+            violations.push(Violation::new(Invariant::Numbers, &message.key, expected, seen));
         }
     }
 }

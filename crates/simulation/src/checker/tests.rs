@@ -25,6 +25,7 @@ fn stored(message: &str, position: i64, parent: Option<i64>, content: &str) -> M
         key: key(message),
         position,
         parent,
+        number: if parent.is_some() { 2 } else { 1 },
         role: Role::Assistant,
         content: content.to_owned(),
         metadata: Metadata::EMPTY,
@@ -109,11 +110,12 @@ fn a_good_run_breaks_nothing() {
 
 #[test]
 fn what_is_stored_is_compared_with_what_was_published() {
-    use Invariant::{Content, EndsOnce, Epochs, OneTerminal, Positions, RightFailure};
+    use Invariant::{Content, EndsOnce, Epochs, Numbers, OneTerminal, Positions, RightFailure};
     assert_eq!(broken(|e| drop(e.dead_letters.remove(0))), [EndsOnce]);
     assert_eq!(broken(|e| e.messages[0].content.push('!')), [Content, Invariant::ClientText]);
     assert_eq!(broken(|e| e.messages[1].parent = None), [Positions]);
-    assert_eq!(broken(|e| e.messages.swap(0, 1)), [Positions]);
+    assert_eq!(broken(|e| e.messages.swap(0, 1)), [Positions, Numbers]);
+    assert_eq!(broken(|e| e.messages[1].number = 1), [Numbers]);
     assert_eq!(broken(|e| e.messages[0].attempt = 1), [Content]);
     assert_eq!(broken(|e| e.ledger.truncate(5)), [EndsOnce]);
     assert_eq!(broken(|e| drop(e.dead_letters.remove(1))), [EndsOnce, OneTerminal]);

@@ -20,6 +20,7 @@ pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> It
         position: place.position,
         message_id: message.key.message.clone(),
         batch_id: Position::from_stored(batch),
+        number: None,
         sequence_num,
         batch_type,
         role: message.role,

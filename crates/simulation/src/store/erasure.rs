@@ -142,6 +142,7 @@ impl Store {
             ErasedRows::Spills => self.erase_saved(|key| key.thread == *thread),
             ErasedRows::Messages => {
                 self.heads.remove(thread);
+                self.last_numbers.remove(thread);
                 self.compactions.remove(thread);
                 self.erase_messages(|key| key.thread == *thread)
             }

@@ -29,6 +29,8 @@ pub struct ThreadRow {
     pub named: NewThread,
     /// How many messages it has.
     pub messages: i64,
+    /// The highest number that one of them was given.
+    pub last_number: u64,
     /// The position of the last one.
     pub head: Option<Position>,
     /// When it was written first, by the database's clock.
@@ -69,7 +71,7 @@ impl Store {
     /// What is stored of a thread.
     pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
         let statement = sqlx::query(
-            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, head_position,
+            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, last_number, head_position,
                     (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
              FROM threads WHERE bucket = $1 AND thread_id = $2",
         )
@@ -142,6 +144,7 @@ fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
     Ok(ThreadRow {
         named,
         messages: row.try_get("message_count")?,
+        last_number: row.try_get::<i64, _>("last_number")?.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
         created_at: timestamp(row, "created_ms")?,
     })

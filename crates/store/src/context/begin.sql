@@ -2,7 +2,7 @@
 -- and $8 thread whose text the input carries, if it carries one's. A row for each: whether one of them was erased, settings of the agent,
 -- whether it backs off or is paused where that counts, and the compaction that counts in the thread, without its provenance: that names every
 -- batch that left, and no turn needs to know.
-SELECT k.number, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
+SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
        EXISTS (SELECT FROM erased_threads AS e
                WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                OFFSET 0)
@@ -12,7 +12,7 @@ SELECT k.number, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
                                               OFFSET 0) AS is_erased
 FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[], $5::boolean[], $6::boolean[], $7::smallint[], $8::text[])
      WITH ORDINALITY
-     AS k (bucket, agent_id, thread_bucket, thread_id, is_foreground, is_queued, origin_bucket, origin_id, number)
+     AS k (bucket, agent_id, thread_bucket, thread_id, is_foreground, is_queued, origin_bucket, origin_id, place)
 LEFT JOIN LATERAL (
     SELECT s.workflow, s.settings FROM agent_settings AS s
     WHERE s.bucket = k.bucket AND s.agent_id = k.agent_id

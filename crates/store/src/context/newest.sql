@@ -1,11 +1,11 @@
 -- Arrays: $1 bucket, $2 thread, $3 how many. The last messages of each thread, newest first: the end of one range of the
 -- primary key, however long the thread is.
-SELECT k.number, m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
-FROM unnest($1::smallint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS k (bucket, thread_id, most, number)
+SELECT k.place, m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
+FROM unnest($1::smallint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS k (bucket, thread_id, most, place)
 CROSS JOIN LATERAL (
     SELECT * FROM messages AS m
     WHERE m.bucket = k.bucket AND m.thread_id = k.thread_id
     ORDER BY m.position DESC
     LIMIT k.most
 ) AS m
-ORDER BY k.number, m.position DESC
+ORDER BY k.place, m.position DESC

@@ -6,11 +6,11 @@ WITH next AS MATERIALIZED (
                      ORDER BY m.position LIMIT 1), 9223372036854775807) AS position
 )
 , made AS (
-    INSERT INTO threads (bucket, thread_id, head_position, message_count, agent_id, busy_policy, metadata)
-    SELECT $3, $4, m.head, m.messages, coalesce(t.agent_id, t.thread_id), t.busy_policy, t.metadata
+    INSERT INTO threads (bucket, thread_id, head_position, message_count, last_number, agent_id, busy_policy, metadata)
+    SELECT $3, $4, m.head, m.messages, m.last_number, coalesce(t.agent_id, t.thread_id), t.busy_policy, t.metadata
     FROM threads AS t
     CROSS JOIN LATERAL (
-        SELECT max(m.position) AS head, count(*) AS messages FROM messages AS m
+        SELECT max(m.position) AS head, count(*) AS messages, coalesce(max(m.number), 0) AS last_number FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5
     ) AS m
     WHERE t.bucket = $1 AND t.thread_id = $2
@@ -18,9 +18,9 @@ WITH next AS MATERIALIZED (
     RETURNING message_count
 )
 , copied AS (
-    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, out_of_range)
-    SELECT $3, $4, m.position, m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.tool_calls,
+    SELECT $3, $4, m.position, m.message_id, m.batch_id, m.number, m.sequence_num, m.batch_type, m.role, m.content, m.tool_calls,
            m.tool_call_id, m.metadata, m.token_count, lag(m.position) OVER (ORDER BY m.position), m.attempt, m.created_at,
            m.out_of_range
     FROM messages AS m

@@ -1,14 +1,19 @@
 -- Whole batches of one thread, all or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
 -- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms;
--- $15 batches of the same file that are stored already and reach beyond the first of these.
-WITH taken AS MATERIALIZED (
+-- $15 batches of the same file that are stored already and reach beyond the first of these; $16 the
+-- numbers that they had (NULL: none).
+-- Whoever else gives numbers in the thread waits.
+WITH thread AS MATERIALIZED (
+    SELECT t.last_number FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
+)
+, taken AS MATERIALIZED (
     SELECT i.position, i.message_id, i.batch_id, i.sequence_num, i.batch_type, i.role, i.content,
            i.tool_calls::jsonb AS tool_calls, i.tool_call_id, i.metadata::jsonb AS metadata, i.token_count, i.created_ms,
-           p.is_same, p.is_same IS NULL AND q.position IS NULL AS is_absent
+           i.number, p.is_same, p.is_same IS NULL AND q.position IS NULL AS is_absent
     FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
-                $11::text[], $12::text[], $13::bigint[], $14::bigint[])
+                $11::text[], $12::text[], $13::bigint[], $14::bigint[], $16::bigint[])
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
-               token_count, created_ms)
+               token_count, created_ms, number)
     -- OFFSET 0: look-ups by key, whatever the planner thinks of the size of the table.
     LEFT JOIN LATERAL (
         SELECT (m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.metadata,
@@ -74,15 +79,15 @@ WITH taken AS MATERIALIZED (
 , around AS (
     -- The new ones, and what stands after the first of them: messages of batches that reach beyond it.
     SELECT f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content, f.tool_calls,
-           f.tool_call_id, f.metadata, f.token_count, f.created_ms, true AS is_fresh
+           f.tool_call_id, f.metadata, f.token_count, f.created_ms, f.number, true AS is_fresh
     FROM fresh AS f
     UNION ALL
-    SELECT m.position, NULL, m.batch_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false
+    SELECT m.position, NULL, m.batch_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, m.number, false
     FROM messages AS m
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > (SELECT b.position FROM began AS b)
 )
 , ordered AS (
-    SELECT a.*, lag(a.position) OVER o AS before,
+    SELECT a.*, lag(a.position) OVER o AS before, lag(a.number) OVER o AS number_before,
            CASE WHEN lag(a.batch_id) OVER o IS DISTINCT FROM a.batch_id THEN 1 ELSE 0 END AS turns
     FROM around AS a
     WINDOW o AS (ORDER BY a.position)
@@ -99,19 +104,31 @@ WITH taken AS MATERIALIZED (
     FROM stretches AS s
     WINDOW b AS (PARTITION BY s.batch_id ORDER BY s.position)
 )
+, numbering AS MATERIALIZED (
+    -- The numbers of the file stay where they fit between those of the thread, and name nothing that is not there any more.
+    SELECT coalesce((SELECT t.last_number FROM thread AS t), 0) AS last_number,
+           bool_and(coalesce(
+               p.number > coalesce(p.number_before, (SELECT m.number FROM messages AS m
+                                                     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
+                                                     ORDER BY m.position DESC LIMIT 1), 0)
+               AND (NOT p.is_fresh OR p.number > (SELECT t.last_number FROM thread AS t)
+                    OR p.position < (SELECT max(o.position) FROM placed AS o WHERE NOT o.is_fresh)), false)) AS keeps
+    FROM placed AS p
+)
 , written AS (
-    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, number, sequence_num, batch_type, role, content,
                           tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range)
-    SELECT $1, $2, p.position, p.message_id, p.batch_id, p.sequence_num, p.batch_type, p.role, p.content,
+    SELECT $1, $2, p.position, p.message_id, p.batch_id,
+           CASE WHEN n.keeps THEN p.number ELSE n.last_number + row_number() OVER (ORDER BY p.position) END, p.sequence_num, p.batch_type, p.role, p.content,
            p.tool_calls, p.tool_call_id, p.metadata, p.token_count,
            coalesce(p.before, (SELECT m.position FROM messages AS m
                                WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
                                ORDER BY m.position DESC LIMIT 1)),
            to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range
-    FROM placed AS p
+    FROM placed AS p, numbering AS n
     WHERE p.is_fresh
     ORDER BY p.position
-    RETURNING position
+    RETURNING position, number
 )
 , moved AS (
     UPDATE messages AS m
@@ -121,11 +138,12 @@ WITH taken AS MATERIALIZED (
       AND (NOT m.out_of_range OR m.parent_id IS DISTINCT FROM p.before)
 )
 , head AS (
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count)
-    SELECT $1, $2, max(w.position), count(*) FROM written AS w HAVING count(*) > 0
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, last_number)
+    SELECT $1, $2, max(w.position), count(*), max(w.number) FROM written AS w HAVING count(*) > 0
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
-        message_count = t.message_count + excluded.message_count
+        message_count = t.message_count + excluded.message_count,
+        last_number = greatest(t.last_number, excluded.last_number)
 )
 SELECT (SELECT count(*) FROM written) AS count, p.batch_id, p.other, p.problem
 FROM (SELECT 1) AS one

@@ -1,7 +1,7 @@
 -- $1 bucket, $2 thread, $3 after, $4 up to, $5 how many, $6 how many bytes. In their order: at least one, and no more than so many
 -- bytes together but for the last. octet_length and pg_column_size read no text that is stored apart, and what is not given is
 -- not read.
-SELECT o.position, o.message_id, o.batch_id, o.sequence_num, o.batch_type, o.role, o.content, o.tool_calls, o.tool_call_id,
+SELECT o.position, o.message_id, o.batch_id, o.number, o.sequence_num, o.batch_type, o.role, o.content, o.tool_calls, o.tool_call_id,
        o.metadata, o.token_count, o.parent_id, o.attempt, (extract(epoch FROM o.created_at) * 1000)::bigint AS created_ms
 FROM (
     SELECT m.*,

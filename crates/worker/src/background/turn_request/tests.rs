@@ -67,6 +67,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
         position: Position::from_stored(batch + i64::from(number)),
         message_id: MessageId::parse(&format!("m-{batch}-{number}")).unwrap(),
         batch_id: Position::from_stored(batch),
+        number: None,
         sequence_num: number,
         batch_type: BatchType::UserRequest,
         role,

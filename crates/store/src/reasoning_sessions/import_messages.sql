@@ -1,0 +1,10 @@
+-- $1 bucket, $2 session, $3 rows of it elsewhere.
+WITH written AS (
+    INSERT INTO reasoning_messages
+    SELECT r.*
+    FROM jsonb_array_elements($3::jsonb) AS e (row)
+    CROSS JOIN LATERAL jsonb_populate_record(NULL::reasoning_messages, e.row || jsonb_build_object('bucket', $1::smallint, 'session_id', $2::text)) AS r
+    ON CONFLICT DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) AS count FROM written

@@ -11,7 +11,6 @@ mod export_import;
 mod history_pages;
 mod plans;
 mod threads;
-mod timing;
 
 use std::path::PathBuf;
 

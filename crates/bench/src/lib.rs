@@ -14,12 +14,14 @@ mod environment;
 mod insert;
 mod latency;
 mod read;
+pub mod reasoning;
 mod reorder_rate;
 mod report;
 mod rounds;
 pub mod sse;
 mod table;
 pub mod tasks;
+mod timing;
 mod usage;
 
 use std::{path::PathBuf, time::Duration};

@@ -14,11 +14,11 @@ use store::Store;
 
 use super::{
     super::table::Row,
+    super::timing::Timings,
     context_build,
     environment::{BUDGETS, ContextEnvironment, execute},
     export_import::copy_out,
     threads::{BenchThread, MESSAGES, agent, now},
-    timing::Timings,
 };
 
 /// What the context may have afterwards.

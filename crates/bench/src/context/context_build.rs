@@ -13,9 +13,9 @@ use store::{ContextWanted, Store};
 
 use super::{
     super::table::Row,
+    super::timing::Timings,
     environment::{BUDGETS, ContextEnvironment, Reads},
     threads::{BenchThread, agent, now},
-    timing::Timings,
 };
 
 /// The longest thread beside the one before it.

@@ -8,7 +8,11 @@ use futures_util::TryStreamExt;
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
 
-use super::{super::table::Row, environment::ContextEnvironment, threads::BenchThread, timing::Timings};
+use super::{
+    super::{table::Row, timing::Timings},
+    environment::ContextEnvironment,
+    threads::BenchThread,
+};
 use testkit::fleet;
 
 const OF_COPY: f64 = 0.4;

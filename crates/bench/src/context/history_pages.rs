@@ -6,10 +6,10 @@ use store::{Range, Store};
 
 use super::{
     super::table::Row,
+    super::timing::Timings,
     environment::{ContextEnvironment, Reads},
     plans,
     threads::{BenchThread, MESSAGES},
-    timing::Timings,
 };
 
 /// Batches of a page.

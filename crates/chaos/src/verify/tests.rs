@@ -277,7 +277,7 @@ fn connections_end_and_failures_are_named_as_they_must_be() {
 
 #[test]
 fn what_is_stored_reaches_the_shared_checker() {
-    use Invariant::{Content, EndsOnce, Positions, RightFailure};
+    use Invariant::{Content, EndsOnce, Numbers, Positions, RightFailure};
     let broken = |spoil: fn(&mut EvidenceFixture)| {
         let mut case = EvidenceFixture::good().with_connections(Vec::new());
         spoil(&mut case);
@@ -285,7 +285,11 @@ fn what_is_stored_reaches_the_shared_checker() {
     };
     assert_eq!(broken(|case| drop(case.messages.pop())), [EndsOnce.statement()]);
     assert_eq!(broken(|case| drop(case.dead_letters.pop())), [EndsOnce.statement()]);
-    assert_eq!(broken(|case| case.messages.push(stored("x", 7, Some(6)))), [EndsOnce.statement()]);
+    let third = |case: &mut EvidenceFixture| {
+        case.messages.push(StoredMessage { number: Some(3), ..stored("x", 7, Some(6)) });
+    };
+    assert_eq!(broken(third), [EndsOnce.statement()]);
+    assert_eq!(broken(|case| case.messages[1].number = Some(3)), [Numbers.statement()]);
     assert_eq!(broken(|case| case.messages[1].content = "ba".into()), [Content.statement()]);
     assert_eq!(broken(|case| case.messages[1].metadata = json!({"a": 1})), [Content.statement()]);
     assert_eq!(broken(|case| case.messages[1].attempt = 1), [Content.statement()]);

@@ -14,6 +14,11 @@ impl Timings {
         self.0.push(begun.elapsed());
     }
 
+    /// Adds the times of others.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// Waits for `call`, and adds how long it took.
     pub(super) async fn time<T>(&mut self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let begun = Instant::now();

@@ -1,0 +1,115 @@
+//! `cargo xtask bench reasoning`: what views and compressions of reasoning sessions cost, and what numbers cost a turn.
+//!
+//! Entry: [`run`]. Sessions stand in one Postgres, filled by SQL; what is measured goes through the shipped functions of `store` and
+//! `reasoning`. Sessions that are compared are called in turn. How many statements a call takes is what Postgres itself has counted.
+
+mod sessions;
+mod wal;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use devservices::{
+    services::{Postgres, PostgresOptions},
+    tools,
+};
+use model::PartitionCount;
+use store::{Store, StoreConfig};
+use testkit::services::TestDatabase;
+
+use super::table::Table;
+
+/// Measures reasoning sessions and prints one table.
+#[derive(Debug, Clone, Parser)]
+pub struct Options {
+    /// Messages of the session that is viewed.
+    #[arg(long, default_value_t = 10_000)]
+    pub messages: u32,
+    /// Compressions in the discarded logs that are compared.
+    #[arg(long, value_delimiter = ',', default_value = "10,10000")]
+    pub layers: Vec<u32>,
+    /// Calls of each kind.
+    #[arg(long, default_value_t = 200)]
+    pub calls: u32,
+    /// Turns that are committed.
+    #[arg(long, default_value_t = 1_000)]
+    pub turns: u32,
+    /// Short sessions and few calls: whether it works at all. The exit code says nothing of the figures.
+    #[arg(long)]
+    pub quick: bool,
+    /// Parts to measure: a views, b compressions, c the length of the discarded log, d WAL of turns.
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d")]
+    pub rows: Vec<char>,
+    /// Where the figures go as JSON.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+impl Options {
+    fn resolved(&self) -> Self {
+        let mut options = self.clone();
+        if options.quick {
+            (options.messages, options.layers) = (150, vec![2, 20]);
+            (options.calls, options.turns) = (5, 20);
+        }
+        options
+    }
+}
+
+/// Measures, prints the table, and tells whether every goal was met.
+pub async fn run(options: &Options) -> Result<bool> {
+    let options = options.resolved();
+    let mut postgres = PostgresOptions::new(tools::postgres()?.path);
+    postgres.fsync = true;
+    let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
+    postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let postgres = Postgres::start(None, &postgres)?;
+    let table = measure(&options, &postgres.url()).await?;
+    println!("\n{table}");
+    if let Some(path) = &options.json {
+        let json = serde_json::to_vec_pretty(&table)?;
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(options.quick || table.is_met())
+}
+
+async fn measure(options: &Options, server: &str) -> Result<Table> {
+    ensure!(options.layers.len() == 2 && options.layers.is_sorted(), "two lengths, the shorter first");
+    ensure!(
+        options.messages > sessions::USUAL && options.calls > 0 && options.turns > 0,
+        "nothing to measure"
+    );
+    let database = TestDatabase::create_on(server).await?;
+    store::migrate(database.url(), PartitionCount::new(1)?).await?;
+    let store = Store::connect(&StoreConfig::new(database.url())).await?;
+    let mut table = Table::default();
+    for part in &options.rows {
+        eprintln!("==> part {part}");
+        table.rows.extend(match part {
+            'a' => sessions::views(&store, database.url(), options).await?,
+            'b' => sessions::compressions(&store, database.url(), options).await?,
+            'c' => sessions::discarded_logs(&store, database.url(), options).await?,
+            'd' => wal::rows(&store, database.url(), options.turns).await?,
+            _ => Vec::new(),
+        });
+    }
+    store.close().await;
+    table.rows.sort_by_key(|row| row.part);
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No figure is looked at: other tests use the same machine.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_part_measures_what_it_should() {
+        let options = Options::parse_from(["bench", "--quick"]).resolved();
+        let table = measure(&options, &std::env::var("DATABASE_URL").unwrap()).await.unwrap();
+        for part in ['a', 'b', 'c', 'd'] {
+            assert!(table.rows.iter().any(|row| row.part == part), "{table}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the write-ahead log grows by with each turn.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use model::{
+    BatchType, Message, MessageId, MessageKey, Metadata, Placement, Position, Role, Seq, ThreadId, Timestamp,
+};
+use partition::Commit;
+use sqlx::{Connection as _, PgConnection};
+use store::{Committed, Store, Submission};
+
+use crate::table::Row;
+
+const THREADS: u32 = 50;
+/// Bytes of a message.
+const TEXT: usize = 400;
+
+/// Turns of an input and an answer, alone and twenty to a commit.
+pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row>> {
+    let grant = store.acquire("bench", Duration::from_secs(600), 1).await?.pop().context("no partition")?;
+    let writer = store.writer("bench")?;
+    let mut session = PgConnection::connect(url).await?;
+    let (mut rows, mut commits, mut turn) = (Vec::new(), grant.commits, 0);
+    for per_commit in [1, 20] {
+        // Images of whole pages come with the first change after a checkpoint, and are no part of a turn.
+        sqlx::query("CHECKPOINT").execute(&mut session).await?;
+        let before = place(&mut session).await?;
+        for first in (0..turns).step_by(per_commit) {
+            let mut commit = Commit::empty(grant.partition, grant.epoch, Seq(u64::from(turn)), Timestamp(0));
+            for _ in first..(first + per_commit as u32).min(turns) {
+                commit.messages.extend(messages(turn)?);
+                turn += 1;
+            }
+            let submission =
+                Submission { commit: &commit, commits, incarnation: "bench", read: None, gone: &[] };
+            ensure!(writer.commit(&[submission]).await? == [Committed::Applied], "not applied");
+            commits += 1;
+        }
+        let bytes = (place(&mut session).await? - before) as f64 / f64::from(turns);
+        let what = format!("a turn of two messages of {TEXT} bytes, {per_commit} to a commit");
+        rows.push(Row::new('d', what, format!("{bytes:.0} B of WAL")).figure("wal_bytes", bytes));
+    }
+    session.close().await?;
+    Ok(rows)
+}
+
+async fn place(session: &mut PgConnection) -> Result<i64> {
+    let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+    Ok(sqlx::query_scalar(sql).fetch_one(session).await?)
+}
+
+fn messages(turn: u32) -> Result<[Message; 2]> {
+    let thread = ThreadId::parse(&format!("thread-{}", turn % THREADS))?;
+    let first = 1_000 * (i64::from(turn) + 1);
+    let message = |number: i64, role: Role, suffix: &str| -> Result<Message> {
+        Ok(Message {
+            key: MessageKey {
+                thread: thread.clone(),
+                message: MessageId::parse(&format!("u0001-{turn:016x}-{suffix}"))?,
+            },
+            placement: Placement {
+                position: Position::from_stored(first + number),
+                batch_id: Position::from_stored(first),
+                sequence_num: number as i32,
+                batch_type: BatchType::UserRequest,
+            },
+            role,
+            content: text(first + number),
+            tool_calls: None,
+            tool_call_id: None,
+            metadata: Metadata::EMPTY,
+            token_count: None,
+            attempt: 0,
+        })
+    };
+    Ok([message(0, Role::User, "q")?, message(1, Role::Assistant, "a")?])
+}
+
+/// Not the same in every message, so that it does not compress to nothing.
+fn text(seed: i64) -> String {
+    let words = (0..TEXT as i64 / 5).map(|n| format!("{:05}", (seed * 7_919 + n * 104_729) % 99_991));
+    words.collect()
+}

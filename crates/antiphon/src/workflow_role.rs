@@ -61,6 +61,10 @@ impl WorkflowSettings {
             Some(path) => Tools::read(path),
             None => Tools::none(),
         };
+        let tools = match &self.mcp_url {
+            Some(url) => tools.and_then(|tools| tools.with_mcp_server(url, self.mcp_api_key)),
+            None => tools,
+        };
         let config = OpenAiConfig {
             base_url: self.llm_base_url.ok_or_else(|| needed("ANTIPHON_LLM_BASE_URL"))?,
             api_key: self.llm_api_key,

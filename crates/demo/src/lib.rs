@@ -6,6 +6,7 @@
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+mod agent;
 mod check;
 mod dialog;
 mod environment;
@@ -85,8 +86,9 @@ async fn show(
         return Ok(DemoOutcome::Left);
     }
     let is_finished = queues::show(environment, screen).await?;
+    let is_compressed = agent::show(environment, screen).await?;
     let is_right = check::show(environment, &dialog, screen).await?;
-    Ok(if is_ordered && is_finished && is_right { DemoOutcome::Pass } else { DemoOutcome::Fail })
+    Ok(if is_ordered && is_finished && is_compressed && is_right { DemoOutcome::Pass } else { DemoOutcome::Fail })
 }
 
 async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<DemoEnvironment> {

@@ -37,6 +37,7 @@ mod new_user;
 mod outages;
 mod protocols;
 mod reasoning;
+mod reasoning_agents;
 mod refusals;
 mod resent_inputs;
 mod restores;

@@ -202,13 +202,23 @@ fn check_python(report: &Value) {
     assert!(calls[..13].iter().all(|call| call["is_error"] == false), "{calls:#?}");
 }
 
+/// The same calls by a framework of agents, which gets a result's JSON where there is one.
+fn check_agent(report: &Value) {
+    assert_eq!(report["tools"].as_array().unwrap().len(), TOOLS.len(), "{report}");
+    let calls = report["calls"].as_array().unwrap();
+    let errors: Vec<bool> = calls.iter().map(|call| call["is_error"].as_bool().unwrap()).collect();
+    assert!(errors[..13].iter().all(|is_error| !is_error) && errors[13] && errors[14], "{report}");
+    assert!(calls[2]["said"].to_string().contains("[1] User: Analyze codebase"), "{report}");
+    assert_eq!(calls[2]["said"], calls[12]["said"], "the thread is what it was");
+    assert!(TOOLS.iter().all(|tool| calls.iter().any(|call| call["tool"] == *tool)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn python_clients_call_every_tool_over_http_and_stdio() {
     let server = Server::start(&[]).await;
     let report = python(json!({ "url": server.url(), "session": "http" })).await;
     check_python(&report);
-    assert_eq!(report["pydantic_ai_tools"].as_array().unwrap().len(), TOOLS.len());
-    assert!(report["pydantic_ai_view"].as_str().unwrap().contains("Analyze codebase"), "{report}");
+    check_agent(&report["pydantic_ai"]);
     let env =
         json!({ "DATABASE_URL": server.database.url(), "ANTIPHON_INSECURE": "true", "ANTIPHON_LOG": "warn" });
     let report = python(json!({
@@ -216,6 +226,7 @@ async fn python_clients_call_every_tool_over_http_and_stdio() {
     }))
     .await;
     check_python(&report);
+    check_agent(&report["pydantic_ai"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,7 +73,7 @@ impl OpenAi {
 
     async fn steps(&self, turn: &TurnAttempt, sender: &EngineSender) -> Result<Map<String, Value>, Failure> {
         let allowed = messages::allowed_tools(turn);
-        let tools = self.tools.definitions(allowed.as_deref());
+        let tools = self.tools.definitions(allowed.as_deref()).await;
         let mut history = messages::of_context(turn);
         let mut spent = Spent::default();
         let mut known_ids = messages::call_ids(turn);

@@ -1,4 +1,6 @@
-//! Tools that a model may call: HTTP endpoints, described in a file.
+//! Tools that a model may call: HTTP endpoints, described in a file, and those of an MCP server.
+
+mod mcp;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use self::mcp::McpServer;
 use crate::metrics;
 use runtime::http::{self, ClientError};
 
@@ -33,6 +36,9 @@ pub enum ToolsError {
     /// One tool is wrong.
     #[error("tool {0:?}: {1}")]
     Tool(String, String),
+    /// The URL of the MCP server.
+    #[error("the MCP server {0:?}: {1}")]
+    McpUrl(String, String),
     /// No HTTP client.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -43,6 +49,7 @@ pub enum ToolsError {
 pub struct Tools {
     client: Client,
     tools: BTreeMap<String, HttpTool>,
+    mcp: Option<McpServer>,
 }
 
 #[derive(Debug, Clone)]
@@ -101,7 +108,7 @@ impl Tools {
     /// # Errors
     /// The HTTP client cannot be set up.
     pub fn none() -> Result<Self, ToolsError> {
-        Ok(Self { client: http::client(None)?, tools: BTreeMap::new() })
+        Ok(Self { client: http::client(None)?, tools: BTreeMap::new(), mcp: None })
     }
 
     /// Reads a file of tools.
@@ -132,25 +139,50 @@ impl Tools {
         Ok(tools)
     }
 
-    /// How many there are.
+    /// Adds the tools of the MCP server at this URL, to which `key` is sent as a bearer token. Its tools are listed for every turn; one
+    /// that has the name of a tool of the file is left out.
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn with_mcp_server(mut self, url: &str, key: Option<String>) -> Result<Self, ToolsError> {
+        self.mcp = Some(McpServer::new(url, key, self.client.clone())?);
+        Ok(self)
+    }
+
+    /// How many there are in the file.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// None at all.
+    /// None in the file.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
     /// Their definitions for the model; with `allowed`, of those named there.
-    pub(crate) fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
+    pub(crate) async fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
         let offered = self.tools.iter().filter(|(name, _)| may(allowed, name));
-        let definition = |(name, tool): (&String, &HttpTool)| {
-            let function =
-                json!({"name": name, "description": tool.description, "parameters": tool.parameters});
-            json!({"type": "function", "function": function})
-        };
-        offered.map(definition).collect()
+        let function = |(name, tool): (&String, &HttpTool)| json!({"name": name, "description": tool.description, "parameters": tool.parameters});
+        let mut functions: Vec<Value> = offered.map(function).collect();
+        if let Some(mcp) = &self.mcp {
+            let of_server = mcp.definitions().await.into_iter();
+            functions.extend(of_server.filter(|function| {
+                let name = function["name"].as_str().unwrap_or_default();
+                !self.tools.contains_key(name) && may(allowed, name)
+            }));
+        }
+        functions.into_iter().map(|function| json!({"type": "function", "function": function})).collect()
+    }
+
+    async fn find(&self, name: &str, allowed: Option<&[String]>) -> Option<FoundTool<'_>> {
+        if !may(allowed, name) {
+            return None;
+        }
+        match (self.tools.get(name), &self.mcp) {
+            (Some(tool), _) => Some(FoundTool::Http(tool)),
+            (None, Some(server)) if server.has(name).await => Some(FoundTool::Mcp(server)),
+            (None, _) => None,
+        }
     }
 
     /// Calls a tool. A failure is a result for the model, which may correct its call: the turn goes on.
@@ -162,16 +194,23 @@ impl Tools {
         allowed: Option<&[String]>,
     ) -> ToolResult {
         let started = Instant::now();
-        let answer = match self.tools.get(name).filter(|_| may(allowed, name)) {
+        let answer = match self.find(name, allowed).await {
             None => ToolResult::error(format!("there is no tool {name:?}")),
-            Some(tool) => match serde_json::from_str::<Map<String, Value>>(arguments) {
-                Err(error) => ToolResult::error(format!("the arguments are not a JSON object: {error}")),
-                Ok(arguments) => tool.call(&self.client, &arguments, key).await,
+            Some(found) => match (serde_json::from_str::<Map<String, Value>>(arguments), found) {
+                (Err(error), _) => ToolResult::error(format!("the arguments are not a JSON object: {error}")),
+                (Ok(arguments), FoundTool::Http(tool)) => tool.call(&self.client, &arguments, key).await,
+                (Ok(arguments), FoundTool::Mcp(server)) => server.call(name, arguments, key).await,
             },
         };
         metrics::tool_call(answer.is_error, started.elapsed());
         answer
     }
+}
+
+/// Who answers a call.
+enum FoundTool<'a> {
+    Http(&'a HttpTool),
+    Mcp(&'a McpServer),
 }
 
 fn may(allowed: Option<&[String]>, name: &str) -> bool {

@@ -92,7 +92,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("async-nats", &["bus"]),
     ("axum", &["gateway", "runtime", "mcp", "workflow"]),
-    ("rmcp", &["mcp"]),
+    ("rmcp", &["mcp", "workflow"]),
 ];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {

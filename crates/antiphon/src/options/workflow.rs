@@ -63,6 +63,12 @@ pub(crate) struct WorkflowSettings {
     /// A JSON file of the HTTP tools that the model may call.
     #[arg(long, env = "ANTIPHON_TOOLS_FILE")]
     pub(crate) tools_file: Option<PathBuf>,
+    /// The MCP server whose tools the model may call besides, for example http://127.0.0.1:8090/mcp.
+    #[arg(long, env = "ANTIPHON_MCP_URL")]
+    pub(crate) mcp_url: Option<String>,
+    /// Sent to the MCP server as a bearer token.
+    #[arg(long, env = "ANTIPHON_MCP_API_KEY", hide_env_values = true)]
+    pub(crate) mcp_api_key: Option<String>,
     /// A JSON file of scripted answers; without one every input is answered with itself.
     #[arg(long, env = "ANTIPHON_SCRIPT_FILE")]
     pub(crate) script_file: Option<PathBuf>,

@@ -7,6 +7,8 @@ import asyncio
 import json
 import sys
 
+from fastmcp.client.transports import StdioTransport
+from fastmcp.exceptions import ToolError
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from pydantic_ai.mcp import MCPToolset
@@ -47,6 +49,20 @@ def named(arguments: dict, session: str) -> dict:
     return {name: session if value == "SESSION" else value for name, value in arguments.items()}
 
 
+async def with_pydantic_ai(told: dict, session: str) -> dict:
+    server = told.get("url") or StdioTransport(command=told["command"], args=told["args"], env=told["env"])
+    report = {"tools": [], "calls": []}
+    async with MCPToolset(server, tool_error_behavior="error") as toolset:
+        report["tools"] = [tool.name for tool in await toolset.list_tools()]
+        for name, arguments in CALLS:
+            try:
+                said, is_error = await toolset.direct_call_tool(name, named(arguments, session)), False
+            except ToolError as error:
+                said, is_error = str(error), True
+            report["calls"].append({"tool": name, "said": said, "is_error": is_error})
+    return report
+
+
 async def main() -> None:
     told = json.loads(sys.argv[1])
     session = told["session"]
@@ -60,11 +76,7 @@ async def main() -> None:
             result = await client.call_tool(name, named(arguments, session))
             text = "".join(block.text for block in result.content)
             report["calls"].append({"tool": name, "text": text, "is_error": bool(result.is_error)})
-    if "url" in told:
-        async with MCPToolset(told["url"]) as toolset:
-            report["pydantic_ai_tools"] = [tool.name for tool in await toolset.list_tools()]
-            seen = await toolset.direct_call_tool("frs_view_thread", {"session_id": session})
-            report["pydantic_ai_view"] = json.dumps(seen)
+    report["pydantic_ai"] = await with_pydantic_ai(told, session + "-agent")
     print(json.dumps(report))
 
 

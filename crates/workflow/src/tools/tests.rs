@@ -103,14 +103,14 @@ async fn a_result_that_is_too_long_says_so() {
 #[tokio::test]
 async fn the_model_gets_the_definitions_of_allowed_tools() {
     let (tools, _) = fixture().await;
-    assert_eq!((tools.len(), tools.definitions(None).len()), (7, 7));
+    assert_eq!((tools.len(), tools.definitions(None).await.len()), (7, 7));
     let allowed = ["echo".to_owned(), "other".to_owned()];
     assert_eq!(
-        json!(tools.definitions(Some(&allowed))),
+        json!(tools.definitions(Some(&allowed)).await),
         json!([{"type": "function", "function": {"name": "echo", "description": "Says it again.",
                 "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}}])
     );
-    assert_eq!(tools.definitions(Some(&[])), [] as [Value; 0]);
+    assert_eq!(tools.definitions(Some(&[])).await, [] as [Value; 0]);
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! Models of the reference workflow with the reasoning tools: over MCP, against the role that `antiphon all` serves.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use devservices::services::{Port, ScratchDir};
+use serde_json::{Value, json};
+use testkit::{
+    api::Api,
+    fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary, invoke},
+    services::{NatsServer, TestDatabase},
+};
+use tokio::time::{sleep, timeout};
+
+const TURN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One process with all roles, whose model is a script behind an OpenAI-compatible endpoint.
+struct All {
+    fleet: Fleet,
+    database: TestDatabase,
+    _nats: NatsServer,
+    scratch: ScratchDir,
+    _ports: [Port; 2],
+}
+
+impl All {
+    /// `mcp_url`: of another server than its own.
+    async fn start(script: &Value, mcp_url: Option<&str>) -> Self {
+        let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+        let scratch = ScratchDir::new("reasoning-agents").unwrap();
+        let file = scratch.path().join("script.json");
+        std::fs::write(&file, script.to_string()).unwrap();
+        let ports = [Port::reserve().unwrap(), Port::reserve().unwrap()];
+        let [model, mcp] = [0, 1].map(|at: usize| SocketAddr::from(([127, 0, 0, 1], ports[at].number())));
+        let own = format!("http://{mcp}/mcp");
+        let mut options = FleetOptions::new(nats.url(), database.url());
+        (options.workers, options.gateways, options.partitions) = (0, 0, 2);
+        let settings = [
+            ("--mcp-addr", mcp.to_string()),
+            ("--workflow-engine", "openai".to_owned()),
+            ("--serve-openai", model.to_string()),
+            ("--script-file", file.display().to_string()),
+            ("--llm-base-url", format!("http://{model}/v1")),
+            ("--llm-model", "scripted".to_owned()),
+            ("--mcp-url", mcp_url.unwrap_or(&own).to_owned()),
+        ];
+        let mut arguments = vec!["all".to_owned()];
+        arguments.extend(settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+        let program = WorkflowProgram::Program {
+            binary: binary().unwrap(),
+            arguments,
+            dir: scratch.path().to_path_buf(),
+        };
+        let fleet =
+            Fleet::start(options.with_workflow(WorkflowOptions { workflow: "default".to_owned(), program }));
+        let fleet = fleet.await.unwrap();
+        Self { fleet, database, _nats: nats, scratch, _ports: ports }
+    }
+
+    /// The session in another database, after an export and an import of its agent's thread, twice.
+    async fn comes_back(&self, session: &str) {
+        let file = self.scratch.path().join("export.jsonl").display().to_string();
+        let other = TestDatabase::create().await.unwrap();
+        let [from, to] =
+            [&self.database, &other].map(|database| [("DATABASE_URL".to_owned(), database.url().to_owned())]);
+        store::migrate(other.url(), model::PartitionCount::new(2).unwrap()).await.unwrap();
+        let exported = invoke(&["threads", "export", "t", "--output", &file], &from).await.unwrap();
+        assert_eq!(exported.code, Some(0), "{}", exported.stderr);
+        for new in [1, 0] {
+            let imported = invoke(&["threads", "import", "--file", &file, "-o", "json"], &to).await.unwrap();
+            assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+            let counts: Value = serde_json::from_str(&imported.stdout).unwrap();
+            assert_eq!(
+                (&counts["reasoning_sessions"], &counts["new_reasoning_sessions"]),
+                (&json!(1), &json!(new))
+            );
+        }
+        let mut views = Vec::new();
+        for env in [&from, &to] {
+            views.push(invoke(&["reasoning", "view", session], env).await.unwrap().stdout);
+        }
+        assert!(views[0].contains("Reasoning Thread (3 messages):"), "{}", views[0]);
+        assert_eq!(views[0], views[1]);
+    }
+
+    fn api(&self) -> Api {
+        Api(self.fleet.workflows[0].http_addr())
+    }
+
+    /// The messages of a turn of a thread that nothing was said in before.
+    async fn turn(&self, thread: &str, input: &str) -> Vec<Value> {
+        let api = self.api();
+        let played = async {
+            while api.say(thread, input).await.is_err() {
+                sleep(Duration::from_millis(200)).await;
+            }
+            loop {
+                let history = api.history(thread).await.unwrap_or_default();
+                if history.last().is_some_and(|last| {
+                    last["role"] == "assistant"
+                        && last["content"].as_str().is_some_and(|text| text.contains("done"))
+                }) {
+                    return history;
+                }
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        timeout(TURN_TIMEOUT, played)
+            .await
+            .unwrap_or_else(|_| panic!("no answer:\n{}", self.fleet.log_tails()))
+    }
+}
+
+fn tool(name: &str, arguments: Value) -> Value {
+    json!({ "tools": [{ "name": name, "arguments": arguments }] })
+}
+
+/// What the tools have said, in the order of the calls.
+fn results(history: &[Value]) -> Vec<&str> {
+    history
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .filter_map(|message| message["content"].as_str())
+        .collect()
+}
+
+/// A model that hands its steps to a session, and compresses its search results.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_compresses_its_own_steps_over_mcp() {
+    let session = json!({ "session_id": "research" });
+    let steps = json!({ "session_id": "research", "messages": [
+        { "role": "user", "content": "Analyze codebase" },
+        { "role": "assistant", "content": "I'll search...", "tool_calls": [{ "id": "s1", "name": "search" }] },
+        { "role": "tool", "tool_call_id": "s1", "content": "x".repeat(2_000) },
+        { "role": "assistant", "content": "Nothing found." },
+    ] });
+    let script = json!({ "scenarios": [{ "steps": [
+        tool("frs_create_session", json!({ "agent_id": "t", "session_id": "research" })),
+        tool("frs_append", steps),
+        tool("frs_view_thread", session.clone()),
+        tool("frs_compress_range", json!({ "session_id": "research", "from": 2, "to": 3, "summary": "Searched: nothing." })),
+        tool("frs_compress_range", json!({ "session_id": "research", "from": 2, "to": 9, "summary": "x" })),
+        tool("frs_view_thread", session),
+        { "text": { "content": "All done." } },
+    ] }] });
+    let all = All::start(&script, None).await;
+    let history = all.turn("t", "search").await;
+    assert!(history.iter().all(|message| message.get("number").is_none()), "people see no numbers");
+    let results = results(&history);
+    assert_eq!(results.len(), 6, "{history:?}");
+    assert!(results[1].starts_with("Appended 4 messages"), "{}", results[1]);
+    let before = "Reasoning Thread (4 messages):\n[1] User: Analyze codebase\n[2] Assistant: I'll search...\n\
+                  [3] Tool: [search results - 2000 chars]\n[4] Assistant: Nothing found.\n";
+    assert!(results[2].starts_with(before), "{}", results[2]);
+    assert!(results[3].starts_with("Compressed 2 messages, [2] to [3], into [2]."), "{}", results[3]);
+    assert!(results[4].ends_with("valid: [1] to [3]"), "{}", results[4]);
+    let after = "Reasoning Thread (3 messages):\n[1] User: Analyze codebase\n[2] Summary: Searched: nothing.\n\
+                 [3] Assistant: Nothing found.\n";
+    assert!(results[5].starts_with(after), "{}", results[5]);
+    // Another run of the turn would make the same requests, which count once.
+    let sql = "SELECT count(*) FROM reasoning_layers WHERE request_id IS NOT NULL";
+    let pool = all.database.pool().await.unwrap();
+    assert_eq!(sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap(), 1);
+    all.comes_back("research").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
+    let script = json!({ "scenarios": [{ "steps": [
+        tool("frs_view_thread", json!({ "session_id": "s" })),
+        { "text": { "content": "Well, done without." } },
+    ] }] });
+    let nobody = Port::reserve().unwrap();
+    let all = All::start(&script, Some(&format!("http://127.0.0.1:{}/mcp", nobody.number()))).await;
+    let history = all.turn("t", "look").await;
+    let results = results(&history);
+    assert_eq!(results.len(), 1, "{history:?}");
+    assert!(results[0].starts_with("error: "), "{}", results[0]);
+}

@@ -1,0 +1,157 @@
+//! Tools of a server of the Model Context Protocol, over streamable HTTP.
+//!
+//! A server that cannot be reached is an error of its tools, never of a turn: the model gets it as a result, as of any other tool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Client, Url};
+use rmcp::ServiceExt as _;
+use rmcp::model::{CallToolRequestParams, CallToolResult, Tool};
+use rmcp::service::{RoleClient, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::{ToolResult, ToolsError};
+
+/// Connecting, listing, or one call.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Tools that are offered to a model.
+const MAX_TOOLS: usize = 128;
+/// Bytes of a result that the model sees. The view of a long thread is long.
+const MAX_RESULT_BYTES: usize = 256 << 10;
+/// Bytes of one message of the server.
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// The argument by which a tool does one thing once, however often it is asked for.
+const REQUEST_ID: &str = "request_id";
+
+type McpConnection = Arc<RunningService<RoleClient, ()>>;
+
+/// A server of tools. Clones share its connection.
+#[derive(Debug, Clone)]
+pub(super) struct McpServer(Arc<ServerInner>);
+
+#[derive(Debug)]
+struct ServerInner {
+    url: String,
+    key: Option<String>,
+    client: Client,
+    timeout: Duration,
+    state: Mutex<ServerState>,
+}
+
+#[derive(Debug, Default)]
+struct ServerState {
+    connection: Option<McpConnection>,
+    /// What the server had when it was last reached: its tools are offered while it is away.
+    tools: Vec<Tool>,
+}
+
+impl McpServer {
+    /// A server at this URL, to which `key` is sent as a bearer token.
+    pub(super) fn new(url: &str, key: Option<String>, client: Client) -> Result<Self, ToolsError> {
+        let wrong = |why: String| ToolsError::McpUrl(url.to_owned(), why);
+        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(wrong("only http and https can be called".to_owned()));
+        }
+        let state = Mutex::default();
+        Ok(Self(Arc::new(ServerInner { url: url.to_owned(), key, client, timeout: TIMEOUT, state })))
+    }
+
+    /// Its tools' definitions for models: `[{"name", "description", "parameters"}]`.
+    pub(super) async fn definitions(&self) -> Vec<Value> {
+        if let Err(error) = self.list().await {
+            tracing::warn!(url = self.0.url, error, "the MCP server's tools could not be listed");
+        }
+        let state = self.0.state.lock().await;
+        let definition = |tool: &Tool| json!({"name": tool.name, "description": tool.description, "parameters": *tool.input_schema});
+        state.tools.iter().map(definition).collect()
+    }
+
+    /// Whether it has a tool of that name, as far as is known.
+    pub(super) async fn has(&self, name: &str) -> bool {
+        self.0.state.lock().await.tools.iter().any(|tool| tool.name == name)
+    }
+
+    async fn list(&self) -> Result<(), String> {
+        let connection = self.connection().await?;
+        let listed = self.within(connection.list_all_tools()).await;
+        let mut state = self.0.state.lock().await;
+        match listed {
+            Ok(mut tools) => {
+                tools.truncate(MAX_TOOLS);
+                state.tools = tools;
+                Ok(())
+            }
+            Err(error) => {
+                state.connection = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Calls a tool. `key` names the call: the same in every run and attempt of its turn.
+    pub(super) async fn call(&self, name: &str, mut arguments: Map<String, Value>, key: &str) -> ToolResult {
+        if self.takes_request_id(name).await && !arguments.contains_key(REQUEST_ID) {
+            arguments.insert(REQUEST_ID.to_owned(), json!(key));
+        }
+        let called = async {
+            let connection = self.connection().await?;
+            let request = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+            self.within(connection.call_tool(request)).await
+        };
+        match called.await {
+            Ok(result) => answer(&result),
+            Err(error) => {
+                // The next call connects anew.
+                self.0.state.lock().await.connection = None;
+                ToolResult::error(format!("the MCP server: {error}"))
+            }
+        }
+    }
+
+    async fn takes_request_id(&self, name: &str) -> bool {
+        let state = self.0.state.lock().await;
+        let tool = state.tools.iter().find(|tool| tool.name == name);
+        tool.and_then(|tool| tool.input_schema.get("properties")?.get(REQUEST_ID)).is_some()
+    }
+
+    async fn connection(&self) -> Result<McpConnection, String> {
+        let mut state = self.0.state.lock().await;
+        if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(Arc::clone(connection));
+        }
+        let mut config = StreamableHttpClientTransportConfig::with_uri(self.0.url.as_str());
+        config.auth_header.clone_from(&self.0.key);
+        config.max_sse_event_size = MAX_MESSAGE_BYTES;
+        let transport = StreamableHttpClientTransport::with_client(self.0.client.clone(), config);
+        let connection = Arc::new(self.within(().serve(transport)).await?);
+        state.connection = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    async fn within<T, E: std::fmt::Display>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, String> {
+        match timeout(self.0.timeout, work).await {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", self.0.timeout.as_secs())),
+        }
+    }
+}
+
+/// The texts of a result, one after the other.
+fn answer(result: &CallToolResult) -> ToolResult {
+    let texts = result.content.iter().filter_map(|block| block.as_text());
+    let mut text = texts.map(|block| block.text.as_str()).collect::<Vec<_>>().join("\n");
+    if text.len() > MAX_RESULT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_RESULT_BYTES));
+        text.push_str(&format!("\n[cut off after {} bytes]", text.len()));
+    }
+    ToolResult { text, is_error: result.is_error.unwrap_or_default() }
+}

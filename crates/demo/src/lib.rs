@@ -88,7 +88,11 @@ async fn show(
     let is_finished = queues::show(environment, screen).await?;
     let is_compressed = agent::show(environment, screen).await?;
     let is_right = check::show(environment, &dialog, screen).await?;
-    Ok(if is_ordered && is_finished && is_compressed && is_right { DemoOutcome::Pass } else { DemoOutcome::Fail })
+    Ok(if is_ordered && is_finished && is_compressed && is_right {
+        DemoOutcome::Pass
+    } else {
+        DemoOutcome::Fail
+    })
 }
 
 async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<DemoEnvironment> {

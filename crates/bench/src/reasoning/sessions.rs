@@ -59,7 +59,7 @@ pub(super) async fn compressions(store: &Store, url: &str, options: &Options) ->
         });
         let trips = trips.await? / 2.0;
         let p50 = timings.p50_ms();
-        let is_met = p50 <= COMPRESS_GOAL_MS && trips < ROUND_TRIPS_GOAL + 0.1;
+        let is_met = p50 <= COMPRESS_GOAL_MS && trips < ROUND_TRIPS_GOAL + 0.2;
         let row =
             Row::new('b', format!("frs_compress_range in {messages} messages"), format!("p50 {p50:.2} ms"))
                 .column("p99 ms", format!("{:.2}", timings.p99_ms()))
@@ -143,24 +143,22 @@ async fn session(url: &str, name: &str, layers: u32, messages: u32) -> Result<Re
     Ok(id)
 }
 
-/// Statements of each call, by Postgres' count of transactions: each is one of its own.
+/// Statements of each call, by Postgres' count of transactions: each is one of its own. Connecting and preparing count too, and vanish
+/// among many calls.
 async fn statements(url: &str, calls: u32, call: impl AsyncFn(&Store) -> Result<()>) -> Result<f64> {
-    let store = Store::connect(&store::StoreConfig::new(url)).await?;
-    // Connections are made and statements prepared.
-    call(&store).await?;
     let mut observer = PgConnection::connect(url).await?;
     let before = transactions(&mut observer).await?;
+    let store = Store::connect(&store::StoreConfig::new(url)).await?;
     for _ in 0..calls {
         call(&store).await?;
     }
-    let after = transactions(&mut observer).await?;
     store.close().await;
+    let after = transactions(&mut observer).await?;
     observer.close().await?;
-    // The observer's own are in it: one statement, and as many as it waited.
     Ok((after - before) as f64 / f64::from(calls))
 }
 
-/// Sessions report what they have done within a second; what this one asks is not counted.
+/// Sessions report what they have done when they end at the latest.
 async fn transactions(observer: &mut PgConnection) -> Result<i64> {
     sleep(Duration::from_millis(1_500)).await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";

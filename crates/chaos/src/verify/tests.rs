@@ -286,7 +286,7 @@ fn what_is_stored_reaches_the_shared_checker() {
     assert_eq!(broken(|case| drop(case.messages.pop())), [EndsOnce.statement()]);
     assert_eq!(broken(|case| drop(case.dead_letters.pop())), [EndsOnce.statement()]);
     let third = |case: &mut EvidenceFixture| {
-        case.messages.push(StoredMessage { number: Some(3), ..stored("x", 7, Some(6)) });
+        case.messages.push(MessageRow { number: Some(3), ..stored("x", 7, Some(6)) });
     };
     assert_eq!(broken(third), [EndsOnce.statement()]);
     assert_eq!(broken(|case| case.messages[1].number = Some(3)), [Numbers.statement()]);

@@ -20,6 +20,8 @@ WITH s AS MATERIALIZED (
     -- A summary is shown by layers only: what a layer that was undone put there is not.
     SELECT m.* FROM reasoning_messages AS m
     WHERE m.bucket = $1 AND m.session_id = $2 AND m.number > coalesce((SELECT summary_number FROM head), 0)
+      -- No number is higher. With both ends the planner takes it for the short range that it is, however long the log before it is.
+      AND m.number <= (SELECT last_number FROM s)
       AND m.role <> 'summary'
 )
 SELECT s.agent_id, s.sources, s.last_number, s.head_layer, s.waiting_calls, s.plan, s.created_by, s.created_ms,

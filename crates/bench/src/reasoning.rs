@@ -87,9 +87,17 @@ async fn measure(options: &Options, server: &str) -> Result<Table> {
     for part in &options.rows {
         eprintln!("==> part {part}");
         table.rows.extend(match part {
-            'a' => sessions::views(&store, database.url(), options).await?,
-            'b' => sessions::compressions(&store, database.url(), options).await?,
-            'c' => sessions::discarded_logs(&store, database.url(), options).await?,
+            'a' => sessions::views(&store, database.url(), options.messages, options.calls).await?,
+            'b' => sessions::compressions(&store, database.url(), options.messages, options.calls).await?,
+            'c' => {
+                sessions::discarded_logs(
+                    &store,
+                    database.url(),
+                    [options.layers[0], options.layers[1]],
+                    options.calls,
+                )
+                .await?
+            }
             'd' => wal::rows(&store, database.url(), options.turns).await?,
             _ => Vec::new(),
         });

@@ -170,8 +170,8 @@ async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
         tool("frs_view_thread", json!({ "session_id": "s" })),
         { "text": { "content": "Well, done without." } },
     ] }] });
-    let nobody = Port::reserve().unwrap();
-    let all = All::start(&script, Some(&format!("http://127.0.0.1:{}/mcp", nobody.number()))).await;
+    let unused = Port::reserve().unwrap();
+    let all = All::start(&script, Some(&format!("http://127.0.0.1:{}/mcp", unused.number()))).await;
     let history = all.turn("t", "look").await;
     let results = results(&history);
     assert_eq!(results.len(), 1, "{history:?}");

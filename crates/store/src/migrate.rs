@@ -99,7 +99,7 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
     Ok(number_messages(connection).await?)
 }
 
-/// Gives the messages numbers that have none. In small parts, each a transaction of its own, so that nobody waits for long and an
+/// Gives the messages numbers that have none. In small parts, each a transaction of its own, so that no writer waits for long and an
 /// interruption loses nothing; what has a number keeps it.
 async fn number_messages(connection: &mut PgConnection) -> Result<(), StoreError> {
     loop {

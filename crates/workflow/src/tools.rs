@@ -1,6 +1,7 @@
 //! Tools that a model may call: HTTP endpoints, described in a file, and those of an MCP server.
 
 mod mcp;
+mod result;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use self::mcp::McpServer;
+use self::mcp::{InvalidMcpUrl, McpServer};
+pub(crate) use self::result::ToolResult;
 use crate::metrics;
 use runtime::http::{self, ClientError};
 
@@ -37,8 +39,8 @@ pub enum ToolsError {
     #[error("tool {0:?}: {1}")]
     Tool(String, String),
     /// The URL of the MCP server.
-    #[error("the MCP server {0:?}: {1}")]
-    McpUrl(String, String),
+    #[error(transparent)]
+    Mcp(#[from] InvalidMcpUrl),
     /// No HTTP client.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -87,19 +89,6 @@ struct ToolInFile {
     timeout_seconds: Option<f64>,
     #[serde(default)]
     max_result_bytes: Option<usize>,
-}
-
-/// What a tool says to the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ToolResult {
-    pub(crate) text: String,
-    pub(crate) is_error: bool,
-}
-
-impl ToolResult {
-    fn error(text: impl Into<String>) -> Self {
-        Self { text: format!("error: {}", text.into()), is_error: true }
-    }
 }
 
 impl Tools {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use batches::Item;
 use batches::export_import::{
-    Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, ReasoningRow, Record,
+    Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, Record,
 };
 use batches::foreign::{self, ForeignFormat};
 use model::{Metadata, Position, ThreadId, Timestamp};
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
-use self::sessions::SessionImport;
+use self::sessions::SessionImporter;
 use super::lookup::not_erased;
 use super::output::{self, eprint_line};
 use super::progress::Progress;
@@ -109,8 +109,7 @@ struct Importer<'a> {
     /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
-    /// The reasoning session that is being read.
-    session: Option<SessionImport>,
+    sessions: SessionImporter,
 }
 
 impl<'a> Importer<'a> {
@@ -126,7 +125,7 @@ impl<'a> Importer<'a> {
             lines: Vec::new(),
             beside: Vec::new(),
             flight: None,
-            session: None,
+            sessions: SessionImporter::default(),
         })
     }
 
@@ -200,14 +199,16 @@ impl<'a> Importer<'a> {
                 };
                 Err(ExitError::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
-            Record::Reasoning { kind: ReasoningRow::Session, row } => {
+            Record::Reasoning { kind, row } => {
                 self.flush().await?;
-                self.begin_session(row).await
+                self.sessions.row(self.store, kind, row).await
             }
-            Record::Reasoning { kind, row } => self.session_row(kind, row).await,
             Record::End(_) => {
                 self.flush().await?;
-                self.finish_session().await
+                self.sessions.finish(self.store).await?;
+                self.totals.reasoning_sessions = self.sessions.read;
+                self.totals.new_reasoning_sessions = self.sessions.new;
+                Ok(())
             }
         }
     }

@@ -7,7 +7,6 @@ use sqlx::{Connection as _, PgConnection};
 use store::Store;
 use tokio::time::{Duration, sleep};
 
-use super::Options;
 use crate::table::Row;
 use crate::timing::Timings;
 
@@ -19,16 +18,16 @@ const ROUND_TRIPS_GOAL: f64 = 2.0;
 const RATIO_GOAL: f64 = 1.2;
 
 /// Views of one long session and of a usual one.
-pub(super) async fn views(store: &Store, url: &str, options: &Options) -> Result<Vec<Row>> {
+pub(super) async fn views(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for messages in [USUAL, options.messages] {
+    for messages in [USUAL, messages] {
         let id = session(url, &format!("view-{messages}"), 0, messages).await?;
         let mut timings = Timings::default();
         let mut bytes = view(store, &id).await?;
-        for _ in 0..options.calls {
+        for _ in 0..calls {
             bytes = timings.time(view(store, &id)).await?;
         }
-        let trips = statements(url, options.calls, async |store| view(store, &id).await.map(drop)).await?;
+        let trips = statements(url, calls, async |store| view(store, &id).await.map(drop)).await?;
         let p50 = timings.p50_ms();
         let row =
             Row::new('a', format!("frs_view_thread of {messages} messages"), format!("p50 {p50:.2} ms"))
@@ -43,17 +42,17 @@ pub(super) async fn views(store: &Store, url: &str, options: &Options) -> Result
 }
 
 /// Compressions in a usual session and in a long one: what is shown is read, decided on, and one layer written.
-pub(super) async fn compressions(store: &Store, url: &str, options: &Options) -> Result<Vec<Row>> {
+pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for messages in [USUAL, options.messages] {
+    for messages in [USUAL, messages] {
         let id = session(url, &format!("compress-{messages}"), 0, messages).await?;
         let mut timings = Timings::default();
-        for _ in 0..options.calls {
+        for _ in 0..calls {
             timings.time(compress_two(store, &id)).await?;
             undo(store, &id).await?;
         }
         // With as many compressions as undos, which take two statements as well.
-        let trips = statements(url, options.calls, async |store| {
+        let trips = statements(url, calls, async |store| {
             compress_two(store, &id).await?;
             undo(store, &id).await
         });
@@ -72,14 +71,19 @@ pub(super) async fn compressions(store: &Store, url: &str, options: &Options) ->
 }
 
 /// The same calls in sessions whose discarded logs are of very different lengths, in turn.
-pub(super) async fn discarded_logs(store: &Store, url: &str, options: &Options) -> Result<Vec<Row>> {
+pub(super) async fn discarded_logs(
+    store: &Store,
+    url: &str,
+    layers: [u32; 2],
+    calls: u32,
+) -> Result<Vec<Row>> {
     let mut ids = Vec::new();
-    for layers in &options.layers {
-        ids.push(session(url, &format!("layers-{layers}"), *layers, USUAL).await?);
+    for count in layers {
+        ids.push(session(url, &format!("layers-{count}"), count, USUAL).await?);
     }
     let kinds = ["view", "compress", "undo", "first page of the log"];
     let mut timings: Vec<[Timings; 2]> = kinds.iter().map(|_| Default::default()).collect();
-    for round in 0..=options.calls {
+    for round in 0..=calls {
         for (at, id) in ids.iter().enumerate() {
             let mut measured =
                 [Timings::default(), Timings::default(), Timings::default(), Timings::default()];
@@ -94,7 +98,7 @@ pub(super) async fn discarded_logs(store: &Store, url: &str, options: &Options) 
             }
         }
     }
-    let [few, many] = [options.layers[0], options.layers[1]];
+    let [few, many] = layers;
     let row = |(kind, [short, long]): (&&str, &[Timings; 2])| {
         let (short, long) = (short.p50_ms(), long.p50_ms());
         let ratio = long / short;

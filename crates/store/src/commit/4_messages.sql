@@ -1,5 +1,5 @@
 , heads AS (
-    -- Numbers are taken where the row of the thread is locked, so that whoever else writes to the thread meanwhile gets others.
+    -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others.
     INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, last_number)
     SELECT bucket, thread_id, max(position), count(*), count(*)
     FROM fresh

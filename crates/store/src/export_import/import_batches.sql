@@ -2,7 +2,7 @@
 -- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms;
 -- $15 batches of the same file that are stored already and reach beyond the first of these; $16 the
 -- numbers that they had (NULL: none).
--- Whoever else gives numbers in the thread waits.
+-- Another writer that gives numbers in the thread waits.
 WITH thread AS MATERIALIZED (
     SELECT t.last_number FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
 )

@@ -1,5 +1,5 @@
--- $1 how many; $2 bucket and $3 thread where it is about one (NULL: about all). Numbers the first messages of a thread that have no number, in their order; once this gives 0 none is left. Whoever commits to
--- the thread meanwhile waits.
+-- $1 how many; $2 bucket and $3 thread where it is about one (NULL: about all). Numbers the first messages of a thread that have no number, in their order; once this gives 0 none is left. A commit to
+-- the thread waits meanwhile.
 WITH next AS MATERIALIZED (
     SELECT m.bucket, m.thread_id FROM messages AS m
     JOIN threads AS t ON t.bucket = m.bucket AND t.thread_id = m.thread_id

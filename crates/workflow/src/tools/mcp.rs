@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::{ToolResult, ToolsError};
+use super::result::ToolResult;
 
 /// Connecting, listing, or one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,6 +29,11 @@ const MAX_MESSAGE_BYTES: usize = 8 << 20;
 const REQUEST_ID: &str = "request_id";
 
 type McpConnection = Arc<RunningService<RoleClient, ()>>;
+
+/// A URL that no MCP server can have.
+#[derive(Debug, thiserror::Error)]
+#[error("the MCP server {0:?}: {1}")]
+pub struct InvalidMcpUrl(String, String);
 
 /// A server of tools. Clones share its connection.
 #[derive(Debug, Clone)]
@@ -52,8 +57,8 @@ struct ServerState {
 
 impl McpServer {
     /// A server at this URL, to which `key` is sent as a bearer token.
-    pub(super) fn new(url: &str, key: Option<String>, client: Client) -> Result<Self, ToolsError> {
-        let wrong = |why: String| ToolsError::McpUrl(url.to_owned(), why);
+    pub(super) fn new(url: &str, key: Option<String>, client: Client) -> Result<Self, InvalidMcpUrl> {
+        let wrong = |why: String| InvalidMcpUrl(url.to_owned(), why);
         let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(wrong("only http and https can be called".to_owned()));

@@ -3,27 +3,65 @@
 use batches::export_import::ReasoningRow;
 use model::{AgentId, ReasoningSessionId, ThreadId};
 use serde_json::{Map, Value};
+use store::Store;
 
 use super::super::lookup::not_erased;
-use super::{GROUP_BYTES, GROUP_MESSAGES, Importer};
 use crate::exit::ExitError;
+
+/// Rows are written together up to so many,
+const GROUP_ROWS: usize = 1_000;
+/// and so many bytes.
+const GROUP_BYTES: u64 = 4 << 20;
+
+/// Writes sessions, a row after the other.
+#[derive(Debug, Default)]
+pub(super) struct SessionImporter {
+    session: Option<OpenSession>,
+    /// Sessions that were read,
+    pub(super) read: u64,
+    /// and those of them that were not there.
+    pub(super) new: u64,
+}
 
 /// A session that is being read.
 #[derive(Debug)]
-pub(super) struct SessionImport {
+struct OpenSession {
     id: ReasoningSessionId,
     session: Map<String, Value>,
     /// It was there before, and stays as it is.
     is_skipped: bool,
-    /// Rows that are not written yet, all of one kind.
+    /// Of the rows that are not written yet.
     kind: ReasoningRow,
     rows: Vec<Map<String, Value>>,
     bytes: u64,
 }
 
-impl Importer<'_> {
-    pub(super) async fn begin_session(&mut self, session: Map<String, Value>) -> Result<(), ExitError> {
-        self.finish_session().await?;
+impl SessionImporter {
+    pub(super) async fn row(
+        &mut self,
+        store: &Store,
+        kind: ReasoningRow,
+        row: Map<String, Value>,
+    ) -> Result<(), ExitError> {
+        if kind == ReasoningRow::Session {
+            self.finish(store).await?;
+            return self.begin(store, row).await;
+        }
+        let Some(session) = self.session.as_mut().filter(|session| !session.is_skipped) else {
+            return Ok(());
+        };
+        let bytes = row.get("content").and_then(Value::as_str).map_or(0, str::len) as u64;
+        let is_full = session.rows.len() >= GROUP_ROWS || session.bytes + bytes > GROUP_BYTES;
+        if is_full || session.kind != kind {
+            session.write(store).await?;
+        }
+        session.kind = kind;
+        session.bytes += bytes;
+        session.rows.push(row);
+        Ok(())
+    }
+
+    async fn begin(&mut self, store: &Store, session: Map<String, Value>) -> Result<(), ExitError> {
         let text = |key: &str| session.get(key).and_then(Value::as_str).unwrap_or_default();
         let wrong =
             |why: String| ExitError::Failed(format!("reasoning session {:?}: {why}", text("session_id")));
@@ -32,53 +70,32 @@ impl Importer<'_> {
         let threads = session.get("source_threads").and_then(Value::as_array);
         for thread in threads.ok_or_else(|| wrong("source_threads is no array".to_owned()))? {
             let thread = ThreadId::parse(thread.as_str().unwrap_or_default());
-            not_erased(self.store, &thread.map_err(|error| wrong(format!("source_threads: {error}")))?)
-                .await?;
+            not_erased(store, &thread.map_err(|error| wrong(format!("source_threads: {error}")))?).await?;
         }
-        let goes_on = self.store.begin_reasoning_import(&id, &session).await?;
-        self.totals.reasoning_sessions += 1;
-        self.totals.new_reasoning_sessions += u64::from(goes_on);
+        let goes_on = store.begin_reasoning_import(&id, &session).await?;
+        self.read += 1;
+        self.new += u64::from(goes_on);
         let (kind, rows) = (ReasoningRow::Session, Vec::new());
-        self.session = Some(SessionImport { id, session, is_skipped: !goes_on, kind, rows, bytes: 0 });
-        Ok(())
-    }
-
-    pub(super) async fn session_row(
-        &mut self,
-        kind: ReasoningRow,
-        row: Map<String, Value>,
-    ) -> Result<(), ExitError> {
-        let Some(session) = self.session.as_mut().filter(|session| !session.is_skipped) else {
-            return Ok(());
-        };
-        let bytes = row.get("content").and_then(Value::as_str).map_or(0, str::len) as u64;
-        let is_full = session.rows.len() >= GROUP_MESSAGES || session.bytes + bytes > GROUP_BYTES;
-        if is_full || session.kind != kind {
-            self.write_session().await?;
-        }
-        if let Some(session) = &mut self.session {
-            session.kind = kind;
-            session.bytes += bytes;
-            session.rows.push(row);
-        }
-        Ok(())
-    }
-
-    async fn write_session(&mut self) -> Result<(), ExitError> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        session.bytes = 0;
-        let rows = std::mem::take(&mut session.rows);
-        if !rows.is_empty() {
-            self.store.import_reasoning_rows(&session.id, session.kind, rows).await?;
-        }
+        self.session = Some(OpenSession { id, session, is_skipped: !goes_on, kind, rows, bytes: 0 });
         Ok(())
     }
 
     /// All of the session is read.
-    pub(super) async fn finish_session(&mut self) -> Result<(), ExitError> {
-        self.write_session().await?;
-        if let Some(session) = self.session.take().filter(|session| !session.is_skipped) {
-            self.store.finish_reasoning_import(&session.id, &session.session).await?;
+    pub(super) async fn finish(&mut self, store: &Store) -> Result<(), ExitError> {
+        let Some(mut session) = self.session.take().filter(|session| !session.is_skipped) else {
+            return Ok(());
+        };
+        session.write(store).await?;
+        Ok(store.finish_reasoning_import(&session.id, &session.session).await?)
+    }
+}
+
+impl OpenSession {
+    async fn write(&mut self, store: &Store) -> Result<(), ExitError> {
+        self.bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
+        if !rows.is_empty() {
+            store.import_reasoning_rows(&self.id, self.kind, rows).await?;
         }
         Ok(())
     }

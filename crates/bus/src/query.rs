@@ -26,7 +26,7 @@ pub enum QueryError {
 }
 
 impl Bus {
-    /// Asks the owner of a partition.
+    /// Sends a query to the owner of a partition, and returns its reply.
     ///
     /// # Errors
     /// See [`QueryError`].
@@ -54,7 +54,7 @@ impl Bus {
         let request = Request::new().payload(query).timeout(Some(timeout));
         let answer = tokio::select! {
             answer = link.client.send_request(subject::query(partition), request) => answer,
-            // What was asked over a connection that was lost is never answered: the caller asks again at once.
+            // What was asked over a connection that was lost is never answered: the caller sends it again at once.
             _ = watch.lost() => return Err(QueryError::Away),
         };
         match answer {

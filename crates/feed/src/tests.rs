@@ -79,7 +79,7 @@ fn frames_are_shown_in_order_and_gaps_are_queried() {
     feed.on_frame(frame("m", 3, 2, &[], Some(9)), NOW);
     assert!(shown(&mut feed).contains("message_complete") && feed.cursor().base() == at(9));
     feed.on_frame(frame("m", 3, 2, &[], Some(9)), NOW);
-    assert_eq!(shown(&mut feed), "", "an end is told once");
+    assert_eq!(shown(&mut feed), "", "an end is shown once");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     let text = shown(&mut feed);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
-    assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is told from its beginning");
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is shown from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
     // What ends above that is shown, though it is below what was shown before.
     let frame = LiveFrame {

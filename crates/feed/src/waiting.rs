@@ -166,7 +166,7 @@ impl<V> WaitingSubscribers<V> {
         &mut self,
         page: &StorePage,
         feed: &Feed,
-        mut tell: impl FnMut(&V, Vec<Bytes>),
+        mut send: impl FnMut(&V, Vec<Bytes>),
     ) -> Vec<(V, WaitOutcome)> {
         self.is_reading = false;
         let mut gone = Vec::new();
@@ -182,11 +182,11 @@ impl<V> WaitingSubscribers<V> {
                     waiter.is_behind = !page.ends.is_empty();
                     // It may know of more now than an answer that is on its way.
                     waiter.asked = feed.asked();
-                    tell(&waiter.viewer, events);
+                    send(&waiter.viewer, events);
                     self.all.push(waiter);
                 }
                 CatchUp::Last(events) => {
-                    tell(&waiter.viewer, events);
+                    send(&waiter.viewer, events);
                     gone.push((waiter.viewer, WaitOutcome::Finished));
                 }
                 CatchUp::Ahead => gone.push((waiter.viewer, WaitOutcome::Refused(BadCursor::Ahead))),

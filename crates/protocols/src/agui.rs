@@ -147,8 +147,8 @@ impl Serialize for Id<'_> {
             MessageKind::Result(step, number, 0) => {
                 serializer.collect_str(&format_args!("{answer}-s{step}-r{number}"))
             }
-            MessageKind::Result(step, number, told) => {
-                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}-b{told}"))
+            MessageKind::Result(step, number, sent) => {
+                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}-b{sent}"))
             }
             MessageKind::Reasoning(part) => serializer.collect_str(&format_args!("{answer}-p{part}")),
         }
@@ -220,7 +220,7 @@ impl ProtocolEncoder for AgUiEncoder {
             }
             // A result is a message of its own and cannot grow: what follows is another message.
             PartChange::ResultEnded(call, whole) => {
-                self.result(&call, whole.text.get(whole.told..).unwrap_or_default(), whole.told, out);
+                self.result(&call, whole.text.get(whole.sent..).unwrap_or_default(), whole.sent, out);
             }
             // As in the history: every call has a result, and this one is empty.
             PartChange::Unanswered(call) => self.result(&call, "", 0, out),
@@ -254,8 +254,8 @@ impl AgUiEncoder {
         Id { answer: &self.message, part }
     }
 
-    fn result(&self, call: &ShownCall, content: &str, told: usize, out: &mut Vec<u8>) {
-        let message_id = self.id(MessageKind::Result(call.step, call.number + 1, told));
+    fn result(&self, call: &ShownCall, content: &str, sent: usize, out: &mut Vec<u8>) {
+        let message_id = self.id(MessageKind::Result(call.step, call.number + 1, sent));
         let tool_call_id = self.call(&call.id);
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
     }

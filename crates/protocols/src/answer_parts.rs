@@ -84,7 +84,7 @@ pub(crate) struct CompletePart {
     /// Of how many pieces; of one, [`PartChange::ResultBegan`] had all of it.
     pub(crate) pieces: u32,
     /// Bytes of the text that were sent as the whole before.
-    pub(crate) told: usize,
+    pub(crate) sent: usize,
 }
 
 /// See the module.
@@ -258,7 +258,7 @@ impl AnswerParts {
         let Some(open) = self.result.take().and_then(|at| self.calls.get_mut(at)) else { return };
         if let Some(result) = &mut open.result {
             changes.push(PartChange::ResultEnded(Arc::clone(&open.call), result.clone()));
-            result.told = result.text.len();
+            result.sent = result.text.len();
         }
     }
 

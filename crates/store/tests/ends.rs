@@ -1,4 +1,4 @@
-//! How the messages of a thread ended, as those are told who were away.
+//! How the messages of a thread ended, as clients that were away are shown it.
 
 use std::time::Duration;
 
@@ -178,7 +178,7 @@ async fn failure_is_stored_as_it_was_sent() {
     };
     let text = failures[0].to_string();
     assert_eq!(said(0), ("gap_timeout", text.as_str(), missing.as_slice(), true));
-    // What Postgres does not take in a text is told all the same, without it.
+    // What Postgres does not take in a text is shown all the same, without it.
     assert_eq!((said(1).0, said(1).1.contains('\0'), said(1).3), ("producer_error", false, false));
     assert!(said(2).3);
 }

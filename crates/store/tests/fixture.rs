@@ -30,10 +30,7 @@ pub(crate) struct Database {
 impl Database {
     /// A new one without tables.
     pub(crate) async fn empty() -> Self {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "tests are told by `cargo xtask test` where Postgres is"
-        )]
+        #[allow(clippy::disallowed_methods, reason = "`cargo xtask test` sets where Postgres is")]
         let server =
             std::env::var("DATABASE_URL").expect("DATABASE_URL; run the tests with `cargo xtask test`");
         let name = format!("store_{:016x}", rand::random::<u64>());

@@ -82,7 +82,7 @@ impl Expected {
         if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
 
-    /// A turn is written whole or not at all: its first and its last message tell.
+    /// A turn is written whole or not at all: its first and its last message show it.
     fn is_known(&self, messages: &[Message]) -> bool {
         let is_known = |message: &Message| {
             let key = &message.key;

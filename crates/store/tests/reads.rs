@@ -29,7 +29,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert!(!store.create_thread(&thread("v")).await.unwrap());
     assert_eq!(answer(false).await, [Absent, Ended, Ended, Absent, Ended]);
     assert_eq!(store.lookup(None, &[], false).await.unwrap(), []);
-    // Only the owner of record is told.
+    // Only the owner of record gets an answer.
     let mine = Applied::from(&owner.grant);
     assert_eq!(store.lookup(Some(mine), &keys, true).await.unwrap().len(), keys.len());
     let before = Applied { epoch: mine.epoch - 1, ..mine };

@@ -19,7 +19,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     store.upsert_thread(&NewThread { thread, agent: None, policy: None, metadata }).await
 }
 
-/// Every table that holds something of a tenant, and its column that tells whose.
+/// Every table that holds something of a tenant, and the column with the tenant.
 const OWNED: [(&str, &str); 21] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),

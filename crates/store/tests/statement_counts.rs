@@ -141,7 +141,7 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     for number in 0..ROUNDS {
         assert_eq!(owner.commit(&round(&owner, number)).await.unwrap(), Committed::Applied);
     }
-    // A session tells what it has done when it ends, at the latest.
+    // A session reports what it has done when it ends, at the latest.
     drop(owner);
     let completed = TURNS * ROUNDS;
     let of = |table: &str, column: &str| {

@@ -410,7 +410,7 @@ async fn truncated_and_rewritten_stream_is_another_stream() -> Result<()> {
     server.kill()?;
     server.put_back(&copy)?;
     server.run()?;
-    // Longer than before and of the same name: only its entries tell.
+    // Longer than before and of the same name: only its entries show it.
     publish(&bus, 100..=105).await?;
     assert_eq!(telling(&mut reader).await?, ReaderEvent::StreamChanged);
     let incarnation = Some(bus.stream_state(P0).await?.incarnation);

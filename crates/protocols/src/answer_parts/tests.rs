@@ -213,7 +213,7 @@ impl Checker {
             PartChange::ResultEnded(call, whole) => {
                 let first = self.begun.take().unwrap_or_default();
                 let before = self.results.insert(call.id.clone(), whole.text.clone()).unwrap_or_default();
-                let goes_on = whole.text.starts_with(&before) && whole.told == before.len();
+                let goes_on = whole.text.starts_with(&before) && whole.sent == before.len();
                 goes_on && whole.text.starts_with(&first) && !self.waiting.contains(&call.id)
             }
             PartChange::Unanswered(call) => self.waiting.remove(&call.id) && !self.writing.contains(&call.id),

@@ -66,13 +66,13 @@ impl NativeEventReader {
     /// What is whole with these bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<NativeEvent> {
         self.rest.extend_from_slice(bytes);
-        let (mut told, mut start) = (Vec::new(), 0);
+        let (mut events, mut start) = (Vec::new(), 0);
         while let Some(length) = self.rest[start..].windows(2).position(|pair| pair == b"\n\n") {
-            told.extend(event(&self.rest[start..start + length]));
+            events.extend(event(&self.rest[start..start + length]));
             start += length + 2;
         }
         self.rest.drain(..start);
-        told
+        events
     }
 }
 

@@ -120,7 +120,7 @@ fn client_with_a_part_gets_the_rest_and_nothing_twice() {
             assert_eq!(ids, (first..).take(ids.len()).collect::<Vec<_>>(), "{}", scenario.name);
         }
     }
-    assert!(exact > 20 * anew, "{exact} continued, {anew} told anew");
+    assert!(exact > 20 * anew, "{exact} continued, {anew} sent anew");
 }
 
 #[test]

@@ -234,7 +234,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Answers whose batches are incomplete: only that the history tells them as they came is of interest.
+/// Answers whose batches are incomplete: only that they are encoded from the history as they came is of interest.
 pub(crate) fn incomplete() -> Vec<Scenario> {
     vec![
         scenario("ends_in_result", chunks(&["Look.", "call:a:{}", "result:a:1"], json!({})), End::Complete),

@@ -82,7 +82,7 @@ impl Invariant {
             Self::Checkpoint => "I5 the checkpoint passes nothing that is not persisted",
             Self::ClientText => "I6 a client's text is a prefix of the persisted text, equal when complete",
             Self::OneTerminal => "I8 a connection sees at most one terminal of a message, and the right one",
-            Self::NothingMissed => "C17 a client is told of every end after it came, once, in their order",
+            Self::NothingMissed => "C17 a client is sent every end after it came, once, in their order",
             Self::EventIds => "C13 an event id is unique for ever",
             Self::Epochs => "I9 epochs strictly rise",
             Self::Positions => "positions are unique and rise in a thread, parents link",

@@ -9,7 +9,7 @@ pub(crate) mod gateway;
 pub(crate) mod keys;
 pub(crate) mod operation;
 pub(crate) mod pages;
-pub(crate) mod protocol_schemas;
+pub(crate) mod protocol_requests;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod response;

@@ -14,14 +14,15 @@
 pub(crate) mod request;
 
 use model::{MessageId, Metadata, ThreadId};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::answer_parts::{PartChange, ShownCall};
 use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::usage::Usage;
-use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, sse};
+use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, schemas, sse};
 
-pub use request::{AgUiRequest, error_body};
+pub use request::{Refusal, AgUiRequest, error_body};
 
 /// The version of the protocol that is spoken.
 pub const PROTOCOL_VERSION: &str = "1.0";
@@ -50,121 +51,76 @@ struct AgUiEncoder {
     message: MessageId,
 }
 
-/// The events of the protocol, as far as they are used.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
-enum AgUiEvent<'a> {
-    RunStarted {
-        thread_id: &'a str,
-        run_id: &'a str,
-        protocol_version: &'static str,
-    },
-    TextMessageStart {
-        message_id: Id<'a>,
-        role: &'static str,
-    },
-    TextMessageContent {
-        message_id: Id<'a>,
-        delta: &'a str,
-    },
-    TextMessageEnd {
-        message_id: Id<'a>,
-    },
-    ReasoningStart {
-        message_id: Id<'a>,
-    },
-    ReasoningMessageStart {
-        message_id: Id<'a>,
-        role: &'static str,
-    },
-    ReasoningMessageContent {
-        message_id: Id<'a>,
-        delta: &'a str,
-    },
-    ReasoningMessageEnd {
-        message_id: Id<'a>,
-    },
-    ReasoningEnd {
-        message_id: Id<'a>,
-    },
-    ToolCallStart {
-        tool_call_id: CallName<'a>,
-        tool_call_name: &'a str,
-        parent_message_id: Id<'a>,
-    },
-    ToolCallArgs {
-        tool_call_id: CallName<'a>,
-        delta: &'a str,
-    },
-    ToolCallEnd {
-        tool_call_id: CallName<'a>,
-    },
-    ToolCallResult {
-        message_id: Id<'a>,
-        tool_call_id: CallName<'a>,
-        content: &'a str,
-        role: &'static str,
-    },
+/// An event of AG-UI.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(as = RunEvent)]
+#[allow(missing_docs, reason = "the names are those of the protocol")]
+pub enum AgUiEvent<'a> {
+    #[serde(rename_all = "camelCase")]
+    RunStarted { thread_id: &'a str, run_id: &'a str, protocol_version: &'static str },
+    #[serde(rename_all = "camelCase")]
+    TextMessageStart { message_id: String, role: &'static str },
+    #[serde(rename_all = "camelCase")]
+    TextMessageContent { message_id: String, delta: &'a str },
+    #[serde(rename_all = "camelCase")]
+    TextMessageEnd { message_id: String },
+    #[serde(rename_all = "camelCase")]
+    ReasoningStart { message_id: String },
+    #[serde(rename_all = "camelCase")]
+    ReasoningMessageStart { message_id: String, role: &'static str },
+    #[serde(rename_all = "camelCase")]
+    ReasoningMessageContent { message_id: String, delta: &'a str },
+    #[serde(rename_all = "camelCase")]
+    ReasoningMessageEnd { message_id: String },
+    #[serde(rename_all = "camelCase")]
+    ReasoningEnd { message_id: String },
+    #[serde(rename_all = "camelCase")]
+    ToolCallStart { tool_call_id: String, tool_call_name: &'a str, parent_message_id: String },
+    #[serde(rename_all = "camelCase")]
+    ToolCallArgs { tool_call_id: String, delta: &'a str },
+    #[serde(rename_all = "camelCase")]
+    ToolCallEnd { tool_call_id: String },
+    #[serde(rename_all = "camelCase")]
+    ToolCallResult { message_id: String, tool_call_id: String, content: &'a str, role: &'static str },
+    #[serde(rename_all = "camelCase")]
     Custom {
         name: &'static str,
+        #[schema(value_type = schemas::AnyObject)]
         value: &'a Metadata,
     },
+    #[serde(rename_all = "camelCase")]
     RunFinished {
         thread_id: &'a str,
         run_id: &'a str,
         outcome: RunOutcome,
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Vec<RunUsage>, required = false)]
         usage: Option<[RunUsage; 1]>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = schemas::AnyObject, required = false)]
         metadata: Option<&'a Metadata>,
     },
-    RunError {
-        message: &'a str,
-        code: &'a str,
-    },
+    #[serde(rename_all = "camelCase")]
+    RunError { message: &'a str, code: &'a str },
 }
 
-/// The id of a message of the answer, which is made from the answer's own.
-#[derive(Debug, Clone, Copy)]
-struct Id<'a> {
-    answer: &'a MessageId,
-    part: MessageKind,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum MessageKind {
-    Step(u32),
-    /// The history counts results from 1. With the bytes that a message before has.
-    Result(u32, usize, usize),
-    Reasoning(u32),
-}
-
-impl Serialize for Id<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let answer = self.answer;
-        match self.part {
-            MessageKind::Step(step) => serializer.collect_str(&format_args!("{answer}-s{step}")),
-            MessageKind::Result(step, number, 0) => {
-                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}"))
-            }
-            MessageKind::Result(step, number, sent) => {
-                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}-b{sent}"))
-            }
-            MessageKind::Reasoning(part) => serializer.collect_str(&format_args!("{answer}-p{part}")),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
+/// How a run ended.
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum RunOutcome {
+#[schema(as = RunOutcome)]
+pub enum RunOutcome {
+    /// It is complete.
     Success,
+    /// It was stopped.
     Cancelled,
 }
 
-#[derive(Debug, Serialize)]
+/// What a run took.
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct RunUsage {
+#[schema(as = RunTokens)]
+pub struct RunUsage {
     input_tokens: u64,
     output_tokens: u64,
     total_tokens: u64,
@@ -180,43 +136,40 @@ impl ProtocolEncoder for AgUiEncoder {
         match change {
             PartChange::StepBegan | PartChange::StepEnded | PartChange::ResultBegan(..) => {}
             PartChange::SpanBegan(span) if span.is_reasoning => {
-                let message_id = self.id(MessageKind::Reasoning(span.part));
-                sse::data(out, &AgUiEvent::ReasoningStart { message_id });
+                let message_id = self.reasoning_id(span.part);
+                sse::data(out, &AgUiEvent::ReasoningStart { message_id: message_id.clone() });
                 sse::data(out, &AgUiEvent::ReasoningMessageStart { message_id, role: "reasoning" });
             }
             PartChange::SpanGrew(span, delta) if span.is_reasoning => {
-                let message_id = self.id(MessageKind::Reasoning(span.part));
+                let message_id = self.reasoning_id(span.part);
                 sse::data(out, &AgUiEvent::ReasoningMessageContent { message_id, delta });
             }
             PartChange::SpanEnded(span) if span.is_reasoning => {
-                let message_id = self.id(MessageKind::Reasoning(span.part));
-                sse::data(out, &AgUiEvent::ReasoningMessageEnd { message_id });
+                let message_id = self.reasoning_id(span.part);
+                sse::data(out, &AgUiEvent::ReasoningMessageEnd { message_id: message_id.clone() });
                 sse::data(out, &AgUiEvent::ReasoningEnd { message_id });
             }
             PartChange::SpanBegan(span) => {
-                let message_id = self.id(MessageKind::Step(span.step));
+                let message_id = self.step_id(span.step);
                 sse::data(out, &AgUiEvent::TextMessageStart { message_id, role: "assistant" });
             }
             PartChange::SpanGrew(span, delta) => {
-                let message_id = self.id(MessageKind::Step(span.step));
+                let message_id = self.step_id(span.step);
                 sse::data(out, &AgUiEvent::TextMessageContent { message_id, delta });
             }
             PartChange::SpanEnded(span) => {
-                sse::data(
-                    out,
-                    &AgUiEvent::TextMessageEnd { message_id: self.id(MessageKind::Step(span.step)) },
-                );
+                sse::data(out, &AgUiEvent::TextMessageEnd { message_id: self.step_id(span.step) });
             }
             PartChange::CallBegan(call) => {
-                let (tool_call_id, tool_call_name) = (self.call(call.id.as_ref()), &*call.tool);
-                let parent_message_id = self.id(MessageKind::Step(call.step));
+                let (tool_call_id, tool_call_name) = (self.call_id(&call.id), &*call.tool);
+                let parent_message_id = self.step_id(call.step);
                 sse::data(out, &AgUiEvent::ToolCallStart { tool_call_id, tool_call_name, parent_message_id });
             }
             PartChange::CallGrew(call, delta) => {
-                sse::data(out, &AgUiEvent::ToolCallArgs { tool_call_id: self.call(&call.id), delta });
+                sse::data(out, &AgUiEvent::ToolCallArgs { tool_call_id: self.call_id(&call.id), delta });
             }
             PartChange::CallEnded(call, _) => {
-                sse::data(out, &AgUiEvent::ToolCallEnd { tool_call_id: self.call(&call.id) });
+                sse::data(out, &AgUiEvent::ToolCallEnd { tool_call_id: self.call_id(&call.id) });
             }
             // A result is a message of its own and cannot grow: what follows is another message.
             PartChange::ResultEnded(call, whole) => {
@@ -250,32 +203,28 @@ impl ProtocolEncoder for AgUiEncoder {
 }
 
 impl AgUiEncoder {
-    fn id(&self, part: MessageKind) -> Id<'_> {
-        Id { answer: &self.message, part }
+    /// Ids of messages are made from the answer's own.
+    fn step_id(&self, step: u32) -> String {
+        format!("{}-s{step}", self.message)
     }
 
-    fn result(&self, call: &ShownCall, content: &str, sent: usize, out: &mut Vec<u8>) {
-        let message_id = self.id(MessageKind::Result(call.step, call.number + 1, sent));
-        let tool_call_id = self.call(&call.id);
+    fn reasoning_id(&self, part: u32) -> String {
+        format!("{}-p{part}", self.message)
+    }
+
+    fn result(&self, call: &ShownCall, content: &str, told: usize, out: &mut Vec<u8>) {
+        // The history counts results from 1. With the bytes that a message before has.
+        let mut message_id = format!("{}-r{}", self.step_id(call.step), call.number + 1);
+        if told > 0 {
+            message_id.push_str(&format!("-b{told}"));
+        }
+        let tool_call_id = self.call_id(&call.id);
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
     }
 
     /// Producers count their calls anew in each turn, and a client takes a call of the same id for the same call.
-    fn call<'a>(&'a self, id: &'a str) -> CallName<'a> {
-        CallName { answer: &self.message, id }
-    }
-}
-
-/// The id of a call, unique over all answers.
-#[derive(Debug, Clone, Copy)]
-struct CallName<'a> {
-    answer: &'a MessageId,
-    id: &'a str,
-}
-
-impl Serialize for CallName<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}-{}", self.answer, self.id))
+    fn call_id(&self, id: &str) -> String {
+        format!("{}-{id}", self.message)
     }
 }
 

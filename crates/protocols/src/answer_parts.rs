@@ -37,8 +37,6 @@ pub(crate) struct ShownCall {
     pub(crate) tool: String,
     /// Its number among all spans and calls of the answer.
     pub(crate) part: u32,
-    /// Its number among the calls of the answer.
-    pub(crate) index: u32,
     /// The step that it belongs to.
     pub(crate) step: u32,
     /// Its number among the calls of its step.
@@ -281,7 +279,7 @@ impl AnswerParts {
     }
 
     fn new_call(&mut self, named: &str, tool: &str) -> ShownCall {
-        let index = self.ids.len() as u32;
+        let index = self.ids.len();
         let mut id = match named {
             "" => format!("{}-c{index}", self.message),
             named => named.to_owned(),
@@ -291,7 +289,7 @@ impl AnswerParts {
         }
         self.ids.insert(id.clone());
         let tool = if tool.is_empty() { "unknown" } else { tool }.to_owned();
-        ShownCall { id, tool, part: self.take_part(), index, step: self.step, number: self.calls.len() }
+        ShownCall { id, tool, part: self.take_part(), step: self.step, number: self.calls.len() }
     }
 
     fn take_part(&mut self) -> u32 {

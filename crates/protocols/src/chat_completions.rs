@@ -4,28 +4,27 @@
 //! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for what a client asks. Source:
 //! <https://platform.openai.com/docs/api-reference/chat>.
 //!
-//! All steps of a turn are one message here: its text is that of all steps, its calls are those of all steps. Reasoning and
-//! the results of tools have no place in the protocol and are left out.
+//! All steps of a turn are one message here: its text is that of all steps. Reasoning and the results of tools have no place in the
+//! protocol and are left out; so are the calls, which were made here: a client would take them for its own to make.
 //!
 //! Resume: none. An answer that starts again after something of it was shown ends in an error.
 //!
-//! State: the text and the calls, for the whole completion; so it grows with the answer, whose size owners bound.
+//! State: the text, for the whole completion; so it grows with the answer, whose size owners bound.
 
 pub(crate) mod request;
-
-use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{MessageId, Metadata, Timestamp};
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::answer_parts::{PartChange, ShownCall};
-use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
-use crate::openai::{ApiError, ErrorObject};
+use crate::answer_parts::PartChange;
+use crate::encoder_driver::{EncoderDriver, AnswerEnd, ProtocolEncoder};
+use crate::openai::ErrorObject;
 use crate::usage::{self, Usage};
-use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, json, sse};
+use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, StreamError, json, schemas, sse};
 
-pub use crate::openai::error_body;
+pub use crate::openai::{ApiError, error_body};
 pub use request::CompletionRequest;
 
 /// What a completion says of itself.
@@ -39,19 +38,6 @@ pub struct CompletionOptions {
     pub created_at: Timestamp,
     /// `stream_options.include_usage`.
     pub include_usage: bool,
-    /// Whether the calls of tools are part of it.
-    pub tool_calls: ToolCalls,
-}
-
-/// Whether a client is shown the tool calls of an answer. They were made here: a client that takes them for its own to make,
-/// as the helpers of some libraries do, needs an answer without them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ToolCalls {
-    /// As calls of functions.
-    #[default]
-    Shown,
-    /// Not at all.
-    Hidden,
 }
 
 /// The fold for one answer.
@@ -65,7 +51,7 @@ impl ChatCompletions {
         let id = format!("chatcmpl-{}", terms.message);
         Self(EncoderDriver::new(
             terms.message.clone(),
-            CompletionEncoder { terms, id, text: String::new(), calls: Vec::new(), ended: None },
+            CompletionEncoder { terms, id, text: String::new(), ended: None },
         ))
     }
 
@@ -89,7 +75,6 @@ struct CompletionEncoder {
     terms: CompletionOptions,
     id: String,
     text: String,
-    calls: Vec<WholeCall>,
     ended: Option<CompletionEnd>,
 }
 
@@ -99,89 +84,93 @@ enum CompletionEnd {
     Failed(StreamError),
 }
 
-#[derive(Debug)]
-struct WholeCall {
-    call: Arc<ShownCall>,
-    arguments: String,
-}
-
-#[derive(Serialize)]
-struct Chunk<'a> {
+/// A piece of a completion.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CompletionChunk)]
+pub struct Chunk<'a> {
     id: &'a str,
+    #[schema(value_type = schemas::CompletionChunkSchema)]
     object: &'static str,
     created: i64,
+    #[schema(value_type = schemas::AgentIdSchema)]
     model: &'a str,
+    /// One, or none in the chunk with the usage.
+    #[schema(max_items = 1)]
     choices: &'a [Choice<'a>],
-    /// Outer: whether the field is there.
+    /// With `stream_options.include_usage`: null in all but the last.
+    // Outer: whether the field is there.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CompletionUsage>)]
     usage: Option<Option<CompletionUsage>>,
 }
 
-#[derive(Serialize)]
+/// The piece.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChunkChoice)]
 struct Choice<'a> {
     index: u32,
     delta: CompletionDelta<'a>,
+    #[schema(value_type = Option<Object>, required)]
     logprobs: Option<()>,
+    #[schema(required)]
     finish_reason: Option<&'static str>,
 }
 
-#[derive(Default, Serialize)]
+/// The text of a piece.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ChunkDelta)]
 struct CompletionDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<[ToolCall<'a>; 1]>,
 }
 
-#[derive(Serialize)]
-struct ToolCall<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    arguments: &'a str,
-}
-
-#[derive(Serialize)]
-struct Completion<'a> {
+/// A completion.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Completion<'a> {
     id: &'a str,
+    #[schema(value_type = schemas::CompletionSchema)]
     object: &'static str,
+    /// Seconds since 1970.
     created: i64,
+    /// The agent.
+    #[schema(value_type = schemas::AgentIdSchema)]
     model: &'a str,
+    #[schema(value_type = Vec<CompletePart>, min_items = 1, max_items = 1)]
     choices: [CompletePart<'a>; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     usage: Option<CompletionUsage>,
 }
 
-#[derive(Serialize)]
+/// The answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CompletionChoice)]
 struct CompletePart<'a> {
     index: u32,
     message: CompletionMessage<'a>,
+    #[schema(value_type = Option<Object>, required)]
     logprobs: Option<()>,
     finish_reason: &'static str,
 }
 
-#[derive(Serialize)]
+/// The text of an answer. Tools were called by the agent's workflow: no calls are shown.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CompletionMessage)]
 struct CompletionMessage<'a> {
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
     content: &'a str,
+    #[schema(value_type = Option<String>, required)]
     refusal: Option<()>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<ToolCall<'a>>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+/// What an answer took.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = CompletionTokens)]
 struct CompletionUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
@@ -196,28 +185,14 @@ impl From<Usage> for CompletionUsage {
 
 impl ProtocolEncoder for CompletionEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
-        self.delta(CompletionDelta { role: Some("assistant"), content: Some(""), tool_calls: None }, out);
+        self.delta(CompletionDelta { role: Some("assistant"), content: Some("") }, out);
     }
 
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
-        let shows_calls = self.terms.tool_calls == ToolCalls::Shown;
         match change {
             PartChange::SpanGrew(span, text) if !span.is_reasoning => {
                 self.text.push_str(text);
                 self.delta(CompletionDelta { content: Some(text), ..CompletionDelta::default() }, out);
-            }
-            PartChange::CallBegan(call) if shows_calls => {
-                let function = Function { name: Some(&call.tool), arguments: "" };
-                let (index, id) = (Some(call.index), Some(&*call.id));
-                self.call(ToolCall { index, id, kind: Some("function"), function }, out);
-                self.calls.push(WholeCall { call, arguments: String::new() });
-            }
-            PartChange::CallGrew(call, text) if shows_calls => {
-                if let Some(whole) = self.calls.get_mut(call.index as usize) {
-                    whole.arguments.push_str(text);
-                }
-                let function = Function { name: None, arguments: text };
-                self.call(ToolCall { index: Some(call.index), id: None, kind: None, function }, out);
             }
             PartChange::StepBegan
             | PartChange::StepEnded
@@ -254,7 +229,7 @@ impl ProtocolEncoder for CompletionEncoder {
     }
 
     fn restart(&mut self, _attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction {
-        (self.text, self.calls) = (String::new(), Vec::new());
+        self.text.clear();
         if !was_shown {
             return StreamAction::Continue;
         }
@@ -267,10 +242,6 @@ impl ProtocolEncoder for CompletionEncoder {
 impl CompletionEncoder {
     fn delta(&self, delta: CompletionDelta<'_>, out: &mut Vec<u8>) {
         self.chunk(&[choice(delta, None)], None, out);
-    }
-
-    fn call(&self, call: ToolCall<'_>, out: &mut Vec<u8>) {
-        self.delta(CompletionDelta { tool_calls: Some([call]), ..CompletionDelta::default() }, out);
     }
 
     /// With `include_usage` every chunk has the field; it is null in all but the last.
@@ -291,12 +262,7 @@ impl CompletionEncoder {
             CompletionEnd::Well { finish_reason, usage } => (*finish_reason, *usage),
             CompletionEnd::Failed(failure) => return Some(Err(failure)),
         };
-        let message = CompletionMessage {
-            role: "assistant",
-            content: &self.text,
-            refusal: None,
-            tool_calls: self.calls.iter().map(whole_call).collect(),
-        };
+        let message = CompletionMessage { role: "assistant", content: &self.text, refusal: None };
         let completion = Completion {
             id: &self.id,
             object: "chat.completion",
@@ -313,11 +279,6 @@ impl CompletionEncoder {
 
 fn choice<'a>(delta: CompletionDelta<'a>, finish_reason: Option<&'static str>) -> Choice<'a> {
     Choice { index: 0, delta, logprobs: None, finish_reason }
-}
-
-fn whole_call(whole: &WholeCall) -> ToolCall<'_> {
-    let function = Function { name: Some(&whole.call.tool), arguments: &whole.arguments };
-    ToolCall { index: None, id: Some(&whole.call.id), kind: Some("function"), function }
 }
 
 fn error(failure: &StreamError) -> ApiError<'_> {

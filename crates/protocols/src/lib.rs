@@ -26,6 +26,7 @@ pub mod native;
 mod openai;
 pub mod request;
 pub mod responses;
+pub mod schemas;
 mod sse;
 pub mod stored;
 #[cfg(test)]

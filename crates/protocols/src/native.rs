@@ -6,10 +6,13 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use model::{BatchType, Chunk, IdRange, MessageFailure, MessageId, Position, Role, ThreadId, TurnId};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use model::{
+    BatchType, Chunk, IdRange, MessageFailure, MessageId, Metadata, Position, Role, ThreadId, TurnId,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::{Cursor, MessageOffset, sse};
+use crate::{Cursor, MessageOffset, schemas, sse};
 
 mod reader;
 
@@ -147,8 +150,23 @@ impl Native {
         is_compacted: bool,
     ) -> Encoded {
         self.cursor.set(&header.message, seen);
-        let thread = &self.thread;
-        self.event(chunk.text.len() + 320, &NativeChunk { thread, header, chunk, is_compacted })
+        let event = ChunkEvent {
+            session_id: self.thread.name(),
+            message_id: header.message.as_str(),
+            chunk_id: chunk.id,
+            chunk: &chunk.text,
+            chunk_type: chunk.kind.name(),
+            is_final: chunk.is_final,
+            metadata: &chunk.metadata,
+            timestamp: chunk.timestamp.as_deref(),
+            correlation_id: chunk.correlation_id.as_deref(),
+            attempt: Some(header.attempt).filter(|attempt| *attempt > 0),
+            role: header.role.name(),
+            batch_type: header.batch_type.name(),
+            turn_id: header.turn.as_ref().map(TurnId::as_str),
+            compacted: is_compacted.then_some(true),
+        };
+        self.event(chunk.text.len() + 320, &event)
     }
 
     /// A chunk that takes its number but is not shown.
@@ -209,13 +227,13 @@ impl Native {
     /// The message was given up. `position`: its place among the ends of the thread.
     pub fn failed(&mut self, header: &MessageHeader, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
-        let event = ErrorEvent {
+        let event = FailedEvent {
             chunk_type: "error",
             chunk: &failure.text,
             is_final: true,
             session_id: self.thread.name(),
             message_id: header.message.as_str(),
-            metadata: ErrorMetadata {
+            metadata: FailedMetadata {
                 code: &failure.code,
                 retryable: failure.is_retryable,
                 missing: &failure.missing,
@@ -253,93 +271,138 @@ fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     let _ = writeln!(out, "id: {cursor}");
 }
 
-struct NativeChunk<'a> {
-    thread: &'a ThreadId,
-    header: &'a MessageHeader,
-    chunk: &'a Chunk,
-    is_compacted: bool,
+/// A chunk.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChunkEvent<'a> {
+    /// The thread.
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    session_id: &'a str,
+    #[schema(value_type = schemas::MessageIdSchema)]
+    message_id: &'a str,
+    /// 0, 1, 2, … within its message.
+    chunk_id: u32,
+    /// The text.
+    chunk: &'a str,
+    #[schema(value_type = schemas::ChunkTypeSchema)]
+    chunk_type: &'static str,
+    /// The last of its message.
+    is_final: bool,
+    #[schema(value_type = Object)]
+    metadata: &'a Metadata,
+    /// When it was made, as its publisher said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    timestamp: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    correlation_id: Option<&'a str>,
+    /// Of the message; absent for 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    attempt: Option<u32>,
+    #[schema(value_type = schemas::RoleSchema)]
+    role: &'static str,
+    #[schema(value_type = schemas::BatchTypeSchema)]
+    batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
+    turn_id: Option<&'a str>,
+    /// True: what the store has of a text, a call or a result beyond what was shown, as one chunk. Pieces are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    compacted: Option<bool>,
 }
 
-impl Serialize for NativeChunk<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { header, chunk, .. } = self;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("session_id", self.thread.name())?;
-        map.serialize_entry("message_id", header.message.as_str())?;
-        map.serialize_entry("chunk_id", &chunk.id)?;
-        map.serialize_entry("chunk", &chunk.text)?;
-        map.serialize_entry("chunk_type", chunk.kind.name())?;
-        map.serialize_entry("is_final", &chunk.is_final)?;
-        map.serialize_entry("metadata", &chunk.metadata)?;
-        if let Some(timestamp) = &chunk.timestamp {
-            map.serialize_entry("timestamp", timestamp)?;
-        }
-        if let Some(correlation_id) = &chunk.correlation_id {
-            map.serialize_entry("correlation_id", correlation_id)?;
-        }
-        if header.attempt > 0 {
-            map.serialize_entry("attempt", &header.attempt)?;
-        }
-        map.serialize_entry("role", header.role.name())?;
-        map.serialize_entry("batch_type", header.batch_type.name())?;
-        if let Some(turn) = &header.turn {
-            map.serialize_entry("turn_id", turn.as_str())?;
-        }
-        if self.is_compacted {
-            map.serialize_entry("compacted", &true)?;
-        }
-        map.end()
-    }
-}
-
-#[derive(Serialize)]
-struct ResetEvent<'a> {
+/// A message starts again.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ResetEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
     attempt: u32,
 }
 
-#[derive(Serialize)]
-struct RestartEvent<'a> {
+/// What the client has does not exist any more.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RestartEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
     thread_id: &'a str,
+    /// All that ended up to here stays; 0 when nothing does.
+    #[schema(value_type = schemas::PositionSchema)]
     after: Position,
 }
 
-#[derive(Serialize)]
-struct CompleteEvent<'a> {
+/// A message is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CompleteEvent<'a> {
+    #[schema(value_type = schemas::SystemSchema)]
     chunk_type: &'static str,
+    #[schema(value_type = schemas::MessageCompleteSchema)]
     chunk: &'static str,
+    #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: &'a str,
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
+    #[schema(value_type = schemas::PositionSchema)]
     position: Position,
+    #[schema(value_type = schemas::StatusSchema)]
     status: &'static str,
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
+    #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct ErrorEvent<'a> {
+/// A message was given up.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FailedEvent<'a> {
+    #[schema(value_type = schemas::ErrorSchema)]
     chunk_type: &'static str,
+    /// Why, for people.
     chunk: &'a str,
     is_final: bool,
+    #[schema(value_type = schemas::ThreadIdSchema)]
     session_id: &'a str,
+    #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
-    metadata: ErrorMetadata<'a>,
+    metadata: FailedMetadata<'a>,
+    #[schema(value_type = schemas::PositionSchema)]
     position: Position,
+    #[schema(value_type = schemas::RoleSchema)]
     role: &'static str,
+    #[schema(value_type = schemas::BatchTypeSchema)]
     batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct ErrorMetadata<'a> {
+/// Why a message was given up.
+#[derive(Debug, Serialize, ToSchema)]
+struct FailedMetadata<'a> {
+    /// For programs.
     code: &'a str,
+    /// Whether the same again may succeed.
     retryable: bool,
+    /// Chunks that never came.
     #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]
+    #[schema(value_type = Vec<MissingChunks>, required = false)]
     missing: &'a [IdRange],
+}
+
+/// Ids of chunks, both included.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it lends its form to `IdRange`")]
+struct MissingChunks {
+    first: u32,
+    last: u32,
 }
 
 #[cfg(test)]

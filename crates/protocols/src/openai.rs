@@ -3,22 +3,30 @@
 //! Source: <https://platform.openai.com/docs/guides/error-codes/api-errors>.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::json;
 use crate::request::{ErrorBody, RequestRejection};
 
-/// The `error` of a body and of an event.
-#[derive(Debug, Serialize)]
-pub(crate) struct ApiError<'a> {
+/// A refusal in the form of OpenAI.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WrappedError)]
+pub struct ApiError<'a> {
     pub(crate) error: ErrorObject<'a>,
 }
 
-#[derive(Debug, Serialize)]
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorObject<'a> {
+    /// For people.
     pub(crate) message: &'a str,
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
+    /// The field that is at fault.
+    #[schema(required)]
     pub(crate) param: Option<&'a str>,
+    /// For programs.
+    #[schema(value_type = Option<String>, required)]
     pub(crate) code: &'a str,
 }
 

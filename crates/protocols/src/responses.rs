@@ -4,7 +4,8 @@
 //! <https://platform.openai.com/docs/api-reference/responses> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 //!
-//! Every span of text or reasoning and every call is an item of the output, in the order in which they began; see [`ToolCallDisplay`].
+//! Every span of text or reasoning and every call is an item of the output, in the order in which they began.
+//! Calls are `mcp_call` items, with their results: a client takes a `function_call` for one that it has to make.
 //!
 //! Resume: `starting_after` ([`Resume`]). EventSequence are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
@@ -31,8 +32,10 @@ use writer::ResponseEncoder;
 
 pub use crate::openai::error_body;
 pub use event_sequence::Resume;
-pub use options::{ResponseOptions, ToolCallDisplay, id_of, message_of};
+pub use object::Object;
+pub use options::{ResponseOptions, id_of, message_of};
 pub use request::{Follows, ResponseRequest};
+pub use writer::ResponseEvent;
 
 /// The fold for one answer.
 #[derive(Debug)]

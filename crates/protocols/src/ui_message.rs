@@ -15,13 +15,14 @@ mod history;
 pub(crate) mod request;
 
 use model::{MessageId, Metadata};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::answer_parts::{PartChange, arguments};
 use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::usage::finish_reason;
-use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, sse};
+use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, schemas, sse};
 
 pub use history::HistoryMessage;
 pub use request::{Regenerated, UiMessageRequest, error_body};
@@ -57,95 +58,100 @@ struct UiMessageEncoder {
     refused: Vec<u32>,
 }
 
-/// The chunks of the protocol, as far as they are used.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-enum UiChunk<'a> {
+/// A part of a UI message. Each part of a call says that clients have no type for our tools, and must not call them.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+#[schema(as = UiPart)]
+#[allow(missing_docs, reason = "the names are those of the protocol")]
+pub enum UiChunk<'a> {
+    #[serde(rename_all = "camelCase")]
     Start {
+        #[schema(value_type = String)]
         message_id: &'a MessageId,
     },
     StartStep,
     FinishStep,
     TextStart {
-        id: PartId,
+        id: String,
     },
     TextDelta {
-        id: PartId,
+        id: String,
         delta: &'a str,
     },
     TextEnd {
-        id: PartId,
+        id: String,
     },
     ReasoningStart {
-        id: PartId,
+        id: String,
     },
     ReasoningDelta {
-        id: PartId,
+        id: String,
         delta: &'a str,
     },
     ReasoningEnd {
-        id: PartId,
+        id: String,
     },
+    #[serde(rename_all = "camelCase")]
     ToolInputStart {
         tool_call_id: &'a str,
         tool_name: &'a str,
-        #[serde(flatten)]
-        tool: ToolFlags,
+        provider_executed: bool,
+        dynamic: bool,
     },
+    #[serde(rename_all = "camelCase")]
     ToolInputDelta {
         tool_call_id: &'a str,
         input_text_delta: &'a str,
     },
+    #[serde(rename_all = "camelCase")]
     ToolInputAvailable {
         tool_call_id: &'a str,
         tool_name: &'a str,
         input: Value,
-        #[serde(flatten)]
-        tool: ToolFlags,
+        provider_executed: bool,
+        dynamic: bool,
     },
+    #[serde(rename_all = "camelCase")]
     ToolInputError {
         tool_call_id: &'a str,
         tool_name: &'a str,
         input: &'a str,
         error_text: String,
-        #[serde(flatten)]
-        tool: ToolFlags,
+        provider_executed: bool,
+        dynamic: bool,
     },
+    #[serde(rename_all = "camelCase")]
     ToolOutputAvailable {
         tool_call_id: &'a str,
         output: &'a str,
-        #[serde(flatten)]
-        tool: ToolFlags,
+        provider_executed: bool,
+        dynamic: bool,
     },
+    #[serde(rename_all = "camelCase")]
     ToolOutputError {
         tool_call_id: &'a str,
         error_text: &'a str,
-        #[serde(flatten)]
-        tool: ToolFlags,
+        provider_executed: bool,
+        dynamic: bool,
     },
+    #[serde(rename_all = "camelCase")]
     MessageMetadata {
+        #[schema(value_type = schemas::AnyObject)]
         message_metadata: &'a Metadata,
     },
+    #[serde(rename_all = "camelCase")]
     Finish {
         finish_reason: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = schemas::AnyObject, required = false)]
         message_metadata: Option<&'a Metadata>,
     },
     Abort,
+    #[serde(rename_all = "camelCase")]
     Error {
         error_text: String,
     },
 }
-
-/// On every part of a call: clients have no type for our tools, and must not call them.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolFlags {
-    provider_executed: bool,
-    dynamic: bool,
-}
-
-const OURS: ToolFlags = ToolFlags { provider_executed: true, dynamic: true };
 
 impl ProtocolEncoder for UiMessageEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
@@ -160,16 +166,13 @@ impl ProtocolEncoder for UiMessageEncoder {
             }
             PartChange::StepEnded => sse::data(out, &UiChunk::FinishStep),
             PartChange::SpanBegan(span) => {
-                let id = PartId(span.part);
-                let part = if span.is_reasoning {
-                    UiChunk::ReasoningStart { id }
-                } else {
-                    UiChunk::TextStart { id }
-                };
+                let id = part_id(span.part);
+                let part =
+                    if span.is_reasoning { UiChunk::ReasoningStart { id } } else { UiChunk::TextStart { id } };
                 sse::data(out, &part);
             }
             PartChange::SpanGrew(span, delta) => {
-                let id = PartId(span.part);
+                let id = part_id(span.part);
                 let part = match span.is_reasoning {
                     true => UiChunk::ReasoningDelta { id, delta },
                     false => UiChunk::TextDelta { id, delta },
@@ -177,14 +180,17 @@ impl ProtocolEncoder for UiMessageEncoder {
                 sse::data(out, &part);
             }
             PartChange::SpanEnded(span) => {
-                let id = PartId(span.part);
-                let part =
-                    if span.is_reasoning { UiChunk::ReasoningEnd { id } } else { UiChunk::TextEnd { id } };
+                let id = part_id(span.part);
+                let part = if span.is_reasoning { UiChunk::ReasoningEnd { id } } else { UiChunk::TextEnd { id } };
                 sse::data(out, &part);
             }
             PartChange::CallBegan(call) => {
-                let part =
-                    UiChunk::ToolInputStart { tool_call_id: &call.id, tool_name: &call.tool, tool: OURS };
+                let part = UiChunk::ToolInputStart {
+                    tool_call_id: &call.id,
+                    tool_name: &call.tool,
+                    provider_executed: true,
+                    dynamic: true,
+                };
                 sse::data(out, &part);
             }
             PartChange::CallGrew(call, input_text_delta) => {
@@ -240,29 +246,41 @@ impl ProtocolEncoder for UiMessageEncoder {
 const NO_RESULT: &str = "the answer ended before a result came";
 
 /// Ids of parts need to be unique in their message only.
-#[derive(Debug, Clone, Copy)]
-struct PartId(u32);
-
-impl Serialize for PartId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("p{}", self.0))
-    }
+fn part_id(part: u32) -> String {
+    format!("p{part}")
 }
 
 fn input<'a>(tool_call_id: &'a str, tool_name: &'a str, text: &'a str) -> UiChunk<'a> {
     match arguments::parse(text) {
-        Ok(input) => UiChunk::ToolInputAvailable { tool_call_id, tool_name, input, tool: OURS },
+        Ok(input) => UiChunk::ToolInputAvailable {
+            tool_call_id,
+            tool_name,
+            input,
+            provider_executed: true,
+            dynamic: true,
+        },
         Err(error) => {
             let error_text = format!("the arguments are no JSON: {error}");
-            UiChunk::ToolInputError { tool_call_id, tool_name, input: text, error_text, tool: OURS }
+            UiChunk::ToolInputError {
+                tool_call_id,
+                tool_name,
+                input: text,
+                error_text,
+                provider_executed: true,
+                dynamic: true,
+            }
         }
     }
 }
 
 fn result<'a>(tool_call_id: &'a str, text: &'a str, is_error: bool) -> UiChunk<'a> {
     match is_error {
-        true => UiChunk::ToolOutputError { tool_call_id, error_text: text, tool: OURS },
-        false => UiChunk::ToolOutputAvailable { tool_call_id, output: text, tool: OURS },
+        true => {
+            UiChunk::ToolOutputError { tool_call_id, error_text: text, provider_executed: true, dynamic: true }
+        }
+        false => {
+            UiChunk::ToolOutputAvailable { tool_call_id, output: text, provider_executed: true, dynamic: true }
+        }
     }
 }
 

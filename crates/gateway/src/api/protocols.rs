@@ -35,11 +35,10 @@ use crate::extract::headers;
 use crate::http::extensions::ConnectionHandle;
 use crate::metrics;
 use crate::streaming::response;
-use crate::streaming::response::SubscriberBody;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 use crate::streaming::transcode;
-use crate::streaming::transcode::{TranscodedBody, Transcoder};
+use crate::streaming::transcode::Transcoder;
 
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
@@ -126,7 +125,7 @@ fn answered(
 /// An answer, as far as it is.
 pub(crate) enum TurnAnswer {
     /// It comes.
-    Live(SubscriberBody<SendQueueBody>),
+    Live(SendQueueBody),
     /// It is in the history.
     Stored(StoredAnswer),
     /// There is none.
@@ -198,10 +197,11 @@ pub(crate) async fn resume_answer(
         return Ok(TurnAnswer::Stored(stored));
     }
     let after = Cursor::at(store_reads::before(backend.store(), thread, message).await?);
-    let (send_queue, body, place) = ctx.send_queue(connection)?;
+    let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, _) =
         ctx.feeds()?.subscribe_to_message(thread, send_queue, after, message).map_err(response::refused)?;
-    Ok(TurnAnswer::Live(SubscriberBody::new(body, permit, place)))
+    body.keep(permit, place);
+    Ok(TurnAnswer::Live(body))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
@@ -242,11 +242,11 @@ async fn foreground(
 /// The answer as a stream.
 pub(crate) fn stream<P>(fold: P, message: MessageId, answer: TurnAnswer) -> Response
 where
-    P: Protocol + Unpin + Send + 'static,
+    P: Protocol + Send + 'static,
 {
     let demanded = fold.headers();
     let mut response = match answer {
-        TurnAnswer::Live(send_queue) => response::stream(TranscodedBody::new(send_queue, fold, message)),
+        TurnAnswer::Live(send_queue) => response::stream(transcode::transcoded(send_queue, fold, message)),
         TurnAnswer::Stored(stored) => {
             let mut fold = fold;
             response::stream(Body::from(transcode::transcode_stored(&mut fold, &stored)))

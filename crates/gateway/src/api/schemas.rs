@@ -2,62 +2,25 @@
 //!
 //! None of these types has values, and each has two names: that of the type, and that of the component in the description. They lend their form to fields that are plain texts in the code.
 
-use std::borrow::Cow;
-
 use batches::context::MOST_TOKENS;
-use model::{BatchType, BusyPolicy, ChunkKind, MAX_ID_LEN, Role, TaskKind, WaitReason};
+use model::{BusyPolicy, MAX_ID_LEN, TaskKind, WaitReason};
+use protocols::schema;
+use protocols::schemas::{id, one_of, text};
 use serde_json::json;
 use store::TaskStatus;
-use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
-use utoipa::openapi::{KnownFormat, RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::openapi::KnownFormat;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
 
 use crate::commands::control;
 use crate::commands::owner_query::OwnerStatus;
 use crate::extract::query;
 
-macro_rules! schema {
-    ($(#[doc = $doc:literal])+ $type:ident as $name:literal, $schema:expr) => {
-        $(#[doc = $doc])+
-        #[derive(Debug)]
-        pub(crate) enum $type {}
-
-        impl PartialSchema for $type {
-            fn schema() -> RefOr<Schema> {
-                let described = concat!($($doc),+).trim();
-                ObjectBuilder::from($schema).description(Some(described)).into()
-            }
-        }
-
-        impl ToSchema for $type {
-            fn name() -> Cow<'static, str> {
-                Cow::Borrowed($name)
-            }
-        }
-    };
-}
-
-/// Text of a pattern, of at most so many characters.
-fn text(pattern: &str, most: usize, example: &str) -> Object {
-    let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
-    text.min_length(Some(1)).max_length(Some(most)).examples([example]).build()
-}
-
-fn id(example: &str) -> Object {
-    text("^[A-Za-z0-9_-]{1,128}$", MAX_ID_LEN, example)
-}
+pub(crate) use protocols::schemas::{
+    AgentIdSchema, BatchTypeSchema, MessageIdSchema, PositionSchema, ResponseIdSchema, RoleSchema, ThreadIdSchema, TurnIdSchema,
+};
 
 fn number(least: u64, most: u64) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
-}
-
-fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
-    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
-}
-
-schema! {
-    /// An object with any members. It has a name, because openapi-python-client makes names of anonymous objects in variants twice.
-    AnyObject as "AnyObject", ObjectBuilder::new().build()
 }
 
 schema! {
@@ -81,16 +44,6 @@ schema! {
 }
 
 schema! {
-    /// The id of a thread.
-    ThreadIdSchema as "ThreadName", id("hello")
-}
-
-schema! {
-    /// The id of an agent.
-    AgentIdSchema as "AgentName", id("ann")
-}
-
-schema! {
     /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
     QueueIdSchema as "QueueName", text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
 }
@@ -106,11 +59,6 @@ schema! {
 }
 
 schema! {
-    /// The id of a message, unique within its thread.
-    MessageIdSchema as "MessageName", id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
-}
-
-schema! {
     /// The id of a control command.
     CommandIdSchema as "ActName", id("0198c4d2e5f57a60b1d3c8a94e27f610")
 }
@@ -123,26 +71,6 @@ schema! {
 schema! {
     /// The name of a workflow.
     WorkflowNameSchema as "WorkflowText", id("default")
-}
-
-schema! {
-    /// The id of a turn.
-    TurnIdSchema as "TurnName", text(
-        "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
-    )
-}
-
-schema! {
-    /// The id of a response: `resp_`, and the id of the answer.
-    ResponseIdSchema as "ResponseName", text(
-        "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
-    )
-}
-
-schema! {
-    /// The position of a message, or of the batch that begins with it: a number up to 2^63-1 as text, because JSON's numbers lose
-    /// digits. Later messages have higher positions.
-    PositionSchema as "PositionText", text("^[0-9]{1,19}$", 19, "7524873984012345344")
 }
 
 schema! {
@@ -185,16 +113,6 @@ schema! {
 schema! {
     /// What becomes of an input while another turn of its thread is under way.
     BusyPolicySchema as "BusyPolicyText", one_of(BusyPolicy::ALL.map(BusyPolicy::name))
-}
-
-schema! {
-    /// Who says a message.
-    RoleSchema as "RoleText", one_of(Role::ALL.map(Role::name))
-}
-
-schema! {
-    /// What began a batch.
-    BatchTypeSchema as "BatchTypeText", one_of(BATCH_TYPES.map(BatchType::name))
 }
 
 schema! {
@@ -256,59 +174,6 @@ schema! {
     /// What became of a task.
     TaskStatusSchema as "TaskStatusText", one_of(TaskStatus::ALL.map(TaskStatus::name))
 }
-
-schema! {
-    /// What a chunk holds.
-    ChunkTypeSchema as "ChunkTypeText", one_of(ChunkKind::ALL.map(ChunkKind::name))
-}
-
-schema! {
-    /// The kind of events that are no chunks.
-    SystemSchema as "SystemText", one_of(["system"])
-}
-
-schema! {
-    /// The message is stored.
-    MessageCompleteSchema as "MessageCompleteText", one_of(["message_complete"])
-}
-
-schema! {
-    /// Whether the message is whole, or stored as far as it had come when its turn was stopped.
-    StatusSchema as "StatusText", one_of(["completed", "stopped"])
-}
-
-schema! {
-    /// The kind of the event that a message ends with which was given up.
-    ErrorSchema as "ErrorText", one_of(["error"])
-}
-
-schema! {
-    /// What kind of object it is.
-    CompletionSchema as "CompletionText", one_of(["chat.completion"])
-}
-
-schema! {
-    /// What kind of object it is.
-    CompletionChunkSchema as "CompletionChunkText", one_of(["chat.completion.chunk"])
-}
-
-schema! {
-    /// What kind of object it is.
-    ResponseSchema as "ResponseText", one_of(["response"])
-}
-
-schema! {
-    /// How far a response is.
-    ResponseStatusSchema as "ResponseStatusText", one_of(["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"])
-}
-
-schema! {
-    /// How far an item of a response is.
-    ItemStatusSchema as "ItemStatusText", one_of(["in_progress", "completed", "incomplete", "failed"])
-}
-
-const BATCH_TYPES: [BatchType; 4] =
-    [BatchType::UserRequest, BatchType::AgentToAgent, BatchType::SystemTrigger, BatchType::Continuation];
 
 /// States of a batch that is not complete.
 pub(crate) const INCOMPLETE: [&str; 2] = ["incomplete", "abandoned"];

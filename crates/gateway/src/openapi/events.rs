@@ -3,12 +3,11 @@
 //! OpenAPI 3.1 has no word for streams; as readers of it do, the schema is that of one event: its `event`, its `id`, and its `data`, which
 //! is JSON of the schema in `contentSchema`.
 
-use serde::Serialize;
+use protocols::{agui, chat_completions, native, responses, ui_message};
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::api::schemas;
-use crate::openapi::protocol_schemas;
 
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +28,19 @@ impl Stream {
         let mut found = Vec::new();
         match self {
             Self::Native => {
-                add::<ChunkEvent>(&mut found);
-                add::<CompleteEvent>(&mut found);
-                add::<FailedEvent>(&mut found);
-                add::<ResetEvent>(&mut found);
-                add::<RestartEvent>(&mut found);
+                add::<native::ChunkEvent<'_>>(&mut found);
+                add::<native::CompleteEvent<'_>>(&mut found);
+                add::<native::FailedEvent<'_>>(&mut found);
+                add::<native::ResetEvent<'_>>(&mut found);
+                add::<native::RestartEvent<'_>>(&mut found);
             }
-            Self::UiMessage => add::<protocol_schemas::UiPart>(&mut found),
-            Self::Responses => add::<protocol_schemas::ResponseEvent>(&mut found),
+            Self::UiMessage => add::<ui_message::Part<'_>>(&mut found),
+            Self::Responses => add::<responses::Event<'_>>(&mut found),
             Self::Completions => {
-                add::<protocol_schemas::CompletionChunk>(&mut found);
-                add::<protocol_schemas::WrappedError>(&mut found);
+                add::<chat_completions::Chunk<'_>>(&mut found);
+                add::<chat_completions::ApiError<'_>>(&mut found);
             }
-            Self::AgUi => add::<protocol_schemas::RunEvent>(&mut found),
+            Self::AgUi => add::<agui::Event<'_>>(&mut found),
         }
         found
     }
@@ -49,7 +48,7 @@ impl Stream {
     /// The media type object.
     pub(crate) fn media(self) -> Value {
         match self {
-            Self::Native => native(),
+            Self::Native => native_media(),
             Self::UiMessage => media(
                 json!({ "anyOf": [data(&["UiPart"]), { "const": "[DONE]" }] }),
                 json!({ "type": "text-delta", "id": "p0", "delta": "Sunny" }),
@@ -99,7 +98,7 @@ fn media(data: Value, example: Value) -> Value {
     })
 }
 
-fn native() -> Value {
+fn native_media() -> Value {
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
     let kinds = json!({ "enum": ["message", "reset", "restart", "drain"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
@@ -181,128 +180,3 @@ failure of a message. Every end has a position in the thread, and a client that 
 their order. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
 more; it forgets all that came after the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and \
 the client is to connect again.";
-
-/// A chunk.
-#[derive(Serialize, ToSchema)]
-struct ChunkEvent {
-    /// The thread.
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    session_id: String,
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: String,
-    /// 0, 1, 2, … within its message.
-    chunk_id: u32,
-    /// The text.
-    chunk: String,
-    #[schema(value_type = schemas::ChunkTypeSchema)]
-    chunk_type: &'static str,
-    /// The last of its message.
-    is_final: bool,
-    #[schema(value_type = Object)]
-    metadata: Value,
-    /// When it was made, as its publisher said.
-    #[schema(nullable = false)]
-    timestamp: Option<String>,
-    #[schema(nullable = false)]
-    correlation_id: Option<String>,
-    /// Of the message; absent for 0.
-    #[schema(nullable = false, minimum = 1)]
-    attempt: Option<u32>,
-    #[schema(value_type = schemas::RoleSchema)]
-    role: &'static str,
-    #[schema(value_type = schemas::BatchTypeSchema)]
-    batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnIdSchema, required = false)]
-    turn_id: String,
-    /// True: what the store has of a text, a call or a result beyond what was shown, as one chunk. Pieces are not kept.
-    #[schema(nullable = false)]
-    compacted: Option<bool>,
-}
-
-/// A message is stored.
-#[derive(Serialize, ToSchema)]
-struct CompleteEvent {
-    #[schema(value_type = schemas::SystemSchema)]
-    chunk_type: &'static str,
-    #[schema(value_type = schemas::MessageCompleteSchema)]
-    chunk: &'static str,
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    session_id: String,
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: String,
-    #[schema(value_type = schemas::PositionSchema)]
-    position: String,
-    #[schema(value_type = schemas::StatusSchema)]
-    status: &'static str,
-    #[schema(value_type = schemas::RoleSchema)]
-    role: &'static str,
-    #[schema(value_type = schemas::BatchTypeSchema)]
-    batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnIdSchema, required = false)]
-    turn_id: String,
-}
-
-/// A message was given up.
-#[derive(Serialize, ToSchema)]
-struct FailedEvent {
-    #[schema(value_type = schemas::ErrorSchema)]
-    chunk_type: &'static str,
-    /// Why, for people.
-    chunk: String,
-    is_final: bool,
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    session_id: String,
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: String,
-    metadata: FailedMetadata,
-    #[schema(value_type = schemas::PositionSchema)]
-    position: String,
-    #[schema(value_type = schemas::RoleSchema)]
-    role: &'static str,
-    #[schema(value_type = schemas::BatchTypeSchema)]
-    batch_type: &'static str,
-    /// The turn whose answer it is; absent when no turn asked for the message.
-    #[schema(value_type = schemas::TurnIdSchema, required = false)]
-    turn_id: String,
-}
-
-/// Why a message was given up.
-#[derive(Serialize, ToSchema)]
-struct FailedMetadata {
-    /// For programs.
-    code: String,
-    /// Whether the same again may succeed.
-    retryable: bool,
-    /// Chunks that never came.
-    #[schema(required = false)]
-    missing: Vec<MissingChunks>,
-}
-
-/// Ids of chunks, both included.
-#[derive(Serialize, ToSchema)]
-struct MissingChunks {
-    first: u32,
-    last: u32,
-}
-
-/// A message starts again.
-#[derive(Serialize, ToSchema)]
-struct ResetEvent {
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    thread_id: String,
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: String,
-    attempt: u32,
-}
-
-/// What the client has does not exist any more.
-#[derive(Serialize, ToSchema)]
-struct RestartEvent {
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    thread_id: String,
-    /// All that ended up to here stays; 0 when nothing does.
-    #[schema(value_type = schemas::PositionSchema)]
-    after: String,
-}

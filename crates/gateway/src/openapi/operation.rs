@@ -11,7 +11,7 @@ use crate::api::schemas;
 use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
-use crate::openapi::protocol_schemas::ProtocolBody;
+use crate::openapi::protocol_requests::ProtocolBody;
 use crate::openapi::response::{Errors, ResponseSpec};
 
 /// The name of the one security scheme.

@@ -1,5 +1,7 @@
 //! The same threads in the protocols of other clients.
 
+use protocols::chat_completions::{ApiError, Completion};
+use protocols::responses;
 use serde_json::{Value, json};
 
 use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
@@ -8,7 +10,7 @@ use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::protocol_schemas::{Completion, ProtocolBody, ResponseObject, WrappedError};
+use crate::openapi::protocol_requests::ProtocolBody;
 use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
@@ -113,10 +115,10 @@ fn of_openai() -> Vec<Operation> {
             .opens()
             .thread_header()
             .reads(ProtocolBody::Completions)
-            .response::<Completion>(200, "The answer; with `stream` its chunks", completion())
+            .response::<Completion<'_>>(200, "The answer; with `stream` its chunks", completion())
             .or_streams(Stream::Completions)
             .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
-            .response::<WrappedError>(502, "The turn failed", failed),
+            .response::<ApiError<'_>>(502, "The turn failed", failed),
         Operation::get("/v1/models", "listModels", "The agents, as models")
             .scope(Scope::ReadAgents)
             .query::<ModelsQuery>()
@@ -133,13 +135,13 @@ fn of_openai() -> Vec<Operation> {
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
             .opens()
             .reads(ProtocolBody::Responses)
-            .response::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .response::<responses::Object<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
         Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
             .scope(Scope::ReadThreads)
             .query::<ShowQuery>()
-            .response::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .response::<responses::Object<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&STREAM)
             .errors(&[
@@ -153,7 +155,7 @@ fn of_openai() -> Vec<Operation> {
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
-            .response::<ResponseObject>(200, "The response, as it ended or still is", response())
+            .response::<responses::Object<'_>>(200, "The response, as it ended or still is", response())
             .errors(&PUBLISH)
             .errors(&[
                 "unknown_response",

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
+use protocols::agui;
+use protocols::chat_completions::ApiError;
 use serde_json::{Map, Value, json};
 
 use crate::error::ProblemBody;
 use crate::openapi::error_codes;
 use crate::openapi::error_codes::Code;
 use crate::openapi::events::Stream;
-use crate::openapi::protocol_schemas::{RunRefusal, WrappedError};
 use crate::openapi::schema::schemas_of;
 
 const JSON: &str = "application/json";
@@ -92,8 +93,8 @@ impl Errors {
     pub(crate) fn schemas(self) -> Vec<(String, Value)> {
         let of_form = match self {
             Self::Problem | Self::Text => Vec::new(),
-            Self::Wrapped => schemas_of::<WrappedError>(),
-            Self::RunError => schemas_of::<RunRefusal>(),
+            Self::Wrapped => schemas_of::<ApiError<'_>>(),
+            Self::RunError => schemas_of::<agui::Refusal<'_>>(),
         };
         schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
     }

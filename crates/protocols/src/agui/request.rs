@@ -3,6 +3,7 @@
 use model::{Tenant, ThreadId};
 use serde::Serialize;
 use serde_json::Map;
+use utoipa::ToSchema;
 
 use crate::json;
 use crate::request::{
@@ -82,14 +83,19 @@ impl AgUiRequest {
     }
 }
 
+/// A refusal in the words of AG-UI's `RUN_ERROR`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunRefusal)]
+pub struct Refusal<'a> {
+    /// For people.
+    message: &'a str,
+    /// For programs.
+    code: &'a str,
+}
+
 /// A refusal: the fields of `RUN_ERROR` as JSON. The protocol has no form for one.
 pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
-    #[derive(Serialize)]
-    struct ErrorFields<'a> {
-        message: &'a str,
-        code: &'a str,
-    }
     let mut bytes = Vec::new();
-    json::append(&mut bytes, &ErrorFields { message: &rejection.message, code: &rejection.code });
+    json::append(&mut bytes, &Refusal { message: &rejection.message, code: &rejection.code });
     ErrorBody { content_type: "application/json", bytes: bytes.into() }
 }

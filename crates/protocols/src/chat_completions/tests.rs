@@ -1,13 +1,12 @@
 use super::*;
 use crate::testing::assert_events;
 
-fn answer(include_usage: bool, tool_calls: ToolCalls) -> ChatCompletions {
+fn answer(include_usage: bool) -> ChatCompletions {
     ChatCompletions::new(CompletionOptions {
         message: MessageId::parse("m").unwrap(),
         model: "a".to_owned(),
         created_at: Timestamp(1_999),
         include_usage,
-        tool_calls,
     })
 }
 
@@ -32,7 +31,7 @@ macro_rules! delta {
 
 #[test]
 fn every_row_of_the_protocol() {
-    let mut answer = answer(false, ToolCalls::Shown);
+    let mut answer = answer(false);
     assert_events(
         &mut answer,
         &[
@@ -41,22 +40,7 @@ fn every_row_of_the_protocol() {
             ("Hi", &[delta!(r#"{"content":"Hi"}"#)]),
             ("", &[]),
             ("note:{\"x\":1}", &[]),
-            (
-                "call:a:{",
-                &[
-                    delta!(
-                        r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#
-                    ),
-                    delta!(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}"#),
-                ],
-            ),
-            (
-                "call:b=g:",
-                &[delta!(
-                    r#"{"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":""}}]}"#
-                )],
-            ),
-            ("call:a:}", &[delta!(r#"{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}"#)]),
+            ("call:a:{}", &[]),
             ("result:a:one", &[]),
             (" So", &[delta!(r#"{"content":" So"}"#)]),
             ("final:{\"tokens_used\":3,\"finish_reason\":\"tool_calls\"}", &[]),
@@ -67,9 +51,7 @@ fn every_row_of_the_protocol() {
         answer.object().unwrap().unwrap(),
         concat!(
             r#"{"id":"chatcmpl-m","object":"chat.completion","created":1,"model":"a","choices":[{"index":0,"#,
-            r#""message":{"role":"assistant","content":"Hi So","refusal":null,"tool_calls":["#,
-            r#"{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}},"#,
-            r#"{"id":"b","type":"function","function":{"name":"g","arguments":""}}]},"#,
+            r#""message":{"role":"assistant","content":"Hi So","refusal":null},"#,
             r#""logprobs":null,"finish_reason":"stop"}],"#,
             r#""usage":{"prompt_tokens":0,"completion_tokens":3,"total_tokens":3}}"#
         )
@@ -79,7 +61,7 @@ fn every_row_of_the_protocol() {
 #[test]
 fn usage_is_a_chunk_of_its_own_and_null_before() {
     assert_events(
-        &mut answer(true, ToolCalls::Hidden),
+        &mut answer(true),
         &[
             ("open", &[delta!(r#"{"role":"assistant","content":""}"#, "null", r#","usage":null"#)]),
             ("call:a:{}", &[]),
@@ -102,7 +84,7 @@ fn usage_is_a_chunk_of_its_own_and_null_before() {
 #[test]
 fn what_was_stopped_ends_like_what_is_whole() {
     assert_events(
-        &mut answer(false, ToolCalls::Shown),
+        &mut answer(false),
         &[
             ("Hi", &[delta!(r#"{"role":"assistant","content":""}"#), delta!(r#"{"content":"Hi"}"#)]),
             ("stopped", &[delta!("{}", r#""stop""#, ""), "[DONE]"]),
@@ -112,7 +94,7 @@ fn what_was_stopped_ends_like_what_is_whole() {
 
 #[test]
 fn a_failure_is_an_error_of_the_stream_and_of_the_object() {
-    let mut answer = answer(false, ToolCalls::Shown);
+    let mut answer = answer(false);
     let error = r#"{"error":{"message":"no more","type":"server_error","param":null,"code":"stalled"}}"#;
     assert_events(
         &mut answer,

@@ -2,63 +2,90 @@
 
 use model::Metadata;
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
-use crate::StreamError;
 use crate::usage::Usage;
+use crate::{StreamError, schemas};
 
-/// The response. Every field that the protocol requires is there; those that say how the model samples are null, because the
-/// agent's settings say it.
-#[derive(Serialize)]
-pub(super) struct Object<'a> {
+/// A response. Fields that say how the model samples are null: the agent's settings say it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ResponseObject)]
+pub struct Object<'a> {
+    #[schema(value_type = schemas::ResponseIdSchema)]
     pub(super) id: &'a str,
+    #[schema(value_type = schemas::ResponseSchema)]
     pub(super) object: &'static str,
+    /// Seconds since 1970; 0 where it is not known.
     pub(super) created_at: i64,
+    #[schema(value_type = schemas::ResponseStatusSchema)]
     pub(super) status: &'static str,
     pub(super) background: bool,
+    /// The thread.
     pub(super) conversation: Named<'a>,
+    #[schema(required)]
     pub(super) error: Option<Failure<'a>>,
+    #[schema(required)]
     pub(super) incomplete_details: Option<Incomplete>,
+    #[schema(value_type = Option<String>, required)]
     pub(super) instructions: Option<()>,
+    #[schema(value_type = Option<u64>, required)]
     pub(super) max_output_tokens: Option<()>,
+    #[schema(value_type = Object)]
     pub(super) metadata: &'a Metadata,
+    /// The agent.
+    #[schema(value_type = schemas::AgentIdSchema)]
     pub(super) model: &'a str,
+    #[schema(value_type = Vec<Written>)]
     pub(super) output: &'a [OutputEntry],
     pub(super) parallel_tool_calls: bool,
+    #[schema(required)]
     pub(super) previous_response_id: Option<&'a str>,
     pub(super) store: bool,
+    #[schema(value_type = Option<f64>, required)]
     pub(super) temperature: Option<()>,
+    #[schema(value_type = Object)]
     pub(super) text: Text,
     pub(super) tool_choice: &'static str,
+    #[schema(value_type = Vec<Object>, max_items = 0)]
     pub(super) tools: [(); 0],
+    #[schema(value_type = Option<f64>, required)]
     pub(super) top_p: Option<()>,
     pub(super) truncation: &'static str,
+    #[schema(required)]
     pub(super) usage: Option<ResponseUsage>,
 }
 
-#[derive(Serialize)]
+/// A thread.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = NamedThread)]
 pub(super) struct Named<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
     pub(super) id: &'a str,
 }
 
-/// The protocol has a closed set of codes; ours stands before the text.
-#[derive(Serialize)]
+/// Why there is no answer. The protocol's codes are few: ours stands before the text.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFailure)]
 pub(super) struct Failure<'a> {
     code: &'static str,
     #[serde(serialize_with = "with_code")]
+    #[schema(value_type = String)]
     message: &'a StreamError,
 }
 
-#[derive(Serialize)]
+/// Why an answer ends before its end.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = IncompleteDetails)]
 pub(super) struct Incomplete {
     pub(super) reason: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Text {
     format: TextFormat,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct TextFormat {
     #[serde(rename = "type")]
     kind: &'static str,
@@ -68,22 +95,26 @@ impl Text {
     pub(super) const PLAIN: Self = Self { format: TextFormat { kind: "text" } };
 }
 
-#[derive(Serialize)]
+/// What a response took.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ResponseTokens)]
 pub(super) struct ResponseUsage {
     input_tokens: u64,
+    #[schema(value_type = Object)]
     input_tokens_details: InputDetails,
     output_tokens: u64,
+    #[schema(value_type = Object)]
     output_tokens_details: OutputDetails,
     total_tokens: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct InputDetails {
     cached_tokens: u64,
     cache_write_tokens: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct OutputDetails {
     reasoning_tokens: u64,
 }
@@ -154,7 +185,6 @@ pub(super) struct OutputEntry {
 pub(super) enum OutputItem {
     Message { status: Status, content: Vec<Content> },
     Reasoning { status: Status, content: Vec<Content> },
-    FunctionCall { status: Status, call_id: String, name: String, arguments: String },
     McpCall { status: Status, name: String, arguments: String, result: Option<Result<String, String>> },
 }
 
@@ -168,12 +198,21 @@ pub(super) enum Status {
     Failed,
 }
 
-/// A part of an item.
-#[derive(Debug, Serialize)]
+/// Text of an item.
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = ResponseContent)]
 pub(super) enum Content {
-    OutputText { text: String, annotations: [(); 0], logprobs: [(); 0] },
-    ReasoningText { text: String },
+    OutputText {
+        text: String,
+        #[schema(value_type = Vec<schemas::AnyObject>)]
+        annotations: [(); 0],
+        #[schema(value_type = Vec<schemas::AnyObject>)]
+        logprobs: [(); 0],
+    },
+    ReasoningText {
+        text: String,
+    },
 }
 
 impl Content {
@@ -201,67 +240,64 @@ impl OutputEntry {
     pub(super) fn content(&self) -> Option<&Content> {
         match &self.item {
             OutputItem::Message { content, .. } | OutputItem::Reasoning { content, .. } => content.first(),
-            OutputItem::FunctionCall { .. } | OutputItem::McpCall { .. } => None,
+            OutputItem::McpCall { .. } => None,
         }
     }
 
     pub(super) fn content_mut(&mut self) -> Option<&mut Vec<Content>> {
         match &mut self.item {
             OutputItem::Message { content, .. } | OutputItem::Reasoning { content, .. } => Some(content),
-            OutputItem::FunctionCall { .. } | OutputItem::McpCall { .. } => None,
+            OutputItem::McpCall { .. } => None,
         }
     }
 
     /// Of a call.
     pub(super) fn arguments_mut(&mut self) -> Option<&mut String> {
         match &mut self.item {
-            OutputItem::FunctionCall { arguments, .. } | OutputItem::McpCall { arguments, .. } => {
-                Some(arguments)
-            }
+            OutputItem::McpCall { arguments, .. } => Some(arguments),
             OutputItem::Message { .. } | OutputItem::Reasoning { .. } => None,
         }
     }
 
     pub(super) fn set_status(&mut self, new: Status) {
         match &mut self.item {
-            OutputItem::Message { status, .. }
-            | OutputItem::Reasoning { status, .. }
-            | OutputItem::FunctionCall { status, .. }
-            | OutputItem::McpCall { status, .. } => *status = new,
+            OutputItem::Message { status, .. } | OutputItem::Reasoning { status, .. } | OutputItem::McpCall { status, .. } => {
+                *status = new
+            }
         }
     }
 }
 
-/// An item as the protocol writes it.
-#[derive(Serialize)]
+/// A part of what was answered. Calls were made by the agent's workflow, and are shown with their results.
+#[derive(Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Written<'a> {
+#[schema(as = ResponseItem)]
+pub(super) enum Written<'a> {
     Message {
         id: &'a str,
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: Status,
         role: &'static str,
         content: &'a [Content],
     },
     Reasoning {
         id: &'a str,
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: Status,
+        #[schema(value_type = Vec<schemas::AnyObject>)]
         summary: [(); 0],
         content: &'a [Content],
     },
-    FunctionCall {
-        id: &'a str,
-        status: Status,
-        call_id: &'a str,
-        name: &'a str,
-        arguments: &'a str,
-    },
     McpCall {
         id: &'a str,
+        #[schema(value_type = schemas::ItemStatusSchema)]
         status: Status,
         server_label: &'static str,
         name: &'a str,
         arguments: &'a str,
+        #[schema(required)]
         output: Option<&'a str>,
+        #[schema(required)]
         error: Option<&'a str>,
     },
 }
@@ -278,9 +314,6 @@ impl Serialize for OutputEntry {
             }
             OutputItem::Reasoning { status, content } => {
                 Written::Reasoning { id, status: *status, summary: [], content }
-            }
-            OutputItem::FunctionCall { status, call_id, name, arguments } => {
-                Written::FunctionCall { id, status: *status, call_id, name, arguments }
             }
             OutputItem::McpCall { status, name, arguments, result } => {
                 let (output, error) = match result {

@@ -19,20 +19,6 @@ pub struct ResponseOptions {
     pub previous_response_id: Option<String>,
     /// The request's metadata.
     pub metadata: Metadata,
-    /// How the calls of tools are shown.
-    pub calls: ToolCallDisplay,
-}
-
-/// How a client is shown the tool calls of an answer, which were made here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ToolCallDisplay {
-    /// As `function_call` items, without their results. Some clients take these for calls that they have to make.
-    #[default]
-    Functions,
-    /// As `mcp_call` items: calls that were made elsewhere, with their results.
-    Hosted,
-    /// Not at all.
-    Hidden,
 }
 
 /// The id of the response that an answer is.

@@ -17,7 +17,6 @@ fn terms(background: bool) -> ResponseOptions {
         background,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        calls: ToolCallDisplay::Functions,
     }
 }
 
@@ -88,13 +87,15 @@ macro_rules! text {
 }
 
 macro_rules! call {
-    ($status:literal, $arguments:literal) => {
+    ($status:literal, $arguments:literal, $output:literal) => {
         concat!(
-            r#"{"type":"function_call","id":"fc_m-p1","status":""#,
+            r#"{"type":"mcp_call","id":"mcp_m-p1","status":""#,
             $status,
-            r#"","call_id":"c","name":"f","arguments":""#,
+            r#"","server_label":"antiphon","name":"f","arguments":""#,
             $arguments,
-            r#""}"#
+            r#"","output":"#,
+            $output,
+            r#","error":null}"#
         )
     };
 }
@@ -160,12 +161,13 @@ fn every_row_of_the_protocol() {
                     event!(
                         "output_item.added",
                         8,
-                        concat!(r#""output_index":1,"item":"#, call!("in_progress", ""))
+                        concat!(r#""output_index":1,"item":"#, call!("in_progress", "", "null"))
                     ),
+                    event!("mcp_call.in_progress", 9, r#""item_id":"mcp_m-p1","output_index":1"#),
                     event!(
-                        "function_call_arguments.delta",
-                        9,
-                        r#""item_id":"fc_m-p1","output_index":1,"delta":"{""#
+                        "mcp_call_arguments.delta",
+                        10,
+                        r#""item_id":"mcp_m-p1","output_index":1,"delta":"{""#
                     ),
                 ],
             ),
@@ -173,32 +175,37 @@ fn every_row_of_the_protocol() {
                 "call:c:}",
                 &[
                     event!(
-                        "function_call_arguments.delta",
-                        10,
-                        r#""item_id":"fc_m-p1","output_index":1,"delta":"}""#
-                    ),
-                    event!(
-                        "function_call_arguments.done",
+                        "mcp_call_arguments.delta",
                         11,
-                        r#""item_id":"fc_m-p1","output_index":1,"name":"f","arguments":"{}""#
+                        r#""item_id":"mcp_m-p1","output_index":1,"delta":"}""#
                     ),
                     event!(
-                        "output_item.done",
+                        "mcp_call_arguments.done",
                         12,
-                        concat!(r#""output_index":1,"item":"#, call!("completed", "{}"))
+                        r#""item_id":"mcp_m-p1","output_index":1,"arguments":"{}""#
                     ),
                 ],
             ),
             ("result:c:one", &[]),
-            ("final:{\"tokens_used\":3}", &[]),
+            (
+                "final:{\"tokens_used\":3}",
+                &[
+                    event!("mcp_call.completed", 13, r#""item_id":"mcp_m-p1","output_index":1"#),
+                    event!(
+                        "output_item.done",
+                        14,
+                        concat!(r#""output_index":1,"item":"#, call!("completed", "{}", "\"one\""))
+                    ),
+                ],
+            ),
             (
                 "complete",
                 &[lifecycle!(
                     "completed",
-                    13,
+                    15,
                     "completed",
                     "null",
-                    concat!(message!("completed", text!("Hi")), ",", call!("completed", "{}")),
+                    concat!(message!("completed", text!("Hi")), ",", call!("completed", "{}", "\"one\"")),
                     r#"{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3}"#
                 )],
             ),

@@ -2,15 +2,16 @@
 
 use model::Metadata;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::answer_parts::{CompletePart, PartChange, ShownCall, Span};
 use crate::encoder_driver::{AnswerEnd, ProtocolEncoder};
 use crate::usage::{self, Usage};
-use crate::{StreamAction, sse};
+use crate::{StreamAction, schemas, sse};
 
 use super::event_sequence::{EventSequence, Resume};
-use super::object::{Content, Named, Object, OutputEntry, OutputItem, ResponseProgress, Status, Text};
-use super::options::{ResponseOptions, ToolCallDisplay, id_of};
+use super::object::{Content, OutputEntry, OutputItem, Named, Object, ResponseProgress, Status, Text, Written};
+use super::options::{ResponseOptions, id_of};
 
 #[derive(Debug)]
 pub(super) struct ResponseEncoder {
@@ -24,68 +25,47 @@ pub(super) struct ResponseEncoder {
     closed_as: Status,
 }
 
-/// An event as it is written.
-#[derive(Serialize)]
-struct ResponseEvent<'a, T> {
+/// An event of a response: its kind, its number, and what changed.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ResponseEvent)]
+pub struct ResponseEvent<'a> {
+    /// `response.created`, `response.output_text.delta`, … and last `response.completed`, `.incomplete` or `.failed`.
     #[serde(rename = "type")]
+    #[schema(pattern = "^response\\.[a-z_.]+$")]
     name: &'a str,
+    /// To be given back as `starting_after`.
     sequence_number: u64,
-    #[serde(flatten)]
-    fields: T,
-}
-
-#[derive(Serialize)]
-struct Lifecycle<'a> {
-    response: Object<'a>,
-}
-
-#[derive(Serialize)]
-struct ItemEvent<'a> {
-    output_index: usize,
-    item: &'a OutputEntry,
-}
-
-/// Where an event about a part of an item belongs.
-#[derive(Serialize)]
-struct PartPlace<'a> {
-    item_id: &'a str,
-    output_index: usize,
+    /// The whole, when it begins and when it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    response: Option<Object<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    item_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, nullable = false)]
+    output_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, nullable = false)]
     content_index: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct PartEvent<'a> {
-    #[serde(flatten)]
-    place: PartPlace<'a>,
-    part: &'a Content,
-}
-
-#[derive(Serialize)]
-struct DeltaEvent<'a> {
-    #[serde(flatten)]
-    place: PartPlace<'a>,
-    delta: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Written>, nullable = false)]
+    item: Option<&'a Entry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Content>, nullable = false)]
+    part: Option<&'a Content>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    delta: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    arguments: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<schemas::AnyObject>>, nullable = false)]
     logprobs: Option<[(); 0]>,
-}
-
-#[derive(Serialize)]
-struct Done<'a> {
-    #[serde(flatten)]
-    place: PartPlace<'a>,
-    text: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logprobs: Option<[(); 0]>,
-}
-
-#[derive(Serialize)]
-struct ArgumentsDone<'a> {
-    #[serde(flatten)]
-    place: PartPlace<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    arguments: &'a str,
 }
 
 impl ProtocolEncoder for ResponseEncoder {
@@ -111,17 +91,14 @@ impl ProtocolEncoder for ResponseEncoder {
             PartChange::SpanBegan(span) => self.begin_span(span, out),
             PartChange::SpanGrew(span, text) => self.grow_span(span, text, out),
             PartChange::SpanEnded(span) => self.end_span(span, out),
-            _ if self.terms.calls == ToolCallDisplay::Hidden => {}
             PartChange::CallBegan(call) => self.begin_call(&call, out),
             PartChange::CallGrew(call, text) => self.grow_call(&call, text, out),
             PartChange::CallEnded(call, arguments) => self.end_call(&call, &arguments, out),
-            PartChange::ResultEnded(call, whole) if self.is_hosted() => self.result(&call, Some(whole), out),
-            PartChange::Unanswered(call) if self.is_hosted() => self.result(&call, None, out),
+            PartChange::ResultEnded(call, whole) => self.result(&call, Some(whole), out),
+            PartChange::Unanswered(call) => self.result(&call, None, out),
             PartChange::StepBegan
             | PartChange::StepEnded
             | PartChange::ResultBegan(..)
-            | PartChange::ResultEnded(..)
-            | PartChange::Unanswered(_)
             | PartChange::Noted(_) => {}
         }
     }
@@ -243,7 +220,7 @@ impl ResponseEncoder {
             false => ("response.output_text.delta", Some([])),
         };
         let number = self.numbers.piece();
-        event(name, number, DeltaEvent { place: self.place(index, Some(0)), delta, logprobs }, out);
+        write(number, ResponseEvent { name, delta: Some(delta), logprobs, ..self.place(index, Some(0)) }, out);
     }
 
     fn end_span(&mut self, span: Span, out: &mut Vec<u8>) {
@@ -254,26 +231,16 @@ impl ResponseEncoder {
         };
         let number = self.numbers.event();
         let text = self.output[index].content().map_or("", Content::text);
-        event(name, number, Done { place: self.place(index, Some(0)), text, logprobs }, out);
+        write(number, Event { name, text: Some(text), logprobs, ..self.place(index, Some(0)) }, out);
         self.part("response.content_part.done", index, out);
         self.end_item(index, self.closed_as, out);
     }
 
-    fn is_hosted(&self) -> bool {
-        self.terms.calls == ToolCallDisplay::Hosted
-    }
-
     fn begin_call(&mut self, call: &ShownCall, out: &mut Vec<u8>) {
         let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
-        let (prefix, item) = match self.is_hosted() {
-            true => ("mcp", OutputItem::McpCall { status, name, arguments, result: None }),
-            false => ("fc", OutputItem::FunctionCall { status, call_id: call.id.clone(), name, arguments }),
-        };
-        let index = self.push(call.part, prefix, item);
+        let index = self.push(call.part, "mcp", OutputItem::McpCall { status, name, arguments, result: None });
         self.item("response.output_item.added", index, out);
-        if self.is_hosted() {
-            self.placed("response.mcp_call.in_progress", index, out);
-        }
+        self.placed("response.mcp_call.in_progress", index, out);
     }
 
     fn grow_call(&mut self, call: &ShownCall, delta: &str, out: &mut Vec<u8>) {
@@ -281,28 +248,19 @@ impl ResponseEncoder {
         if let Some(arguments) = self.output[index].arguments_mut() {
             arguments.push_str(delta);
         }
-        let name = match self.is_hosted() {
-            true => "response.mcp_call_arguments.delta",
-            false => "response.function_call_arguments.delta",
-        };
         let number = self.numbers.piece();
-        event(name, number, DeltaEvent { place: self.place(index, None), delta, logprobs: None }, out);
+        let name = "response.mcp_call_arguments.delta";
+        write(number, ResponseEvent { name, delta: Some(delta), ..self.place(index, None) }, out);
     }
 
     fn end_call(&mut self, call: &ShownCall, arguments: &str, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let number = self.numbers.event();
-        let place = self.place(index, None);
-        if self.is_hosted() {
-            let fields = ArgumentsDone { place, name: None, arguments };
-            return event("response.mcp_call_arguments.done", number, fields, out);
-        }
-        let fields = ArgumentsDone { place, name: Some(&call.tool), arguments };
-        event("response.function_call_arguments.done", number, fields, out);
-        self.end_item(index, self.closed_as, out);
+        let name = "response.mcp_call_arguments.done";
+        write(number, Event { name, arguments: Some(arguments), ..self.place(index, None) }, out);
     }
 
-    /// The result of a hosted call, or that there is none.
+    /// The result of a call, or that there is none.
     fn result(&mut self, call: &ShownCall, whole: Option<CompletePart>, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let (status, said) = match whole {
@@ -337,35 +295,38 @@ impl ResponseEncoder {
         self.output.iter().rposition(|entry| entry.part == part)
     }
 
-    fn place(&self, output_index: usize, content_index: Option<u32>) -> PartPlace<'_> {
-        PartPlace { item_id: &self.output[output_index].id, output_index, content_index }
+    /// An event about a part of an item.
+    fn place(&self, output_index: usize, content_index: Option<u32>) -> ResponseEvent<'_> {
+        let item_id = Some(self.output[output_index].id.as_str());
+        ResponseEvent { item_id, output_index: Some(output_index), content_index, ..ResponseEvent::default() }
     }
 
-    fn lifecycle(&self, name: &str, number: Option<u64>, out: &mut Vec<u8>) {
-        event(name, number, Lifecycle { response: self.object() }, out);
+    fn lifecycle(&self, name: &'static str, number: Option<u64>, out: &mut Vec<u8>) {
+        write(number, Event { name, response: Some(self.object()), ..Event::default() }, out);
     }
 
     fn item(&mut self, name: &str, output_index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
-        event(name, number, ItemEvent { output_index, item: &self.output[output_index] }, out);
+        let (item, output_index) = (Some(&self.output[output_index]), Some(output_index));
+        write(number, Event { name, output_index, item, ..Event::default() }, out);
     }
 
     fn placed(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
-        event(name, number, self.place(index, None), out);
+        write(number, Event { name, ..self.place(index, None) }, out);
     }
 
     fn part(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
-        if let Some(part) = self.output[index].content() {
-            event(name, number, PartEvent { place: self.place(index, Some(0)), part }, out);
+        if let part @ Some(_) = self.output[index].content() {
+            write(number, Event { name, part, ..self.place(index, Some(0)) }, out);
         }
     }
 }
 
 /// Writes an event that the client wants.
-fn event(name: &str, number: Option<u64>, fields: impl Serialize, out: &mut Vec<u8>) {
+fn write(number: Option<u64>, event: Event<'_>, out: &mut Vec<u8>) {
     if let Some(sequence_number) = number {
-        sse::named(out, name, &ResponseEvent { name, sequence_number, fields });
+        sse::named(out, event.name, &ResponseEvent { sequence_number, ..event });
     }
 }

@@ -1,8 +1,8 @@
 // OpenAI's own library: Responses and chat completions.
 import OpenAI from "openai";
 
-const client = (server, scenario, cut, variant) =>
-  new OpenAI({ apiKey: "none", baseURL: `${server.url(scenario, cut, variant)}/v1`, maxRetries: 0 });
+const client = (server, scenario, cut) =>
+  new OpenAI({ apiKey: "none", baseURL: `${server.url(scenario, cut)}/v1`, maxRetries: 0 });
 
 async function orError(promise) {
   try {
@@ -19,8 +19,8 @@ function said({ id, status, output_text, error, incomplete_details, usage, outpu
 }
 
 /** The last state of a streamed response. */
-export async function whole(server, scenario, variant = "") {
-  const { responses } = client(server, scenario, undefined, variant);
+export async function whole(server, scenario) {
+  const { responses } = client(server, scenario);
   return orError(responses.stream({ model: "talk", input: "hello" }).finalResponse());
 }
 
@@ -29,10 +29,8 @@ export async function completed(server, scenario) {
   return orError(client(server, scenario).chat.completions.stream({ model: "talk", messages }).finalChatCompletion());
 }
 
-export const hosted = (server, scenario) => responses(server, scenario, "/hosted");
-
-export async function responses(server, scenario, variant = "") {
-  const { responses } = client(server, scenario, undefined, variant);
+export async function responses(server, scenario) {
+  const { responses } = client(server, scenario);
   const numbers = [];
   const whole = await orError((async () => {
     const stream = responses.stream({ model: "talk", input: "hello" });

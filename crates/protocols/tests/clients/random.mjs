@@ -17,10 +17,6 @@ const readers = {
     const { status, thrown, message, output_text } = await openai.whole(server, scenario);
     return { ended: status ?? `${thrown}: ${message}`, text: output_text };
   },
-  async responses_hosted(scenario) {
-    const { status, thrown, message, output_text } = await openai.whole(server, scenario, "/hosted");
-    return { ended: status ?? `${thrown}: ${message}`, text: output_text };
-  },
   async chat_completions(scenario) {
     const { choices, thrown, message } = await openai.completed(server, scenario);
     return { ended: choices?.[0].finish_reason ?? `${thrown}: ${message}`, text: choices?.[0].message.content ?? "" };

@@ -57,7 +57,6 @@ function parsed(protocol, scenario) {
 const understood = {
   ui_message: await each("ui_message", ai.reads),
   responses: await each("responses", openai.responses),
-  responses_hosted: await each("responses_hosted", openai.hosted),
   chat_completions: await each("chat_completions", openai.completions),
   agui: await each("agui", agui.reads),
   parser: Object.fromEntries(

@@ -1,4 +1,4 @@
-// Serves the golden files as a gateway would: /<scenario>[/hosted][/cut/<events>]/<path of the protocol>. With /cut the connection is
+// Serves the golden files as a gateway would: /<scenario>[/cut/<events>]/<path of the protocol>. With /cut the connection is
 // destroyed after so many events, as when a gateway dies.
 import { createServer } from "node:http";
 import { readFileSync, readdirSync } from "node:fs";
@@ -34,14 +34,14 @@ export async function start(folder) {
     });
   });
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
-  const url = (scenario, cut, variant = "") =>
-    `http://127.0.0.1:${server.address().port}/${scenario}${variant}${cut === undefined ? "" : `/cut/${cut}`}`;
+  const url = (scenario, cut) =>
+    `http://127.0.0.1:${server.address().port}/${scenario}${cut === undefined ? "" : `/cut/${cut}`}`;
   return { url, posted };
 }
 
 function answer(folder, request, body, response) {
   const url = new URL(request.url, "http://localhost");
-  const [, scenario, hosted, cut, path] = /^\/(\w+)(\/hosted)?(?:\/cut\/(\d+))?(\/.*)$/.exec(url.pathname);
+  const [, scenario, cut, path] = /^\/(\w+)(?:\/cut\/(\d+))?(\/.*)$/.exec(url.pathname);
   const object = (protocol) => {
     const text = golden(folder, protocol, scenario, "json");
     response.writeHead(JSON.parse(text).id === undefined ? 503 : 200, { "content-type": "application/json" });
@@ -60,8 +60,7 @@ function answer(folder, request, body, response) {
   if (path.startsWith("/v1/responses")) {
     const after = Number(url.searchParams.get("starting_after") ?? -1);
     const wanted = body.stream || url.searchParams.get("stream") === "true";
-    const protocol = hosted ? "responses_hosted" : "responses";
-    return wanted ? stream(protocol, {}, after) : object(protocol);
+    return wanted ? stream("responses", {}, after) : object("responses");
   }
   return stream("ui_message", { "x-vercel-ai-ui-message-stream": "v1" });
 }

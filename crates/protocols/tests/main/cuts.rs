@@ -1,7 +1,6 @@
 //! A connection that is cut anywhere, and the client that comes back by the rule of its protocol.
 
 use model::Chunk;
-use protocols::chat_completions::ToolCalls;
 use protocols::responses::Resume;
 use protocols::{AnswerEvent, Protocol, StreamAction};
 
@@ -153,7 +152,7 @@ fn a_chunk_of_another_attempt_is_a_reset_too() {
     assert_eq!(response.apply(scenarios::happening(1, &second)).then, StreamAction::Abort);
     let object = String::from_utf8(response.object().to_vec()).unwrap();
     assert!(object.contains("Again.") && !object.contains("Once"), "{object}");
-    let mut completion = encoders::completion(ToolCalls::Shown);
+    let mut completion = encoders::completion();
     completion.apply(scenarios::happening(0, &first));
     completion.apply(scenarios::happening(1, &second));
     completion.apply(AnswerEvent::Stopped);

@@ -2,35 +2,24 @@
 
 use bytes::Bytes;
 use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
-use protocols::chat_completions::ToolCalls;
-use protocols::responses::{Resume, ToolCallDisplay};
+use protocols::responses::Resume;
 use protocols::{
     AgUi, AnswerEvent, ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Protocol,
     ProtocolOutput, Responses, StreamAction, UiMessage, chat_completions, responses,
 };
 
 /// And the native one, which has a connection and a cursor of its own.
-pub(crate) const ALL: [&str; 8] =
-    ["native", NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4], NAMES[5], NAMES[6]];
+pub(crate) const ALL: [&str; 6] = ["native", NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4]];
 
-pub(crate) const NAMES: [&str; 7] = [
-    "ui_message",
-    "responses",
-    "responses_background",
-    "responses_hosted",
-    "chat_completions",
-    "chat_completions_hidden",
-    "agui",
-];
+pub(crate) const NAMES: [&str; 5] =
+    ["ui_message", "responses", "responses_background", "chat_completions", "agui"];
 
 pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
     match name {
         "ui_message" => Box::new(UiMessage::new(message())),
         "responses" => Box::new(response(false, Resume::Start)),
         "responses_background" => Box::new(response(true, Resume::Start)),
-        "responses_hosted" => Box::new(hosted()),
-        "chat_completions" => Box::new(completion(ToolCalls::Shown)),
-        "chat_completions_hidden" => Box::new(completion(ToolCalls::Hidden)),
+        "chat_completions" => Box::new(completion()),
         "native" => Box::new(NativeStream {
             native: Native::new(thread(), Cursor::at(Position::from_stored(7))),
             progress: MessageProgress::new(0, true),
@@ -41,16 +30,7 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
 }
 
 pub(crate) fn response(background: bool, resume: Resume) -> Responses {
-    Responses::new(terms(background, ToolCallDisplay::Functions), resume)
-}
-
-/// With the calls and their results as those of a hosted service.
-pub(crate) fn hosted() -> Responses {
-    Responses::new(terms(false, ToolCallDisplay::Hosted), Resume::Start)
-}
-
-fn terms(background: bool, calls: ToolCallDisplay) -> responses::ResponseOptions {
-    responses::ResponseOptions {
+    let terms = responses::ResponseOptions {
         thread: thread(),
         message: message(),
         model: "talk".to_owned(),
@@ -58,18 +38,16 @@ fn terms(background: bool, calls: ToolCallDisplay) -> responses::ResponseOptions
         background,
         previous_response_id: background.then(|| "resp_u0001-w-a".to_owned()),
         metadata: Metadata::EMPTY,
-        calls,
-    }
+    };
+    Responses::new(terms, resume)
 }
 
-/// With the usage when calls are shown, without it when they are not.
-pub(crate) fn completion(tool_calls: ToolCalls) -> ChatCompletions {
+pub(crate) fn completion() -> ChatCompletions {
     ChatCompletions::new(chat_completions::CompletionOptions {
         message: message(),
         model: "talk".to_owned(),
         created_at: Timestamp(1_767_323_045_678),
-        include_usage: tool_calls == ToolCalls::Shown,
-        tool_calls,
+        include_usage: true,
     })
 }
 

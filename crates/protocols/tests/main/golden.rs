@@ -4,12 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use protocols::{
-    Protocol,
-    chat_completions::{self, ToolCalls},
-    request::RequestRejection,
-    responses::Resume,
-};
+use protocols::{Protocol, chat_completions, request::RequestRejection, responses::Resume};
 
 use crate::encoders::{self, ALL, NAMES};
 use crate::scenarios::{self, encode_all};
@@ -28,16 +23,13 @@ fn the_streams() {
 fn the_objects() {
     for scenario in scenarios::all() {
         let mut response = encoders::response(false, Resume::Start);
-        let mut hosted = encoders::hosted();
-        let mut completion = encoders::completion(ToolCalls::Shown);
+        let mut completion = encoders::completion();
         for happening in scenario.events() {
             response.apply(happening);
-            hosted.apply(happening);
             assert_eq!(completion.object(), None, "only at the end");
             completion.apply(happening);
         }
         check(&format!("responses/{}.json", scenario.name), &line(&response.object()));
-        check(&format!("responses_hosted/{}.json", scenario.name), &line(&hosted.object()));
         let object = completion.object().unwrap().unwrap_or_else(|failure| {
             chat_completions::error_body(&RequestRejection::new(502, &*failure.code, &*failure.text)).bytes
         });

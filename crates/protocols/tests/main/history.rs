@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use batches::{Ending, TurnMessage, fold_turn};
 use model::{Chunk, MessageId, Position};
-use protocols::chat_completions::ToolCalls;
 use protocols::responses::Resume;
 use protocols::{AnswerEvent, Cursor, MessageOffset, MessageProgress, Protocol, StoredAnswer, StoredMessage};
 use serde_json::Value;
@@ -39,17 +38,15 @@ fn stored_message(message: &TurnMessage) -> StoredMessage<'_> {
     }
 }
 
-fn objects<'a>(happenings: impl IntoIterator<Item = AnswerEvent<'a>>) -> [Value; 3] {
+fn objects<'a>(happenings: impl IntoIterator<Item = AnswerEvent<'a>>) -> [Value; 2] {
     let mut response = encoders::response(false, Resume::Start);
-    let mut hosted = encoders::hosted();
-    let mut completion = encoders::completion(ToolCalls::Shown);
+    let mut completion = encoders::completion();
     for happening in happenings {
         response.apply(happening);
-        hosted.apply(happening);
         completion.apply(happening);
     }
     let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap();
-    [read(&completion.object().unwrap().unwrap()), read(&response.object()), read(&hosted.object())]
+    [read(&completion.object().unwrap().unwrap()), read(&response.object())]
 }
 
 #[test]

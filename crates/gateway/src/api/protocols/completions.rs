@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use model::ThreadId;
 use protocols::ChatCompletions;
-use protocols::chat_completions::{CompletionOptions, CompletionRequest, ToolCalls, error_body};
+use protocols::chat_completions::{CompletionOptions, CompletionRequest, error_body};
 
 use crate::api::protocols::{
     ProtocolError, ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread,
@@ -60,8 +60,6 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         model: request.agent.name().to_owned(),
         created_at: backend.now(),
         include_usage: request.include_usage,
-        // They were made here; the helpers of some libraries would make them again.
-        tool_calls: ToolCalls::Hidden,
     };
     let mut response = if request.stream {
         stream(ChatCompletions::new(terms), message, answer)

@@ -8,9 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
-use protocols::responses::{
-    Follows, ResponseOptions, ResponseRequest, Resume, ToolCallDisplay, error_body, message_of,
-};
+use protocols::responses::{Follows, ResponseRequest, ResponseOptions, Resume, error_body, message_of};
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
@@ -301,7 +299,6 @@ fn terms(
         previous_response_id: asked.previous_response_id,
         metadata: asked.metadata,
         // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
-        calls: ToolCallDisplay::Hosted,
     }
 }
 

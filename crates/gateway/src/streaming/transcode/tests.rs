@@ -1,7 +1,7 @@
 use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
-use protocols::chat_completions::{self, ToolCalls};
-use protocols::responses::{self, Resume, ToolCallDisplay};
-use protocols::{ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Responses, StreamError};
+use protocols::chat_completions;
+use protocols::responses::{self, Resume};
+use protocols::{ChatCompletions, Cursor, MessageHeader, Native, MessageProgress, Responses, StreamError};
 use serde_json::{Value, json};
 
 use crate::streaming::transcode::*;
@@ -66,7 +66,6 @@ fn response() -> Transcoder<Responses> {
         background: false,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        calls: ToolCallDisplay::Hosted,
     };
     Transcoder::new(Responses::new(terms, Resume::Start), message()).0
 }
@@ -77,7 +76,6 @@ fn completion() -> Transcoder<ChatCompletions> {
         model: "a".to_owned(),
         created_at: Timestamp(0),
         include_usage: false,
-        tool_calls: ToolCalls::Hidden,
     };
     Transcoder::new(ChatCompletions::new(terms), message()).0
 }

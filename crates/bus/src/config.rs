@@ -31,19 +31,15 @@ pub struct BusConfig {
     pub nkey_seed_file: Option<PathBuf>,
     /// Certificates (PEM) of the authorities that sign the servers'.
     pub root_certificates: Option<PathBuf>,
-    /// Our own certificate and its key (PEM).
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Subjects of answers begin with it; `_INBOX` when absent. A prefix per role keeps roles from reading each
     /// other's answers.
     pub inbox_prefix: Option<String>,
-    /// Connections that the partitions' readers share; parsing is one core per connection. 0 counts as 1.
-    pub reading_connections: usize,
 }
 
 impl BusConfig {
     /// `url` as in [`Self::url`], `name` as in [`Self::name`]; the rest absent.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { url: url.into(), name: name.into(), reading_connections: 1, ..Self::default() }
+        Self { url: url.into(), name: name.into(), ..Self::default() }
     }
 
     /// Reads files and checks everything that can be checked without a server.
@@ -71,9 +67,6 @@ impl BusConfig {
         if let Some(path) = &self.root_certificates {
             options = options.add_root_certificates(path.clone()).require_tls(true);
         }
-        if let Some((certificate, key)) = &self.client_certificate {
-            options = options.add_client_certificate(certificate.clone(), key.clone());
-        }
         match &self.inbox_prefix {
             Some(prefix) => options.custom_inbox_prefix(prefix),
             None => options,
@@ -90,9 +83,7 @@ impl fmt::Debug for BusConfig {
             .field("credentials_file", &self.credentials_file)
             .field("nkey_seed_file", &self.nkey_seed_file)
             .field("root_certificates", &self.root_certificates)
-            .field("client_certificate", &self.client_certificate)
             .field("inbox_prefix", &self.inbox_prefix)
-            .field("reading_connections", &self.reading_connections)
             .finish()
     }
 }

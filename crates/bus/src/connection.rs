@@ -10,7 +10,6 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::{Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event};
-use model::PartitionId;
 use runtime::{Backoff, retry};
 use tokio::sync::{Mutex, watch};
 
@@ -34,7 +33,7 @@ pub(crate) struct Connections {
     pub(crate) control: ConnectionHandle,
     pub(crate) publishing: ConnectionHandle,
     listening: Channel,
-    reading: Vec<Channel>,
+    reading: Channel,
     /// Requests to JetStream.
     pub(crate) api: Context,
     /// Stored publishes.
@@ -64,13 +63,12 @@ impl Bus {
         let api = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(control.client.clone());
         let store = ContextBuilder::new().timeout(ACK_TIMEOUT).ack_timeout(ACK_TIMEOUT);
         let store = store.max_ack_inflight(ACKS_IN_FLIGHT).build(publishing.client.clone());
-        let reading = (0..config.reading_connections.max(1)).map(|_| Channel::new("reading")).collect();
         let shared = Connections {
             prepared,
             control,
             publishing,
             listening: Channel::new("listening"),
-            reading,
+            reading: Channel::new("reading"),
             api,
             store,
             counters,
@@ -100,10 +98,9 @@ impl Bus {
         self.shared.reader_restarts.load(Ordering::Relaxed)
     }
 
-    /// The connection that a partition's reader shares.
-    pub(crate) async fn reading(&self, partition: PartitionId) -> Result<ConnectionHandle, BusError> {
-        let channels = &self.shared.reading;
-        channels[usize::from(partition.0) % channels.len()].link(&self.shared).await
+    /// The connection that the partitions' readers share.
+    pub(crate) async fn reading(&self) -> Result<ConnectionHandle, BusError> {
+        self.shared.reading.link(&self.shared).await
     }
 
     /// The connection on which gateways listen and query: in this order, so that the reply to a query cannot

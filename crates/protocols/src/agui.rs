@@ -20,9 +20,9 @@ use utoipa::ToSchema;
 use crate::answer_parts::{PartChange, ShownCall};
 use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::usage::Usage;
-use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, schemas, sse};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
-pub use request::{Refusal, AgUiRequest, error_body};
+pub use request::{AgUiRequest, RunRefusal, error_body};
 
 /// The version of the protocol that is spoken.
 pub const PROTOCOL_VERSION: &str = "1.0";

@@ -19,10 +19,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer_parts::PartChange;
-use crate::encoder_driver::{EncoderDriver, AnswerEnd, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::openai::ErrorObject;
 use crate::usage::{self, Usage};
-use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, StreamError, json, schemas, sse};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, json, schemas, sse};
 
 pub use crate::openai::{ApiError, error_body};
 pub use request::CompletionRequest;

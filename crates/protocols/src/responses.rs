@@ -32,7 +32,7 @@ use writer::ResponseEncoder;
 
 pub use crate::openai::error_body;
 pub use event_sequence::Resume;
-pub use object::Object;
+pub use object::ResponseObject;
 pub use options::{ResponseOptions, id_of, message_of};
 pub use request::{Follows, ResponseRequest};
 pub use writer::ResponseEvent;

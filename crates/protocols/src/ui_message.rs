@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 use crate::answer_parts::{PartChange, arguments};
 use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
 use crate::usage::finish_reason;
-use crate::{AnswerEvent, ProtocolOutput, Protocol, StreamAction, schemas, sse};
+use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
 pub use history::HistoryMessage;
 pub use request::{Regenerated, UiMessageRequest, error_body};
@@ -58,7 +58,8 @@ struct UiMessageEncoder {
     refused: Vec<u32>,
 }
 
-/// A part of a UI message. Each part of a call says that clients have no type for our tools, and must not call them.
+/// A part of a UI message.
+// Each part of a call says that clients have no type for our tools, and must not call them.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[schema(as = UiPart)]
@@ -167,8 +168,11 @@ impl ProtocolEncoder for UiMessageEncoder {
             PartChange::StepEnded => sse::data(out, &UiChunk::FinishStep),
             PartChange::SpanBegan(span) => {
                 let id = part_id(span.part);
-                let part =
-                    if span.is_reasoning { UiChunk::ReasoningStart { id } } else { UiChunk::TextStart { id } };
+                let part = if span.is_reasoning {
+                    UiChunk::ReasoningStart { id }
+                } else {
+                    UiChunk::TextStart { id }
+                };
                 sse::data(out, &part);
             }
             PartChange::SpanGrew(span, delta) => {
@@ -181,7 +185,8 @@ impl ProtocolEncoder for UiMessageEncoder {
             }
             PartChange::SpanEnded(span) => {
                 let id = part_id(span.part);
-                let part = if span.is_reasoning { UiChunk::ReasoningEnd { id } } else { UiChunk::TextEnd { id } };
+                let part =
+                    if span.is_reasoning { UiChunk::ReasoningEnd { id } } else { UiChunk::TextEnd { id } };
                 sse::data(out, &part);
             }
             PartChange::CallBegan(call) => {
@@ -275,12 +280,18 @@ fn input<'a>(tool_call_id: &'a str, tool_name: &'a str, text: &'a str) -> UiChun
 
 fn result<'a>(tool_call_id: &'a str, text: &'a str, is_error: bool) -> UiChunk<'a> {
     match is_error {
-        true => {
-            UiChunk::ToolOutputError { tool_call_id, error_text: text, provider_executed: true, dynamic: true }
-        }
-        false => {
-            UiChunk::ToolOutputAvailable { tool_call_id, output: text, provider_executed: true, dynamic: true }
-        }
+        true => UiChunk::ToolOutputError {
+            tool_call_id,
+            error_text: text,
+            provider_executed: true,
+            dynamic: true,
+        },
+        false => UiChunk::ToolOutputAvailable {
+            tool_call_id,
+            output: text,
+            provider_executed: true,
+            dynamic: true,
+        },
     }
 }
 

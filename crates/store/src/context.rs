@@ -84,30 +84,6 @@ pub struct StoredCompaction {
     pub is_pending: bool,
 }
 
-impl From<StoredMessage> for Item {
-    fn from(message: StoredMessage) -> Self {
-        let metadata = match message.metadata {
-            Value::Object(map) => model::Metadata::new(map).unwrap_or_default(),
-            _ => model::Metadata::EMPTY,
-        };
-        Self {
-            position: message.position,
-            message_id: message.message_id,
-            batch_id: message.batch_id,
-            number: message.number,
-            sequence_num: message.sequence_num,
-            batch_type: message.batch_type,
-            role: message.role,
-            content: message.content,
-            tool_calls: message.tool_calls,
-            tool_call_id: message.tool_call_id,
-            metadata,
-            token_count: message.token_count.and_then(|count| u64::try_from(count).ok()),
-            created_at: message.created_at,
-        }
-    }
-}
-
 impl Store {
     /// What each of these turns starts from, in their order, in two statements for all of them.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {

@@ -1,12 +1,12 @@
 //! Reading a thread.
 
-use model::{BatchType, MessageId, Position, Role, ThreadId, Timestamp};
-use serde_json::Value;
+use batches::Item;
+use model::{Position, ThreadId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
-use crate::row::{batch_type, message_id, role, unsigned};
+use crate::row::{batch_type, message_id, metadata, role};
 use crate::store::Store;
 
 /// Which part of a thread to read; both ends are left out of it.
@@ -20,39 +20,27 @@ pub struct Range {
     pub with_synthetic: bool,
 }
 
-/// A message as it is stored.
+/// A message as it is stored, and what it follows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredMessage {
-    /// Its place in the thread.
-    pub position: Position,
-    /// Its id.
-    pub message_id: MessageId,
-    /// The position of the batch's first message.
-    pub batch_id: Position,
-    /// Its number in the thread, which never changes; `None` until it is given one.
-    pub number: Option<u64>,
-    /// Its number in the batch, from 0.
-    pub sequence_num: i32,
-    /// What the batch began with.
-    pub batch_type: BatchType,
-    /// Who speaks.
-    pub role: Role,
-    /// Its text.
-    pub content: String,
-    /// Calls of an assistant message, as a JSON array.
-    pub tool_calls: Option<Value>,
-    /// Which call a tool message answers.
-    pub tool_call_id: Option<String>,
-    /// The final chunk's metadata; always an object.
-    pub metadata: Value,
-    /// Tokens used, if known.
-    pub token_count: Option<i64>,
+    /// The message. What its metadata may not hold reads as empty.
+    pub item: Item,
     /// The position of its predecessor in the thread; `None` for the first message.
     pub parent: Option<Position>,
-    /// The attempt that produced it.
-    pub attempt: u32,
-    /// When it was written, by the database's clock.
-    pub created_at: Timestamp,
+}
+
+impl std::ops::Deref for StoredMessage {
+    type Target = Item;
+
+    fn deref(&self) -> &Item {
+        &self.item
+    }
+}
+
+impl From<StoredMessage> for Item {
+    fn from(message: StoredMessage) -> Self {
+        message.item
+    }
 }
 
 impl Store {
@@ -96,7 +84,7 @@ impl Store {
 /// The message of a row; `None` when its position is NULL.
 pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> {
     let Some(position) = row.try_get::<Option<i64>, _>("position")? else { return Ok(None) };
-    Ok(Some(StoredMessage {
+    let item = Item {
         position: Position::from_stored(position),
         message_id: message_id(row)?,
         batch_id: Position::from_stored(row.try_get("batch_id")?),
@@ -107,10 +95,10 @@ pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> 
         content: row.try_get("content")?,
         tool_calls: row.try_get("tool_calls")?,
         tool_call_id: row.try_get("tool_call_id")?,
-        metadata: row.try_get("metadata")?,
-        token_count: row.try_get("token_count")?,
-        parent: row.try_get::<Option<i64>, _>("parent_id")?.map(Position::from_stored),
-        attempt: unsigned(row, "attempt")?,
+        metadata: metadata(row).unwrap_or_default(),
+        token_count: row.try_get::<Option<i64>, _>("token_count")?.and_then(|count| count.try_into().ok()),
         created_at: Timestamp(row.try_get("created_ms")?),
-    }))
+    };
+    let parent = row.try_get::<Option<i64>, _>("parent_id")?.map(Position::from_stored);
+    Ok(Some(StoredMessage { item, parent }))
 }

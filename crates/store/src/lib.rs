@@ -52,7 +52,6 @@ pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};
 pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
-pub use lookup::StoredOutcome;
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{

@@ -1,6 +1,6 @@
 //! What a commit leaves in the tables.
 
-use model::{IdRange, MessageFailure, MessageKey, Seq, Timestamp};
+use model::{IdRange, MessageFailure, Seq, Timestamp};
 use store::{Committed, Range};
 
 use crate::fixture::{Database, Owner, dead_entry, dead_message, failed, key, message, submission, thread};
@@ -134,8 +134,6 @@ async fn large_texts_come_back_whole() {
     let stored = store.history(&thread("t"), Range::default(), 1).await.unwrap().unwrap().remove(0);
     assert_eq!(stored.content, text);
     assert_eq!(stored.tool_calls, commit.messages[0].tool_calls);
-    assert_eq!((stored.token_count, &stored.metadata["tokens_used"]), (Some(15), &15.into()));
+    assert_eq!((stored.token_count, stored.metadata.get("tokens_used")), (Some(15), Some(&15.into())));
     assert!(stored.created_at.0 > 1_700_000_000_000);
-    let known = store.outcome_of(&[MessageKey { ..commit.messages[0].key.clone() }]).await.unwrap();
-    assert_eq!(known.len(), 1);
 }

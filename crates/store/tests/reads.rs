@@ -1,12 +1,12 @@
-//! Look-ups, outcomes, history.
+//! Look-ups and history.
 
-use model::{AgentId, ErrorClass, IdRange, MessageFailure, Position, RetryHint, Role, TaskId};
+use model::{AgentId, MessageFailure, Position, TaskId};
 use partition::{CommandKey, Lookup};
 use serde_json::json;
-use store::{Applied, Range, StoreError, StoredOutcome};
+use store::{Applied, Range, StoreError};
 
 use crate::fixture::{Database, Owner, dead_message, key, message, metadata, thread};
-use crate::values::{answer_key, finishes, turn};
+use crate::values::{finishes, turn};
 
 #[tokio::test]
 async fn a_look_up_tells_ended_from_absent_from_no_thread() {
@@ -39,45 +39,6 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
-}
-
-#[tokio::test]
-async fn an_outcome_is_what_was_committed() {
-    let (_database, store) = Database::new(2).await;
-    let owner = Owner::new(&store, "a").await;
-    let missing = vec![IdRange { first: 1, last: 3 }, IdRange { first: 9, last: 9 }];
-    let failure = MessageFailure::GapTimeout { missing: missing.clone() };
-    let mut commit = owner.empty();
-    commit.messages = vec![message("t", "done", 77)];
-    commit.messages[0].attempt = u32::MAX;
-    commit.dead_letters = vec![dead_message(key("t", "failed"), 2, failure.clone())];
-    let classes = [ErrorClass::Permanent, ErrorClass::Transient, ErrorClass::Auth];
-    for class in classes {
-        let hint = RetryHint { class, retry_after_ms: None };
-        let failure = MessageFailure::ProducerError { text: "no".to_owned(), hint };
-        commit.dead_letters.push(dead_message(key("t", class.name()), 2, failure));
-    }
-    owner.commit(&commit).await.unwrap();
-    for (class, wanted) in classes.into_iter().zip([false, true, true]) {
-        let outcome = store.outcome_of(&[key("t", class.name())]).await.unwrap().remove(0).1;
-        let StoredOutcome::Failed { code, is_retryable, .. } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((code.as_str(), is_retryable), ("producer_error", wanted), "{class:?}");
-    }
-    let outcomes = store.outcome_of(&[key("t", "failed"), key("t", "open"), key("t", "done")]).await.unwrap();
-    let failed = StoredOutcome::Failed {
-        code: "gap_timeout".to_owned(),
-        text: failure.to_string(),
-        missing,
-        is_retryable: true,
-        attempt: 3,
-    };
-    let complete = StoredOutcome::Complete {
-        position: Position::from_stored(77),
-        role: Role::Assistant,
-        content: "text of done".to_owned(),
-        attempt: u32::MAX,
-    };
-    assert_eq!(outcomes, [(key("t", "failed"), failed), (key("t", "done"), complete)]);
 }
 
 #[tokio::test]
@@ -126,7 +87,7 @@ async fn only_what_is_synthetic_by_the_boolean_is_hidden() {
 }
 
 #[tokio::test]
-async fn an_answer_ends_with_the_text_of_all_its_steps() {
+async fn rows_of_an_answer_stay_in_its_steps() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
@@ -137,28 +98,6 @@ async fn an_answer_ends_with_the_text_of_all_its_steps() {
         (message.placement.batch_id, message.placement.sequence_num) = (Position::from_stored(10), number);
     }
     owner.commit(&commit).await.unwrap();
-    let keys = [
-        answer_key("u", &y, 0),
-        answer_key("u", &x, 0),
-        answer_key("u", &x, 1),
-        key("u", x.step(1, 0).as_str()),
-    ];
-    let outcomes = store.outcome_of(&keys).await.unwrap();
-    let complete = |position, content: String| StoredOutcome::Complete {
-        position: Position::from_stored(position),
-        role: Role::Assistant,
-        content,
-        attempt: 0,
-    };
-    let whole =
-        |turn: &model::TurnId, run| format!("text of {}text of {}", turn.step(run, 0), turn.answer(run));
-    let expected = [
-        (keys[0].clone(), complete(23, whole(&y, 0))),
-        (keys[2].clone(), complete(13, whole(&x, 1))),
-        (keys[3].clone(), complete(11, format!("text of {}", x.step(1, 0)))),
-    ];
-    assert_eq!(outcomes, expected);
-    // Rows of the history stay what they are.
     let history = store.history(&thread("u"), Range::default(), 100).await.unwrap().unwrap();
     assert_eq!(history[3].content, format!("text of {}", x.answer(1)));
     assert_eq!(history[2].tool_call_id.as_deref(), Some("c1"));

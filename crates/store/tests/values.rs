@@ -1,8 +1,8 @@
 //! Short words for turns, tasks and agents.
 
 use model::{
-    AgentId, BatchType, BusyPolicy, CommandId, Message, MessageKey, Position, QueuedTask, Role, Seq, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, BatchType, BusyPolicy, CommandId, Message, Position, QueuedTask, Role, Seq, Task, TaskId,
+    TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
     AgentWrite, AuditWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OpenTurn, TaskWrite, TurnWrite,
@@ -147,8 +147,4 @@ pub(crate) fn act(subject: &str, id: &str) -> AuditWrite {
         target: None,
         error: None,
     }
-}
-
-pub(crate) fn answer_key(thread: &str, turn: &TurnId, run: u32) -> MessageKey {
-    MessageKey { thread: ThreadId::parse(thread).unwrap(), message: turn.answer(run) }
 }

@@ -152,11 +152,6 @@ impl Api {
         AcceptedTurn::read(&self.call("POST", &path, None).await?)
     }
 
-    /// Throws a failed turn away.
-    pub async fn drop_turn(self, thread: &str, turn: &str) -> Result<Value> {
-        self.call("DELETE", &format!("/v1/threads/{thread}/failed-turns/{turn}"), None).await
-    }
-
     /// Sets the workflow and the settings of an agent.
     pub async fn put_agent(self, agent: &str, workflow: &str, settings: Value) -> Result<Value> {
         let body = json!({"workflow": workflow, "settings": settings});

@@ -53,7 +53,6 @@ pub struct Delivered {
 pub struct Publisher {
     context: jetstream::Context,
     addressing: Addressing,
-    window: usize,
     deadline: Duration,
 }
 
@@ -79,14 +78,7 @@ impl Publisher {
             .max_ack_inflight(4 * Self::WINDOW)
             .backpressure_on_inflight(true)
             .build(client);
-        Ok(Self { context, addressing, window: Self::WINDOW, deadline: Self::DEADLINE })
-    }
-
-    /// The same connection with at most `window` payloads in flight.
-    #[must_use]
-    pub fn with_window(mut self, window: usize) -> Self {
-        self.window = window.max(1);
-        self
+        Ok(Self { context, addressing, deadline: Self::DEADLINE })
     }
 
     /// The connection's JetStream context.
@@ -115,7 +107,7 @@ impl Publisher {
         let mut in_flight = FuturesUnordered::new();
         let mut delivered = Delivered::default();
         loop {
-            while in_flight.len() < self.window {
+            while in_flight.len() < Self::WINDOW {
                 let Some(publication) = publications.next() else { break };
                 in_flight.push(self.deliver(publication, ack_log));
             }

@@ -110,11 +110,6 @@ impl<'a> Builder<'a> {
         self.request.until.map(|until| Position::from_stored(until.get().saturating_add(1)))
     }
 
-    /// Whether it wants to read more.
-    pub fn needs_more(&mut self) -> bool {
-        self.next_read() != NextRead::Nothing
-    }
-
     /// The context of what was read.
     pub fn build(mut self) -> Context {
         self.advance();

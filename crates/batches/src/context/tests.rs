@@ -219,7 +219,7 @@ fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
     builder.page(items("1.1a 1.0u"));
     assert_eq!(builder.next_read(), NextRead::Older(Some(position(10))));
     builder.page([]);
-    assert!(!builder.needs_more());
+    assert_eq!(builder.next_read(), NextRead::Nothing);
     let context = builder.build();
     assert_eq!(context.batches.len(), 2);
     assert_eq!((context.active, context.older), (Some(Position::MAX), Older::Nothing));

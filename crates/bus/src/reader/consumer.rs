@@ -112,7 +112,7 @@ impl OpenConsumer {
     }
 
     async fn create(&self) -> Result<ConsumerSession, BusError> {
-        let link = self.bus.reading(self.partition).await?;
+        let link = self.bus.reading().await?;
         let watch = link.watch();
         let inbox = link.client.new_inbox();
         let subscriber = link.client.subscribe(inbox.clone()).await?;

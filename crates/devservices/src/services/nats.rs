@@ -20,6 +20,9 @@ use super::{
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes that all streams together may reserve. The server's own default is three quarters of the free disk, so that a test would pass
+/// on one machine and not on another.
+const MAX_FILE_STORE: u64 = 64 << 30;
 
 /// How a server is set up. Everything not named here is the server's default.
 #[derive(Debug, Clone)]
@@ -28,33 +31,18 @@ pub struct NatsOptions {
     pub program: PathBuf,
     /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
     pub partitions: Option<u32>,
-    /// fsync before every acknowledgement (`sync_interval: always`), as production has it.
-    pub sync_always: bool,
-    /// Bytes that all streams together may reserve. The server's own default is three quarters of the free disk, so that a test would pass
-    /// on one machine and not on another.
-    pub max_file_store: u64,
-    /// Further lines of configuration.
-    pub extra_config: String,
 }
 
 impl NatsOptions {
     /// Defaults for a program: no mapping, the server's own sync interval.
     pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
-        NatsOptions {
-            program: program.into(),
-            partitions: None,
-            sync_always: false,
-            max_file_store: 64 << 30,
-            extra_config: String::new(),
-        }
+        NatsOptions { program: program.into(), partitions: None }
     }
 
     fn config(&self, port: u16, store: &Path) -> String {
-        let sync = if self.sync_always { ", sync_interval: always" } else { "" };
         let mut config = format!(
             "server_name: antiphon_dev_{port}\nhost: 127.0.0.1\nport: {port}\n\
-             jetstream {{ store_dir: {store:?}, max_file_store: {}{sync} }}\n",
-            self.max_file_store
+             jetstream {{ store_dir: {store:?}, max_file_store: {MAX_FILE_STORE} }}\n",
         );
         if let Some(partitions) = self.partitions {
             config.push_str("mappings = {\n");
@@ -64,7 +52,7 @@ impl NatsOptions {
             }
             config.push_str("}\n");
         }
-        config + &self.extra_config + "\n"
+        config
     }
 }
 
@@ -214,19 +202,5 @@ mod tests {
             config.contains("jetstream { store_dir: \"/data\", max_file_store: 68719476736 }"),
             "{config}"
         );
-    }
-
-    #[test]
-    fn sync_always_is_a_setting_of_jetstream() {
-        let mut options = NatsOptions::new("nats-server");
-        options.sync_always = true;
-        let config = options.config(4222, Path::new("/data"));
-        assert!(
-            config.contains(
-                "jetstream { store_dir: \"/data\", max_file_store: 68719476736, sync_interval: always }"
-            ),
-            "{config}"
-        );
-        assert!(!config.contains("mappings"), "{config}");
     }
 }

@@ -9,7 +9,6 @@ use crate::commands::submit::Submission;
 use crate::error::Problem;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
-use crate::streaming::response::SubscriberBody;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 
@@ -21,7 +20,7 @@ pub(crate) async fn watch(
     submission: &Submission,
     answer: &MessageId,
     after: Option<Cursor>,
-) -> Result<SubscriberBody<SendQueueBody>, Problem> {
+) -> Result<SendQueueBody, Problem> {
     let (backend, is_brought) = (ctx.backend()?, after.is_some());
 
     let after = match after {
@@ -29,11 +28,11 @@ pub(crate) async fn watch(
         // Whatever becomes of the answer becomes of it after this.
         None => Cursor::at(store_reads::before(backend.store(), thread, answer).await?),
     };
-    let (send_queue, body, place) = ctx.send_queue(connection)?;
+    let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) =
         ctx.feeds()?.subscribe_to_message(thread, send_queue, after, answer).map_err(response::refused)?;
     // Dropped with an error, the body gives the place back.
-    let body = SubscriberBody::new(body, permit, place);
+    body.keep(permit, place);
     if is_brought {
         response::until_verdict(verdict).await?;
     }

@@ -17,7 +17,6 @@ use crate::extract::path::PathParam;
 use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
-use crate::streaming::response::SubscriberBody;
 use crate::streaming::resume;
 use crate::streaming::store_reads;
 
@@ -53,9 +52,9 @@ pub(crate) async fn stream_events(
         }
         None => cursor_of(backend, &thread, query).await?,
     };
-    let (send_queue, body, place) = ctx.send_queue(connection)?;
+    let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) = ctx.feeds()?.subscribe(&thread, send_queue, cursor).map_err(response::refused)?;
-    let body = SubscriberBody::new(body, permit, place);
+    body.keep(permit, place);
     response::until_verdict(verdict).await?;
     Ok(response::stream(body))
 }

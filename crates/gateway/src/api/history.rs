@@ -137,14 +137,14 @@ pub(crate) async fn read(
 
 #[cfg(test)]
 mod tests {
-    use model::{BatchType, MessageId, Position, Role, Timestamp};
-    use serde_json::json;
+    use batches::Item;
+    use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 
     use super::*;
 
     /// Messages of these batches, in the order of their positions.
     fn of(batches: &[i64]) -> Vec<StoredMessage> {
-        let message = |(position, batch): (i64, &i64)| StoredMessage {
+        let item = |position: i64, batch: &i64| Item {
             position: Position::from_stored(position),
             message_id: MessageId::parse(&format!("m{position}")).unwrap(),
             batch_id: Position::from_stored(*batch),
@@ -155,12 +155,11 @@ mod tests {
             content: String::new(),
             tool_calls: None,
             tool_call_id: None,
-            metadata: json!({}),
+            metadata: Metadata::EMPTY,
             token_count: None,
-            parent: None,
-            attempt: 0,
             created_at: Timestamp(0),
         };
+        let message = |(position, batch)| StoredMessage { item: item(position, batch), parent: None };
         (1..).zip(batches).map(message).collect()
     }
 

@@ -16,7 +16,8 @@ use crate::commands::owner_query::OwnerStatus;
 use crate::extract::query;
 
 pub(crate) use protocols::schemas::{
-    AgentIdSchema, BatchTypeSchema, MessageIdSchema, PositionSchema, ResponseIdSchema, RoleSchema, ThreadIdSchema, TurnIdSchema,
+    AgentIdSchema, BatchTypeSchema, MessageIdSchema, PositionSchema, ResponseIdSchema, RoleSchema,
+    ThreadIdSchema, TurnIdSchema,
 };
 
 fn number(least: u64, most: u64) -> ObjectBuilder {

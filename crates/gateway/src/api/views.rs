@@ -104,20 +104,21 @@ pub struct MessageView {
 
 impl From<StoredMessage> for MessageView {
     fn from(message: StoredMessage) -> Self {
+        let StoredMessage { item, parent } = message;
         Self {
-            position: message.position,
-            message_id: message.message_id.into(),
-            batch_id: message.batch_id,
-            sequence_num: message.sequence_num,
-            batch_type: message.batch_type.name(),
-            role: message.role.name(),
-            content: message.content,
-            tool_calls: message.tool_calls,
-            tool_call_id: message.tool_call_id,
-            metadata: message.metadata,
-            token_count: message.token_count,
-            parent_id: message.parent,
-            created_at: rfc3339(message.created_at),
+            position: item.position,
+            message_id: item.message_id.into(),
+            batch_id: item.batch_id,
+            sequence_num: item.sequence_num,
+            batch_type: item.batch_type.name(),
+            role: item.role.name(),
+            content: item.content,
+            tool_calls: item.tool_calls,
+            tool_call_id: item.tool_call_id,
+            metadata: item.metadata.to_value(),
+            token_count: item.token_count.and_then(|count| count.try_into().ok()),
+            parent_id: parent,
+            created_at: rfc3339(item.created_at),
         }
     }
 }

@@ -34,13 +34,13 @@ impl Stream {
                 add::<native::ResetEvent<'_>>(&mut found);
                 add::<native::RestartEvent<'_>>(&mut found);
             }
-            Self::UiMessage => add::<ui_message::Part<'_>>(&mut found),
-            Self::Responses => add::<responses::Event<'_>>(&mut found),
+            Self::UiMessage => add::<ui_message::UiChunk<'_>>(&mut found),
+            Self::Responses => add::<responses::ResponseEvent<'_>>(&mut found),
             Self::Completions => {
                 add::<chat_completions::Chunk<'_>>(&mut found);
                 add::<chat_completions::ApiError<'_>>(&mut found);
             }
-            Self::AgUi => add::<agui::Event<'_>>(&mut found),
+            Self::AgUi => add::<agui::AgUiEvent<'_>>(&mut found),
         }
         found
     }

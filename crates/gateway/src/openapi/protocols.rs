@@ -1,7 +1,7 @@
 //! The same threads in the protocols of other clients.
 
 use protocols::chat_completions::{ApiError, Completion};
-use protocols::responses;
+use protocols::responses::ResponseObject;
 use serde_json::{Value, json};
 
 use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
@@ -135,13 +135,13 @@ fn of_openai() -> Vec<Operation> {
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
             .opens()
             .reads(ProtocolBody::Responses)
-            .response::<responses::Object<'_>>(200, "The response; with `stream` its events", response())
+            .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
         Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
             .scope(Scope::ReadThreads)
             .query::<ShowQuery>()
-            .response::<responses::Object<'_>>(200, "The response; with `stream` its events", response())
+            .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&STREAM)
             .errors(&[
@@ -155,7 +155,7 @@ fn of_openai() -> Vec<Operation> {
             .scope(Scope::WriteThreads)
             .actor_header()
             .no_body()
-            .response::<responses::Object<'_>>(200, "The response, as it ended or still is", response())
+            .response::<ResponseObject<'_>>(200, "The response, as it ended or still is", response())
             .errors(&PUBLISH)
             .errors(&[
                 "unknown_response",

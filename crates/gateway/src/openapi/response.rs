@@ -94,7 +94,7 @@ impl Errors {
         let of_form = match self {
             Self::Problem | Self::Text => Vec::new(),
             Self::Wrapped => schemas_of::<ApiError<'_>>(),
-            Self::RunError => schemas_of::<agui::Refusal<'_>>(),
+            Self::RunError => schemas_of::<agui::RunRefusal<'_>>(),
         };
         schemas_of::<ProblemBody<'_>>().into_iter().chain(of_form).collect()
     }

@@ -14,11 +14,9 @@ use crate::backend::Backend;
 use crate::metrics::{self, AbortReason};
 use crate::streaming::feed_context::{FeedContext, FeedEntry};
 use crate::streaming::feed_task;
-use crate::streaming::send_queue::SendQueue;
+use crate::streaming::send_queue::{SendQueue, SubscriberPermit};
 use crate::streaming::store_reads;
-use crate::streaming::subscriber::{
-    FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber, SubscriberPermit,
-};
+use crate::streaming::subscriber::{FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber};
 use feed::{CatchUp, OwnerWatch, catch_up};
 
 /// How often the owner of each partition with subscribers is asked of which threads it has sent frames.

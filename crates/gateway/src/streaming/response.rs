@@ -1,46 +1,15 @@
-//! A response body that holds its subscriber's permit, and counts among its tenant's streams, until it is dropped.
+//! Answers that are streams: whether one may begin, and its headers.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use http_body::{Body, Frame};
-
-use crate::auth::quota::TenantStreamPermit;
-use crate::error::Problem;
-
-use crate::streaming::resume;
-use crate::streaming::subscriber::JoinReceiver;
-use crate::streaming::subscriber::{SubscribeError, SubscriberPermit};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use feed::BadCursor;
-use std::time::Duration;
 
-#[derive(Debug)]
-pub(crate) struct SubscriberBody<B> {
-    body: B,
-    _permit: SubscriberPermit,
-    _place: Option<TenantStreamPermit>,
-}
-
-impl<B> SubscriberBody<B> {
-    pub(crate) fn new(body: B, permit: SubscriberPermit, place: Option<TenantStreamPermit>) -> Self {
-        Self { body, _permit: permit, _place: place }
-    }
-}
-
-impl<B: Body + Unpin> Body for SubscriberBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-}
+use crate::error::Problem;
+use crate::streaming::resume;
+use crate::streaming::subscriber::{JoinReceiver, SubscribeError};
 
 /// How long a request waits until its cursor is known to be one of the thread's.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);

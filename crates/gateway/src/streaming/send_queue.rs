@@ -4,6 +4,7 @@
 //! end of the body, so that no client can take what it has for the whole.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -11,12 +12,13 @@ use std::time::Duration;
 
 use ::metrics::Counter;
 use bytes::Bytes;
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use protocols::native;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::quota::TenantStreamPermit;
 use crate::metrics;
 use crate::metrics::AbortReason;
 
@@ -60,15 +62,11 @@ struct Queue {
 enum QueueState {
     #[default]
     Open,
-    /// Is cut when it is empty and what was taken had time to leave: after a drain notice.
-    Ending,
-    /// Nothing more is taken; the last event is on its way.
-    Leaving,
-    /// Ends cleanly when it is empty: its viewer wanted one message, and has its end.
-    Finishing,
-    Aborted,
-    /// The client is gone.
-    Gone,
+    /// Takes nothing more and closes when it is empty: cleanly when its viewer wanted one message and has its end. Else, after a drain notice,
+    /// it is cut when what was taken had time to leave.
+    Closing { is_clean: bool },
+    /// Cut, or the client is gone.
+    Closed,
 }
 
 impl SendQueue {
@@ -87,7 +85,9 @@ impl SendQueue {
         let now = Instant::now();
         let body = SendQueueBody {
             shared: Arc::clone(&shared),
+            _permits: None,
             heartbeat,
+            is_leaving: false,
             written_at: now,
             bytes: metrics::bytes(),
             uncounted: 0,
@@ -132,7 +132,7 @@ impl SendQueue {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
             metrics::subscriber_aborted(reason);
-            queue.close(QueueState::Aborted);
+            queue.close();
             self.shared.connection.cancel();
         }
     }
@@ -143,7 +143,7 @@ impl SendQueue {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
             queue.parts.push_back(event);
-            queue.state = QueueState::Ending;
+            queue.state = QueueState::Closing { is_clean: false };
             queue.wake();
         }
     }
@@ -152,7 +152,7 @@ impl SendQueue {
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
-            queue.state = QueueState::Finishing;
+            queue.state = QueueState::Closing { is_clean: true };
             queue.wake();
         }
     }
@@ -199,8 +199,8 @@ impl Queue {
         }
     }
 
-    fn close(&mut self, state: QueueState) {
-        self.state = state;
+    fn close(&mut self) {
+        self.state = QueueState::Closed;
         self.parts = VecDeque::new();
         (self.lag, self.free) = (0, 0);
         self.wake();
@@ -239,13 +239,23 @@ impl Queue {
     }
 }
 
+/// Keeps a subscriber counted while its stream lives.
+#[derive(Debug)]
+pub(crate) struct SubscriberPermit {
+    pub(crate) _viewers: Arc<()>,
+}
+
 /// The viewer's end: a response body that ends cleanly only after the end of the message that its viewer wanted, for a
 /// client takes a clean end for the whole.
 #[derive(Debug)]
 pub(crate) struct SendQueueBody {
     shared: Arc<SharedQueue>,
+    /// Its place among the subscribers of the thread, and among the streams of the tenant.
+    _permits: Option<(SubscriberPermit, Option<TenantStreamPermit>)>,
     /// Not set anew with each write: when it fires it looks at `written_at`.
     heartbeat: Pin<Box<Sleep>>,
+    /// The last event is on its way, and the heartbeat is the end of it.
+    is_leaving: bool,
     written_at: Instant,
     /// Looked up once.
     bytes: Counter,
@@ -255,7 +265,21 @@ pub(crate) struct SendQueueBody {
 }
 
 impl SendQueueBody {
-    /// All connections share the counter, so writes are added to it once a second.
+    /// Keeps the places taken until it is dropped.
+    pub(crate) fn keep(&mut self, subscriber: SubscriberPermit, tenant: Option<TenantStreamPermit>) {
+        self._permits = Some((subscriber, tenant));
+    }
+
+    /// What is to be written next.
+    ///
+    /// # Errors
+    /// It was cut, or has ended.
+    pub(crate) async fn next(&mut self) -> Result<Bytes, StreamAborted> {
+        let frame = poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await;
+        Ok(frame.ok_or(StreamAborted)??.into_data().unwrap_or_default())
+    }
+
+    /// All connections share the counter, so that it is told of their writes by the second.
     fn count(&mut self, bytes: usize) {
         self.uncounted += bytes as u64;
         if self.written_at.duration_since(self.counted_at) >= COUNT_EVERY {
@@ -291,31 +315,26 @@ impl http_body::Body for SendQueueBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
-        let (mut leaves, mut drain_notices) = (false, false);
-        let taken = {
+        let (taken, state) = {
             let mut queue = self.shared.lock();
             let taken = queue.take();
             if taken.is_none() {
                 match queue.state {
-                    QueueState::Ending => {
-                        queue.state = QueueState::Leaving;
-                        leaves = true;
-                    }
-                    QueueState::Leaving => drain_notices = true,
-                    QueueState::Finishing => return Poll::Ready(None),
-                    QueueState::Aborted | QueueState::Gone => return Poll::Ready(Some(Err(StreamAborted))),
                     QueueState::Open => queue.waker = Some(context.waker().clone()),
+                    QueueState::Closing { is_clean: false } => {}
+                    QueueState::Closing { is_clean: true } => return Poll::Ready(None),
+                    QueueState::Closed => return Poll::Ready(Some(Err(StreamAborted))),
                 }
             }
             if queue.parts.is_empty() && std::mem::take(&mut queue.is_awaited) {
                 self.shared.drained.notify_waiters();
             }
-            taken
+            (taken, queue.state)
         };
         let bytes = match taken {
             Some(bytes) => bytes,
-            None if leaves || drain_notices => {
-                if leaves {
+            None if state != QueueState::Open => {
+                if !std::mem::replace(&mut self.is_leaving, true) {
                     // hyper writes what it was given while it waits for more, and drops it on an error.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
@@ -337,7 +356,7 @@ impl Drop for SendQueueBody {
     fn drop(&mut self) {
         self.bytes.increment(self.uncounted);
         metrics::subscribers(-1.0);
-        self.shared.lock().close(QueueState::Gone);
+        self.shared.lock().close();
         self.shared.drained.notify_waiters();
         if let Some(departures) = self.shared.departures.get() {
             departures.notify_one();

@@ -3,7 +3,6 @@
 use feed::{EndKind, EndedMessage, StorePage, StoreRead};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
 use protocols::{MessageHeader, StoredAnswer, StreamError, stored};
-use serde_json::Value;
 use store::{EndContent, EndRow, Store, StoreError};
 
 /// Rows of one page, and how many times as many when one answer alone has more.
@@ -120,21 +119,14 @@ pub(crate) fn answer_of(message: &MessageId) -> MessageId {
     }
 }
 
-/// As it is stored, it was accepted once.
-pub(crate) fn metadata_of(stored: &Value) -> Metadata {
-    let map = stored.as_object().cloned().unwrap_or_default();
-    Metadata::new(map).unwrap_or_default()
-}
-
 /// The answer that rows of the history are, its steps first.
 pub(crate) fn answer_of_rows(answer: &MessageId, rows: &[store::StoredMessage]) -> StoredAnswer {
-    let metadata: Vec<Metadata> = rows.iter().map(|row| metadata_of(&row.metadata)).collect();
-    let messages = rows.iter().zip(&metadata).map(|(row, metadata)| stored::StoredMessage {
+    let messages = rows.iter().map(|row| stored::StoredMessage {
         role: row.role,
         content: &row.content,
         tool_calls: row.tool_calls.as_ref(),
         tool_call_id: row.tool_call_id.as_deref(),
-        metadata,
+        metadata: &row.metadata,
     });
     let position = rows.last().map_or(Position::from_stored(0), |row| row.position);
     StoredAnswer::new(messages, TurnId::of_answer(answer).is_some(), 0, position)

@@ -1,7 +1,5 @@
 //! One client of a feed: what it wants, and its way into the feed task.
 
-use std::sync::Arc;
-
 use feed::BadCursor;
 use model::MessageId;
 use protocols::Cursor;
@@ -72,9 +70,3 @@ impl SubscribeError {
 
 /// Whether a subscriber has been let in.
 pub(crate) type JoinReceiver = oneshot::Receiver<Result<(), BadCursor>>;
-
-/// Keeps a subscriber counted while its stream lives.
-#[derive(Debug)]
-pub(crate) struct SubscriberPermit {
-    pub(crate) _viewers: Arc<()>,
-}

@@ -2,18 +2,15 @@
 //!
 //! So ordering, repair and the bounds of a slow viewer are those of the native stream, and nothing is decided twice.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
+use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
+use futures_util::StreamExt;
 use model::MessageId;
 use protocols::native::{self, NativeEvent, NativeEventReader};
 use protocols::{AnswerEvent, Protocol, ProtocolOutput, StoredAnswer, StreamAction};
 
 use crate::metrics;
 use crate::metrics::AbortReason;
-use crate::streaming::response::SubscriberBody;
 use crate::streaming::send_queue::{SendQueueBody, StreamAborted};
 
 /// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
@@ -133,77 +130,50 @@ pub(crate) fn transcode_stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer)
 /// # Errors
 /// The stream was cut before.
 pub(crate) async fn collect_until_end<P: Protocol>(
-    mut send_queue: SubscriberBody<SendQueueBody>,
+    mut send_queue: SendQueueBody,
     transcoder: &mut Transcoder<P>,
 ) -> Result<(), StreamAborted> {
-    loop {
-        let frame = std::future::poll_fn(|context| Pin::new(&mut send_queue).poll_frame(context)).await;
-        let bytes = frame.ok_or(StreamAborted)??.into_data().unwrap_or_default();
-        if transcoder.collect_bytes(&bytes)? {
-            return Ok(());
-        }
-    }
+    while !transcoder.collect_bytes(&send_queue.next().await?)? {}
+    Ok(())
 }
 
 /// The body of such a stream.
-pub(crate) struct TranscodedBody<P> {
-    send_queue: SubscriberBody<SendQueueBody>,
-    transcoder: Transcoder<P>,
-    first: Option<Bytes>,
-    ends: Option<StreamAction>,
-}
-
-impl<P: Protocol> TranscodedBody<P> {
-    pub(crate) fn new(send_queue: SubscriberBody<SendQueueBody>, fold: P, message: MessageId) -> Self {
-        let (transcoder, opened) = Transcoder::new(fold, message);
-        // What proxies pass the headers on for, before anything of the answer is there.
-        let mut first = BytesMut::from(OPEN);
-        first.extend_from_slice(&opened);
-        Self { send_queue, transcoder, first: Some(first.freeze()), ends: None }
-    }
-}
-
-impl<P: Protocol + Unpin> Body for TranscodedBody<P> {
-    type Data = Bytes;
-    type Error = StreamAborted;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
+pub(crate) fn transcoded<P>(send_queue: SendQueueBody, fold: P, message: MessageId) -> Body
+where
+    P: Protocol + Send + 'static,
+{
+    let (transcoder, opened) = Transcoder::new(fold, message);
+    // What proxies pass the headers on for, before anything of the answer is there.
+    let first = Bytes::from([OPEN, &opened].concat());
+    // What it goes on with; `None` after its end.
+    let rest = Ok(Some((send_queue, transcoder)));
+    let rest = futures_util::stream::try_unfold(rest, |rest: Result<_, StreamAborted>| async move {
+        let Some((mut send_queue, mut transcoder)) = rest? else { return Ok(None) };
         loop {
-            match self.ends {
-                Some(StreamAction::Close) => return Poll::Ready(None),
-                Some(_) => return Poll::Ready(Some(Err(StreamAborted))),
-                None => {}
-            }
-            let Some(Ok(frame)) = ready!(Pin::new(&mut self.send_queue).poll_frame(context)) else {
-                self.ends = Some(StreamAction::Abort);
-                continue;
-            };
-            let bytes = frame.into_data().unwrap_or_default();
+            let bytes = send_queue.next().await?;
             if bytes == native::HEARTBEAT {
-                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(HEARTBEAT)))));
+                return Ok(Some((Bytes::from_static(HEARTBEAT), Ok(Some((send_queue, transcoder))))));
             }
-            let output = self.transcoder.feed(&bytes);
-            match output.then {
-                StreamAction::Continue => {}
+            let output = transcoder.feed(&bytes);
+            let rest = match output.then {
+                StreamAction::Continue if output.bytes.is_empty() => continue,
+                StreamAction::Continue => Ok(Some((send_queue, transcoder))),
+                StreamAction::Close => Ok(None),
                 StreamAction::Abort => {
-                    if !self.transcoder.is_drained {
+                    if !transcoder.is_drained {
                         metrics::subscriber_aborted(AbortReason::Retold);
                     }
-                    self.ends = Some(StreamAction::Abort);
+                    Err(StreamAborted)
                 }
-                StreamAction::Close => self.ends = Some(StreamAction::Close),
+            };
+            if output.bytes.is_empty() {
+                rest?;
+                return Ok(None);
             }
-            if !output.bytes.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(output.bytes))));
-            }
+            return Ok(Some((output.bytes, rest)));
         }
-    }
+    });
+    Body::from_stream(futures_util::stream::iter([Ok::<_, StreamAborted>(first)]).chain(rest))
 }
 
 #[cfg(test)]

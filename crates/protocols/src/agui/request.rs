@@ -85,8 +85,7 @@ impl AgUiRequest {
 
 /// A refusal in the words of AG-UI's `RUN_ERROR`.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = RunRefusal)]
-pub struct Refusal<'a> {
+pub struct RunRefusal<'a> {
     /// For people.
     message: &'a str,
     /// For programs.
@@ -96,6 +95,6 @@ pub struct Refusal<'a> {
 /// A refusal: the fields of `RUN_ERROR` as JSON. The protocol has no form for one.
 pub fn error_body(rejection: &RequestRejection) -> ErrorBody {
     let mut bytes = Vec::new();
-    json::append(&mut bytes, &Refusal { message: &rejection.message, code: &rejection.code });
+    json::append(&mut bytes, &RunRefusal { message: &rejection.message, code: &rejection.code });
     ErrorBody { content_type: "application/json", bytes: bytes.into() }
 }

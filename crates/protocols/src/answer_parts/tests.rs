@@ -60,7 +60,7 @@ fn a_call_ends_with_its_object_or_when_it_is_said() {
     assert_eq!(changes(&["done:a:7", "result:a:r"]), r#"{ a=f0.0.0[ a+7 a:7] a<"r" a>"r" }"#);
     assert_eq!(changes(&["call:a:", "result:a:r"]), r#"{ a=f0.0.0[ a:] a<"r" a>"r" }"#);
     let added = changes(&["call:a:{}", "call:a:{}", "call:a: ", "result:a:r"]);
-    assert_eq!(added, r#"{ a=f0.0.0[ a+{} a:{}] a<"r" a>"r" }"#, "nobody takes an end back");
+    assert_eq!(added, r#"{ a=f0.0.0[ a+{} a:{}] a<"r" a>"r" }"#, "an end is not taken back");
 }
 
 #[test]

@@ -9,8 +9,7 @@ use crate::{StreamError, schemas};
 
 /// A response. Fields that say how the model samples are null: the agent's settings say it.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ResponseObject)]
-pub struct Object<'a> {
+pub struct ResponseObject<'a> {
     #[schema(value_type = schemas::ResponseIdSchema)]
     pub(super) id: &'a str,
     #[schema(value_type = schemas::ResponseSchema)]
@@ -261,9 +260,9 @@ impl OutputEntry {
 
     pub(super) fn set_status(&mut self, new: Status) {
         match &mut self.item {
-            OutputItem::Message { status, .. } | OutputItem::Reasoning { status, .. } | OutputItem::McpCall { status, .. } => {
-                *status = new
-            }
+            OutputItem::Message { status, .. }
+            | OutputItem::Reasoning { status, .. }
+            | OutputItem::McpCall { status, .. } => *status = new,
         }
     }
 }

@@ -10,7 +10,9 @@ use crate::usage::{self, Usage};
 use crate::{StreamAction, schemas, sse};
 
 use super::event_sequence::{EventSequence, Resume};
-use super::object::{Content, OutputEntry, OutputItem, Named, Object, ResponseProgress, Status, Text, Written};
+use super::object::{
+    Content, Named, OutputEntry, OutputItem, ResponseObject, ResponseProgress, Status, Text, Written,
+};
 use super::options::{ResponseOptions, id_of};
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub struct ResponseEvent<'a> {
     /// The whole, when it begins and when it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    response: Option<Object<'a>>,
+    response: Option<ResponseObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     item_id: Option<&'a str>,
@@ -50,7 +52,7 @@ pub struct ResponseEvent<'a> {
     content_index: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Written>, nullable = false)]
-    item: Option<&'a Entry>,
+    item: Option<&'a OutputEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Content>, nullable = false)]
     part: Option<&'a Content>,
@@ -160,8 +162,8 @@ impl ResponseEncoder {
         self.numbers.recall();
     }
 
-    pub(super) fn object(&self) -> Object<'_> {
-        Object {
+    pub(super) fn object(&self) -> ResponseObject<'_> {
+        ResponseObject {
             id: &self.id,
             object: "response",
             created_at: self.terms.created_at.0.div_euclid(1_000),
@@ -220,7 +222,11 @@ impl ResponseEncoder {
             false => ("response.output_text.delta", Some([])),
         };
         let number = self.numbers.piece();
-        write(number, ResponseEvent { name, delta: Some(delta), logprobs, ..self.place(index, Some(0)) }, out);
+        write(
+            number,
+            ResponseEvent { name, delta: Some(delta), logprobs, ..self.place(index, Some(0)) },
+            out,
+        );
     }
 
     fn end_span(&mut self, span: Span, out: &mut Vec<u8>) {
@@ -231,14 +237,15 @@ impl ResponseEncoder {
         };
         let number = self.numbers.event();
         let text = self.output[index].content().map_or("", Content::text);
-        write(number, Event { name, text: Some(text), logprobs, ..self.place(index, Some(0)) }, out);
+        write(number, ResponseEvent { name, text: Some(text), logprobs, ..self.place(index, Some(0)) }, out);
         self.part("response.content_part.done", index, out);
         self.end_item(index, self.closed_as, out);
     }
 
     fn begin_call(&mut self, call: &ShownCall, out: &mut Vec<u8>) {
         let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
-        let index = self.push(call.part, "mcp", OutputItem::McpCall { status, name, arguments, result: None });
+        let index =
+            self.push(call.part, "mcp", OutputItem::McpCall { status, name, arguments, result: None });
         self.item("response.output_item.added", index, out);
         self.placed("response.mcp_call.in_progress", index, out);
     }
@@ -257,7 +264,7 @@ impl ResponseEncoder {
         let Some(index) = self.find(call.part) else { return };
         let number = self.numbers.event();
         let name = "response.mcp_call_arguments.done";
-        write(number, Event { name, arguments: Some(arguments), ..self.place(index, None) }, out);
+        write(number, ResponseEvent { name, arguments: Some(arguments), ..self.place(index, None) }, out);
     }
 
     /// The result of a call, or that there is none.
@@ -302,30 +309,30 @@ impl ResponseEncoder {
     }
 
     fn lifecycle(&self, name: &'static str, number: Option<u64>, out: &mut Vec<u8>) {
-        write(number, Event { name, response: Some(self.object()), ..Event::default() }, out);
+        write(number, ResponseEvent { name, response: Some(self.object()), ..ResponseEvent::default() }, out);
     }
 
     fn item(&mut self, name: &str, output_index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
         let (item, output_index) = (Some(&self.output[output_index]), Some(output_index));
-        write(number, Event { name, output_index, item, ..Event::default() }, out);
+        write(number, ResponseEvent { name, output_index, item, ..ResponseEvent::default() }, out);
     }
 
     fn placed(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
-        write(number, Event { name, ..self.place(index, None) }, out);
+        write(number, ResponseEvent { name, ..self.place(index, None) }, out);
     }
 
     fn part(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
         if let part @ Some(_) = self.output[index].content() {
-            write(number, Event { name, part, ..self.place(index, Some(0)) }, out);
+            write(number, ResponseEvent { name, part, ..self.place(index, Some(0)) }, out);
         }
     }
 }
 
 /// Writes an event that the client wants.
-fn write(number: Option<u64>, event: Event<'_>, out: &mut Vec<u8>) {
+fn write(number: Option<u64>, event: ResponseEvent<'_>, out: &mut Vec<u8>) {
     if let Some(sequence_number) = number {
         sse::named(out, event.name, &ResponseEvent { sequence_number, ..event });
     }

@@ -77,7 +77,7 @@ fn node(installed: &Path, program: &str, golden: &Path) -> Value {
 
 fn no_client_takes_a_part_for_the_whole(cuts: &Value) {
     for (client, parsed) in cuts.as_object().unwrap() {
-        assert!(parsed["cuts"].as_u64().unwrap() > 9, "{client}: {parsed}");
+        assert!(parsed["cuts"].as_u64().unwrap() > 5, "{client}: {parsed}");
         assert_eq!(parsed["mistaken"], 0, "{client}: {parsed}");
     }
     assert_eq!(cuts["ui_message"]["differ"], 0, "after a return everything is there once");

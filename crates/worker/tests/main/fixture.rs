@@ -188,7 +188,7 @@ impl Fixture {
     /// Waits for so many messages in a thread: role, text.
     pub(crate) async fn said(&self, thread: &str, messages: usize) -> Vec<(Role, String)> {
         until("the thread has its messages", async || self.history(thread).await.len() >= messages).await;
-        self.history(thread).await.into_iter().map(|message| (message.role, message.content)).collect()
+        self.history(thread).await.into_iter().map(|message| (message.role, message.item.content)).collect()
     }
 
     /// Payload and Nats-Msg-Id of everything in a stream, by the client library itself.

@@ -8,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
-use protocols::responses::{Follows, ResponseRequest, ResponseOptions, Resume, error_body, message_of};
+use protocols::responses::{Follows, ResponseOptions, ResponseRequest, Resume, error_body, message_of};
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;

@@ -189,9 +189,9 @@ fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
     };
     let message = |rows: &[StoredMessage]| {
         let last = rows.last()?;
-        let (id, metadata) = (of_answer(last), store_reads::metadata_of(&last.metadata));
+        let id = of_answer(last);
         Some(match last.role {
-            Role::User | Role::System => HistoryMessage::input(&id, last.role, &last.content, &metadata),
+            Role::User | Role::System => HistoryMessage::input(&id, last.role, &last.content, &last.metadata),
             Role::Assistant | Role::Tool => {
                 HistoryMessage::answer(&id, &store_reads::answer_of_rows(&id, rows))
             }

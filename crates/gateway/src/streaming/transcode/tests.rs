@@ -1,7 +1,7 @@
 use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::chat_completions;
 use protocols::responses::{self, Resume};
-use protocols::{ChatCompletions, Cursor, MessageHeader, Native, MessageProgress, Responses, StreamError};
+use protocols::{ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Responses, StreamError};
 use serde_json::{Value, json};
 
 use crate::streaming::transcode::*;

@@ -63,7 +63,7 @@ fn a_workflow_is_named_or_the_default_counts() {
 fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> StoredMessage {
     let is_tool = role == Role::Tool;
     let calls = call.filter(|_| !is_tool).map(|id| json!([{"id": id, "name": "look", "arguments": "{}"}]));
-    StoredMessage {
+    let item = Item {
         position: Position::from_stored(batch + i64::from(number)),
         message_id: MessageId::parse(&format!("m-{batch}-{number}")).unwrap(),
         batch_id: Position::from_stored(batch),
@@ -74,12 +74,11 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
         content: content.to_owned(),
         tool_calls: calls,
         tool_call_id: call.filter(|_| is_tool).map(str::to_owned),
-        metadata: json!({}),
+        metadata: model::Metadata::EMPTY,
         token_count: None,
-        parent: None,
-        attempt: 0,
         created_at: Timestamp(0),
-    }
+    };
+    StoredMessage { item, parent: None }
 }
 
 fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {

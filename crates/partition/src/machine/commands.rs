@@ -103,9 +103,9 @@ impl Partition {
                     self.place(&frame, seq, &mut 0, now, actions);
                     self.table.make_ready(&frame.thread);
                 }
-                Pending::Command { seq, raw, verdict: Some(verdict), is_obsolete: true, .. }
-                    if verdict == CommandVerdict::New =>
-                {
+                Pending::Command {
+                    seq, raw, verdict: Some(CommandVerdict::New), is_obsolete: true, ..
+                } => {
                     self.refuse_retry(seq, raw);
                 }
                 Pending::Command { seq, command, raw, verdict: Some(verdict), .. }

@@ -305,7 +305,7 @@ fn what_is_stored_reaches_the_shared_checker() {
     assert_eq!(broken(give_up), [RightFailure.statement()]);
     let slowly = |case: &mut EvidenceFixture| {
         case.messages.remove(0);
-        case.messages[0].parent_id = None;
+        (case.messages[0].parent_id, case.messages[0].number) = (None, Some(1));
         case.dead_letters.push(letter("m", "gap_timeout", &json!([])));
         case.log[1..].iter_mut().for_each(|publish| publish.at_ms += 4_001);
     };

@@ -79,8 +79,8 @@ WRITTEN = {
     "native": ("get", "/v1/threads/{thread}/events"),
     "ui_message": ("post", "/api/chat"),
     "agui": ("post", "/agui"),
-    "responses_hosted": ("post", "/v1/responses"),
-    "chat_completions_hidden": ("post", "/v1/chat/completions"),
+    "responses": ("post", "/v1/responses"),
+    "chat_completions": ("post", "/v1/chat/completions"),
 }
 for folder, (method, path) in WRITTEN.items():
     schema = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"]

@@ -7,7 +7,7 @@ use crate::script::Script;
 
 /// What answers turns.
 pub(crate) enum Engine {
-    OpenAi(OpenAi),
+    OpenAi(Box<OpenAi>),
     Scripted(Script),
 }
 

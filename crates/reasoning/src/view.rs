@@ -74,6 +74,11 @@ fn write_content(view: &mut String, line: ViewLine<'_>) {
         let _ = write!(view, "[calls {}]", names.join(", "));
         return;
     }
+    // Most texts are one line; those that may break are looked at character by character.
+    if !line.content.bytes().any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c | 0xc2 | 0xe2)) {
+        view.push_str(line.content);
+        return;
+    }
     let mut after_return = false;
     for character in line.content.chars() {
         match character {

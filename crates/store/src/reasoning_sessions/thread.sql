@@ -19,7 +19,9 @@ WITH s AS MATERIALIZED (
     UNION ALL
     -- A summary is shown by layers only: what a layer that was undone put there is not.
     SELECT m.* FROM reasoning_messages AS m
-    WHERE m.bucket = $1 AND m.session_id = $2 AND m.number > coalesce((SELECT summary_number FROM head), 0)
+    WHERE m.bucket = $1 AND m.session_id = $2
+      -- A parameter of the look-up. As an expression beside it, which row security cannot take for safe, it would be checked row by row.
+      AND m.number > (SELECT coalesce(max(summary_number), 0) FROM head)
       -- No number is higher. With both ends the planner takes it for the short range that it is, however long the log before it is.
       AND m.number <= (SELECT last_number FROM s)
       AND m.role <> 'summary'

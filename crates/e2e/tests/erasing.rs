@@ -98,7 +98,7 @@ impl Fixture {
     }
 
     /// A task that follows a turn of `thread`, as workers and their outboxes write them.
-    async fn follow_up(&self, agent: &str, thread: &str, kind: TaskKind, id: &str, content: &str) {
+    async fn background_task(&self, agent: &str, thread: &str, kind: TaskKind, id: &str, content: &str) {
         let metadata = json!({"thread_id": thread, "compaction_id": "17", "assistant_message_id": "x-a"});
         let task = Task {
             agent: AgentId::parse(agent).unwrap().queue_of(kind),
@@ -146,12 +146,12 @@ async fn erased_thread_leaves_no_text_anywhere() {
     asked_for(&manual_workflow, &turn).await.answer(&marked("answer")).await.unwrap();
     fixture.until_messages("secret", 2).await;
     // What follows it, in an agent's own thread: one that was done, one that failed and waits.
-    fixture.follow_up("ann", "secret", TaskKind::WorkRequest, "done", &marked("work on")).await;
+    fixture.background_task("ann", "secret", TaskKind::WorkRequest, "done", &marked("work on")).await;
     manual_workflow.next(SOON).await.unwrap().answer(&marked("worked")).await.unwrap();
     fixture
         .until("the work is stored", SOON, async || fixture.internal_messages("ann+work_request").await == 2)
         .await;
-    fixture.follow_up("cara", "secret", TaskKind::Compaction, "waits", &marked("summarise")).await;
+    fixture.background_task("cara", "secret", TaskKind::Compaction, "waits", &marked("summarise")).await;
     let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail(&marked("broken"), json!({"class": "transient"})).await.unwrap();
     asked.ack().await.unwrap();
@@ -255,7 +255,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     // What comes late brings nothing back: the rest of the answer, what waited, what followed.
     under_way.finish(&marked("the end")).await.unwrap();
     fixture.bare("secret", "open", 1, &marked("open"), true).await;
-    fixture.follow_up("cara", "secret", TaskKind::Compaction, "later", &marked("summarise")).await;
+    fixture.background_task("cara", "secret", TaskKind::Compaction, "later", &marked("summarise")).await;
     fixture.send_tasks("secret", [("own-later".to_owned(), marked("own task"))]).await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new());

@@ -38,7 +38,7 @@ fn shown(history: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_up_tasks_precede_no_task_and_back_off_no_agent() {
+async fn background_tasks_precede_no_task_and_back_off_no_agent() {
     let fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     fixture.settle("ann", json!({"memory": true, "system": "You are Ann."})).await;

@@ -217,7 +217,7 @@ async fn a_failed_turn_can_be_dropped_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_up_tasks_run_once_and_name_the_answer() {
+async fn background_tasks_run_once_and_name_the_answer() {
     let mut fixture = Fixture::with(scripted).await;
     fixture.settle("ann", json!({"work_request": true, "memory": true})).await;
     fixture.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();

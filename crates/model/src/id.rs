@@ -60,7 +60,7 @@ fn check(text: &str) -> Result<(), InvalidId> {
 fn check_owned(text: &str) -> Result<(), InvalidId> {
     let (text, kind) = without_queue(text);
     if let Some(kind) = kind
-        && TaskKind::FOLLOW_UPS.iter().all(|known| known.name() != kind)
+        && TaskKind::BACKGROUND.iter().all(|known| known.name() != kind)
     {
         return Err(InvalidId::Queue(kind.chars().take(MAX_TENANT_LEN).collect()));
     }
@@ -219,7 +219,7 @@ macro_rules! may_be_queue {
     ($name:ident) => {
         impl $name {
             /// The kind of work that it is for, if it is a queue that follows an agent's turns, or the thread of one.
-            pub fn follow_up(&self) -> Option<TaskKind> {
+            pub fn background_kind(&self) -> Option<TaskKind> {
                 without_queue(&self.0).1.and_then(TaskKind::from_name)
             }
         }
@@ -312,16 +312,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_of_follow_up_work_cannot_be_named_from_outside() {
+    fn queues_of_background_work_cannot_be_named_from_outside() {
         for (agent, tenant) in [("ann", None), ("acme~ann", Tenant::parse("acme").ok())] {
             let agent = AgentId::parse(agent).unwrap();
             let queue = agent.queue_of(TaskKind::Memory);
             assert_eq!(queue.as_str(), format!("{agent}+memory"));
             assert_eq!(AgentId::parse(queue.as_str()), Ok(queue.clone()));
             assert_eq!((queue.agent(), queue.tenant()), (agent.clone(), tenant.clone()));
-            assert_eq!(queue.thread().follow_up(), Some(TaskKind::Memory));
+            assert_eq!(queue.thread().background_kind(), Some(TaskKind::Memory));
             assert_eq!(queue.queue_of(TaskKind::WorkRequest), agent.queue_of(TaskKind::WorkRequest));
-            assert_eq!((agent.follow_up(), agent.queue_of(TaskKind::Task)), (None, agent.clone()));
+            assert_eq!((agent.background_kind(), agent.queue_of(TaskKind::Task)), (None, agent.clone()));
             assert!(AgentId::of_tenant(tenant.as_ref(), "ann+memory").is_err(), "no caller can name it");
             assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann+memory"), Ok(queue));
             assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann"), Ok(agent));

@@ -19,7 +19,7 @@ impl TaskKind {
     pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
 
     /// What follows turns: a class of its own, with queues of its own (`AgentId::queue_of`).
-    pub const FOLLOW_UPS: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
+    pub const BACKGROUND: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
 
     /// The name in JSON and Postgres.
     pub fn name(self) -> &'static str {

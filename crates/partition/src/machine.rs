@@ -21,12 +21,12 @@ use crate::stream_clock::StreamClock;
 use crate::turn_state::{TurnPhase, TurnTable};
 use crate::types::{OutboxBatch, StatusReply};
 
+mod after_turn;
 mod command_queue;
 mod commands;
 mod commit;
 mod control;
 mod finish;
-mod follow_ups;
 mod read;
 mod status;
 mod turns;

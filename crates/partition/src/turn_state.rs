@@ -232,7 +232,7 @@ pub(crate) struct TurnTable {
     pub(crate) timers: BTreeSet<(Timestamp, AgentId)>,
     /// Threads with a postponed input, and when it is looked at again.
     pub(crate) postponed: BTreeSet<(Timestamp, ThreadId)>,
-    /// Queues of follow-ups whose first task is postponed.
+    /// Queues of background work whose first task is postponed.
     pub(crate) postponed_queues: BTreeMap<AgentId, Postponed>,
     pub(crate) dirty: BTreeMap<AgentId, AgentRowChange>,
     /// Agents whose first task an owner before this one may have requested.

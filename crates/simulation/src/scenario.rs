@@ -54,7 +54,7 @@ pub(crate) struct TurnProfile {
     pub(crate) conflict: f64,
     /// Inputs with another policy than to wait.
     pub(crate) impatient: f64,
-    pub(crate) follow_ups: f64,
+    pub(crate) background: f64,
     /// Inputs of persons wait while their agent backs off.
     pub(crate) refuses: bool,
     /// The workflow never answers.
@@ -228,7 +228,7 @@ impl TurnProfile {
             duplicate: rate(rng, 0.7, 0.5),
             conflict: rate(rng, 0.5, 0.5),
             impatient: rate(rng, 0.6, 0.8),
-            follow_ups: rate(rng, 0.6, 0.6),
+            background: rate(rng, 0.6, 0.6),
             refuses: rng.chance(0.3),
             silent: rate(rng, 0.5, 0.3),
             error: rate(rng, 0.6, 0.4),

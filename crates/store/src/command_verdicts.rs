@@ -138,7 +138,7 @@ fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<Command
         }
         _ if is_known => CommandVerdict::Known { digest: 0 },
         // Its agent has had the turn that this follows.
-        (CommandKey::Task(agent, ..), _) if agent.follow_up().is_some() => CommandVerdict::New,
+        (CommandKey::Task(agent, ..), _) if agent.background_kind().is_some() => CommandVerdict::New,
         _ if !has_subject && !create_agents => CommandVerdict::Unknown,
         (CommandKey::Control(..), Some(position)) => CommandVerdict::Task {
             position: Position::from_stored(position),

@@ -37,7 +37,7 @@ async fn extents(store: &Store) -> Vec<BatchSize> {
 }
 
 #[tokio::test]
-async fn follow_up_threads_have_the_retention_rules_of_their_agent() {
+async fn background_threads_have_the_retention_rules_of_their_agent() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let queue = agent("ann").queue_of(model::TaskKind::Memory).thread();

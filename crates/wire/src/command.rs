@@ -140,7 +140,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     }
     let agent = AgentId::parse(&opened.agent_id).map_err(|error| InvalidField::Id("agent_id", error))?;
     if let Some(internal) =
-        [thread.clone(), agent.thread()].into_iter().find(|place| place.follow_up().is_some())
+        [thread.clone(), agent.thread()].into_iter().find(|place| place.background_kind().is_some())
     {
         return Err(InvalidCommand::Internal(internal));
     }

@@ -108,7 +108,7 @@ fn on_thread(
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
         return refuse("turn_mismatch", detail);
     }
-    if stray.is_some() && thread.follow_up().is_some() {
+    if stray.is_some() && thread.background_kind().is_some() {
         return Err(InvalidCommand::Internal(thread).into());
     }
     Ok(Decoded::Frame(Frame { thread, chunks, token }))

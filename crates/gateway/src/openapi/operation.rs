@@ -132,7 +132,7 @@ impl Operation {
         for name in names {
             let schema = match name {
                 "thread" => self.schema::<schemas::ThreadIdSchema>(),
-                // The queues of follow-ups can be inspected and operated like others, but not configured or sent tasks.
+                // The queues of background work can be inspected and operated like others, but not configured or sent tasks.
                 "agent"
                     if self.method == "put"
                         || self.path.ends_with("{agent}/tasks") && self.method == "post" =>

@@ -221,11 +221,11 @@ async fn agent_and_policy_come_from_input_then_thread_then_default() {
         (json!({"content": "x", "agent_id": "frieda"}), "frieda", BusyPolicy::Interrupt, (true, false)),
         (json!({"content": "x", "agent_id": "unknown"}), "unknown", BusyPolicy::Interrupt, (false, false)),
     ];
-    for (n, (body, agent, policy, follow_ups)) in cases.into_iter().enumerate() {
+    for (n, (body, agent, policy, background)) in cases.into_iter().enumerate() {
         assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
         let opened = orders.turn(n).await;
         assert_eq!((opened.agent.as_str(), opened.options.busy_policy), (agent, policy));
-        assert_eq!((opened.options.work_request, opened.options.memory), follow_ups, "{agent}");
+        assert_eq!((opened.options.work_request, opened.options.memory), background, "{agent}");
     }
 }
 

@@ -44,7 +44,7 @@ fn ended(turn: &TurnId, thread: &ThreadId) -> Outgoing {
     })
 }
 
-fn follow_up(turn: &TurnId, agent: &AgentId) -> Outgoing {
+fn memory_task(turn: &TurnId, agent: &AgentId) -> Outgoing {
     let metadata = json!({ "turn_id": turn.as_str() });
     Outgoing::Task(Task {
         agent: agent.clone(),
@@ -124,7 +124,7 @@ fn both() -> Both {
     commit.ended_turns = vec![(thread.clone(), input.clone())];
     commit.ended_spills = vec![MessageKey { thread: thread.clone(), message: input.answer(0) }];
     let outgoing =
-        vec![follow_up(&input, &thread.agent()), ended(&input, &thread), ended(&task, &agent.thread())];
+        vec![memory_task(&input, &thread.agent()), ended(&input, &thread), ended(&task, &agent.thread())];
     commit.outbox = Some(OutboxBatch { id: position(30), outgoing });
     Both { commit, input, task, agent }
 }

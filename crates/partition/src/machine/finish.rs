@@ -7,7 +7,7 @@ use model::{
 };
 use serde_json::json;
 
-use super::follow_ups::{self, Continuation};
+use super::after_turn::{self, Continuation};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
@@ -165,7 +165,7 @@ impl Partition {
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return outcome };
         // An answer that was stopped asks for none: nothing of its producer's metadata is in it.
-        let continuation = follow_ups::continuation(turn, &messages);
+        let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
         self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
@@ -185,7 +185,7 @@ impl Partition {
                 // A batch that goes on is followed by what follows it when it has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
                     outgoing
-                        .extend(follow_ups::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
+                        .extend(after_turn::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
                 }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
@@ -262,7 +262,7 @@ impl Partition {
                 });
                 outgoing.push(Outgoing::TurnEnded(ended));
                 if judgement.class == ErrorClass::Auth {
-                    outgoing.extend(follow_ups::pause(opened, run).map(Outgoing::Pause));
+                    outgoing.extend(after_turn::pause(opened, run).map(Outgoing::Pause));
                 }
                 None
             }

@@ -79,8 +79,8 @@ fn input(
         options: TurnOptions {
             busy_policy,
             parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
-            work_request: rng.chance(scenario.turn_profile.follow_ups),
-            memory: rng.chance(scenario.turn_profile.follow_ups),
+            work_request: rng.chance(scenario.turn_profile.background),
+            memory: rng.chance(scenario.turn_profile.background),
             ..TurnOptions::default()
         },
     })

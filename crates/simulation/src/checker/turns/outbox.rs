@@ -21,7 +21,7 @@ pub(super) fn check(
 ) {
     check_events(turns, is_undone, violations);
     let continuing = continuing(evidence);
-    check_follow_ups(turns, &continuing, is_undone, violations);
+    check_background_tasks(turns, &continuing, is_undone, violations);
     check_continuations(evidence, turns, &continuing, is_undone, violations);
     check_pauses(evidence, turns, errors, is_undone, violations);
 }
@@ -77,7 +77,7 @@ fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
 
 /// `work_request` and `memory` come from turns of persons that have succeeded, and from nowhere else. That each entered
 /// its queue once is judged with the other tasks.
-fn check_follow_ups(
+fn check_background_tasks(
     turns: &Turns,
     continuing: &BTreeMap<TurnId, i64>,
     is_undone: bool,

@@ -205,7 +205,7 @@ fn shape(
         let seen = rows.iter().map(|(row, _)| (row.batch_id, row.sequence_num)).collect::<Vec<_>>();
         return wrong("one batch, numbered from 0 or as it was continued", format!("{continues:?} {seen:?}"));
     }
-    let kind = match (turn.as_str().starts_with('t'), first.0.key.thread.follow_up()) {
+    let kind = match (turn.as_str().starts_with('t'), first.0.key.thread.background_kind()) {
         _ if is_continuing => BatchType::Continuation,
         _ if is_apart && first.0.batch_type == BatchType::Continuation => BatchType::Continuation,
         (_, Some(_)) => BatchType::SystemTrigger,

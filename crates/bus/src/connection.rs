@@ -3,6 +3,7 @@
 //! Each connection is driven by one task and parsed on one core, so kinds of traffic that must not hold each other
 //! up have their own: requests to JetStream, publishing, what gateways listen to, and what readers read.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,6 +47,12 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Counters {
     slow_consumer_drops: AtomicU64,
+}
+
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bus").field("name", &self.shared.prepared.name).finish_non_exhaustive()
+    }
 }
 
 impl Bus {

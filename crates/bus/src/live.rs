@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use async_nats::subject::ToSubject;
 use async_nats::{Client, RequestErrorKind, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use model::ThreadId;
 use wire::subject;
 
-use crate::connection::Bus;
+use crate::connection::{Bus, ConnectionHandle};
 use crate::error::BusError;
 
 /// How long a publish waits for room on a connection that stands.
@@ -25,16 +26,7 @@ impl Bus {
     /// # Errors
     /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
     pub async fn publish_live_frame(&self, thread: &ThreadId, payload: Bytes) -> Result<(), BusError> {
-        let link = &self.shared.publishing;
-        // Without a connection the client queues, and then blocks without end.
-        if !link.is_connected() {
-            return Err(BusError::Away);
-        }
-        let publish = link.client.publish(subject::live(thread), payload);
-        match tokio::time::timeout(PUBLISH_TIMEOUT, publish).await {
-            Ok(sent) => Ok(sent?),
-            Err(_) => Err(BusError::Timeout("publish")),
-        }
+        self.shared.publishing.publish_unstored(subject::live(thread), payload).await
     }
 
     /// Listens to the frames of `thread`. When this returns, the server knows: what is published from now on comes.
@@ -49,6 +41,23 @@ impl Bus {
         let subscriber = link.client.subscribe(subject::live(thread)).await?;
         round_trip(&link.client).await?;
         Ok(LiveSubscription { subscriber })
+    }
+}
+
+impl ConnectionHandle {
+    /// Publishes what is dropped when it cannot be sent now: without a connection the client queues, and then blocks without end.
+    pub(crate) async fn publish_unstored(
+        &self,
+        subject: impl ToSubject,
+        payload: Bytes,
+    ) -> Result<(), BusError> {
+        if !self.is_connected() {
+            return Err(BusError::Away);
+        }
+        match tokio::time::timeout(PUBLISH_TIMEOUT, self.client.publish(subject, payload)).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(BusError::Timeout("publish")),
+        }
     }
 }
 

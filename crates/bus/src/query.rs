@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::{Client, Request, RequestErrorKind, Subject, Subscriber};
+use async_nats::{Request, RequestErrorKind, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use model::PartitionId;
@@ -74,16 +74,15 @@ impl Bus {
     /// # Errors
     /// The connection has ended for good.
     pub async fn serve_queries(&self, partition: PartitionId) -> Result<QueryServer, BusError> {
-        let client = self.shared.control.client.clone();
-        let subscriber = client.subscribe(subject::query(partition)).await?;
-        Ok(QueryServer { client, subscriber })
+        let subscriber = self.shared.control.client.subscribe(subject::query(partition)).await?;
+        Ok(QueryServer { bus: self.clone(), subscriber })
     }
 }
 
 /// The queries to one partition. Dropping it ends the subscription: queries then fail because there is no owner.
 #[derive(Debug)]
 pub struct QueryServer {
-    client: Client,
+    bus: Bus,
     subscriber: Subscriber,
 }
 
@@ -94,7 +93,7 @@ impl QueryServer {
             let message = self.subscriber.next().await?;
             // One without a subject for the reply is not a query.
             if let Some(reply) = message.reply {
-                return Some(QueryRequest { client: self.client.clone(), reply, payload: message.payload });
+                return Some(QueryRequest { bus: self.bus.clone(), reply, payload: message.payload });
             }
         }
     }
@@ -103,7 +102,7 @@ impl QueryServer {
 /// One query.
 #[derive(Debug)]
 pub struct QueryRequest {
-    client: Client,
+    bus: Bus,
     reply: Subject,
     /// What is asked.
     pub payload: Bytes,
@@ -115,6 +114,14 @@ impl QueryRequest {
     /// # Errors
     /// The answer is too large, or there is no connection.
     pub async fn respond(self, answer: Bytes) -> Result<(), BusError> {
-        Ok(self.client.publish(self.reply, answer).await?)
+        Ok(self.bus.shared.control.client.publish(self.reply, answer).await?)
+    }
+
+    /// Replies on the connection of the live frames: the gateway receives the reply behind the frames that were sent before it.
+    ///
+    /// # Errors
+    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped, as frames are. [`BusError::TooLarge`].
+    pub async fn respond_behind_frames(self, answer: Bytes) -> Result<(), BusError> {
+        self.bus.shared.publishing.publish_unstored(self.reply, answer).await
     }
 }

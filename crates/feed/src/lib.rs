@@ -21,7 +21,7 @@ pub use ended::{CatchUp, EndKind, EndedMessage, StorePage, StoreRead, catch_up};
 pub use feed::{Feed, FeedCounts, FeedEvent};
 pub use join::JoinResult;
 pub use waiting::{BadCursor, WaitOutcome, WaitingSubscribers};
-pub use watch::{OwnerChanges, OwnerWatch};
+pub use watch::OwnerWatch;
 
 #[cfg(test)]
 mod tests;

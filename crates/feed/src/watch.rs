@@ -2,46 +2,36 @@
 
 use std::collections::HashMap;
 
-use model::{PartitionId, ThreadId};
+use model::PartitionId;
 use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
-/// Owners are asked now and then of which threads they have sent frames. What they name has had time to arrive by the next time.
+/// Owners are asked regularly of which threads they have sent frames. A reply comes behind the frames that it counts: what a feed has not
+/// received by then is lost.
 #[derive(Debug, Default)]
 pub struct OwnerWatch {
-    known: HashMap<PartitionId, ChangedThreads>,
-}
-
-/// What follows from an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnerChanges {
-    /// The epoch of the owner: feeds that know only a lower one query it.
-    pub epoch: u64,
-    /// Frames of these threads have been sent up to these numbers: feeds that have not seen them query the owner.
-    pub threads: Vec<(ThreadId, u64)>,
-    /// There were more than can be named: all feeds query the owner.
-    pub needs_resync: bool,
+    /// The owner's epoch and its last frame, as of its last reply.
+    known: HashMap<PartitionId, (u64, u64)>,
 }
 
 impl OwnerWatch {
     /// What the owner of a partition is asked.
     pub fn question(&self, partition: PartitionId) -> ChangedThreadsQuery {
-        let known = self.known.get(&partition);
-        known.map(|sent| ChangedThreadsQuery { epoch: sent.epoch, number: sent.number }).unwrap_or_default()
+        let (epoch, number) = self.known.get(&partition).copied().unwrap_or_default();
+        ChangedThreadsQuery { epoch, number }
     }
 
-    /// The highest epoch of a partition that was heard of; 0 before the first.
+    /// The highest epoch of a partition that is known; 0 before the first.
     pub fn epoch(&self, partition: PartitionId) -> u64 {
-        self.known.get(&partition).map_or(0, |sent| sent.epoch)
+        self.known.get(&partition).map_or(0, |(epoch, _)| *epoch)
     }
 
-    /// Its answer; `None` when it comes from an owner that is one no more.
-    pub fn on_sent(&mut self, partition: PartitionId, sent: ChangedThreads) -> Option<OwnerChanges> {
-        let (epoch, is_complete) = (sent.epoch, sent.is_complete);
-        if epoch < self.epoch(partition) {
-            return None;
+    /// Takes the reply of an owner. False when it is an owner no more, or when a later reply has come before: nothing follows from it.
+    pub fn on_reply(&mut self, partition: PartitionId, reply: &ChangedThreads) -> bool {
+        let known = self.known.entry(partition).or_default();
+        let is_news = (reply.epoch, reply.number) >= *known;
+        if is_news {
+            *known = (reply.epoch, reply.number);
         }
-        let earlier = self.known.insert(partition, sent).filter(|earlier| earlier.epoch == epoch);
-        let threads = earlier.map(|earlier| earlier.threads).unwrap_or_default();
-        Some(OwnerChanges { epoch, threads, needs_resync: !is_complete })
+        is_news
     }
 }

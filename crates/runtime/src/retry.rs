@@ -42,7 +42,7 @@ pub async fn retry_until<T, E: Display, S, F: Future<Output = Result<T, E>>>(
         match operation().await {
             Ok(value) => return Ok(value),
             Err(error) => {
-                tracing::debug!(%error, what, "failed and is tried again");
+                tracing::debug!(%error, what, "failed; retrying");
                 waiting.get_or_insert_with(|| Waiting::begin(what, &error));
             }
         }
@@ -63,7 +63,7 @@ impl Waiting {
         let count = all.entry(what).or_default();
         *count += 1;
         if *count == 1 {
-            tracing::warn!(%error, what, "failed; it is tried again until it works");
+            tracing::warn!(%error, what, "failed; retrying until it works");
         }
         Self(what)
     }
@@ -76,7 +76,7 @@ impl Drop for Waiting {
         *count -= 1;
         if *count == 0 {
             all.remove(self.0);
-            tracing::info!(what = self.0, "nothing waits for it any more");
+            tracing::info!(what = self.0, "no longer waiting");
         }
     }
 }

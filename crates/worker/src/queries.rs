@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bus::QueryRequest;
+use bus::{BusError, QueryRequest};
 use bytes::Bytes;
 use partition::{
     ChangedThreads, ChangedThreadsQuery, Input, SnapshotReply, SnapshotRequest, StatusQuery, StatusReply,
@@ -54,11 +54,12 @@ impl PendingQueries {
         self.respond(token, query::encode_snapshot(&reply)).await;
     }
 
-    /// Sends which threads have changed.
+    /// Sends which threads have changed, behind the frames that say so: a gateway then knows which of them were lost.
     pub(crate) async fn send_changed_threads(&mut self, changed: ChangedThreads) {
         let ChangedThreads { token, epoch, number, threads, is_complete } = changed;
         let changed = query::ChangedThreads { epoch, number, threads, is_complete };
-        self.respond(token, query::encode_changed_threads(&changed)).await;
+        let Some(request) = self.waiting.remove(&token) else { return };
+        note_unsent(request.respond_behind_frames(query::encode_changed_threads(&changed)).await);
     }
 
     /// Sends how a queue stands.
@@ -68,8 +69,12 @@ impl PendingQueries {
 
     async fn respond(&mut self, token: u64, reply: Bytes) {
         let Some(request) = self.waiting.remove(&token) else { return };
-        if let Err(error) = request.respond(reply).await {
-            tracing::debug!(%error, "the reply to a query of a gateway was not sent");
-        }
+        note_unsent(request.respond(reply).await);
+    }
+}
+
+fn note_unsent(sent: Result<(), BusError>) {
+    if let Err(error) = sent {
+        tracing::debug!(%error, "the reply to a query of a gateway was not sent");
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bus::QueryError;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use model::ThreadId;
 
 use crate::server::{P0, Server, TEST_TIMEOUT};
 
@@ -57,5 +59,34 @@ async fn a_query_ends_when_its_connection_is_replaced() -> Result<()> {
     let (answer, query) = tokio::time::timeout(TEST_TIMEOUT, async { tokio::join!(asked, replaced) }).await?;
     query?;
     assert_eq!(answer, Err(QueryError::Away));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reply_behind_frames_arrives_after_them() -> Result<()> {
+    const FRAMES: usize = 100;
+    let server = Server::start()?;
+    let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    let mut queries = worker.serve_queries(P0).await?;
+    let thread = ThreadId::parse("thread").context("a thread")?;
+    for round in 0..20 {
+        let mut frames = gateway.subscribe_live_frames(&thread).await?;
+        let query = gateway.query_owner(P0, Bytes::from_static(b"changed?"), TEST_TIMEOUT);
+        let replied = async {
+            let query = queries.next().await.context("a query")?;
+            for _ in 0..FRAMES {
+                worker.publish_live_frame(&thread, Bytes::from(vec![0; 10_000])).await?;
+            }
+            anyhow::Ok(query.respond_behind_frames(Bytes::from_static(b"all")).await?)
+        };
+        let (reply, replied) = tokio::join!(query, replied);
+        replied?;
+        assert_eq!(reply, Ok(Bytes::from_static(b"all")));
+        let mut received = 0;
+        while let Some(Some(_)) = frames.next().now_or_never() {
+            received += 1;
+        }
+        assert_eq!(received, FRAMES, "round {round}");
+    }
     Ok(())
 }

@@ -132,7 +132,12 @@ impl FeedTask {
             tokio::select! {
                 biased;
                 () = drain.cancelled(), if self.drain_notices.is_none() => self.begin_drain(),
-                Some(command) = commands.recv() => self.on_command(command),
+                Some(command) = commands.recv() => {
+                    if matches!(command, FeedCommand::Sent(..)) {
+                        self.take_frames(&mut frames, usize::MAX);
+                    }
+                    self.on_command(command);
+                }
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 fetched = or_never(&mut self.read) => self.on_read(fetched),
                 fetched = or_never(&mut self.missed) => self.on_missed(fetched),
@@ -147,10 +152,7 @@ impl FeedTask {
                     Some(frame) => {
                         self.on_frame(&frame);
                         // What has come with it is shown with it.
-                        for _ in 1..FRAMES {
-                            let Some(Some(frame)) = frames.next().now_or_never() else { break };
-                            self.on_frame(&frame);
-                        }
+                        self.take_frames(&mut frames, FRAMES - 1);
                     }
                     None => return self.fail(),
                 },
@@ -203,6 +205,14 @@ impl FeedTask {
         subscriber.send_queue.on_departure(&self.departures);
         let (cursor, until) = (subscriber.cursor.take(), subscriber.until.take());
         self.waiting.push(subscriber, cursor, until, &self.feed);
+    }
+
+    /// Takes the frames that have come, at most so many.
+    fn take_frames(&mut self, frames: &mut LiveSubscription, most: usize) {
+        for _ in 0..most {
+            let Some(Some(frame)) = frames.next().now_or_never() else { break };
+            self.on_frame(&frame);
+        }
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {

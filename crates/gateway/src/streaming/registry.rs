@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use model::{MessageId, PartitionId, Position, Tenant, ThreadId};
 use protocols::{Cursor, Native, native};
 use runtime::{Heartbeat, spawn_named};
 use tokio::sync::{mpsc, oneshot, watch};
-use wire::query::ChangedThreads;
+use tokio::time::{MissedTickBehavior, interval};
+use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
 use crate::backend::Backend;
 use crate::metrics::{self, AbortReason};
@@ -137,31 +139,34 @@ impl FeedRegistry {
         Ok((permit, commands))
     }
 
-    /// Watches for what no frame tells: that the last one of a thread was lost, another owner (what the one before it sent may be lost), and
-    /// times without NATS.
+    /// Watches for what no frame shows: that the last one of a thread was lost, and another owner (what the one before it sent may be lost).
+    /// A reply that does not come holds up nothing: each owner is asked again after the interval.
     pub(crate) async fn watch(self, heartbeat: Heartbeat) {
         let mut watch = OwnerWatch::default();
-        let mut dropped = self.context.backend.bus.slow_consumer_drops();
-        let mut is_away = false;
+        let mut replies = FuturesUnordered::new();
+        let mut checks = interval(OWNER_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::time::sleep(OWNER_CHECK_INTERVAL).await;
-            heartbeat.beat();
-            let drops = self.context.backend.bus.slow_consumer_drops();
-            let was_away = std::mem::replace(&mut is_away, !self.context.backend.bus.is_connected());
-            if drops != dropped || (was_away && !is_away) {
-                dropped = drops;
-                self.context.backend.count.all().for_each(|p| self.request_resync(p));
-            }
-            let watched = self.context.backend.count.all().filter(|p| self.has_feeds(*p));
-            let asked: Vec<_> = watched.map(|p| self.sent_after(p, &watch)).collect();
-            for (p, sent) in join_all(asked).await {
-                let Some(noticed) = sent.and_then(|sent| watch.on_sent(p, sent)) else { continue };
-                self.owned(p, noticed.epoch);
-                self.notify_sent(p, noticed.epoch, &noticed.threads);
-                if noticed.needs_resync {
-                    self.request_resync(p);
+            tokio::select! {
+                _ = checks.tick() => {
+                    heartbeat.beat();
+                    let watched = self.context.backend.count.all().filter(|p| self.has_feeds(*p));
+                    replies.extend(watched.map(|p| self.ask_owner(p, watch.question(p))));
+                }
+                Some((p, reply)) = replies.next() => {
+                    if let Some(reply) = reply.filter(|reply| watch.on_reply(p, reply)) {
+                        self.on_owner_reply(p, &reply);
+                    }
                 }
             }
+        }
+    }
+
+    fn on_owner_reply(&self, p: PartitionId, reply: &ChangedThreads) {
+        self.owned(p, reply.epoch);
+        self.notify_sent(p, reply.epoch, &reply.threads);
+        if !reply.is_complete {
+            self.request_resync(p);
         }
     }
 
@@ -169,15 +174,14 @@ impl FeedRegistry {
         self.signal[usize::from(p.0)].receiver_count() > 0
     }
 
-    async fn sent_after(&self, p: PartitionId, watch: &OwnerWatch) -> (PartitionId, Option<ChangedThreads>) {
-        let question = wire::query::encode_changed_threads_query(&watch.question(p));
-        (
-            p,
-            self.context
-                .backend
-                .query_owner(p, question, OWNER_CHECK_TIMEOUT, wire::query::decode_changed_threads)
-                .await,
-        )
+    async fn ask_owner(
+        &self,
+        p: PartitionId,
+        question: ChangedThreadsQuery,
+    ) -> (PartitionId, Option<ChangedThreads>) {
+        let question = wire::query::encode_changed_threads_query(&question);
+        let decode = wire::query::decode_changed_threads;
+        (p, self.context.backend.query_owner(p, question, OWNER_CHECK_TIMEOUT, decode).await)
     }
 
     /// Passes on to the feeds up to which frame their owner has sent.

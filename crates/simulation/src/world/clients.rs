@@ -405,23 +405,22 @@ impl World {
         if of.incarnation != incarnation {
             return;
         }
-        let noticed = of.watch.on_sent(p, sent);
-        self.note(26, [gateway as u64, p.0.into(), 0], || format!("gateway {gateway} {p} {noticed:?}"));
-        if self.bug == Some(PlantedBug::LastFrameUnnoticed) {
+        let is_news = of.watch.on_reply(p, &sent);
+        self.note(26, [gateway as u64, p.0.into(), 0], || format!("gateway {gateway} {p} {sent:?}"));
+        if !is_news || self.bug == Some(PlantedBug::LastFrameUnnoticed) {
             return;
         }
-        let Some(noticed) = noticed else { return };
         let threads: Vec<ThreadId> = self.gateways[gateway].followers.keys().cloned().collect();
         for thread in &threads {
             if self.partition_of(thread) != p {
                 continue;
             }
             let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { continue };
-            follower.feed.on_owner(noticed.epoch);
-            if let Some((_, number)) = noticed.threads.iter().find(|(sent, _)| sent == thread) {
-                follower.feed.on_sent(noticed.epoch, *number);
+            follower.feed.on_owner(sent.epoch);
+            if let Some((_, number)) = sent.threads.iter().find(|(sent, _)| sent == thread) {
+                follower.feed.on_sent(sent.epoch, *number);
             }
-            if noticed.needs_resync {
+            if !sent.is_complete {
                 follower.feed.on_resync();
             }
         }

@@ -8,6 +8,7 @@ mod chunk;
 mod command;
 mod dead_letter;
 mod failure;
+mod follow_up;
 mod id;
 mod mark;
 mod message;
@@ -25,6 +26,7 @@ pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_
 pub use command::{Command, Control, ControlKind};
 pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry};
 pub use failure::{IdRange, MessageFailure};
+pub use follow_up::{FollowUpHint, InvalidFollowUpHint, TriggerType};
 pub use id::{
     AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
     TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,

@@ -93,6 +93,8 @@ const OWNED: &[(&str, &[&str])] = &[
     ("async-nats", &["bus"]),
     ("axum", &["gateway", "runtime", "mcp", "workflow"]),
     ("rmcp", &["mcp", "workflow"]),
+    ("jiff", &["scheduling"]),
+    ("croner", &["scheduling"]),
 ];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {

@@ -1,0 +1,214 @@
+//! Whether a turn that has ended sets a timer.
+
+use model::{FollowUpHint, InvalidFollowUpHint, Metadata, TriggerType};
+
+use super::rules::FollowUpRules;
+
+/// Who opened a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnOrigin {
+    /// A person: an input that is not synthetic, or what continues its turn.
+    Person,
+    /// A follow-up, which may be followed up until there are too many in a row.
+    FollowUp,
+    /// A task, a schedule or background work.
+    Other,
+}
+
+/// A turn that has ended, as far as it matters for what follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinishedTurn {
+    /// Who opened it.
+    pub origin: TurnOrigin,
+    /// It ended as its workflow wanted it: with no error, no stop, and no turn that goes on with it.
+    pub is_complete: bool,
+    /// The answer has neither text nor calls: nothing to say.
+    pub is_empty: bool,
+}
+
+/// Where a timer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ArmSource {
+    /// The last chunk of the answer asked for it.
+    Hint,
+    /// The agent's settings have a rule for answers without a hint.
+    Default,
+}
+
+impl ArmSource {
+    /// The name in JSON and Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hint => "hint",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// A timer that is to be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Armed {
+    /// Why the agent speaks again.
+    pub trigger: TriggerType,
+    /// How long after the commit of the answer.
+    pub delay_ms: i64,
+    /// For people who look for the cause.
+    pub reason: Box<str>,
+    /// Who asked for it.
+    pub source: ArmSource,
+}
+
+/// Why a turn that asked for a follow-up sets no timer. The turn itself is as good as any.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArmRefusal {
+    /// The hint makes no sense.
+    #[error(transparent)]
+    Hint(#[from] InvalidFollowUpHint),
+    /// Sooner or later than the agent's settings allow.
+    #[error("follow_up.after_seconds is {after_seconds}; allowed is {least} to {most}")]
+    Delay {
+        /// What was asked for.
+        after_seconds: u64,
+        /// What is allowed.
+        least: u64,
+        /// Likewise.
+        most: u64,
+    },
+    /// The agent had nothing to say.
+    #[error("the answer was empty")]
+    NothingToSay,
+}
+
+impl ArmRefusal {
+    /// All names, for metrics.
+    pub const NAMES: [&str; 3] = ["invalid_hint", "delay", "nothing_to_say"];
+
+    /// For metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hint(_) => "invalid_hint",
+            Self::Delay { .. } => "delay",
+            Self::NothingToSay => "nothing_to_say",
+        }
+    }
+}
+
+/// Decides whether a turn sets a timer; `last` is the metadata of the answer's last chunk. `None` when nothing asks for one.
+///
+/// # Errors
+/// Something asks for one that cannot be.
+pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
+    if !rules.enabled || !turn.is_complete || turn.origin == TurnOrigin::Other {
+        return Ok(None);
+    }
+    let Some(armed) = wanted(rules, last)? else { return Ok(None) };
+    match turn.is_empty {
+        true => Err(ArmRefusal::NothingToSay),
+        false => Ok(Some(armed)),
+    }
+}
+
+fn wanted(rules: &FollowUpRules, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
+    let Some(hint) = FollowUpHint::of(last)? else { return Ok(rules.default.map(of_default)) };
+    let (least, most) = rules.delay_seconds;
+    let after_seconds = hint.after_seconds;
+    if !(least..=most).contains(&after_seconds) {
+        return Err(ArmRefusal::Delay { after_seconds, least, most });
+    }
+    let delay_ms = after_seconds as i64 * 1_000;
+    Ok(Some(Armed { trigger: hint.trigger, delay_ms, reason: hint.reason, source: ArmSource::Hint }))
+}
+
+fn of_default(rule: super::rules::DefaultFollowUp) -> Armed {
+    let delay_ms = rule.after_seconds as i64 * 1_000;
+    Armed { trigger: rule.trigger, delay_ms, reason: "no hint".into(), source: ArmSource::Default }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ORDINARY: FinishedTurn =
+        FinishedTurn { origin: TurnOrigin::Person, is_complete: true, is_empty: false };
+
+    fn rules(written: Value) -> FollowUpRules {
+        FollowUpRules::parse(&written).unwrap()
+    }
+
+    fn hint(after_seconds: u64) -> Metadata {
+        let hint =
+            json!({"follow_up": {"trigger_type": "check_in", "after_seconds": after_seconds, "reason": "r"}});
+        Metadata::new(hint.as_object().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_hint_after_an_ordinary_turn_arms() {
+        let rules = rules(json!({"enabled": true}));
+        for origin in [TurnOrigin::Person, TurnOrigin::FollowUp] {
+            let armed = arm(&rules, FinishedTurn { origin, ..ORDINARY }, &hint(60)).unwrap().unwrap();
+            assert_eq!((armed.trigger, armed.delay_ms, &*armed.reason), (TriggerType::CheckIn, 60_000, "r"));
+            assert_eq!(armed.source, ArmSource::Hint);
+        }
+    }
+
+    #[test]
+    fn nothing_arms_after_an_error_or_when_it_is_off() {
+        let on =
+            rules(json!({"enabled": true, "default": {"trigger_type": "check_in", "after_seconds": 60}}));
+        for turn in [
+            FinishedTurn { is_complete: false, ..ORDINARY },
+            FinishedTurn { origin: TurnOrigin::FollowUp, is_complete: false, is_empty: false },
+            FinishedTurn { origin: TurnOrigin::Other, ..ORDINARY },
+        ] {
+            assert_eq!(arm(&on, turn, &hint(60)), Ok(None), "{turn:?}");
+        }
+        assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(60)), Ok(None));
+        assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(1)), Ok(None), "it is not even looked at");
+    }
+
+    #[test]
+    fn an_empty_answer_that_wanted_a_follow_up_is_counted() {
+        let empty = FinishedTurn { is_empty: true, ..ORDINARY };
+        let without_default = rules(json!({"enabled": true}));
+        assert_eq!(arm(&without_default, empty, &hint(60)), Err(ArmRefusal::NothingToSay));
+        assert_eq!(arm(&without_default, empty, &Metadata::EMPTY), Ok(None));
+    }
+
+    #[test]
+    fn delays_at_the_bounds_arm_and_beyond_them_do_not() {
+        let rules = rules(json!({"enabled": true}));
+        for (after, is_allowed) in [(29, false), (30, true), (3_600, true), (3_601, false)] {
+            assert_eq!(arm(&rules, ORDINARY, &hint(after)).is_ok(), is_allowed, "{after}");
+        }
+        let refused = arm(&rules, ORDINARY, &hint(29)).unwrap_err();
+        assert_eq!(refused.to_string(), "follow_up.after_seconds is 29; allowed is 30 to 3600");
+    }
+
+    #[test]
+    fn the_default_rule_counts_only_without_a_hint() {
+        let rules = rules(
+            json!({"enabled": true, "default": {"trigger_type": "task_incomplete", "after_seconds": 90}}),
+        );
+        let by_rule = arm(&rules, ORDINARY, &Metadata::EMPTY).unwrap().unwrap();
+        assert_eq!((by_rule.trigger, by_rule.delay_ms), (TriggerType::TaskIncomplete, 90_000));
+        assert_eq!(by_rule.source, ArmSource::Default);
+        assert_eq!(arm(&rules, ORDINARY, &hint(60)).unwrap().unwrap().trigger, TriggerType::CheckIn);
+        assert!(arm(&rules, ORDINARY, &hint(1)).is_err(), "a wrong hint is no absent one");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_arms_is_within_the_bounds(least in 30u64..=3_600, spread in 0u64..3_600, after in 0u64..5_000) {
+            let most = (least + spread).min(3_600);
+            let rules = rules(json!({"enabled": true, "min_delay_seconds": least, "max_delay_seconds": most}));
+            let armed = arm(&rules, ORDINARY, &hint(after));
+            prop_assert_eq!(armed.is_ok(), (least..=most).contains(&after));
+            if let Ok(Some(armed)) = armed {
+                prop_assert_eq!(armed.delay_ms, after as i64 * 1_000);
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether a follow-up that is due is sent.
+
+use model::{Position, Timestamp};
+
+use super::rules::FollowUpRules;
+
+/// Why an agent does not start a turn at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentHold {
+    /// An operator has paused it, without an end.
+    Paused,
+    /// It backs off until then.
+    Backoff(Timestamp),
+}
+
+/// What is stored about a thread when a follow-up is due.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FollowUpFacts {
+    /// By the database's clock.
+    pub now: Timestamp,
+    /// Where the newest input of a person stands in the thread, and when it came.
+    pub last_real_input: Option<(Position, Timestamp)>,
+    /// Where the thread stood when the timer was set.
+    pub armed_position: Position,
+    /// A person's input is open, queued or under way.
+    pub has_open_input: bool,
+    /// Follow-ups that were sent after the last input of a person.
+    pub fired_since_real_input: u32,
+    /// When the last one was sent, to whatever input.
+    pub last_fired: Option<Timestamp>,
+    /// Sent in the thread since [`FollowUpRules::day_start`].
+    pub fired_today: u32,
+    /// Why the agent would not start.
+    pub hold: Option<AgentHold>,
+    /// `time_zone` of the metadata of the last input of a person.
+    pub time_zone: Option<Box<str>>,
+}
+
+/// A rule that keeps an agent from speaking first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestraintRule {
+    /// The agent's settings do not ask for follow-ups.
+    Disabled,
+    /// As many in a row as there may be.
+    MaxInARow,
+    /// As many today as there may be.
+    MaxPerDay,
+    /// The agent is paused.
+    Paused,
+    /// The agent backs off.
+    Backoff,
+    /// The last one was sent a moment ago.
+    Cooldown,
+    /// It is quiet where the user is.
+    QuietHours,
+}
+
+impl RestraintRule {
+    /// All of them, in the order in which they are checked.
+    pub const ALL: [Self; 7] = [
+        Self::Disabled,
+        Self::MaxInARow,
+        Self::MaxPerDay,
+        Self::Paused,
+        Self::Backoff,
+        Self::Cooldown,
+        Self::QuietHours,
+    ];
+
+    /// The name in JSON, Postgres and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::MaxInARow => "max_in_a_row",
+            Self::MaxPerDay => "max_per_day",
+            Self::Paused => "paused",
+            Self::Backoff => "backoff",
+            Self::Cooldown => "cooldown",
+            Self::QuietHours => "quiet_hours",
+        }
+    }
+
+    /// The rule of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name)
+    }
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleOutcome {
+    /// Nothing against it.
+    Passes,
+    /// Not this one.
+    Refuses,
+    /// Not before then.
+    Delays(Timestamp),
+}
+
+/// A rule, and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleCheck {
+    /// The rule.
+    pub rule: RestraintRule,
+    /// What it says.
+    pub outcome: RuleOutcome,
+}
+
+/// What happens to a follow-up that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowUpVerdict {
+    /// It is sent.
+    Fire,
+    /// A person has written since: it is over, and no rule is to blame.
+    Superseded,
+    /// It is over.
+    Refused(RestraintRule),
+    /// It is due again.
+    Later {
+        /// Then; after `now`.
+        until: Timestamp,
+        /// Because of this.
+        rule: RestraintRule,
+    },
+}
+
+/// Decides about a follow-up that is due, before a model is called.
+pub fn decide_follow_up(rules: &FollowUpRules, facts: &FollowUpFacts) -> FollowUpVerdict {
+    let is_answered = facts.last_real_input.is_some_and(|(position, _)| position > facts.armed_position);
+    if facts.has_open_input || is_answered {
+        return FollowUpVerdict::Superseded;
+    }
+    let against =
+        check_rules(rules, facts).into_iter().find_map(|RuleCheck { rule, outcome }| match outcome {
+            RuleOutcome::Passes => None,
+            RuleOutcome::Refuses => Some(FollowUpVerdict::Refused(rule)),
+            RuleOutcome::Delays(until) => Some(FollowUpVerdict::Later { until, rule }),
+        });
+    against.unwrap_or(FollowUpVerdict::Fire)
+}
+
+/// What each rule says: those that end a follow-up before those that only delay it, so that none is kept that could not be sent anyway.
+pub fn check_rules(rules: &FollowUpRules, facts: &FollowUpFacts) -> [RuleCheck; 7] {
+    RestraintRule::ALL.map(|rule| RuleCheck { rule, outcome: check(rule, rules, facts) })
+}
+
+fn check(rule: RestraintRule, rules: &FollowUpRules, facts: &FollowUpFacts) -> RuleOutcome {
+    let refuses = |is_against: bool| if is_against { RuleOutcome::Refuses } else { RuleOutcome::Passes };
+    let delays = |until: Option<Timestamp>| match until.filter(|until| *until > facts.now) {
+        Some(until) => RuleOutcome::Delays(until),
+        None => RuleOutcome::Passes,
+    };
+    match rule {
+        RestraintRule::Disabled => refuses(!rules.enabled),
+        RestraintRule::MaxInARow => refuses(facts.fired_since_real_input >= rules.max_in_a_row),
+        RestraintRule::MaxPerDay => refuses(facts.fired_today >= rules.max_per_day),
+        RestraintRule::Paused => refuses(facts.hold == Some(AgentHold::Paused)),
+        RestraintRule::Backoff => delays(match facts.hold {
+            Some(AgentHold::Backoff(until)) => Some(until),
+            Some(AgentHold::Paused) | None => None,
+        }),
+        RestraintRule::Cooldown => delays(facts.last_fired.map(|fired| fired.plus_ms(rules.cooldown_ms))),
+        RestraintRule::QuietHours => delays(quiet_until(rules, facts)),
+    }
+}
+
+fn quiet_until(rules: &FollowUpRules, facts: &FollowUpFacts) -> Option<Timestamp> {
+    let hours = rules.quiet_hours?;
+    hours.quiet_until(&rules.zone(facts.time_zone.as_deref()), facts.now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Hours of the day in which no agent speaks first.
+
+use jiff::civil::{Time, time};
+use model::Timestamp;
+
+use crate::zone::{Instants, Zone};
+
+/// From a time of the day to another one, which may be on the next day. By the wall clock: an hour that does not exist is over when the
+/// clock has gone past it, and one that comes twice is quiet twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuietHours {
+    from: Time,
+    to: Time,
+}
+
+impl QuietHours {
+    /// From one time of the day, as `HH:MM`, up to another. `None` when one is no time, or both are the same.
+    pub fn parse(from: &str, to: &str) -> Option<Self> {
+        let (from, to) = (minute(from)?, minute(to)?);
+        (from != to).then_some(Self { from, to })
+    }
+
+    /// When it is quiet in that zone at that moment: until when.
+    pub fn quiet_until(&self, zone: &Zone, now: Timestamp) -> Option<Timestamp> {
+        let mut end = now;
+        // Where the clock goes past the end of the quiet hours, it may be in the next ones.
+        for _ in 0..4 {
+            if !self.contains(zone.wall_clock(end).time()) {
+                break;
+            }
+            end = self.end_after(zone, end);
+        }
+        (end > now).then_some(end)
+    }
+
+    fn contains(&self, at: Time) -> bool {
+        match self.from < self.to {
+            true => (self.from..self.to).contains(&at),
+            false => at >= self.from || at < self.to,
+        }
+    }
+
+    /// When the wall clock of a quiet moment shows the end next.
+    fn end_after(&self, zone: &Zone, now: Timestamp) -> Timestamp {
+        let shown = zone.wall_clock(now);
+        let date = match shown.time() < self.to {
+            true => Ok(shown.date()),
+            false => shown.date().tomorrow(),
+        };
+        let Ok(date) = date else { return Timestamp(i64::MAX) };
+        match zone.instants(date.to_datetime(self.to)) {
+            Instants::Two(first, second) => {
+                if first > now {
+                    first
+                } else {
+                    second
+                }
+            }
+            Instants::One(at) | Instants::Skipped(at) => at,
+        }
+    }
+}
+
+fn minute(text: &str) -> Option<Time> {
+    let is_form = text.len() == 5
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            2 => byte == b':',
+            _ => byte.is_ascii_digit(),
+        });
+    let (hour, minute) = text.split_once(':').filter(|_| is_form)?;
+    let (hour, minute): (i8, i8) = (hour.parse().ok()?, minute.parse().ok()?);
+    ((0..24).contains(&hour) && (0..60).contains(&minute)).then(|| time(hour, minute, 0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::zone::of_instant;
+
+    const MINUTE: i64 = 60_000;
+
+    fn at(text: &str) -> Timestamp {
+        of_instant(text.parse().unwrap())
+    }
+
+    fn until(hours: (&str, &str), zone: &str, now: &str) -> Option<Timestamp> {
+        QuietHours::parse(hours.0, hours.1).unwrap().quiet_until(&Zone::named(zone).unwrap(), at(now))
+    }
+
+    #[test]
+    fn times_of_the_day_are_read_strictly() {
+        assert!(QuietHours::parse("22:00", "07:30").is_some());
+        for (from, to) in [
+            ("22:00", "22:00"),
+            ("24:00", "07:00"),
+            ("7:00", "08:00"),
+            ("22:60", "07:00"),
+            ("22.00", "07:00"),
+            ("-1:00", "07:00"),
+            ("22:00", ""),
+            ("22:00:00", "07:00"),
+            ("+1:00", "07:00"),
+        ] {
+            assert_eq!(QuietHours::parse(from, to), None, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn quiet_hours_are_those_of_the_zone_and_end_exclusively() {
+        let night = ("22:00", "08:00");
+        for (now, end) in [
+            ("2026-01-15T20:59:59.999Z", None),
+            ("2026-01-15T21:00Z", Some("2026-01-16T07:00Z")),
+            ("2026-01-16T06:59:59.999Z", Some("2026-01-16T07:00Z")),
+            ("2026-01-16T07:00Z", None),
+        ] {
+            assert_eq!(until(night, "Europe/Berlin", now), end.map(at), "{now}");
+        }
+        assert_eq!(
+            until(("12:00", "13:00"), "Asia/Tokyo", "2026-01-15T03:30Z"),
+            Some(at("2026-01-15T04:00Z"))
+        );
+        assert_eq!(until(("12:00", "13:00"), "Asia/Tokyo", "2026-01-15T12:30Z"), None, "by UTC it would be");
+    }
+
+    #[test]
+    fn an_end_that_does_not_exist_moves_forward() {
+        let night = ("22:00", "02:30");
+        let change = "2026-03-29T01:00Z";
+        assert_eq!(until(night, "Europe/Berlin", "2026-03-29T00:59:59.999Z"), Some(at(change)));
+        assert_eq!(until(night, "Europe/Berlin", change), None, "it is three o'clock");
+        // A begin that does not exist: the hours begin when the clock has gone past it.
+        let late = ("02:30", "05:00");
+        assert_eq!(until(late, "Europe/Berlin", "2026-03-29T00:59:59.999Z"), None);
+        assert_eq!(until(late, "Europe/Berlin", change), Some(at("2026-03-29T03:00Z")));
+        assert_eq!(until(("02:10", "02:50"), "Europe/Berlin", change), None, "all of it does not exist");
+    }
+
+    #[test]
+    fn an_hour_that_comes_twice_is_quiet_twice() {
+        let whole = ("02:00", "03:00");
+        for now in ["2026-10-25T00:00Z", "2026-10-25T00:59:59.999Z", "2026-10-25T01:00Z", "2026-10-25T01:59Z"]
+        {
+            assert_eq!(until(whole, "Europe/Berlin", now), Some(at("2026-10-25T02:00Z")), "{now}");
+        }
+        let half = ("22:00", "02:30");
+        assert_eq!(until(half, "Europe/Berlin", "2026-10-25T00:29Z"), Some(at("2026-10-25T00:30Z")));
+        assert_eq!(until(half, "Europe/Berlin", "2026-10-25T00:30Z"), None);
+        assert_eq!(until(half, "Europe/Berlin", "2026-10-25T01:29Z"), Some(at("2026-10-25T01:30Z")));
+    }
+
+    #[test]
+    fn a_day_that_was_skipped_ends_no_quiet_hours_early() {
+        // Samoa had no 30 December 2011: the end of the night of the 29th is that of the 31st.
+        let end = until(("22:00", "08:00"), "Pacific/Apia", "2011-12-30T09:00Z");
+        assert_eq!(end, Some(at("2011-12-30T18:00Z")));
+    }
+
+    proptest! {
+        #[test]
+        fn quiet_lasts_exactly_until_its_end(
+            zone in prop::sample::select(vec!["Europe/Berlin", "America/New_York", "Australia/Lord_Howe",
+                "America/Santiago", "Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca", "UTC"]),
+            from in 0..1_440i64, length in 1..1_440i64, minute in 0..15_778_463i64,
+        ) {
+            let text = |minute: i64| format!("{:02}:{:02}", minute / 60 % 24, minute % 60);
+            let hours = QuietHours::parse(&text(from), &text(from + length)).unwrap();
+            let zone = Zone::named(zone).unwrap();
+            // Within thirty years from 2010.
+            let now = Timestamp((21_038_400 + minute) * MINUTE);
+            let is_quiet = |at| hours.contains(zone.wall_clock(at).time());
+            match hours.quiet_until(&zone, now) {
+                None => prop_assert!(!is_quiet(now)),
+                Some(end) => {
+                    prop_assert!(!is_quiet(end) && end.since_ms(now) <= 2 * 1_440 * MINUTE);
+                    let mut at = now;
+                    while at < end {
+                        prop_assert!(is_quiet(at), "{at:?} of {now:?}..{end:?}");
+                        at = at.plus_ms(MINUTE);
+                    }
+                }
+            }
+        }
+    }
+}

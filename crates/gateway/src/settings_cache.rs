@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use model::{AgentId, BusyPolicy, ThreadId, Timestamp};
+use model::{AgentId, BusyPolicy, Metadata, ThreadId, Timestamp};
 
 /// As long as authenticator count that cannot be read again.
 const STALE_MS: i64 = 5 * 60_000;
@@ -11,7 +11,7 @@ const STALE_MS: i64 = 5 * 60_000;
 const MOST: usize = 10_000;
 
 /// How an input to a thread is taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ThreadSettings {
     /// Who answers.
     pub(crate) agent: AgentId,
@@ -19,6 +19,8 @@ pub(crate) struct ThreadSettings {
     pub(crate) policy: BusyPolicy,
     pub(crate) work_request: bool,
     pub(crate) memory: bool,
+    /// See [`model::TurnOptions::follow_up`].
+    pub(crate) follow_up: Metadata,
     /// What a client tells the model is appended to the agent's instructions.
     pub(crate) appends_instructions: bool,
     /// Earlier messages of a request that names no thread are left out.
@@ -81,6 +83,7 @@ mod tests {
             agent,
             policy: BusyPolicy::default(),
             work_request: true,
+            follow_up: Metadata::EMPTY,
             memory: false,
             appends_instructions: false,
             ignores_history: true,

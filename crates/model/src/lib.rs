@@ -18,6 +18,7 @@ mod status;
 mod task;
 mod task_kind;
 mod time;
+mod timer;
 mod token;
 mod turn;
 
@@ -39,6 +40,7 @@ pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitRe
 pub use task::{QueuedTask, Task, origin};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
+pub use timer::{InvalidTimerId, TimerId, TimerKind};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
 pub use turn::{
     BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions,

@@ -202,7 +202,11 @@ pub struct TurnOpened {
 impl TurnOpened {
     /// Bytes that it counts against budgets.
     pub fn size(&self) -> usize {
-        self.content.len() + self.metadata.size() + self.options.parameters.size() + 256
+        self.content.len()
+            + self.metadata.size()
+            + self.options.parameters.size()
+            + self.options.follow_up.size()
+            + 256
     }
 }
 
@@ -220,6 +224,10 @@ pub struct TurnOptions {
     pub work_request: bool,
     /// A successful turn sends the agent a `memory` task.
     pub memory: bool,
+    /// Whether and when a follow-up is armed after the turn, as the settings of its agent had it when the input was taken; empty: never.
+    /// See [`TurnOptions::FOLLOW_UP`].
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub follow_up: Metadata,
     /// For tracing across services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Box<str>>,
@@ -229,6 +237,12 @@ impl TurnOptions {
     /// Most bytes of the parameters: sampling and limits under the names of OpenAI's chat completions, `instructions` (text), and
     /// whatever the agent's workflow knows.
     pub const MAX_PARAMETERS: usize = 64 << 10;
+
+    /// What [`TurnOptions::follow_up`] may hold: of the setting `follow_ups` what arms one.
+    pub const FOLLOW_UP: [&str; 4] = ["enabled", "min_delay_seconds", "max_delay_seconds", "default"];
+
+    /// Most bytes of it.
+    pub const MAX_FOLLOW_UP: usize = 1 << 10;
 }
 
 /// What a failure means for the queue.

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use model::{
     AgentId, BatchType, Chunk, Command, Cut, Frame, FrameNumber, IdRange, MessageFailure, MessageId,
     MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId,
-    Timestamp, TurnId,
+    TimerId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Lookup};
+use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
     CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply,
 };
@@ -118,6 +119,12 @@ pub enum Input {
         /// There are more.
         more: bool,
     },
+    /// The answer to [`Action::DecideTimers`].
+    TimersDecided(Vec<TimerDecision>),
+    /// The answer to [`Action::LoadTimers`].
+    Timers(TimerPage),
+    /// Others than the owner have written timers of the partition.
+    TimersChanged,
     /// All of this batch of the outbox has been published.
     Sent(Position),
     /// A gateway asks how a queue stands.
@@ -170,6 +177,15 @@ pub enum Action {
         /// At most so many.
         limit: usize,
     },
+    /// Decide what becomes of these timers, which are due, by what the store knows; answer with [`Input::TimersDecided`].
+    DecideTimers(Vec<TimerId>),
+    /// Read on in the timers; answer with [`Input::Timers`].
+    LoadTimers {
+        /// Those that are due in so many ms or later.
+        from_ms: i64,
+        /// At most so many.
+        limit: usize,
+    },
     /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
     Send(OutboxBatch),
     /// Answer a [`StatusQuery`].
@@ -194,6 +210,8 @@ impl Action {
             Self::Start(_) => "start",
             Self::Abandon { .. } => "abandon",
             Self::LoadTasks { .. } => "load_tasks",
+            Self::DecideTimers(_) => "decide_timers",
+            Self::LoadTimers { .. } => "load_timers",
             Self::Send(_) => "send",
             Self::Status(_) => "status",
             Self::Reread(_) => "reread",
@@ -306,6 +324,15 @@ pub enum MachineReport {
     Deferring(Seq),
     /// Chunks of a turn came without its token: their publisher is not authorized.
     Unauthorized(MessageKey),
+    /// Something became of a timer.
+    Timer {
+        /// Which.
+        timer: TimerId,
+        /// What.
+        outcome: TimerOutcome,
+        /// The rule, or whatever else decided it.
+        by: Option<String>,
+    },
     /// A run of a turn failed.
     TurnFailed {
         /// The turn.
@@ -323,6 +350,40 @@ pub enum MachineReport {
         /// For tracing across services, as its input says it.
         correlation_id: Option<Box<str>>,
     },
+}
+
+/// What became of a timer, for metrics and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimerOutcome {
+    /// It is set.
+    Armed,
+    /// Something asked for one that cannot be set.
+    NotArmed,
+    /// It fires.
+    Fired,
+    /// It waits longer.
+    Postponed,
+    /// It was refused by a rule.
+    Refused,
+    /// It was cancelled before it fired.
+    Cancelled,
+    /// What it fired was taken back.
+    Withdrawn,
+}
+
+impl TimerOutcome {
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Armed => "armed",
+            Self::NotArmed => "not_armed",
+            Self::Fired => "fired",
+            Self::Postponed => "postponed",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
 }
 
 /// The buffer of a message that failed.

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::action::Action;
 use crate::commit::Commit;
+use crate::timers::{TimerEnd, TimerWrite};
 use crate::types::{AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 
 /// As [`model::ControlKind::name`] has it.
@@ -102,6 +103,7 @@ impl CommitParts {
                 alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
                 alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
                 alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
+                alone.timers = keep(&rest.timers, |timer| timer.armed_by() == Some(&turn.turn));
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -112,6 +114,7 @@ impl CommitParts {
     /// The part has been written.
     pub fn wrote(&mut self, part: CommitPart) {
         if let CommitPart::Turn(turn) = part {
+            self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
             let write = turn.agent.and_then(|index| self.rest.agents.get(index));
@@ -133,8 +136,10 @@ impl CommitParts {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
                 }
-                // The last of its messages is its answer.
-                let answer = turn.messages.last();
+                self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
+                // The last of its messages is its answer; that of a follow-up was never shown.
+                let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
+                let answer = turn.messages.last().filter(|_| is_shown);
                 self.rest
                     .failed_messages
                     .extend(answer.map(|answer| FailedMessage::unstorable(answer, detail.clone())));
@@ -151,6 +156,10 @@ impl CommitParts {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
                 rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
                 rest.failed_turns.push(*failed);
+            }
+            Fallback::FollowUp(id) => {
+                let by = UNSTORABLE.to_owned();
+                rest.timers.push(TimerWrite::End { id, state: TimerEnd::Withdrawn, by });
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);

@@ -7,6 +7,7 @@ use model::{
     Timestamp, TokenKey, TurnId,
 };
 
+use crate::timers::{TimerPage, TimerWrite};
 use crate::types::{
     AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, OutboxBatch, SavedAgent, TaskChange, TaskWrite,
     TurnWrite,
@@ -52,6 +53,8 @@ pub struct Commit {
     pub ended_turns: Vec<(ThreadId, TurnId)>,
     /// Control commands.
     pub audit: Vec<AuditWrite>,
+    /// Timers that are set, fired or ended.
+    pub timers: Vec<TimerWrite>,
     /// What is published after this commit.
     pub outbox: Option<OutboxBatch>,
     /// Batches of the outbox that have been published.
@@ -88,6 +91,7 @@ impl Commit {
             open_turns: Vec::new(),
             ended_turns: Vec::new(),
             audit: Vec::new(),
+            timers: Vec::new(),
             outbox: None,
             sent: Vec::new(),
             checkpoint,
@@ -116,6 +120,7 @@ impl Commit {
             && self.open_turns.is_empty()
             && self.ended_turns.is_empty()
             && self.audit.is_empty()
+            && self.timers.is_empty()
             && self.outbox.is_none()
             && self.sent.is_empty()
     }
@@ -184,6 +189,8 @@ pub struct Takeover {
     /// How many batches are not published beyond these. The driver reads and publishes them by itself, after
     /// these and before any other, and says [`Input::Sent`](crate::Input::Sent) of each.
     pub outbox_beyond: usize,
+    /// The timers that are due next.
+    pub timers: TimerPage,
 }
 
 impl Takeover {
@@ -206,6 +213,7 @@ impl Takeover {
             open_turns: Vec::new(),
             outbox: Vec::new(),
             outbox_beyond: 0,
+            timers: TimerPage::NONE,
         }
     }
 }

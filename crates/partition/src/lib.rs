@@ -20,18 +20,23 @@ mod recent;
 mod snapshot;
 mod stats;
 mod stream_clock;
+mod timer_window;
+mod timers;
 mod turn_state;
 mod types;
 
 pub use action::{
     Action, BufferState, ChangedThreads, ChangedThreadsQuery, EntryBody, Input, MachineReport, MessageEnded,
-    ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry,
+    ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry, TimerOutcome,
 };
 pub use commit::{Commit, Lookup, SpilledMessage, Takeover};
 pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
 pub use stats::{Counters, Stats};
+pub use timers::{
+    ArmedTimer, NextDue, PendingTimer, TimerDecision, TimerEnd, TimerPage, TimerVerdict, TimerWrite,
+};
 pub use types::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, FailedTask, FailedTurn, Fallback,
     NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,

@@ -1,5 +1,8 @@
 //! Every number that bounds a partition. The simulation shrinks them.
 
+/// Batches of the outbox that may wait to be published; beyond it no turn begins and no timer fires.
+pub(crate) const MOST_UNSENT: usize = 1_000;
+
 /// Bounds of one partition; the defaults are those of the requirements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionLimits {
@@ -40,6 +43,8 @@ pub struct PartitionLimits {
     pub postponed_turns: usize,
     /// Tasks of one agent that are in memory; the others wait in the store.
     pub queue_window: usize,
+    /// Timers that are in memory, the next ones that are due; the others wait in the store.
+    pub timer_window: usize,
     /// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
     pub frame_bytes: usize,
     /// Threads whose last frame is remembered; see [`FrameNumber`](model::FrameNumber).
@@ -69,6 +74,7 @@ impl Default for PartitionLimits {
             active_turns: 1_000,
             postponed_turns: 256,
             queue_window: 8,
+            timer_window: 4_096,
             frame_bytes: 256 << 10,
             numbered_threads: 65_536,
             refused_bytes: 8 << 20,

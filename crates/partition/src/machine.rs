@@ -5,19 +5,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use model::{
     AgentId, Cut, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask,
-    RejectedEntry, Seq, ThreadId, Timestamp, TurnId,
+    RejectedEntry, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
 use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, MachineReport, ReadyChunks};
 use crate::commit::{Lookup, Takeover};
 use crate::frames::Frames;
-use crate::limits::PartitionLimits;
+use crate::limits::{MOST_UNSENT, PartitionLimits};
 use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase};
 use crate::recent::Recent;
 use crate::snapshot::snapshot;
 use crate::stats::{Counters, Stats};
 use crate::stream_clock::StreamClock;
+use crate::timer_window::TimerWindow;
+use crate::timers::TimerPage;
 use crate::turn_state::{TurnPhase, TurnTable};
 use crate::types::{OutboxBatch, StatusReply};
 
@@ -27,8 +29,10 @@ mod commands;
 mod commit;
 mod control;
 mod finish;
+mod follow_up;
 mod read;
 mod status;
+mod timers;
 mod turns;
 
 use command_queue::CommandQueue;
@@ -62,6 +66,7 @@ pub struct Partition {
     in_flight: Option<InFlightCommit>,
     commands: CommandQueue,
     table: TurnTable,
+    timers: TimerWindow,
     /// What the last owner left in the outbox, until it is handed out.
     to_send: Vec<OutboxBatch>,
     /// Batches of the outbox that are not published, and those that are and still have their rows.
@@ -112,7 +117,8 @@ enum InFlight {
 struct TurnInFlight {
     id: TurnId,
     position: Position,
-    outcome: model::MessageOutcome,
+    /// `None`: nothing is left of it, and nothing is shown.
+    outcome: Option<model::MessageOutcome>,
     /// The agent waits for so long from the commit on, ms.
     wait_ms: Option<i64>,
 }
@@ -125,6 +131,8 @@ struct InFlightCommit {
     /// Agents whose pending tasks are changed, once for each change.
     more: Vec<AgentId>,
     outbox: Option<OutboxBatch>,
+    /// Timers that are written, and in how many ms they are due, as far as they wait.
+    timers: Vec<(TimerId, Option<i64>)>,
     /// How far positions had been given.
     given: Option<PositionMark>,
 }
@@ -157,6 +165,11 @@ impl Partition {
             in_flight: None,
             commands: CommandQueue::new(takeover.checkpoint, hash_seed),
             table: TurnTable::new(takeover.token_key.clone(), hash_seed),
+            timers: TimerWindow::new(
+                std::mem::replace(&mut takeover.timers, TimerPage::NONE),
+                limits.timer_window,
+                now,
+            ),
             to_send: Vec::new(),
             unsent: takeover.outbox.len() + takeover.outbox_beyond,
             sent: Vec::new(),
@@ -215,6 +228,9 @@ impl Partition {
                 self.table.queue(&agent, |queue| queue.loaded(after, tasks, more));
                 self.table.make_ready(&agent.thread());
             }
+            Input::TimersDecided(decisions) => self.timers_decided(decisions, now, &mut actions),
+            Input::Timers(page) => self.timers.loaded(page, now),
+            Input::TimersChanged => self.timers.reread(),
             Input::Sent(batch) => {
                 self.unsent -= 1;
                 self.sent.push(batch);
@@ -226,7 +242,8 @@ impl Partition {
             Input::Snapshot(request) => {
                 // What a restored message has was not sent yet.
                 self.publish(&mut actions);
-                let messages = self.messages.of_thread(&request.thread);
+                let open = self.messages.of_thread(&request.thread);
+                let messages = open.filter(|open| !open.is_held_back());
                 actions.push(Action::Snapshot(snapshot(&request, self.cut(&request.thread), messages)));
             }
             Input::ChangedThreads(ChangedThreadsQuery { token, epoch: of, number }) => {
@@ -259,9 +276,10 @@ impl Partition {
             && self.sent.is_empty()
             && self.low() <= self.checkpoint;
         let tick = (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms));
-        let backoff = self.table.timers.first().map(|(until, _)| *until);
+        let backoff = self.table.backoffs.first().map(|(until, _)| *until);
         let postponed = self.table.postponed.first().map(|(until, _)| *until);
-        let timer = backoff.into_iter().chain(postponed).min().filter(|_| self.may_begin());
+        let due = self.timers.first().filter(|_| self.unsent < MOST_UNSENT);
+        let timer = backoff.into_iter().chain(postponed).chain(due).min().filter(|_| self.may_begin());
         tick.into_iter().chain(timer).min()
     }
 
@@ -300,7 +318,8 @@ impl Partition {
             deferring: self.deferring.is_some(),
             active_turns: self.table.active,
             waiting_turns: self.table.turns.len().saturating_sub(self.table.active),
-            backing_off: self.table.timers.len(),
+            backing_off: self.table.backoffs.len(),
+            timers: self.timers.len(),
             queued_tasks: self.table.queues.values().map(scheduling::AgentQueue::len).sum(),
             unsent: self.unsent,
             remembered_bytes: self.recent.bytes() + self.commands.remembered_bytes(),
@@ -465,18 +484,24 @@ impl Partition {
     /// Sends what became ready, each message's chunks as one run.
     fn publish(&mut self, actions: &mut Vec<Action>) {
         for slot in std::mem::take(&mut self.touched) {
-            let Some(open) = self.messages.get_mut(slot) else { continue };
-            let Some(mut chunks) = open.unpublished() else { continue };
-            loop {
-                let rest = chunks.split_off(frame_length(&chunks, self.limits.frame_bytes));
-                let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
-                let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
-                actions.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
-                if rest.is_empty() {
-                    break;
-                }
-                chunks = rest;
+            if !self.messages.get(slot).is_some_and(OpenMessage::is_held_back) {
+                self.publish_message(slot, actions);
             }
+        }
+    }
+
+    fn publish_message(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        let Some(open) = self.messages.get_mut(slot) else { return };
+        let Some(mut chunks) = open.unpublished() else { return };
+        loop {
+            let rest = chunks.split_off(frame_length(&chunks, self.limits.frame_bytes));
+            let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
+            let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
+            actions.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
+            if rest.is_empty() {
+                break;
+            }
+            chunks = rest;
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct TurnRef {
     pub(crate) token: TurnToken,
     /// What its batch began with.
     pub(crate) batch_type: BatchType,
+    /// Nothing of it is sent before it is committed: it may be taken back.
+    pub(crate) is_held_back: bool,
 }
 
 /// An open message: its buffer, and what is needed to release, save, answer and end it.
@@ -78,6 +80,11 @@ pub(crate) enum ChunkOutcome {
 }
 
 impl OpenMessage {
+    /// See [`TurnRef::is_held_back`].
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_held_back)
+    }
+
     /// A message whose first chunk has just come. `time` is the stream clock's.
     pub(crate) fn new(
         key: MessageKey,

@@ -92,6 +92,8 @@ pub struct Stats {
     pub waiting_turns: usize,
     /// Agents whose backoff has not run out.
     pub backing_off: usize,
+    /// Timers in memory.
+    pub timers: usize,
     /// Tasks in memory.
     pub queued_tasks: usize,
     /// Batches of the outbox that have not been published.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, Timestamp,
-    TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
+    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, TimerId,
+    Timestamp, TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, Readiness, ThreadQueue};
 use serde_json::Value;
@@ -14,6 +14,9 @@ use crate::messages::Slot;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
 
 type Hasher = foldhash::fast::FixedState;
+
+/// What cancels and withdraws follow-ups: a person has written.
+pub(crate) const MESSAGE: &str = "message";
 
 /// What a turn answers.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub(crate) enum TurnEnd {
     Complete,
     Stopped,
     Failed(MessageFailure),
+    /// Of a follow-up: it leaves nothing. Why.
+    Withdrawn(&'static str),
 }
 
 #[derive(Debug)]
@@ -81,6 +86,10 @@ pub(crate) struct TrackedTurn {
     /// Since when this owner has known of it.
     pub(crate) known_at: Timestamp,
     pub(crate) postponed: Option<Postponed>,
+    /// The timer that has fired it: it is a follow-up.
+    pub(crate) timer: Option<TimerId>,
+    /// Its answer is complete, and waits for the word of the driver that it is still wanted.
+    pub(crate) is_answered: bool,
 }
 
 /// Why a turn does not begin that its agent may not begin.
@@ -122,7 +131,8 @@ impl TrackedTurn {
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
         let (id, thread, agent, run) =
             (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
-        Self::new(id, thread, agent, run, TurnSource::Input(opened), token)
+        let timer = timer_of(&opened);
+        Self { timer, ..Self::new(id, thread, agent, run, TurnSource::Input(opened), token) }
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
@@ -162,7 +172,14 @@ impl TrackedTurn {
             is_heard: false,
             known_at: Timestamp(0),
             postponed: None,
+            timer: None,
+            is_answered: false,
         }
+    }
+
+    /// An input that a person has made, and no timer and no batch that goes on.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(&self.source, TurnSource::Input(opened) if is_real(opened))
     }
 
     /// What its batch begins with.
@@ -204,6 +221,17 @@ impl TrackedTurn {
     }
 }
 
+/// Whether a person has made the input. Only `true` is synthetic; nothing is read into its text.
+pub(crate) fn is_real(opened: &TurnOpened) -> bool {
+    opened.metadata.get("synthetic") != Some(&Value::Bool(true))
+}
+
+/// The timer that has fired the input, if one has. What the system says of its inputs no client can say.
+fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
+    let timer = opened.metadata.get("timer_id").filter(|_| !is_real(opened))?;
+    TimerId::parse(timer.as_str()?).ok()
+}
+
 /// What the batch of a task begins with.
 pub(crate) fn batch_type_of(kind: TaskKind) -> BatchType {
     match kind {
@@ -229,7 +257,7 @@ pub(crate) struct TurnTable {
     ready: VecDeque<ThreadId>,
     is_ready: HashSet<ThreadId, Hasher>,
     /// Ends of backoffs.
-    pub(crate) timers: BTreeSet<(Timestamp, AgentId)>,
+    pub(crate) backoffs: BTreeSet<(Timestamp, AgentId)>,
     /// Threads with a postponed input, and when it is looked at again.
     pub(crate) postponed: BTreeSet<(Timestamp, ThreadId)>,
     /// Queues of background work whose first task is postponed.
@@ -255,7 +283,7 @@ impl TurnTable {
             queues: HashMap::with_hasher(Hasher::with_seed(seed)),
             ready: VecDeque::new(),
             is_ready: HashSet::with_hasher(Hasher::with_seed(seed)),
-            timers: BTreeSet::new(),
+            backoffs: BTreeSet::new(),
             postponed: BTreeSet::new(),
             postponed_queues: BTreeMap::new(),
             dirty: BTreeMap::new(),

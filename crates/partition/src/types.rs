@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{
     AgentId, CommandId, Control, ControlKind, Message, Metadata, Position, QueryTarget, QueueStatus,
-    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken,
+    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TimerId, TurnId, TurnOpened, TurnOptions, TurnToken,
 };
 
 /// What the store is asked about a command before anything comes of it.
@@ -108,6 +108,8 @@ pub enum Started {
     Requested(TurnRules),
     /// Nothing was requested: its agent, which may live in another partition, may not begin this turn. It is asked again in a while.
     NotNow(NotNow),
+    /// It is the turn of a follow-up that is not wanted any more: a person has written, or it was cancelled.
+    Superseded,
     /// The request cannot be made, and trying again would not help; why, for people.
     Refused {
         /// The rules that count for what follows.
@@ -201,6 +203,8 @@ pub enum Fallback {
     Turn(Box<FailedTurn>),
     /// The task is marked failed.
     Task(FailedTask),
+    /// Nothing is left of a follow-up's turn but the end of its timer.
+    FollowUp(TimerId),
 }
 
 /// A task that enters the queue.

@@ -175,6 +175,7 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> PartitionLimits {
         // Beyond it an input fails, which nothing here expects.
         postponed_turns: PartitionLimits::default().postponed_turns,
         queue_window: rng.pick([1, 2, 8]),
+        timer_window: PartitionLimits::default().timer_window,
         frame_bytes: rng.pick([1, 300, 100_000]),
         numbered_threads: rng.pick([1, 2, 1_000]),
         refused_bytes: PartitionLimits::default().refused_bytes,

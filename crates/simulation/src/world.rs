@@ -17,6 +17,7 @@ mod session;
 mod settle;
 mod state;
 mod streams;
+mod timers;
 mod workers;
 mod workflows;
 

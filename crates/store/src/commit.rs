@@ -10,6 +10,7 @@ mod orders;
 mod statement;
 mod submission;
 mod tasks;
+mod timers;
 mod turns;
 
 use std::collections::HashSet;

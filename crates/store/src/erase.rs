@@ -28,16 +28,20 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
-const OF_TENANTS: [(&str, &str); 3] = [
+const OF_TENANTS: [(&str, &str); 5] = [
+    ("timers", "antiphon_tenant_of(agent_id)"),
+    ("schedules", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
     ("api_keys", "coalesce(tenant, '-')"),
 ];
 
 /// Where the names of users stand who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
-const ACTORS: [(&str, &str, &str); 10] = [
+const ACTORS: [(&str, &str, &str); 12] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
+    ("timers", "ended_by", "antiphon_tenant_of(agent_id)"),
+    ("schedules", "created_by", "antiphon_tenant_of(agent_id)"),
     ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
     ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
@@ -103,8 +107,15 @@ fn places() -> Vec<ErasedTable> {
     ]
     .map(|table| own(table, "thread_id"))
     .into();
-    places.extend(["tasks", "task_ids", "failed_tasks"].map(|table| own(table, "agent_id")));
+    places.extend(["tasks", "task_ids", "failed_tasks", "schedules"].map(|table| own(table, "agent_id")));
     let place = |table, name, rows: String| ErasedTable { table, name, rows };
+    places.push(place(
+        "timers",
+        "timers",
+        // What would fire in the thread, and of the agent whose thread it is its schedules and delayed tasks.
+        "JOIN timers AS t ON t.bucket = k.bucket AND (t.thread_id = k.id OR (t.thread_id IS NULL AND t.agent_id = k.id))"
+            .to_owned(),
+    ));
     places.push(place(
         "dead_letters",
         "dead_letters",

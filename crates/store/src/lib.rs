@@ -34,6 +34,7 @@ mod row_security;
 mod statement;
 mod store;
 mod takeover;
+mod timers;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
@@ -61,3 +62,4 @@ pub use reasoning_sessions::{
 pub use repair::{NumberFault, RowRepair};
 pub use retention::RetainedThread;
 pub use store::Store;
+pub use timers::{DueSchedule, DueTimer, TimerState};

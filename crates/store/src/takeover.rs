@@ -11,7 +11,6 @@ use sqlx::{Row, ValueRef};
 
 use crate::error::StoreError;
 use crate::leases::Grant;
-use crate::lookup::check_owner;
 use crate::outbox;
 use crate::row::{column_error, count, key, metadata, opened, parse_column, queued, role, unsigned};
 use crate::store::Store;
@@ -24,9 +23,12 @@ const BUCKETS_AT_ONCE: usize = 16;
 /// Most batches of the outbox that are handed over at once.
 const OUTBOX_AT_ONCE: usize = 1_000;
 
+/// Most timers that are handed over at once; see [`Store::load_timers`].
+const TIMERS_AT_ONCE: usize = 4_096;
+
 impl Store {
-    /// Loads what was saved of the partition: open messages and inputs, queues with their first `window` tasks each, and
-    /// the oldest 1,000 batches of the outbox; [`Store::outbox`] reads on. Ages and waits are as of now, by the database's clock.
+    /// Loads what was saved of the partition: open messages and inputs, queues with their first `window` tasks each,
+    /// the oldest 1,000 batches of the outbox, and the next timers; [`Store::outbox`] and [`Store::load_timers`] read on. Ages and waits are as of now, by the database's clock.
     ///
     /// To be called once per grant and before the first commit under it: nothing can change in between, because
     /// every other writer is fenced.
@@ -35,10 +37,7 @@ impl Store {
     /// [`StoreError::NotOwner`] when another grant had been given by the time that all was read.
     pub async fn load(&self, grant: &Grant, window: usize) -> Result<Takeover, StoreError> {
         let (count, token_key) = self.laid_out().await?;
-        let buckets: Vec<i16> = (grant.partition.0..BUCKETS)
-            .step_by(usize::from(count.get()))
-            .map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX))
-            .collect();
+        let buckets = buckets_of(grant.partition, count);
         let spilled_messages =
             sqlx::query(include_str!("takeover/spilled_messages.sql")).bind(i32::from(grant.partition.0));
         let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
@@ -53,13 +52,10 @@ impl Store {
             open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
             outbox,
             outbox_beyond,
+            timers: self.next_timers(&buckets, None, TIMERS_AT_ONCE).await?,
             ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, token_key)
         };
-        let is_owner = sqlx::query(
-            "SELECT EXISTS (SELECT FROM partitions WHERE partition_id = $1 AND epoch = $2) AS is_owner",
-        );
-        let is_owner = is_owner.bind(partition.0.cast_signed()).bind(epoch.cast_signed());
-        check_owner(&self.rows(is_owner).await?)?;
+        self.check_owner_of(partition, epoch).await?;
         Ok(takeover)
     }
 
@@ -125,6 +121,12 @@ impl Store {
             .bind(after.get());
         Ok(usize::try_from(count(&self.rows(statement).await?)?).unwrap_or(usize::MAX))
     }
+}
+
+/// The buckets of a partition.
+pub(crate) fn buckets_of(partition: PartitionId, count: PartitionCount) -> Vec<i16> {
+    let buckets = (partition.0..BUCKETS).step_by(usize::from(count.get()));
+    buckets.map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX)).collect()
 }
 
 /// One more than is wanted, which shows whether there are more.

@@ -29,5 +29,6 @@ mod row_security;
 mod spilled_messages;
 mod statement_counts;
 mod takeover;
+mod timers;
 mod turns;
 mod values;

@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 21] = [
+const OWNED: [(&str, &str); 23] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -35,6 +35,8 @@ const OWNED: [(&str, &str); 21] = [
     ("dead_letters", "thread_id"),
     ("agents", "agent_id"),
     ("agent_settings", "agent_id"),
+    ("timers", "agent_id"),
+    ("schedules", "agent_id"),
     ("tasks", "agent_id"),
     ("task_ids", "agent_id"),
     ("failed_tasks", "agent_id"),

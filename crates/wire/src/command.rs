@@ -155,7 +155,10 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
         agent,
         run: opened.run,
         content: opened.content,
-        metadata: metadata(opened.metadata, is_continuation_of(&opened.turn_id))?,
+        metadata: metadata(
+            opened.metadata,
+            is_continuation_of(&opened.turn_id) || is_follow_up(&opened.turn_id),
+        )?,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         options: options(opened.options.unwrap_or_default())?,
     })
@@ -174,8 +177,19 @@ fn options(options: pb::TurnOptions) -> Result<TurnOptions, InvalidCommand> {
         parameters,
         work_request: options.work_request,
         memory: options.memory,
+        follow_up: follow_up(options.follow_up)?,
         correlation_id: convert::correlation_id(&options.correlation_id)?,
     })
+}
+
+fn follow_up(settings: Option<prost_types::Struct>) -> Result<Metadata, InvalidCommand> {
+    let follow_up = convert::metadata(settings)?;
+    follow_up.check_numbers().map_err(InvalidField::from)?;
+    if follow_up.size() > TurnOptions::MAX_FOLLOW_UP {
+        let (field, bytes, most) = ("follow_up", follow_up.size(), TurnOptions::MAX_FOLLOW_UP);
+        return Err(InvalidCommand::TooLong { field, bytes, most });
+    }
+    Ok(follow_up)
 }
 
 fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
@@ -184,6 +198,7 @@ fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
         parameters: convert::pb_metadata(&options.parameters),
         work_request: options.work_request,
         memory: options.memory,
+        follow_up: convert::pb_metadata(&options.follow_up),
         correlation_id: options.correlation_id.as_deref().unwrap_or_default().to_owned(),
     }
 }
@@ -296,6 +311,12 @@ fn is_continuation_of(id: &str) -> bool {
         (None, Some((bucket, place))) => bucket.starts_with('u') && is_number(place),
         (None, None) => false,
     }
+}
+
+/// The id of a follow-up's input comes from its timer.
+fn is_follow_up(id: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    id.starts_with('u') && id.split_once("-f").is_some_and(|(_, place)| is_number(place))
 }
 
 fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, InvalidField> {

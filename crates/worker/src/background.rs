@@ -6,6 +6,7 @@ mod compaction;
 mod outbox_publisher;
 mod publish_queue;
 mod store_lookups;
+mod timers;
 mod turn_request;
 mod turn_starter;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use model::{AgentId, MessageKey, Position, TurnId};
+use model::{AgentId, MessageKey, Position, TimerId, TurnId};
 use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
 use store::Applied;
@@ -24,6 +25,7 @@ pub(crate) use outbox_publisher::OutboxBacklog;
 pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
+use timers::TimerTask;
 use turn_starter::TurnTask;
 
 /// Answers that may wait for the session.
@@ -37,6 +39,7 @@ pub(crate) struct BackgroundTasks {
     loads: mpsc::UnboundedSender<store_lookups::LoadTasks>,
     starts: mpsc::UnboundedSender<TurnTask>,
     sends: mpsc::UnboundedSender<OutboxBatch>,
+    timers: mpsc::UnboundedSender<TimerTask>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
 }
@@ -50,6 +53,7 @@ impl BackgroundTasks {
         let (loads, queues) = mpsc::unbounded_channel();
         let (starts, wishes) = mpsc::unbounded_channel();
         let (sends, batches) = mpsc::unbounded_channel();
+        let (timers, due) = mpsc::unbounded_channel();
         let store = context.store.clone();
         let tasks = [
             spawn_named(
@@ -60,11 +64,12 @@ impl BackgroundTasks {
                 "checks",
                 store_lookups::check_all(context.clone(), owner, commands, answered.clone()),
             ),
-            spawn_named("queues", store_lookups::load_all(store, owner, queues, answered.clone())),
+            spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, answered.clone())),
             spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
+            spawn_named("timers", timers::run(store, owner, due, answered.clone())),
             spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered)),
         ];
-        Self { look_ups, checks, loads, starts, sends, answers, tasks: tasks.into_iter().collect() }
+        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks: tasks.into_iter().collect() }
     }
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.
@@ -91,6 +96,14 @@ impl BackgroundTasks {
 
     pub(crate) fn send(&self, batch: OutboxBatch) {
         let _ = self.sends.send(batch);
+    }
+
+    pub(crate) fn decide_timers(&self, due: Vec<TimerId>) {
+        let _ = self.timers.send(TimerTask::Decide(due));
+    }
+
+    pub(crate) fn load_timers(&self, from_ms: i64, limit: usize) {
+        let _ = self.timers.send(TimerTask::Load { from_ms, limit });
     }
 
     /// The next answer. Cancel-safe; `None` when one of the tasks has ended, and so some answers would never come.

@@ -18,13 +18,15 @@ const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
 const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
 /// A reasoning session that has not changed for so long is not gone on with.
 const KEEP_REASONING: Duration = Duration::from_secs(30 * 86_400);
+/// Timers that have fired or ended, for those who ask why an agent wrote.
+const KEEP_TIMERS: Duration = Duration::from_secs(90 * 86_400);
 /// Sessions of one statement: each goes with its messages.
 const MOST_SESSIONS: u32 = 50;
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
 /// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
-/// for with more than thirty days ago, and reasoning sessions that have not changed for as long, until `stop`.
+/// for with more than thirty days ago, timers that ended more than ninety days ago, and reasoning sessions that have not changed for as long, until `stop`.
 pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
@@ -42,6 +44,7 @@ pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: Canc
         })
         .await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
+        until_less("old timers", &stop, || store.purge_timers(KEEP_TIMERS, MOST)).await;
         until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
             store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
         })

@@ -19,6 +19,7 @@ pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
 pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
+pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
 /// Help texts for the metrics endpoint.
@@ -75,6 +76,10 @@ pub(crate) fn describe() {
         (LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
         (OUTBOX_FAILED, "Entries of the outbox that can never be published"),
         ("antiphon_worker_postponed_turns_total", "Turns whose start was put off because their agent waits"),
+        (
+            TIMERS,
+            "Follow-ups, schedules and delayed tasks, by kind, what became of them, and the rule or event that decided it",
+        ),
         (COMPACTIONS, "Threads looked at for compaction, by outcome"),
         ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
     ];
@@ -99,6 +104,7 @@ pub(crate) fn describe() {
         ("antiphon_worker_waiting_turns", "Inputs that wait for their thread"),
         ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out"),
         ("antiphon_worker_queued_tasks", "Tasks in memory"),
+        ("antiphon_worker_timers", "Timers in memory: those that are due next"),
         ("antiphon_worker_outbox_pending", "Batches of the outbox that have not been published"),
         ("antiphon_worker_read_sequence", "Last stream sequence read"),
         ("antiphon_worker_checkpoint_sequence", "Last checkpoint"),
@@ -182,6 +188,7 @@ impl WorkerMetrics {
         set("antiphon_worker_waiting_turns", stats.waiting_turns as f64);
         set("antiphon_worker_backing_off_agents", stats.backing_off as f64);
         set("antiphon_worker_queued_tasks", stats.queued_tasks as f64);
+        set("antiphon_worker_timers", stats.timers as f64);
         set("antiphon_worker_outbox_pending", stats.unsent as f64);
         set("antiphon_worker_deduplication_bytes", stats.remembered_bytes as f64);
         set("antiphon_worker_read_sequence", stats.last_seq as f64);

@@ -6,7 +6,7 @@ use super::*;
 use crate::dialog::{AnswerEnd, Dialog, DialogTurn};
 use testkit::services::TestDatabase;
 
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 8] = [
     include_str!("../../../../migrations/0001_installation_and_partitions.sql"),
     include_str!("../../../../migrations/0002_threads_and_messages.sql"),
     include_str!("../../../../migrations/0003_agents_and_tasks.sql"),
@@ -14,6 +14,7 @@ const TABLES: [&str; 7] = [
     include_str!("../../../../migrations/0005_spills_and_outbox.sql"),
     include_str!("../../../../migrations/0006_access.sql"),
     include_str!("../../../../migrations/0007_reasoning.sql"),
+    include_str!("../../../../migrations/0008_timers.sql"),
 ];
 
 /// All tasks done by the two agents, and the doomed one failed.

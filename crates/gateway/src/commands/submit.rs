@@ -136,6 +136,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
         work_request: flag(&admission.settings, "work_request"),
         memory: flag(&admission.settings, "memory"),
+        follow_up: follow_ups(&admission.settings),
         appends_instructions: is_setting(&admission.settings, "client_instructions", "append"),
         ignores_history: is_setting(&admission.settings, "client_history", "ignore"),
     };
@@ -169,9 +170,24 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
             parameters: input.parameters.values.clone(),
             work_request: settings.work_request,
             memory: settings.memory,
+            follow_up: settings.follow_up,
             ..input.options.clone()
         },
     }
+}
+
+/// What of the setting travels with the input: whatever arms a follow-up after its turn. What cannot be kept counts as absent.
+fn follow_ups(settings: &Map<String, Value>) -> Metadata {
+    let said = settings.get("follow_ups").and_then(Value::as_object);
+    let Some(said) = said.filter(|said| said.get("enabled") == Some(&Value::Bool(true))) else {
+        return Metadata::EMPTY;
+    };
+    let arming =
+        TurnOptions::FOLLOW_UP.iter().filter_map(|key| Some(((*key).to_owned(), said.get(*key)?.clone())));
+    Metadata::new(arming.collect())
+        .ok()
+        .filter(|kept| kept.check_numbers().is_ok() && kept.size() <= TurnOptions::MAX_FOLLOW_UP)
+        .unwrap_or_default()
 }
 
 /// Where an input without a key stands that is sent again by a client which has followed its answer up to `cursor`: never a new turn.

@@ -38,6 +38,10 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
         return Continuation::None;
     }
+    if turn.timer.is_some() {
+        // An agent that speaks first says one thing.
+        return Continuation::Rejected;
+    }
     let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
     if number > MAX_CONTINUATIONS {
         return Continuation::Rejected;

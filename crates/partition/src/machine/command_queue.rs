@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use model::{AgentId, BusyPolicy, Command, ControlKind, Frame, Position, Seq, Task, ThreadId, TurnId};
 
 use crate::recent::Recent;
+use crate::turn_state::is_real;
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
 /// Most commands that wait for the store's word; beyond it they wait in the stream.
@@ -148,6 +149,17 @@ impl CommandQueue {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
             Pending::Command { .. } => false,
+        })
+    }
+
+    /// A person's input in this thread waits for the store's word.
+    pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
+        self.pending.iter().any(|pending| match pending {
+            Pending::Command { command: Command::Turn(opened), .. } => {
+                opened.thread == *thread && is_real(opened)
+            }
+            Pending::Command { command: Command::Task(_) | Command::Control(_), .. }
+            | Pending::Frame { .. } => false,
         })
     }
 

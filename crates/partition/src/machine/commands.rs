@@ -9,7 +9,7 @@ use scheduling::{Admission, Readiness};
 use super::command_queue::{MOST_PENDING, Pending, TakenCommand};
 use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport};
-use crate::turn_state::{TrackedTurn, TurnEnd, TurnPhase};
+use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, is_real};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload};
 
 fn key_of(command: &Command) -> CommandKey {
@@ -225,15 +225,20 @@ impl Partition {
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
+        let thread = opened.thread.clone();
+        let is_late = !is_real(&opened) && self.has_real_input(&thread);
+        if is_real(&opened) {
+            self.withdraw_follow_ups(&thread);
+        }
         let policy = match opened.options.busy_policy {
-            // A thread in which only background turns are postponed is not busy.
+            // A thread in which only background turns are postponed, or follow-ups make way, is not busy.
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,
         };
         let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
         (turn.hold, turn.known_at) = (Some((seq, now)), now);
-        let (id, thread) = (turn.id.clone(), turn.thread.clone());
+        let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {
             Admission::Enqueued => {}
@@ -246,6 +251,10 @@ impl Partition {
                 self.make_way(&active, end);
             }
         }
+        if is_late {
+            // A person has written since it was fired.
+            self.end_turn(&id, TurnEnd::Withdrawn(MESSAGE));
+        }
         self.table.make_ready(&thread);
     }
 
@@ -254,7 +263,8 @@ impl Partition {
             self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
         };
         self.table.thread_queues.get(thread).is_some_and(|thread_queue| {
-            thread_queue.active().is_none() && thread_queue.waiting().all(steps_aside)
+            thread_queue.active().is_none_or(|active| self.is_follow_up(active))
+                && thread_queue.waiting().all(|id| steps_aside(id) || self.is_follow_up(id))
         })
     }
 

@@ -28,6 +28,9 @@ impl Partition {
         self.add_ended(&mut commit, &mut in_flight.ended, &mut outgoing, now, actions);
         self.add_tasks(&mut commit, now);
         in_flight.more = self.add_writes(&mut commit);
+        let (timers, fired) = self.timers.take_writes();
+        commit.timers.extend(timers);
+        outgoing.extend(fired);
         self.add_spills(&mut commit, now);
         commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
@@ -38,6 +41,7 @@ impl Partition {
         commit.sent = std::mem::take(&mut self.sent);
         commit.ended_spills.append(&mut self.orphans);
         in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
+        in_flight.timers = commit.timers.iter().map(|write| (write.id().clone(), write.waits_ms())).collect();
         in_flight.outbox.clone_from(&commit.outbox);
         in_flight.given = Some(self.positions.given());
         self.checkpoint = commit.checkpoint;
@@ -60,10 +64,11 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let mut size = 0;
+        let (mut size, mut waiting) = (0, Vec::new());
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
             match ended {
+                ended if self.must_wait_for_input(&ended) => waiting.push(ended),
                 EndedInput::Entry { seq, subject, payload, refusal } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
@@ -85,6 +90,7 @@ impl Partition {
                 }
             }
         }
+        waiting.into_iter().rev().for_each(|ended| self.ended.push_front(ended));
     }
 
     fn add_message(
@@ -176,7 +182,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlightCommit { ended, tasks, more, outbox, given } = in_flight;
+        let InFlightCommit { ended, tasks, more, outbox, timers, given } = in_flight;
         self.committed = given.unwrap_or(self.committed);
         self.commands.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
@@ -201,6 +207,9 @@ impl Partition {
         for agent in more {
             self.table.queue(&agent, scheduling::AgentQueue::settle);
             self.table.make_ready(&agent.thread());
+        }
+        for (timer, waits_ms) in timers {
+            self.timers.written(timer, waits_ms, now);
         }
         if let Some(batch) = outbox {
             self.unsent += 1;

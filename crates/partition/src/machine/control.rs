@@ -52,7 +52,7 @@ impl Partition {
             until
         });
         if let Some(until) = until {
-            self.table.timers.remove(&(until, agent.clone()));
+            self.table.backoffs.remove(&(until, agent.clone()));
         }
         self.table.mark(agent, BackoffChange::Clear);
         self.table.make_ready(&agent.thread());
@@ -138,7 +138,7 @@ impl Partition {
         self.mark_unknown(agent);
         if was_first {
             if let Some(until) = until {
-                self.table.timers.remove(&(until, agent.clone()));
+                self.table.backoffs.remove(&(until, agent.clone()));
             }
             self.table.mark(agent, BackoffChange::Clear);
             self.table.make_ready(&agent.thread());

@@ -58,11 +58,14 @@ impl Partition {
                 commit.ended_spills.push(open.key.clone());
             }
         }
+        if let Some(timer) = turn.timer.clone() {
+            return self.add_follow_up(id, timer, commit, outgoing, now, actions);
+        }
         let end = turn.end.clone()?;
         let (position, outcome, wait_ms) = match self.messages_of(id, &end, now) {
             Ok(messages) => {
                 let position = messages.last().map_or(ANY, |message| message.placement.position);
-                (position, self.complete(id, messages, &end, commit, outgoing), None)
+                (position, self.complete(id, messages, &end, commit, outgoing, actions), None)
             }
             Err(failure) => {
                 let (slot, time) = (self.table.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
@@ -73,7 +76,7 @@ impl Partition {
                 (position, outcome, wait_ms)
             }
         };
-        Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome, wait_ms }))
+        Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome: Some(outcome), wait_ms }))
     }
 
     /// Adds the failed message that later clients are shown; its place among the ends of the thread.
@@ -99,7 +102,7 @@ impl Partition {
     }
 
     /// Input, steps and answer, with their places; or why there are none.
-    fn messages_of(
+    pub(super) fn messages_of(
         &mut self,
         id: &TurnId,
         end: &TurnEnd,
@@ -109,6 +112,7 @@ impl Partition {
             TurnEnd::Complete => batches::Ending::Final,
             TurnEnd::Stopped => batches::Ending::Stopped,
             TurnEnd::Failed(failure) => return Err(failure.clone()),
+            TurnEnd::Withdrawn(_) => return Ok(Vec::new()),
         };
         let Some(turn) = self.table.turns.get(id) else { return Ok(Vec::new()) };
         let open = turn.slot.and_then(|slot| self.messages.get(slot));
@@ -152,13 +156,14 @@ impl Partition {
         Ok(messages)
     }
 
-    fn complete(
+    pub(super) fn complete(
         &mut self,
         id: &TurnId,
         messages: Vec<Message>,
         end: &TurnEnd,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
+        actions: &mut Vec<Action>,
     ) -> MessageOutcome {
         let batch = messages.first().map(|message| message.placement.batch_id);
         let is_stopped = *end == TurnEnd::Stopped;
@@ -187,6 +192,10 @@ impl Partition {
                     outgoing
                         .extend(after_turn::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
                 }
+                if !is_stopped {
+                    let goes_on = matches!(continuation, Continuation::Next(_));
+                    commit.timers.extend(self.armed(turn, &messages, goes_on, actions));
+                }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
                     opened: (**opened).clone(),
@@ -195,7 +204,11 @@ impl Partition {
                     is_retryable: false,
                     partial: String::new(),
                 };
-                (None, ends_failed, Fallback::Turn(Box::new(failed)))
+                let on_refusal = match turn.timer.clone() {
+                    Some(timer) => Fallback::FollowUp(timer),
+                    None => Fallback::Turn(Box::new(failed)),
+                };
+                (None, ends_failed, on_refusal)
             }
         };
         if let Continuation::Next(next) = continuation {
@@ -210,7 +223,7 @@ impl Partition {
     fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
         let agent = &queued.task.agent;
         if let Some(until) = self.table.queues.get(agent)?.waits_until() {
-            self.table.timers.remove(&(until, agent.clone()));
+            self.table.backoffs.remove(&(until, agent.clone()));
         }
         let (had_backoff, paused) = self.table.queue(agent, |queue| (queue.advance(), queue.paused));
         let dirty = self.table.dirty.remove(agent);
@@ -396,22 +409,28 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let TurnInFlight { id, position, mut outcome, wait_ms } = ended;
+        let TurnInFlight { id, position, outcome, wait_ms } = ended;
         // Of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
-        if let Some(detail) = refused {
-            outcome = MessageOutcome::Failed(MessageFailure::Unstorable { detail });
-        }
+        let outcome = match refused {
+            None => outcome,
+            Some(_) if turn.timer.is_some() => None,
+            Some(detail) => Some(MessageOutcome::Failed(MessageFailure::Unstorable { detail })),
+        };
         match &outcome {
-            MessageOutcome::Stopped => self.counters.turns_stopped += 1,
-            MessageOutcome::Complete => self.counters.turns_completed += 1,
-            MessageOutcome::Failed(_) => {}
+            Some(MessageOutcome::Stopped) => self.counters.turns_stopped += 1,
+            Some(MessageOutcome::Complete) => self.counters.turns_completed += 1,
+            Some(MessageOutcome::Failed(_)) | None => {}
         }
-        if !matches!(outcome, MessageOutcome::Failed(_)) {
+        if matches!(outcome, Some(MessageOutcome::Complete | MessageOutcome::Stopped)) {
             self.commands.complete(&id, turn.run);
+        }
+        if let (Some(slot), Some(_), Some(_)) = (turn.slot, &turn.timer, &outcome) {
+            // It was held back until now.
+            self.publish_message(slot, actions);
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
@@ -423,8 +442,10 @@ impl Partition {
         if turn.is_abandoned {
             actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
-        let frame = self.frames.next(&turn.thread);
-        actions.push(Action::End(ending(&turn, open, position, outcome, frame)));
+        if let Some(outcome) = outcome {
+            let frame = self.frames.next(&turn.thread);
+            actions.push(Action::End(ending(&turn, open, position, outcome, frame)));
+        }
         self.table.active -= 1;
         if turn.is_task()
             && let Some(queue) = self.table.queues.get_mut(&turn.agent)

@@ -68,7 +68,10 @@ impl Partition {
         let (time, timeout_ms) = (self.clock.now(now), self.limits.gap_timeout_ms);
         let slots: Vec<Slot> = self.messages.slots_of_thread(thread).take(MAX_OPEN).collect();
         let open = |slot| {
-            let open = self.messages.get_mut(slot).filter(|open| open.phase != Phase::Ended)?;
+            let open = self
+                .messages
+                .get_mut(slot)
+                .filter(|open| open.phase != Phase::Ended && !open.is_held_back())?;
             let BufferState { expected, received, released, missing, idle_ms: _ } = open.buffer_state(time);
             let gap_for_ms = open.gap_ms(time).map(|age_ms| (timeout_ms - age_ms).max(0));
             let message = open.key.message.clone();

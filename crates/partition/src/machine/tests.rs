@@ -215,10 +215,12 @@ fn render(action: &Action) -> String {
         | Action::Abandon { .. }
         | Action::LoadTasks { .. }
         | Action::Send(_)
+        | Action::DecideTimers(_)
+        | Action::LoadTimers { .. }
         | Action::Status(_)
-        | Action::Report(MachineReport::TurnFailed { .. } | MachineReport::Unauthorized(_)) => {
-            action.name().to_owned()
-        }
+        | Action::Report(
+            MachineReport::TurnFailed { .. } | MachineReport::Unauthorized(_) | MachineReport::Timer { .. },
+        ) => action.name().to_owned(),
         Action::Report(MachineReport::Conflict { .. }) => "conflict".into(),
         Action::Report(MachineReport::GivenUp { .. }) => "given-up".into(),
         Action::Report(MachineReport::Hole { first, last }) => format!("hole({first}-{last})"),

@@ -12,9 +12,10 @@ use scheduling::{AgentQueue, HeadState, Readiness};
 use super::{EndedInput, NO_SLOT, Partition};
 use crate::action::{Action, MachineReport};
 use crate::commit::Takeover;
+use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
@@ -22,8 +23,6 @@ use crate::types::{NotNow, Start, Started};
 const SECOND_REQUEST: u32 = 16;
 /// A turn whose agent may not begin it is looked at again after so long at most, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// Batches of the outbox that may wait to be published; beyond it no turn begins.
-const MOST_UNSENT: usize = 1_000;
 
 impl Partition {
     /// Takes over queues and inputs as the last owner left them. Nothing begins before everything has been read.
@@ -31,7 +30,7 @@ impl Partition {
         for saved in takeover.agents.drain(..) {
             let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
             if let Some(until) = until {
-                self.table.timers.insert((until, saved.agent.clone()));
+                self.table.backoffs.insert((until, saved.agent.clone()));
             }
             let (agent, tasks) = (saved.agent, saved.tasks);
             if !tasks.is_empty() {
@@ -79,7 +78,8 @@ impl Partition {
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
             let batch_type = turn.batch_type();
-            open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone(), batch_type });
+            let is_held_back = turn.timer.is_some();
+            open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone(), batch_type, is_held_back });
         }
     }
 
@@ -97,11 +97,11 @@ impl Partition {
         if !self.may_begin() {
             return;
         }
-        while let Some((until, agent)) = self.table.timers.first().cloned() {
+        while let Some((until, agent)) = self.table.backoffs.first().cloned() {
             if until > now {
                 break;
             }
-            self.table.timers.remove(&(until, agent.clone()));
+            self.table.backoffs.remove(&(until, agent.clone()));
             self.table.make_ready(&agent.thread());
         }
         while let Some((until, thread)) =
@@ -110,6 +110,7 @@ impl Partition {
             self.table.postponed.remove(&(until, thread.clone()));
             self.table.make_ready(&thread);
         }
+        self.look_at_timers(now, actions);
         while self.table.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
             let Some(thread) = self.table.next_ready() else { break };
             self.begin_next(&thread, now, actions);
@@ -140,7 +141,7 @@ impl Partition {
                 }
             }
             HeadState::Waits(until) => {
-                self.table.timers.insert((until, agent));
+                self.table.backoffs.insert((until, agent));
             }
             HeadState::NotLoaded => {
                 if let Some(after) = queue.load_after() {
@@ -302,6 +303,7 @@ impl Partition {
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why, now, actions),
+            Started::Superseded => return self.end_turn(id, TurnEnd::Withdrawn(MESSAGE)),
             Started::Requested(rules) => (rules, None),
             Started::Refused { rules, text } => (rules, Some(text)),
         };
@@ -314,8 +316,10 @@ impl Partition {
         }
         let refused = refused.map(|detail| MessageFailure::Unrequestable { detail });
         let failure = turn.failure.take().or(refused);
-        if let Some(failure) = failure {
-            self.end_turn(id, TurnEnd::Failed(failure));
+        match failure {
+            _ if turn.is_answered => self.end_turn(id, TurnEnd::Complete),
+            Some(failure) => self.end_turn(id, TurnEnd::Failed(failure)),
+            None => {}
         }
     }
 
@@ -350,7 +354,7 @@ impl Partition {
                 queue.rest();
                 queue.wait_until(postponed.until);
             }
-            self.table.timers.insert((postponed.until, agent.clone()));
+            self.table.backoffs.insert((postponed.until, agent.clone()));
             self.table.postponed_queues.insert(agent, postponed);
         } else {
             thread_queue.wait_first(id.clone());
@@ -396,6 +400,17 @@ impl Partition {
         let Some(open) = self.messages.get(slot) else { return };
         let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
         match open.failure.clone() {
+            // Of a follow-up that an owner before this one began, the driver knows whether it is still wanted.
+            None if self
+                .table
+                .turns
+                .get(&id)
+                .is_some_and(|turn| turn.timer.is_some() && turn.rules.is_none()) =>
+            {
+                if let Some(turn) = self.table.turns.get_mut(&id) {
+                    turn.is_answered = true;
+                }
+            }
             None => self.end_turn(&id, TurnEnd::Complete),
             Some(failure) => self.fail_turn(&id, failure),
         }
@@ -486,7 +501,7 @@ impl Partition {
 fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,
-        TurnEnd::Stopped => true,
+        TurnEnd::Stopped | TurnEnd::Withdrawn(_) => true,
         TurnEnd::Failed(failure) => !matches!(failure, MessageFailure::ProducerError { .. }),
     }
 }

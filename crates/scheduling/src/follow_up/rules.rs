@@ -50,7 +50,7 @@ pub struct InvalidFollowUpRules(Box<str>);
 /// The settings as they are written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct WrittenRules {
     #[serde(default)]
     enabled: bool,
     max_in_a_row: Option<u64>,
@@ -131,7 +131,7 @@ impl FollowUpRules {
         if !written.is_object() {
             return Err(InvalidFollowUpRules(" must be null or an object".into()));
         }
-        let written = Written::deserialize(written)
+        let written = WrittenRules::deserialize(written)
             .map_err(|error| InvalidFollowUpRules(format!(": {error}").into()))?;
         let delay_seconds = delay_bounds(&written)?;
         let zone = written.time_zone.as_deref().map(Zone::named).transpose();
@@ -192,7 +192,7 @@ fn within(
     }
 }
 
-fn delay_bounds(written: &Written) -> Result<(u64, u64), InvalidFollowUpRules> {
+fn delay_bounds(written: &WrittenRules) -> Result<(u64, u64), InvalidFollowUpRules> {
     let (low, high) = FollowUpRules::DELAY_SECONDS;
     let least = within("min_delay_seconds", written.min_delay_seconds, low, (low, high))?;
     let most = within("max_delay_seconds", written.max_delay_seconds, high, (low, high))?;

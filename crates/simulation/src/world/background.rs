@@ -13,7 +13,7 @@ use crate::publisher::commands::partition_of;
 use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
 
 impl World {
-    fn answer(&mut self, address: Address, delay: i64, input: Input) {
+    pub(super) fn answer(&mut self, address: Address, delay: i64, input: Input) {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Input(Box::new(input))));
     }
 

@@ -183,6 +183,8 @@ impl World {
             Action::Start(start) => self.begin(address, start),
             Action::Abandon { turn, run } => self.abandon(address, turn, run),
             Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
+            Action::DecideTimers(due) => self.request_timers(address, due),
+            Action::LoadTimers { from_ms, limit } => self.request_window(address, from_ms, limit),
             Action::Send(batch) if self.bug == Some(PlantedBug::OutboxBeforeCommit) => {
                 self.sent(address, batch.id)
             }
@@ -399,6 +401,8 @@ fn brief(action: &Action) -> String {
         Action::Start(start) => format!("{} run {}", start.turn, start.run),
         Action::Abandon { turn, run } => format!("{turn} run {run}"),
         Action::LoadTasks { agent, after, .. } => format!("{agent} after {after}"),
+        Action::DecideTimers(due) => format!("{due:?}"),
+        Action::LoadTimers { from_ms, .. } => format!("in {from_ms} ms and later"),
         Action::Send(batch) => format!("{}", batch.id),
         Action::Status(explanation) => format!("{explanation:?}"),
     }

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use super::submission::Submission;
-use super::{columns, dead_letters_spills, orders, tasks, turns};
+use super::{columns, dead_letters_spills, orders, tasks, timers, turns};
 use crate::statement::Statement;
 
 /// Adds the values of one part.
@@ -32,7 +32,9 @@ impl StatementParts {
     const REST: usize = 1 << 5;
     /// What the stream has lost.
     const GONE: usize = 1 << 6;
-    const COMBINATIONS: usize = 1 << 7;
+    /// Timers that are armed, fired or ended.
+    const TIMERS: usize = 1 << 7;
+    const COMBINATIONS: usize = 1 << 8;
 
     fn of(group: &[Submission<'_>]) -> Self {
         Self(group.iter().fold(0, |parts, submission| parts | needed(submission)))
@@ -45,7 +47,7 @@ impl StatementParts {
     /// The text of each part with the number of its parameters, and what binds them.
     fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
         let turns = self.has(Self::TURNS);
-        let all: [(bool, &'static str, usize, Option<Bind>); 10] = [
+        let all: [(bool, &'static str, usize, Option<Bind>); 11] = [
             (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
             (
                 turns && self.has(Self::MESSAGES),
@@ -63,6 +65,7 @@ impl StatementParts {
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 14, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 56, Some(orders::orders)),
+            (self.has(Self::TIMERS), include_str!("8_timers.sql"), 16, Some(timers::timers)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
                 self.has(Self::REST),
@@ -125,6 +128,7 @@ fn needed(submission: &Submission<'_>) -> usize {
         (orders, StatementParts::ORDERS),
         (rest, StatementParts::REST),
         (!submission.gone.is_empty(), StatementParts::GONE),
+        (!commit.timers.is_empty(), StatementParts::TIMERS),
     ]
     .into_iter()
     .filter_map(|(is_needed, part)| is_needed.then_some(part))

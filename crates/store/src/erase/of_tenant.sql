@@ -8,6 +8,8 @@ SELECT DISTINCT thread_id FROM (
     UNION ALL SELECT thread_id FROM responses
     UNION ALL SELECT thread_id FROM spilled_messages
     UNION ALL SELECT thread_id FROM compactions
+    UNION ALL SELECT coalesce(thread_id, agent_id) FROM timers
+    UNION ALL SELECT agent_id FROM schedules
     UNION ALL SELECT antiphon_dead_letter_owner(thread_id, subject) FROM dead_letters
     UNION ALL SELECT agent_id FROM tasks
     UNION ALL SELECT agent_id FROM task_ids

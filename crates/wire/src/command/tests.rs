@@ -98,7 +98,7 @@ proptest! {
     fn openings_come_back_as_they_went(
         (thread, unique, agent) in (id(), "[A-Za-z0-9_-]{1,80}", id()),
         (run, busy_policy) in (0..=MAX_RUN, prop::sample::select(BusyPolicy::ALL.to_vec())),
-        (content, metadata, parameters) in (content(), metadata(), metadata()),
+        (content, metadata, parameters, follow_up) in (content(), metadata(), metadata(), metadata()),
         (work_request, memory) in any::<(bool, bool)>(),
         (actor, correlation_id) in (prop::option::of("[^\\x00]{1,20}"), prop::option::of("[^\\x00]{1,20}")),
     ) {
@@ -109,7 +109,7 @@ proptest! {
             actor: actor.map(Into::into),
             options: TurnOptions {
                 correlation_id: correlation_id.map(Into::into),
-                busy_policy, parameters, work_request, memory,
+                busy_policy, parameters, work_request, memory, follow_up,
             },
             thread, run, content, metadata,
         };

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use model::{Seq, Timestamp, TurnId, WorkflowName};
+use model::{Seq, TimerId, Timestamp, TurnId, WorkflowName};
 use partition::{Input, Start, Started, TurnRules};
 use runtime::{Backoff, retry_until};
 use store::{ContextWanted, StartContext, StoreError};
@@ -23,6 +23,7 @@ use wire::work::TurnRequest;
 use super::compaction::Compactor;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::until_answered;
+use super::timers::timer_of;
 use super::turn_request;
 use crate::context::Context;
 
@@ -52,11 +53,19 @@ type RunKey = (TurnId, u32);
 /// What came of something that was under way.
 enum StarterOutcome {
     /// What was read for these turns.
-    Read(Vec<(Arc<Start>, Result<StartContext, String>)>),
+    Read(Vec<(Arc<Start>, Result<StartContext, NotRead>)>),
     /// A turn has begun, or cannot; the sequence of its request.
     Begun(Arc<Start>, Vec<Input>, Option<Seq>),
     /// The outcome is not waited for.
     Nothing,
+}
+
+/// Why nothing was read for a turn.
+enum NotRead {
+    /// It is a follow-up that is not wanted any more.
+    Superseded,
+    /// Neither waiting nor asking again would help.
+    Hopeless(String),
 }
 
 struct TurnStarter {
@@ -170,7 +179,11 @@ impl TurnStarter {
                 for (start, found) in found {
                     match found {
                         Ok(found) => self.ready.push_back((start, found)),
-                        Err(text) => {
+                        Err(NotRead::Superseded) => {
+                            let superseded = answer(&start, Started::Superseded);
+                            self.begun(&start, vec![superseded], None).await?;
+                        }
+                        Err(NotRead::Hopeless(text)) => {
                             let rules = self.context.config.rules;
                             let refused = answer(&start, Started::Refused { rules, text });
                             self.begun(&start, vec![refused], None).await?;
@@ -242,6 +255,9 @@ async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> St
 async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> StarterOutcome {
     let wanted: Vec<_> = starts.iter().map(|start| wanted(start)).collect();
     let ask = || unless_hopeless(context.store.contexts(&wanted));
+    let Some(superseded) = superseded(&context, &starts, &answered).await else {
+        return StarterOutcome::Nothing;
+    };
     let found = match until_answered(ask, "reading contexts", &answered).await {
         None => return StarterOutcome::Nothing,
         Some(Ok(found)) => found.into_iter().map(Ok).collect(),
@@ -257,7 +273,31 @@ async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<
             found
         }
     };
+    let found = found.into_iter().zip(superseded).map(|(found, is_superseded)| match is_superseded {
+        true => Err(NotRead::Superseded),
+        false => found.map_err(NotRead::Hopeless),
+    });
     StarterOutcome::Read(starts.into_iter().zip(found).collect())
+}
+
+/// Which of these turns are follow-ups that are not wanted any more; `None` when the session has ended.
+async fn superseded(
+    context: &Context,
+    starts: &[Arc<Start>],
+    answered: &mpsc::Sender<Input>,
+) -> Option<Vec<bool>> {
+    let timers: Vec<TimerId> = starts.iter().filter_map(|start| timer_of(start)).collect();
+    if timers.is_empty() {
+        return Some(vec![false; starts.len()]);
+    }
+    let ask = || context.store.due_timers(None, &timers);
+    let mut found = until_answered(ask, "reading timers", answered).await?.into_iter();
+    let of = |start: &Arc<Start>| {
+        let timer = timer_of(start).and_then(|_| found.next());
+        // One that is not there was erased, or is not known to a store that has gone back in time.
+        timer.is_some_and(|timer| timer.is_none_or(|timer| timer.is_superseded()))
+    };
+    Some(starts.iter().map(of).collect())
 }
 
 fn wanted(start: &Start) -> ContextWanted {

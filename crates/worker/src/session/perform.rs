@@ -31,6 +31,8 @@ impl PartitionSession<'_> {
                 Action::Start(start) => self.background.begin(*start),
                 Action::Abandon { turn, run } => self.background.abandon(turn, run),
                 Action::LoadTasks { agent, after, limit } => self.background.load(agent, after, limit),
+                Action::DecideTimers(due) => self.background.decide_timers(due),
+                Action::LoadTimers { from_ms, limit } => self.background.load_timers(from_ms, limit),
                 Action::Send(batch) => self.background.send(batch),
             }
         }
@@ -39,6 +41,11 @@ impl PartitionSession<'_> {
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
     fn report(&mut self, report: &MachineReport) {
         report::log(report);
+        if let MachineReport::Timer { timer, outcome, by } = report {
+            let (kind, by) = (timer.kind().name(), by.clone().unwrap_or_default());
+            metrics::counter!(crate::metrics::TIMERS, "kind" => kind, "outcome" => outcome.name(), "by" => by)
+                .increment(1);
+        }
         if let MachineReport::Hole { first, last } = *report {
             let kind = IncidentKind::EntriesGone.name();
             metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);

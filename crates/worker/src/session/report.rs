@@ -46,6 +46,9 @@ pub(super) fn log(report: &MachineReport) {
                 "a run of a turn failed"
             )
         }
+        MachineReport::Timer { timer, outcome, by } => {
+            tracing::debug!(%timer, outcome = outcome.name(), by, "something became of a timer");
+        }
         MachineReport::Unauthorized(key) => {
             if let Some(count) = NOT_ASKED.count() {
                 tracing::warn!(count, key = %key, "chunks of a turn came without a valid token");

@@ -6,6 +6,7 @@ mod answers;
 mod corners;
 mod crashes;
 mod ends;
+mod follow_ups;
 mod following;
 mod postponed;
 mod status;
@@ -29,6 +30,10 @@ struct TurnScript {
     starts: Vec<Start>,
     commits: Vec<Commit>,
     endings: Vec<MessageEnded>,
+    /// Timers that were to be decided about, and not yet by a test.
+    due: Vec<TimerId>,
+    /// The text that gateways were sent, by turn.
+    shown: Vec<(String, String)>,
     /// Answers checks, starts and commits by itself.
     auto: bool,
     rules: TurnRules,
@@ -89,7 +94,7 @@ fn control(id: &str, kind: ControlKind) -> Command {
     Command::Control(Control { id: CommandId::parse(id).unwrap(), actor: "op".into(), subject, kind })
 }
 
-/// `text`, `more:text` (and the batch goes on), `call:id:args`, `result:id:text` or `error:{json}`.
+/// `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
@@ -99,6 +104,11 @@ fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
         ["error", ..] => {
             let hint: Value = serde_json::from_str(&word[6..]).unwrap();
             (ChunkKind::Error, "broken", hint)
+        }
+        ["hint", seconds, text] => {
+            let seconds: u64 = seconds.parse().unwrap();
+            let hint = json!({ "trigger_type": "check_in", "after_seconds": seconds, "reason": "quiet" });
+            (ChunkKind::Content, *text, json!({ "follow_up": hint }))
         }
         ["more", text] => (ChunkKind::Content, *text, json!({ "continuation": true })),
         _ => (ChunkKind::Content, word, json!({})),
@@ -122,6 +132,8 @@ impl TurnScript {
             starts: Vec::new(),
             commits: Vec::new(),
             endings: Vec::new(),
+            due: Vec::new(),
+            shown: Vec::new(),
             auto: true,
             rules: TurnRules::default(),
         };
@@ -159,6 +171,17 @@ impl TurnScript {
                         continue;
                     }
                     Input::Committed(Vec::new())
+                }
+                Action::DecideTimers(due) => {
+                    self.due.extend(due);
+                    continue;
+                }
+                Action::Publish(ready) => {
+                    if let Some((turn, _)) = TurnId::of_answer(&ready.key.message) {
+                        let text = ready.chunks.iter().map(|chunk| &*chunk.text).collect();
+                        self.shown.push((name(&turn).to_owned(), text));
+                    }
+                    continue;
                 }
                 Action::End(ending) => {
                     self.endings.push(ending);

@@ -1,0 +1,158 @@
+//! Durable timers: their ids and kinds.
+
+use std::fmt;
+
+use crate::{AgentId, Bucket, MessageId, Position, ThreadId, TurnId};
+
+/// Longest timer id in bytes: the ids of what it fires are made from it.
+const MAX_TIMER_LEN: usize = 64;
+
+/// What a timer fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TimerKind {
+    /// A turn in which an agent speaks first.
+    FollowUp,
+    /// A task, again and again.
+    Schedule,
+    /// A task, once.
+    Task,
+}
+
+impl TimerKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::FollowUp, Self::Schedule, Self::Task];
+
+    /// The name in JSON and Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FollowUp => "follow_up",
+            Self::Schedule => "schedule",
+            Self::Task => "task",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The first letter of the ids.
+    fn letter(self) -> char {
+        match self {
+            Self::FollowUp => 'f',
+            Self::Schedule => 's',
+            Self::Task => 'd',
+        }
+    }
+}
+
+/// One durable timer: `f` for a follow-up, `s` for a schedule, `d` for a delayed task, the bucket of the thread or agent in four hexadecimal
+/// digits, a dash, and at most 58 characters of the id alphabet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimerId(MessageId);
+
+impl TimerId {
+    /// Reads an id that one of the constructors has made.
+    ///
+    /// # Errors
+    /// `text` is no such id.
+    pub fn parse(text: &str) -> Result<Self, InvalidTimerId> {
+        let id = MessageId::parse(text).map_err(|_| InvalidTimerId)?;
+        let (head, unique) = text.split_once('-').ok_or(InvalidTimerId)?;
+        let bucket =
+            TimerKind::ALL.iter().find_map(|kind| head.strip_prefix(kind.letter())).unwrap_or_default();
+        let is_hex = bucket.len() == 4 && bucket.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match u16::from_str_radix(bucket, 16) {
+            Ok(number)
+                if is_hex && number < crate::BUCKETS && !unique.is_empty() && text.len() <= MAX_TIMER_LEN =>
+            {
+                Ok(Self(id))
+            }
+            Ok(_) | Err(_) => Err(InvalidTimerId),
+        }
+    }
+
+    /// The follow-up that the answer at this position has armed; a function of it alone.
+    pub fn follow_up(thread: &ThreadId, answer: Position) -> Self {
+        Self(MessageId::new_unchecked(&format!("f{:04x}-{answer}", thread.bucket().get())))
+    }
+
+    /// The timer of an agent's schedule or delayed task.
+    ///
+    /// # Errors
+    /// `unique` is empty, too long, or not of the id alphabet.
+    pub fn of_agent(kind: TimerKind, agent: &AgentId, unique: &str) -> Result<Self, InvalidTimerId> {
+        let bucket = Bucket::of_key(agent.as_str()).get();
+        Self::parse(&format!("{}{bucket:04x}-{unique}", kind.letter()))
+    }
+
+    /// The turn that a follow-up fires.
+    ///
+    /// # Errors
+    /// It is the id of no follow-up.
+    pub fn turn(&self) -> Result<TurnId, InvalidTimerId> {
+        let (bucket, unique) = self.as_str().split_once('-').ok_or(InvalidTimerId)?;
+        let bucket = bucket.strip_prefix('f').ok_or(InvalidTimerId)?;
+        TurnId::parse(&format!("u{bucket}-f{unique}")).map_err(|_| InvalidTimerId)
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// What it fires.
+    pub fn kind(&self) -> TimerKind {
+        let of = |kind: &TimerKind| self.as_str().starts_with(kind.letter());
+        TimerKind::ALL.into_iter().find(of).unwrap_or(TimerKind::Task)
+    }
+
+    /// The bucket of its thread or agent.
+    pub fn bucket(&self) -> Bucket {
+        let digits = self.as_str().get(1..5).unwrap_or_default();
+        Bucket::from_number(u16::from_str_radix(digits, 16).unwrap_or_default())
+    }
+}
+
+impl fmt::Display for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// Text that is no timer id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a timer id is f, s or d, four hexadecimal digits, a dash and at most 58 characters")]
+pub struct InvalidTimerId;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timer_ids_name_kind_bucket_and_turn() {
+        let thread = ThreadId::parse("t").unwrap();
+        let timer = TimerId::follow_up(&thread, Position::from_stored(1_234));
+        assert_eq!((timer.kind(), timer.bucket()), (TimerKind::FollowUp, thread.bucket()));
+        assert_eq!(TimerId::parse(timer.as_str()), Ok(timer.clone()));
+        assert_eq!(timer.turn().unwrap(), TurnId::foreground(&thread, "f1234").unwrap());
+        let agent = AgentId::parse("a").unwrap();
+        for kind in [TimerKind::Schedule, TimerKind::Task] {
+            let timer = TimerId::of_agent(kind, &agent, "x_1").unwrap();
+            assert_eq!((timer.kind(), timer.bucket()), (kind, Bucket::of_key("a")));
+            assert_eq!(timer.turn(), Err(InvalidTimerId), "a task has no turn of its own");
+            assert_eq!(TimerKind::from_name(kind.name()), Some(kind));
+        }
+        for bad in ["", "f", "f0001", "f0001-", "x0001-1", "f00g1-1", "fffff-1", "f0001-a.b", "f001-1"] {
+            assert_eq!(TimerId::parse(bad), Err(InvalidTimerId), "{bad}");
+        }
+        assert_eq!(TimerId::of_agent(TimerKind::Task, &agent, &"x".repeat(59)), Err(InvalidTimerId));
+        assert!(TimerId::of_agent(TimerKind::Task, &agent, &"x".repeat(58)).is_ok());
+    }
+}

@@ -1,0 +1,155 @@
+//! Follow-ups: what arms one, and how the turn of one ends. It is held back until its commit, and taken back when a person writes first.
+
+use model::{Message, Metadata, Position, ThreadId, TimerId, Timestamp, TurnId};
+use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
+use serde_json::json;
+
+use super::timers::report;
+use super::{EndedInput, InFlight, Partition, TurnInFlight};
+use crate::action::{Action, MachineReport, TimerOutcome};
+use crate::commit::Commit;
+use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
+use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::types::Outgoing;
+
+/// The answer has neither text nor calls.
+const NOTHING_TO_SAY: &str = "nothing_to_say";
+
+impl Partition {
+    /// A person's input has come to the thread: follow-ups that wait or are under way there leave nothing. One whose commit is under way came
+    /// first.
+    pub(super) fn withdraw_follow_ups(&mut self, thread: &ThreadId) {
+        let Some(queue) = self.table.thread_queues.get(thread) else { return };
+        let is_follow_up = |id: &&TurnId| self.table.turns.get(*id).is_some_and(|turn| turn.timer.is_some());
+        let found: Vec<TurnId> =
+            queue.active().into_iter().chain(queue.waiting()).filter(is_follow_up).cloned().collect();
+        for id in found {
+            let is_in_flight = self.in_flight.as_ref().is_some_and(|commit| {
+                commit.ended.iter().any(|ended| matches!(ended, InFlight::Turn(turn) if turn.id == id))
+            });
+            if is_in_flight {
+                continue;
+            }
+            match self.table.turns.get_mut(&id) {
+                Some(turn) if turn.phase == TurnPhase::Ended => turn.end = Some(TurnEnd::Withdrawn(MESSAGE)),
+                Some(_) => self.end_turn(&id, TurnEnd::Withdrawn(MESSAGE)),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether nothing but follow-ups keeps a thread busy, which make way for a person.
+    pub(super) fn is_follow_up(&self, id: &TurnId) -> bool {
+        self.table.turns.get(id).is_some_and(|turn| turn.timer.is_some())
+    }
+
+    /// Whether this end has to wait: of a follow-up, while the store is asked about a person's input in its thread.
+    pub(super) fn must_wait_for_input(&self, ended: &EndedInput) -> bool {
+        let EndedInput::Turn(id) = ended else { return false };
+        let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_some());
+        turn.is_some_and(|turn| {
+            turn.end == Some(TurnEnd::Complete) && self.commands.has_real_input(&turn.thread)
+        })
+    }
+
+    /// The end of a follow-up's turn: its messages, or nothing but the end of its timer.
+    pub(super) fn add_follow_up(
+        &mut self,
+        id: &TurnId,
+        timer: TimerId,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<InFlight> {
+        let end = self.table.turns.get(id)?.end.clone()?;
+        let by = match &end {
+            TurnEnd::Complete => match self.messages_of(id, &end, now) {
+                Ok(messages) if !messages.last().is_none_or(is_empty) => {
+                    let position = messages.last().map_or(Position::MAX, |last| last.placement.position);
+                    let outcome = Some(self.complete(id, messages, &end, commit, outgoing, actions));
+                    let ended = TurnInFlight { id: id.clone(), position, outcome, wait_ms: None };
+                    return Some(InFlight::Turn(ended));
+                }
+                Ok(_) => NOTHING_TO_SAY,
+                Err(failure) => failure.code(),
+            },
+            TurnEnd::Stopped => "stopped",
+            TurnEnd::Failed(failure) => failure.code(),
+            TurnEnd::Withdrawn(by) => by,
+        };
+        let write = TimerWrite::End { id: timer, state: TimerEnd::Withdrawn, by: by.to_owned() };
+        actions.push(report(&write, TimerOutcome::Withdrawn));
+        commit.timers.push(write);
+        let ended = TurnInFlight { id: id.clone(), position: Position::MAX, outcome: None, wait_ms: None };
+        Some(InFlight::Turn(ended))
+    }
+
+    /// What is written when a completed turn arms a follow-up.
+    pub(super) fn armed(
+        &self,
+        turn: &TrackedTurn,
+        messages: &[Message],
+        goes_on: bool,
+        actions: &mut Vec<Action>,
+    ) -> Option<TimerWrite> {
+        let TurnSource::Input(opened) = &turn.source else { return None };
+        if opened.options.follow_up.is_empty() {
+            return None;
+        }
+        let answer = messages.last()?;
+        let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
+        let finished =
+            FinishedTurn { origin: origin(turn), is_complete: !goes_on, is_empty: is_empty(answer) };
+        let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
+        match arm(&rules, finished, &answer.metadata) {
+            Ok(None) => None,
+            Ok(Some(armed)) => {
+                let write = TimerWrite::Arm(ArmedTimer {
+                    id: timer,
+                    thread: Some(turn.thread.clone()),
+                    agent: turn.agent.clone(),
+                    wait_ms: armed.delay_ms,
+                    body: body(&turn.id, &armed, answer.placement.position),
+                    armed_by: turn.id.clone(),
+                });
+                actions.push(report(&write, TimerOutcome::Armed));
+                Some(write)
+            }
+            Err(refusal) => {
+                actions.push(not_armed(timer, &refusal));
+                None
+            }
+        }
+    }
+}
+
+fn not_armed(timer: TimerId, refusal: &ArmRefusal) -> Action {
+    let by = Some(refusal.name().to_owned());
+    Action::Report(MachineReport::Timer { timer, outcome: TimerOutcome::NotArmed, by })
+}
+
+/// Who opened a turn. What goes on with a person's batch counts as the person's; a follow-up's batch does not go on.
+fn origin(turn: &TrackedTurn) -> TurnOrigin {
+    match &turn.timer {
+        Some(_) => TurnOrigin::FollowUp,
+        None if turn.is_real() || turn.metadata().continues().is_some() => TurnOrigin::Person,
+        None => TurnOrigin::Other,
+    }
+}
+
+/// The answer says nothing.
+fn is_empty(answer: &Message) -> bool {
+    answer.content.trim().is_empty() && answer.tool_calls.is_none()
+}
+
+fn body(turn: &TurnId, armed: &Armed, position: Position) -> Metadata {
+    let body = json!({
+        "trigger_type": armed.trigger.name(),
+        "reason": armed.reason,
+        "source": armed.source.name(),
+        "armed_by": turn.as_str(),
+        "armed_position": position.to_string(),
+    });
+    body.as_object().cloned().and_then(|body| Metadata::new(body).ok()).unwrap_or_default()
+}

@@ -1,0 +1,328 @@
+//! Follow-ups: armed by a turn, fired by a timer, held back, and taken back when a person writes.
+
+use super::*;
+
+/// An input in a thread whose agent may speak first.
+fn asks(name: &str, busy_policy: BusyPolicy) -> Command {
+    let Command::Turn(mut opened) = opened(name, 0, busy_policy) else { unreachable!() };
+    opened.options.follow_up =
+        Metadata::new(json!({ "enabled": true }).as_object().unwrap().clone()).unwrap();
+    Command::Turn(opened)
+}
+
+/// What a follow-up of this timer is, as the driver has it.
+fn follow_up(timer: &TimerId) -> TurnOpened {
+    let metadata = json!({
+        "synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet", "timer_id": timer.as_str(),
+    });
+    let Command::Turn(opened) = asks("ignored", BusyPolicy::Enqueue) else { unreachable!() };
+    TurnOpened {
+        turn: timer.turn().unwrap(),
+        content: "Continue our conversation naturally.".to_owned(),
+        metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
+        ..*opened
+    }
+}
+
+fn fire(timer: &TimerId) -> TimerDecision {
+    let outgoing = Box::new(Outgoing::TurnOpened(Box::new(follow_up(timer))));
+    let verdict = TimerVerdict::Fire { outgoing, next: None };
+    TimerDecision { id: timer.clone(), thread: Some(thread("t")), verdict }
+}
+
+/// A thread in which a follow-up was armed, and is due.
+fn due() -> (TurnScript, TimerId) {
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello!"]);
+    let [TimerWrite::Arm(armed)] = &script.last_commit().timers[..] else {
+        panic!("{:?}", script.last_commit())
+    };
+    let id = armed.id.clone();
+    script.later(29_999);
+    assert_eq!(script.due, []);
+    script.later(1);
+    assert_eq!(script.due, std::slice::from_ref(&id));
+    (script, id)
+}
+
+/// The same, and the follow-up has been fired and begun.
+fn begun() -> (TurnScript, TimerId) {
+    let (mut script, id) = due();
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    script.command(Command::Turn(Box::new(follow_up(&id))));
+    assert_eq!(script.last_start().turn, id.turn().unwrap());
+    (script, id)
+}
+
+fn withdrawn(script: &TurnScript, timer: &TimerId, by: &str) {
+    let end = TimerWrite::End { id: timer.clone(), state: TimerEnd::Withdrawn, by: by.to_owned() };
+    let all: Vec<&TimerWrite> = script.commits.iter().flat_map(|commit| &commit.timers).collect();
+    assert!(all.contains(&&end), "{all:?}");
+    let turn = timer.turn().unwrap();
+    assert!(script.commits.iter().all(|commit| {
+        commit.turns.iter().all(|write| write.turn != turn)
+            && commit.failed_turns.iter().all(|failed| failed.opened.turn != turn)
+            && commit.failed_messages.iter().all(|failed| failed.key.message != turn.answer(0))
+    }));
+    let ended = |outgoing: &Outgoing| matches!(outgoing, Outgoing::TurnEnded(ended) if ended.turn == turn);
+    assert!(script.commits.iter().flat_map(|commit| &commit.outbox).all(|b| !b.outgoing.iter().any(ended)));
+    assert!(script.endings.iter().all(|end| end.key.message != turn.answer(0)), "nothing ends for anybody");
+    assert!(script.shown.iter().all(|(of, _)| of != name(&turn)), "{:?}", script.shown);
+}
+
+#[test]
+fn completed_turn_arms_a_follow_up_with_its_commit() {
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello!"]);
+    let commit = script.last_commit();
+    let answer = commit.turns[0].messages.last().unwrap().placement.position;
+    let [TimerWrite::Arm(armed)] = &commit.timers[..] else { panic!("{commit:?}") };
+    assert_eq!(armed.id, TimerId::follow_up(&thread("t"), answer));
+    assert_eq!((armed.wait_ms, &armed.thread, &armed.agent), (30_000, &Some(thread("t")), &agent()));
+    let body = json!({
+        "trigger_type": "check_in", "reason": "quiet", "source": "hint",
+        "armed_by": turn("x").as_str(), "armed_position": answer.to_string(),
+    });
+    assert_eq!(armed.body.to_value(), body);
+}
+
+#[test]
+fn nothing_is_armed_after_what_is_no_answer() {
+    let armed = |command: Command, words: &[&str]| {
+        let mut script = TurnScript::new();
+        script.command(command);
+        script.say(0, words);
+        script.commits.iter().map(|commit| commit.timers.len()).sum::<usize>()
+    };
+    let ask = || asks("x", BusyPolicy::Enqueue);
+    assert_eq!(armed(ask(), &["hint:30:yes!"]), 1);
+    assert_eq!(armed(ask(), &["no hint!"]), 0);
+    assert_eq!(armed(ask(), &["hint:30:!"]), 0, "nothing to say");
+    assert_eq!(armed(ask(), &["hint:29:too soon!"]), 0);
+    assert_eq!(armed(ask(), &["hint:30:a", "error:{}"]), 0);
+    assert_eq!(armed(opened("x", 0, BusyPolicy::Enqueue), &["hint:30:off!"]), 0);
+    assert_eq!(armed(Command::Task(task_of("t1", "do")), &["hint:30:of a task!"]), 0);
+    let mut script = TurnScript::new();
+    script.command(ask());
+    script.say(0, &["hint:30:a"]);
+    script.command(control("s1", ControlKind::StopTurn(turn("x"))));
+    assert!(script.last_commit().turns.len() == 1 && script.last_commit().timers.is_empty(), "stopped");
+}
+
+#[test]
+fn a_timer_fires_once_with_what_it_sends() {
+    let (mut script, id) = due();
+    script.auto = false;
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    let commit = script.last_commit().clone();
+    let fired = TimerWrite::Fire { id: id.clone(), turn: Some(id.turn().unwrap()), next: None };
+    assert_eq!(commit.timers, [fired]);
+    let batch = commit.outbox.unwrap();
+    assert_eq!(batch.outgoing, [Outgoing::TurnOpened(Box::new(follow_up(&id)))]);
+    // Read again before the commit is applied, it is not decided about again.
+    let page = TimerPage { timers: vec![PendingTimer { id, wait_ms: -1 }], is_all: true };
+    script.handle(Input::Timers(page));
+    script.later(1_000);
+    assert_eq!(script.due.len(), 1);
+    let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
+    assert!(sent.contains(&Action::Send(batch)), "not before the commit is applied");
+}
+
+#[test]
+fn what_was_decided_otherwise_is_written_or_looked_at_again() {
+    let (mut script, id) = due();
+    let decide = |verdict| TimerDecision { id: id.clone(), thread: Some(thread("t")), verdict };
+    let next = NextDue { at: Timestamp(5), wait_ms: 700 };
+    script.handle(Input::TimersDecided(vec![decide(TimerVerdict::Later { next, by: None })]));
+    assert!(script.last_commit().timers.iter().all(|write| matches!(write, TimerWrite::Arm(_))));
+    script.later(700);
+    let by = Some("quiet_hours".to_owned());
+    script.handle(Input::TimersDecided(vec![decide(TimerVerdict::Later { next, by: by.clone() })]));
+    assert_eq!(script.last_commit().timers, [TimerWrite::Postpone { id: id.clone(), next, by }]);
+    script.later(700);
+    let (state, by) = (TimerEnd::Refused, "max_in_a_row".to_owned());
+    script.handle(Input::TimersDecided(vec![decide(TimerVerdict::End { state, by: by.clone() })]));
+    assert_eq!(script.last_commit().timers, [TimerWrite::End { id: id.clone(), state, by }]);
+    script.later(10_000);
+    assert_eq!(script.due, vec![id; 3]);
+    assert_eq!(script.machine.stats(script.now).timers, 0);
+}
+
+#[test]
+fn a_follow_up_is_shown_when_it_is_committed() {
+    let (mut script, id) = begun();
+    script.shown.clear();
+    script.say(0, &["are ", "you "]);
+    let ask = SnapshotRequest {
+        token: 1,
+        thread: thread("t"),
+        known: Vec::new(),
+        max_messages: 8,
+        max_bytes: 1_000,
+    };
+    let actions = script.machine.handle(Input::Snapshot(ask), script.now);
+    let [Action::Snapshot(reply)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(script.shown.is_empty() && reply.open.is_empty(), "nothing of it before its commit");
+    assert_eq!(
+        script.say(2, &["hint:60:there?!"]),
+        [format!("end {} run 0 complete", name(&id.turn().unwrap()))]
+    );
+    assert_eq!(script.shown.concat_text(), "are you there?");
+    let commit = script.last_commit();
+    assert_eq!(commit.turns[0].messages[0].metadata.get("synthetic"), Some(&json!(true)));
+    assert!(matches!(&commit.timers[..], [TimerWrite::Arm(next)] if next.id != id), "it may be followed up");
+}
+
+trait Texts {
+    fn concat_text(&self) -> String;
+}
+
+impl Texts for Vec<(String, String)> {
+    fn concat_text(&self) -> String {
+        self.iter().map(|(_, text)| text.as_str()).collect()
+    }
+}
+
+#[test]
+fn a_message_withdraws_a_follow_up_at_any_stage() {
+    // Decided, but not committed: the message comes first.
+    let (mut script, id) = due();
+    script.command(asks("y", BusyPolicy::Enqueue));
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
+    assert_eq!(script.last_commit().timers, [cancelled]);
+    assert!(script.last_commit().outbox.is_none());
+    // Fired, and behind the message in the stream.
+    let (mut script, id) = due();
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(Command::Turn(Box::new(follow_up(&id))));
+    withdrawn(&script, &id, "message");
+    // While it is generated, whatever the message's policy.
+    for policy in BusyPolicy::ALL {
+        let (mut script, id) = begun();
+        script.say(0, &["are you"]);
+        let said = script.command(asks("y", policy));
+        assert!(said.iter().any(|line| line.starts_with("abandon ")), "{said:?}");
+        assert!(said.contains(&"start y run 0".to_owned()), "{policy:?}: {said:?}");
+        withdrawn(&script, &id, "message");
+        script.say(0, &["an ordinary answer!"]);
+        assert_eq!(script.history().last().unwrap(), "user \"ask y\", assistant \"an ordinary answer\"");
+    }
+}
+
+#[test]
+fn a_complete_follow_up_waits_while_a_message_is_checked() {
+    let ready = || {
+        let (mut script, id) = begun();
+        script.auto = false;
+        script.command(asks("y", BusyPolicy::Enqueue));
+        let commits = script.commits.len();
+        // Its start names the follow-up still.
+        script.say(0, &["too late!"]);
+        assert_eq!(script.commits.len(), commits, "the message may be a new one");
+        script.auto = true;
+        (script, id)
+    };
+    let key = || CommandKey::Turn(thread("t"), turn("y"), 0);
+    let (mut script, id) = ready();
+    script.handle(Input::Checked(vec![(key(), CommandVerdict::New)]));
+    withdrawn(&script, &id, "message");
+    let (mut script, _) = ready();
+    script.handle(Input::Checked(vec![(key(), CommandVerdict::Known { digest: 0 })]));
+    assert!(script.history().last().unwrap().contains("too late"), "a repetition takes nothing back");
+}
+
+#[test]
+fn a_message_that_reads_like_a_trigger_is_a_message() {
+    let (mut script, id) = begun();
+    script.say(0, &["are you"]);
+    let Command::Turn(mut typed) = asks("y", BusyPolicy::Enqueue) else { unreachable!() };
+    typed.content = "[AUTONOMOUS_FOLLOWUP: check_in]".to_owned();
+    let said = json!({ "synthetic": "true", "timer_id": id.as_str() });
+    typed.metadata = Metadata::new(said.as_object().unwrap().clone()).unwrap();
+    script.command(Command::Turn(typed));
+    withdrawn(&script, &id, "message");
+    script.say(0, &["hint:30:ok!"]);
+    assert_eq!(script.last_commit().turns.len(), 1, "and is answered like any");
+}
+
+#[test]
+fn a_follow_up_that_does_not_come_about_leaves_nothing() {
+    let end = |words: &[&str]| {
+        let (mut script, id) = begun();
+        script.say(0, words);
+        (script, id)
+    };
+    let (script, id) = end(&["par", "error:{}"]);
+    withdrawn(&script, &id, "producer_error");
+    let (script, id) = end(&[" \n!"]);
+    withdrawn(&script, &id, "nothing_to_say");
+    let (mut script, id) = begun();
+    script.say(0, &["par"]);
+    script.command(control("s1", ControlKind::StopTurn(id.turn().unwrap())));
+    withdrawn(&script, &id, "stopped");
+    let (mut script, id) = begun();
+    script.later(200_000);
+    withdrawn(&script, &id, "deadline");
+    assert!(script.commits.iter().all(|commit| commit.failed_turns.is_empty()));
+    let (mut script, id) = due();
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    script.auto = false;
+    script.command(Command::Turn(Box::new(follow_up(&id))));
+    let key = CommandKey::Turn(thread("t"), id.turn().unwrap(), 0);
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    let turn = id.turn().unwrap();
+    script.handle(Input::Started { turn, run: 0, started: Started::Superseded });
+    withdrawn(&script, &id, "message");
+}
+
+#[test]
+fn an_ordinary_turn_is_never_withdrawn() {
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hello"]);
+    script.command(asks("y", BusyPolicy::Enqueue));
+    script.say(1, &[" you!"]);
+    assert_eq!(script.history(), ["user \"ask x\", assistant \"hello you\""]);
+    assert_eq!(script.last_start().turn, turn("y"));
+}
+
+#[test]
+fn a_new_owner_fires_what_it_finds() {
+    let (script, id) = due();
+    let timers = TimerPage { timers: vec![PendingTimer { id: id.clone(), wait_ms: 500 }], is_all: true };
+    let mut next = TurnScript::with(quiet(), Takeover { timers, ..next_takeover(&script) });
+    next.later(499);
+    assert_eq!(next.due, []);
+    next.later(1);
+    assert_eq!(next.due, [id]);
+}
+
+#[test]
+fn a_new_owner_asks_before_it_commits_a_follow_up() {
+    let (script, id) = begun();
+    let log = script.log.clone();
+    let start = script.last_start();
+    for is_wanted in [true, false] {
+        let mut next = TurnScript::with(quiet(), next_takeover(&script));
+        next.auto = false;
+        let entries = log.iter().filter(|entry| entry.seq > next_takeover(&script).checkpoint).cloned();
+        next.handle(Input::Entries { entries: entries.collect(), room: 1_000 });
+        let verdicts = next.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
+        next.handle(Input::Checked(verdicts));
+        next.seq = script.seq;
+        next.starts.clear();
+        next.say_as(&start, 0, 0, &["there?!"]);
+        assert!(next.commits.iter().all(|commit| commit.turns.is_empty()), "it may not be wanted any more");
+        let started = if is_wanted { Started::Requested(next.rules) } else { Started::Superseded };
+        next.auto = true;
+        next.handle(Input::Started { turn: start.turn.clone(), run: 0, started });
+        match is_wanted {
+            true => assert!(next.history().last().unwrap().contains("there?")),
+            false => withdrawn(&next, &id, "message"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Timers: which are due, and what was decided about them.
+
+use model::{ThreadId, Timestamp};
+
+use super::Partition;
+use crate::action::{Action, MachineReport, TimerOutcome};
+use crate::limits::MOST_UNSENT;
+use crate::timers::{TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
+use crate::turn_state::{MESSAGE, TrackedTurn};
+use crate::types::Outgoing;
+
+impl Partition {
+    /// Has the driver decide about timers that are due, and read on in time. Only once everything has been read: what cancels them stands in
+    /// the stream.
+    pub(super) fn look_at_timers(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if self.unsent < MOST_UNSENT {
+            let due = self.timers.take_due(now);
+            if !due.is_empty() {
+                actions.push(Action::DecideTimers(due));
+            }
+        }
+        if let Some(from_ms) = self.timers.wants_more(now) {
+            actions.push(Action::LoadTimers { from_ms, limit: self.limits.timer_window });
+        }
+    }
+
+    pub(super) fn timers_decided(
+        &mut self,
+        decisions: Vec<TimerDecision>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        for TimerDecision { id, thread, verdict } in decisions {
+            let is_answered = thread.as_ref().is_some_and(|thread| self.has_real_input(thread));
+            let end = |state, by| TimerWrite::End { id: id.clone(), state, by };
+            let (write, outgoing, outcome) = match verdict {
+                TimerVerdict::Gone => {
+                    self.timers.undecided(&id);
+                    continue;
+                }
+                _ if is_answered => {
+                    (end(TimerEnd::Cancelled, MESSAGE.to_owned()), None, TimerOutcome::Cancelled)
+                }
+                TimerVerdict::Later { next, by: None } => {
+                    self.timers.again(id, now.plus_ms(next.wait_ms.max(1)));
+                    continue;
+                }
+                TimerVerdict::Later { next, by } => {
+                    (TimerWrite::Postpone { id: id.clone(), next, by }, None, TimerOutcome::Postponed)
+                }
+                TimerVerdict::End { state, by } => (end(state, by), None, outcome_of(state)),
+                TimerVerdict::Fire { outgoing, next } => {
+                    let turn = match &*outgoing {
+                        Outgoing::TurnOpened(opened) => Some(opened.turn.clone()),
+                        Outgoing::Task(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => None,
+                    };
+                    let write = TimerWrite::Fire { id: id.clone(), turn, next };
+                    (write, Some(*outgoing), TimerOutcome::Fired)
+                }
+            };
+            actions.push(report(&write, outcome));
+            self.timers.write(write, outgoing);
+        }
+    }
+
+    /// A person's input is known for this thread that is not in its history: it waits, is answered, or the store is asked about it.
+    pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
+        let is_real = |id| self.table.turns.get(id).is_some_and(TrackedTurn::is_real);
+        let queue = self.table.thread_queues.get(thread);
+        queue.is_some_and(|queue| queue.active().into_iter().chain(queue.waiting()).any(is_real))
+            || self.commands.has_real_input(thread)
+    }
+}
+
+fn outcome_of(state: TimerEnd) -> TimerOutcome {
+    match state {
+        TimerEnd::Cancelled => TimerOutcome::Cancelled,
+        TimerEnd::Withdrawn => TimerOutcome::Withdrawn,
+        TimerEnd::Refused => TimerOutcome::Refused,
+    }
+}
+
+/// For the log and metrics.
+pub(super) fn report(write: &TimerWrite, outcome: TimerOutcome) -> Action {
+    let by = match write {
+        TimerWrite::Arm(_) | TimerWrite::Fire { .. } => None,
+        TimerWrite::Postpone { by, .. } => by.clone(),
+        TimerWrite::End { by, .. } => Some(by.clone()),
+    };
+    Action::Report(MachineReport::Timer { timer: write.id().clone(), outcome, by })
+}

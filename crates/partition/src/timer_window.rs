@@ -1,0 +1,243 @@
+//! The timers of a partition that are due next. Never all of them: an idle partition may have a million.
+//!
+//! Times are those of the caller's clock. The store has the last word: a timer that seems due is looked at there, and comes back when it is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{TimerId, Timestamp};
+
+use crate::timers::{PendingTimer, TimerPage, TimerWrite};
+use crate::types::Outgoing;
+
+/// Timers that are decided about at once.
+pub(crate) const MOST_DECIDING: usize = 256;
+/// A timer that is set close to the end of the window, or before it by the store's clock, is kept as well; what is read twice is known by its id.
+const SLACK_MS: i64 = 10_000;
+/// A hundred years ago: before any timer that waits.
+const FROM_THE_FIRST_MS: i64 = -3_155_760_000_000;
+/// A clock that goes back by more than this has jumped.
+const JUMP_MS: i64 = 1_000;
+
+#[derive(Debug)]
+pub(crate) struct TimerWindow {
+    due: BTreeSet<(Timestamp, TimerId)>,
+    /// The same by id.
+    at: BTreeMap<TimerId, Timestamp>,
+    /// Those that are being decided about, until the commit that says so is applied.
+    deciding: BTreeSet<TimerId>,
+    /// Timers after this are only in the store; `None`: there are none.
+    horizon: Option<Timestamp>,
+    is_loading: bool,
+    /// Others have written timers since it was read.
+    is_stale: bool,
+    most: usize,
+    seen_at: Timestamp,
+    /// What was decided, for the next commit.
+    writes: Vec<TimerWrite>,
+    outgoing: Vec<Outgoing>,
+}
+
+impl TimerWindow {
+    pub(crate) fn new(page: TimerPage, most: usize, now: Timestamp) -> Self {
+        let mut window = Self {
+            due: BTreeSet::new(),
+            at: BTreeMap::new(),
+            deciding: BTreeSet::new(),
+            horizon: None,
+            is_loading: false,
+            is_stale: false,
+            most: most.max(1),
+            seen_at: now,
+            writes: Vec::new(),
+            outgoing: Vec::new(),
+        };
+        window.loaded(page, now);
+        window
+    }
+
+    /// How many are in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
+    }
+
+    /// When the first is due.
+    pub(crate) fn first(&self) -> Option<Timestamp> {
+        (self.deciding.len() < MOST_DECIDING).then(|| self.due.first().map(|(at, _)| *at))?
+    }
+
+    /// Takes in what was read. It begins a little before the end of what is known.
+    pub(crate) fn loaded(&mut self, page: TimerPage, now: Timestamp) {
+        self.is_loading = false;
+        let last = page.timers.last().map(|timer| now.plus_ms(timer.wait_ms));
+        for PendingTimer { id, wait_ms } in page.timers {
+            self.insert(id, now.plus_ms(wait_ms));
+        }
+        self.horizon = if page.is_all { None } else { last.or(self.horizon) };
+        self.bound();
+    }
+
+    /// The commit that says so is applied: the timer waits for so long, or does not wait.
+    pub(crate) fn written(&mut self, id: TimerId, waits_ms: Option<i64>, now: Timestamp) {
+        self.deciding.remove(&id);
+        let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
+        // What is being read may have been read before it was written.
+        let is_within = self.horizon.is_none_or(|horizon| at <= horizon.plus_ms(SLACK_MS));
+        if is_within || self.is_loading {
+            self.insert(id, at);
+            self.bound();
+        }
+    }
+
+    /// It was decided that nothing is to be written.
+    pub(crate) fn undecided(&mut self, id: &TimerId) {
+        self.deciding.remove(id);
+    }
+
+    /// It is not due yet.
+    pub(crate) fn again(&mut self, id: TimerId, at: Timestamp) {
+        self.deciding.remove(&id);
+        self.insert(id, at);
+    }
+
+    pub(crate) fn write(&mut self, write: TimerWrite, outgoing: Option<Outgoing>) {
+        self.writes.push(write);
+        self.outgoing.extend(outgoing);
+    }
+
+    pub(crate) fn take_writes(&mut self) -> (Vec<TimerWrite>, Vec<Outgoing>) {
+        (std::mem::take(&mut self.writes), std::mem::take(&mut self.outgoing))
+    }
+
+    /// Those that are due and are to be decided about.
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<TimerId> {
+        let back_ms = self.seen_at.since_ms(now);
+        if back_ms > JUMP_MS {
+            self.shift(-back_ms);
+        }
+        self.seen_at = now;
+        let mut due = Vec::new();
+        while self.deciding.len() < MOST_DECIDING {
+            let Some((at, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned() else { break };
+            self.due.remove(&(at, id.clone()));
+            self.at.remove(&id);
+            if self.deciding.insert(id.clone()) {
+                due.push(id);
+            }
+        }
+        due
+    }
+
+    /// From so many ms from now on, where more are to be read; `None`: not yet, or there are none.
+    pub(crate) fn wants_more(&mut self, now: Timestamp) -> Option<i64> {
+        if self.is_loading {
+            return None;
+        }
+        let from_ms = match (self.is_stale, self.horizon) {
+            (true, _) => FROM_THE_FIRST_MS,
+            (false, Some(horizon)) if self.due.len() <= self.most / 2 => horizon.since_ms(now) - SLACK_MS,
+            (false, _) => return None,
+        };
+        (self.is_loading, self.is_stale) = (true, false);
+        Some(from_ms)
+    }
+
+    /// Others have written timers: what is due next is read again.
+    pub(crate) fn reread(&mut self) {
+        self.is_stale = true;
+    }
+
+    fn insert(&mut self, id: TimerId, at: Timestamp) {
+        if self.deciding.contains(&id) {
+            return;
+        }
+        if let Some(before) = self.at.insert(id.clone(), at) {
+            self.due.remove(&(before, id.clone()));
+        }
+        self.due.insert((at, id));
+    }
+
+    /// The last ones go where there are too many: they are read again.
+    fn bound(&mut self) {
+        while self.due.len() > 2 * self.most {
+            let Some((at, id)) = self.due.pop_last() else { break };
+            self.at.remove(&id);
+            self.horizon = Some(self.horizon.map_or(at, |horizon| horizon.min(at)));
+        }
+    }
+
+    fn shift(&mut self, by_ms: i64) {
+        self.due =
+            std::mem::take(&mut self.due).into_iter().map(|(at, id)| (at.plus_ms(by_ms), id)).collect();
+        self.at.values_mut().for_each(|at| *at = at.plus_ms(by_ms));
+        self.horizon = self.horizon.map(|horizon| horizon.plus_ms(by_ms));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Position, ThreadId};
+
+    use super::*;
+
+    const T0: Timestamp = Timestamp(1_000_000);
+
+    fn timer(number: i64) -> TimerId {
+        TimerId::follow_up(&ThreadId::parse("t").unwrap(), Position::from_stored(number))
+    }
+
+    fn page(waits: impl IntoIterator<Item = (i64, i64)>, is_all: bool) -> TimerPage {
+        let timers = waits.into_iter().map(|(number, wait_ms)| PendingTimer { id: timer(number), wait_ms });
+        TimerPage { timers: timers.collect(), is_all }
+    }
+
+    #[test]
+    fn timers_are_due_in_their_order_and_decided_once() {
+        let mut window = TimerWindow::new(page([(1, -5), (2, 0), (3, 10)], true), 8, T0);
+        assert_eq!(window.take_due(T0), [timer(1), timer(2)]);
+        assert_eq!((window.take_due(T0), window.first()), (vec![], Some(T0.plus_ms(10))));
+        // Read again while it is decided about, it is not decided about twice.
+        window.loaded(page([(1, -5)], true), T0);
+        assert_eq!(window.take_due(T0.plus_ms(9)), []);
+        window.written(timer(1), None, T0);
+        window.written(timer(2), Some(20), T0);
+        assert_eq!(window.take_due(T0.plus_ms(20)), [timer(3), timer(2)]);
+    }
+
+    #[test]
+    fn a_window_is_bounded_and_reads_on_in_time() {
+        let mut window = TimerWindow::new(page((0..8).map(|n| (n, 1_000_000 * n)), false), 8, T0);
+        assert_eq!(window.wants_more(T0), None, "there are enough");
+        let horizon = 7_000_000;
+        window.written(timer(100), Some(horizon + 1_000_000), T0);
+        assert_eq!(window.len(), 8, "beyond the horizon only the store has it");
+        window.written(timer(101), Some(horizon + 5_000), T0);
+        assert_eq!(window.len(), 9, "clocks differ");
+        let late = T0.plus_ms(4_000_000);
+        assert_eq!(window.take_due(late).len(), 5);
+        assert_eq!(window.wants_more(late), Some(3_000_000 - SLACK_MS));
+        assert_eq!(window.wants_more(late), None, "it is being read");
+        window.written(timer(102), Some(100_000_000), late);
+        assert_eq!(window.len(), 5, "what is read may not have it");
+        window.loaded(page((7..40).map(|n| (n, 1_000_000 * (n - 4))), true), late);
+        assert_eq!(window.len(), 16, "twice the window at most");
+        assert!(window.horizon.is_some(), "what had no room is read again");
+    }
+
+    #[test]
+    fn what_others_wrote_is_read_from_the_first_on() {
+        let mut window = TimerWindow::new(page((0..8).map(|n| (n, 1_000_000 + n)), true), 8, T0);
+        assert_eq!(window.wants_more(T0), None);
+        window.reread();
+        assert_eq!((window.wants_more(T0), window.wants_more(T0)), (Some(FROM_THE_FIRST_MS), None));
+        window.loaded(page([(50, 3)], false), T0);
+        assert_eq!((window.first(), window.len()), (Some(T0.plus_ms(3)), 9));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_delays_nothing() {
+        let mut window = TimerWindow::new(page([(1, 5_000)], true), 8, T0);
+        let early = T0.plus_ms(-3_600_000);
+        assert_eq!(window.take_due(early), []);
+        assert_eq!(window.first(), Some(early.plus_ms(5_000)));
+    }
+}

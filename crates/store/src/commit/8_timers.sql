@@ -1,0 +1,36 @@
+-- Armed: $1 commit, $2 bucket, $3 timer, $4 kind, $5 thread (NULL: of none), $6 agent, $7 bucket of the agent, $8 due in so many ms, $9 body.
+, armed AS MATERIALIZED (
+    SELECT i.*
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::bigint[], $9::text[])
+         AS i (number, bucket, timer_id, kind, thread_id, agent_id, agent_bucket, wait_ms, body)
+    JOIN fence USING (number)
+)
+, replaced AS (
+    -- A thread has one follow-up that waits.
+    UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
+    FROM armed AS a
+    WHERE a.kind = 'follow_up' AND t.bucket = a.bucket AND t.thread_id = a.thread_id AND t.kind = 'follow_up'
+      AND t.state = 'pending' AND t.timer_id <> a.timer_id
+)
+, set_timers AS (
+    INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
+    SELECT a.bucket, a.timer_id, a.kind, a.thread_id, a.agent_id, a.agent_bucket,
+           clock_timestamp() + a.wait_ms * interval '1 ms', a.body::jsonb
+    FROM armed AS a
+    ON CONFLICT (bucket, timer_id) DO NOTHING
+)
+-- Changed: $10 commit, $11 bucket, $12 timer, $13 state, $14 who or what ended it, $15 the turn that was fired, $16 when it is due again, ms.
+, changed_timers AS (
+    UPDATE timers AS t
+    SET state = i.state,
+        due_at = coalesce('epoch'::timestamptz + i.due_ms * interval '1 ms', t.due_at),
+        ended_at = CASE WHEN i.state <> 'pending' THEN clock_timestamp() END,
+        ended_by = coalesce(i.ended_by, t.ended_by),
+        fired_turn = coalesce(i.fired_turn, t.fired_turn)
+    FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
+         AS i (number, bucket, timer_id, state, ended_by, fired_turn, due_ms)
+    JOIN fence USING (number)
+    WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
+      -- What was fired can still be taken back; everything else that has ended stays so.
+      AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
+)

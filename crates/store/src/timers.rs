@@ -1,0 +1,251 @@
+//! Durable timers: the next ones of a partition, and what the rules are asked about those that are due.
+
+use std::time::Duration;
+
+use model::{AgentId, Metadata, PartitionId, Position, ThreadId, TimerId, TimerKind, Timestamp};
+use partition::{PendingTimer, TimerPage};
+use serde_json::{Map, Value};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::error::StoreError;
+use crate::leases::Applied;
+use crate::lookup::{check_owner, columns_of};
+use crate::row::{column_error, count, interval, object, parse_column};
+use crate::store::Store;
+
+/// Timers that a bucket gives to a window: the busiest ones come again with the next.
+const OF_A_BUCKET: i64 = 128;
+
+/// How a timer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimerState {
+    /// It is to fire.
+    Pending,
+    /// It has fired.
+    Fired,
+    /// It never will, or what it fired was taken back.
+    Ended,
+}
+
+/// A schedule as it was put, when its timer is due.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueSchedule {
+    /// Five fields; or `at`.
+    pub cron: Option<String>,
+    /// One time, with its offset.
+    pub at: Option<String>,
+    /// IANA.
+    pub time_zone: String,
+    /// `skip` or `queue`.
+    pub overlap: String,
+    /// `skip` or `one`.
+    pub missed: String,
+    /// The text of its tasks.
+    pub content: String,
+    /// Their metadata.
+    pub metadata: Metadata,
+    /// Tasks of earlier occurrences that are neither done nor given up.
+    pub unfinished: u32,
+}
+
+/// A timer that is due, or whose turn is about to start, with everything that decides about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueTimer {
+    /// Which.
+    pub id: TimerId,
+    /// What it fires.
+    pub kind: TimerKind,
+    /// Where a follow-up takes place.
+    pub thread: Option<ThreadId>,
+    /// Whose it is.
+    pub agent: AgentId,
+    /// How it stands.
+    pub state: TimerState,
+    /// See the table.
+    pub body: Metadata,
+    /// By the database's clock.
+    pub now: Timestamp,
+    /// When it is due, by the same.
+    pub due: Timestamp,
+    /// It is.
+    pub is_due: bool,
+    /// The agent's settings; empty when it has none.
+    pub settings: Map<String, Value>,
+    /// The agent is paused.
+    pub paused: bool,
+    /// When its backoff ends, or has ended.
+    pub backoff_until: Option<Timestamp>,
+    /// The newest input of a person in the thread's history: its place, when it was written, its metadata.
+    pub real_input: Option<(Position, Timestamp, Metadata)>,
+    /// An input of a person has failed since the timer was set.
+    pub has_failed_input: bool,
+    /// The thread was erased.
+    pub is_erased: bool,
+    /// Follow-ups of the thread that were fired after that input.
+    pub fired_since_real_input: u32,
+    /// When follow-ups of the thread were fired, the newest first; at most 256.
+    pub fired_at: Vec<Timestamp>,
+    /// Of the timer of a schedule; `None` when there is no such schedule any more, or it is disabled.
+    pub schedule: Option<DueSchedule>,
+}
+
+impl DueTimer {
+    /// Where the thread stood when a follow-up was armed.
+    pub fn armed_position(&self) -> Position {
+        let text = self.body.get("armed_position").and_then(Value::as_str);
+        Position::from_stored(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
+
+    /// A person has written since it was armed.
+    pub fn is_answered(&self) -> bool {
+        self.has_failed_input
+            || self.real_input.as_ref().is_some_and(|(position, ..)| *position > self.armed_position())
+    }
+
+    /// What a follow-up has fired may not begin: it was cancelled, or a person has written.
+    pub fn is_superseded(&self) -> bool {
+        self.state == TimerState::Ended || self.is_erased || self.is_answered()
+    }
+}
+
+impl Store {
+    /// The next timers of the partition that are due, at most `limit`, from so many ms from now on.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    pub async fn load_timers(
+        &self,
+        owner: Applied,
+        from_ms: Option<i64>,
+        limit: usize,
+    ) -> Result<TimerPage, StoreError> {
+        let count = self.partition_count().await?;
+        let count = count.ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
+        let buckets = crate::takeover::buckets_of(owner.partition, count);
+        let page = self.next_timers(&buckets, from_ms, limit).await?;
+        self.check_owner_of(owner.partition, owner.epoch).await?;
+        Ok(page)
+    }
+
+    pub(crate) async fn next_timers(
+        &self,
+        buckets: &[i16],
+        from_ms: Option<i64>,
+        limit: usize,
+    ) -> Result<TimerPage, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let statement = sqlx::query(include_str!("timers/window.sql"))
+            .bind(buckets.to_vec())
+            .bind(from_ms)
+            .bind(OF_A_BUCKET)
+            .bind(limit);
+        let rows = self.rows(statement).await?;
+        let has_edge = rows.first().map(|row| row.try_get::<bool, _>("has_edge")).transpose()?;
+        let is_all = has_edge != Some(true) && (rows.len() as i64) < limit;
+        let timer = |row: &PgRow| -> Result<PendingTimer, StoreError> {
+            Ok(PendingTimer {
+                id: parse_column(row, "timer_id", TimerId::parse)?,
+                wait_ms: row.try_get("wait_ms")?,
+            })
+        };
+        Ok(TimerPage { timers: rows.iter().map(timer).collect::<Result<_, _>>()?, is_all })
+    }
+
+    pub(crate) async fn check_owner_of(&self, partition: PartitionId, epoch: u64) -> Result<(), StoreError> {
+        let is_owner = sqlx::query(
+            "SELECT EXISTS (SELECT FROM partitions WHERE partition_id = $1 AND epoch = $2) AS is_owner",
+        );
+        let is_owner = is_owner.bind(partition.0.cast_signed()).bind(epoch.cast_signed());
+        check_owner(&self.rows(is_owner).await?)
+    }
+
+    /// Forgets at most `limit` timers that have ended longer than `age` ago, and says how many; to be called until it says fewer. Those of a
+    /// thread with one that waits stay: the rules count them.
+    pub async fn purge_timers(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement =
+            sqlx::query(include_str!("timers/purge.sql")).bind(interval(age)).bind(i64::from(limit));
+        count(&self.rows(statement).await?)
+    }
+
+    /// What decides about these timers, in their order; one that is not there has `None`.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when `owner` is not the owner of record.
+    pub async fn due_timers(
+        &self,
+        owner: Option<Applied>,
+        timers: &[TimerId],
+    ) -> Result<Vec<Option<DueTimer>>, StoreError> {
+        let (partition, epoch) = columns_of(owner);
+        let statement = sqlx::query(include_str!("timers/due.sql"))
+            .bind(timers.iter().map(|id| id.bucket().get() as i16).collect::<Vec<_>>())
+            .bind(timers.iter().map(TimerId::as_str).collect::<Vec<_>>())
+            .bind(partition)
+            .bind(epoch);
+        let rows = self.rows(statement).await?;
+        if owner.is_some() {
+            check_owner(&rows)?;
+        }
+        rows.iter().map(due).collect()
+    }
+}
+
+fn due(row: &PgRow) -> Result<Option<DueTimer>, StoreError> {
+    if row.try_get::<Option<String>, _>("timer_id")?.is_none() {
+        return Ok(None);
+    }
+    let time = |column: &str| -> Result<Timestamp, StoreError> { Ok(Timestamp(row.try_get(column)?)) };
+    let later = |column: &str| -> Result<Option<Timestamp>, StoreError> {
+        Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp))
+    };
+    let thread = row.try_get::<Option<&str>, _>("thread_id")?.map(ThreadId::parse).transpose();
+    let position = row.try_get::<Option<i64>, _>("real_position")?.map(Position::from_stored);
+    let real_input = match (position, later("real_ms")?) {
+        (Some(position), Some(at)) => Some((position, at, object(row, "real_metadata")?)),
+        _ => None,
+    };
+    let settings = match row.try_get::<Option<Value>, _>("settings")? {
+        Some(Value::Object(settings)) => settings,
+        Some(_) | None => Map::new(),
+    };
+    let fired: Option<Vec<i64>> = row.try_get("fired_ms")?;
+    Ok(Some(DueTimer {
+        id: parse_column(row, "timer_id", TimerId::parse)?,
+        kind: parse_column(row, "kind", |name| TimerKind::from_name(name).ok_or("no such kind of timer"))?,
+        thread: thread.map_err(|error| column_error("thread_id", &error))?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
+        state: match row.try_get::<&str, _>("state")? {
+            "pending" => TimerState::Pending,
+            "fired" => TimerState::Fired,
+            _ => TimerState::Ended,
+        },
+        body: object(row, "body")?,
+        now: time("now_ms")?,
+        due: time("due_ms")?,
+        is_due: row.try_get("is_due")?,
+        settings,
+        paused: row.try_get("paused")?,
+        backoff_until: later("until_ms")?,
+        real_input,
+        has_failed_input: row.try_get("has_failed_input")?,
+        is_erased: row.try_get("is_erased")?,
+        fired_since_real_input: row.try_get::<i64, _>("fired_since")?.try_into().unwrap_or(u32::MAX),
+        fired_at: fired.unwrap_or_default().into_iter().map(Timestamp).collect(),
+        schedule: schedule(row)?,
+    }))
+}
+
+fn schedule(row: &PgRow) -> Result<Option<DueSchedule>, StoreError> {
+    let Some(content) = row.try_get("content")? else { return Ok(None) };
+    Ok(Some(DueSchedule {
+        cron: row.try_get("cron")?,
+        at: row.try_get("at")?,
+        time_zone: row.try_get("time_zone")?,
+        overlap: row.try_get("overlap")?,
+        missed: row.try_get("missed")?,
+        content,
+        metadata: object(row, "metadata")?,
+        unfinished: row.try_get::<i64, _>("unfinished")?.try_into().unwrap_or(u32::MAX),
+    }))
+}

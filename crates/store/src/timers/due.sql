@@ -1,0 +1,74 @@
+-- $1 buckets, $2 timers, $3 partition, $4 epoch of the owner that asks. A row for each timer: what the rules are asked about, all of it as of now.
+SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
+       (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+       floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
+       t.due_at <= clock_timestamp() AS is_due,
+       s.settings, coalesce(a.paused, false) AS paused, a.until_ms,
+       r.position AS real_position, r.created_ms AS real_ms, r.metadata AS real_metadata,
+       coalesce(f.fired_since, 0) AS fired_since, f.fired_ms,
+       -- A message of a person that failed stands in no history, and was one all the same.
+       t.thread_id IS NOT NULL AND EXISTS (
+           SELECT FROM failed_turns AS x
+           WHERE x.bucket = t.bucket AND x.thread_id = t.thread_id AND x.failed_at > t.created_at
+             AND x.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
+           OFFSET 0) AS has_failed_input,
+       t.thread_id IS NOT NULL AND EXISTS (
+           SELECT FROM erased_threads AS e
+           WHERE e.bucket = t.bucket AND e.thread_id = t.thread_id AND e.recreated_at IS NULL
+           OFFSET 0) AS is_erased,
+       w.cron, w.at, w.time_zone, w.overlap, w.missed, w.content, w.metadata, coalesce(u.unfinished, 0) AS unfinished,
+       EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $3 AND p.epoch = $4) AS is_owner
+FROM unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS k (bucket, timer_id, place)
+LEFT JOIN timers AS t ON t.bucket = k.bucket AND t.timer_id = k.timer_id
+LEFT JOIN LATERAL (
+    SELECT s.settings FROM agent_settings AS s WHERE s.bucket = t.agent_bucket AND s.agent_id = t.agent_id OFFSET 0
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT a.paused, floor(extract(epoch FROM a.backoff_next_run_at) * 1000)::bigint AS until_ms
+    FROM agents AS a WHERE a.bucket = t.agent_bucket AND a.agent_id = t.agent_id OFFSET 0
+) AS a ON true
+LEFT JOIN LATERAL (
+    -- Back from the end over whatever the system made up itself. A real input stands near: a follow-up is armed by its answer.
+    SELECT m.position, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms, m.metadata
+    FROM (
+        SELECT m.position, m.created_at, m.metadata, m.role FROM messages AS m
+        WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id
+        ORDER BY m.position DESC
+        LIMIT 2000
+    ) AS m
+    WHERE m.role = 'user' AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
+    ORDER BY m.position DESC
+    LIMIT 1
+) AS r ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE (o.body ->> 'armed_position')::bigint > coalesce(r.position, 0)) AS fired_since,
+           array_agg((extract(epoch FROM o.ended_at) * 1000)::bigint ORDER BY o.ended_at DESC) AS fired_ms
+    FROM (
+        SELECT o.body, o.ended_at FROM timers AS o
+        WHERE o.bucket = t.bucket AND o.thread_id = t.thread_id AND o.kind = 'follow_up' AND o.state = 'fired'
+        ORDER BY o.created_at DESC
+        LIMIT 256
+    ) AS o
+) AS f ON t.kind = 'follow_up'
+LEFT JOIN LATERAL (
+    SELECT w.cron, to_char(w.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, w.time_zone, w.overlap, w.missed,
+           w.content, w.metadata
+    FROM schedules AS w
+    WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.name = t.body ->> 'schedule' AND w.enabled
+    OFFSET 0
+) AS w ON t.kind = 'schedule'
+LEFT JOIN LATERAL (
+    -- Tasks of earlier occurrences that are neither done nor given up; their ids begin with the timer's.
+    SELECT count(*) AS unfinished
+    FROM (
+        SELECT FROM tasks AS q
+        WHERE q.bucket = t.bucket AND q.agent_id = t.agent_id
+          AND q.position > coalesce((SELECT h.head_position FROM agents AS h
+                                     WHERE h.bucket = t.bucket AND h.agent_id = t.agent_id), 0)
+          AND starts_with(q.task_id, t.timer_id || '-')
+          AND NOT EXISTS (SELECT FROM failed_tasks AS x
+                          WHERE x.bucket = q.bucket AND x.agent_id = q.agent_id AND x.position = q.position OFFSET 0)
+        LIMIT 1000
+    ) AS q
+) AS u ON t.kind = 'schedule'
+ORDER BY k.place

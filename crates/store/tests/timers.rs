@@ -1,0 +1,296 @@
+//! Timers: set, fired and ended by commits, loaded by owners, and what decides about them.
+
+use std::time::{Duration, Instant};
+
+use model::{Message, Metadata, PartitionId, Position, Role, TimerId, TimerKind, Timestamp, TurnId};
+use partition::{ArmedTimer, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
+use serde_json::json;
+use sqlx::Row;
+use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
+
+use crate::fixture::{Database, Owner, TTL, message, metadata, thread, thread_of};
+use crate::values::{agent, failed_turn};
+
+fn id(of: &str, position: i64) -> TimerId {
+    TimerId::follow_up(&thread(of), Position::from_stored(position))
+}
+
+fn arm(of: &str, position: i64, wait_ms: i64) -> TimerWrite {
+    TimerWrite::Arm(ArmedTimer {
+        id: id(of, position),
+        thread: Some(thread(of)),
+        agent: agent("helper"),
+        wait_ms,
+        body: metadata(json!({
+            "trigger_type": "check_in", "reason": "quiet", "armed_position": position.to_string(),
+        })),
+        armed_by: TurnId::foreground(&thread(of), &format!("i{position}")).unwrap(),
+    })
+}
+
+fn fire(of: &str, position: i64) -> TimerWrite {
+    TimerWrite::Fire { id: id(of, position), turn: id(of, position).turn().ok(), next: None }
+}
+
+fn end(of: &str, position: i64, state: TimerEnd, by: &str) -> TimerWrite {
+    TimerWrite::End { id: id(of, position), state, by: by.to_owned() }
+}
+
+async fn write(owner: &Owner, timers: Vec<TimerWrite>) {
+    let mut commit = owner.empty();
+    commit.timers = timers;
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+async fn states(database: &Database) -> Vec<String> {
+    database
+        .rows("SELECT timer_id AS t, state AS s, ended_by AS by, fired_turn AS turn FROM timers ORDER BY created_at, timer_id")
+        .await
+}
+
+/// An input with its answer.
+fn turn(of: &str, position: i64, said: Metadata) -> TurnWrite {
+    let turn = TurnId::foreground(&thread(of), &format!("i{position}")).unwrap();
+    let at = |offset: i64, id: model::MessageId, role: Role| Message {
+        role,
+        metadata: said.clone(),
+        ..message(of, id.as_str(), position + offset)
+    };
+    TurnWrite {
+        messages: vec![at(0, turn.input(), Role::User), at(1, turn.answer(0), Role::Assistant)],
+        agent: None,
+        ends_failed: None,
+        on_refusal: Fallback::Turn(Box::new(failed_turn(of, &turn, 0))),
+        turn,
+    }
+}
+
+async fn due(store: &Store, of: &str, position: i64) -> DueTimer {
+    store.due_timers(None, &[id(of, position)]).await.unwrap().remove(0).unwrap()
+}
+
+#[tokio::test]
+async fn timers_are_set_fired_and_ended_by_commits() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 60_000)]).await;
+    write(&owner, vec![arm("t", 1, 1)]).await;
+    let wait_ms = store.load(&owner.grant, 8).await.unwrap().timers.timers[0].wait_ms;
+    assert!((50_000..=60_000).contains(&wait_ms), "set once: {wait_ms}");
+    // A newer one takes its place, in one commit with others of other threads.
+    write(&owner, vec![arm("t", 2, 60_000), arm("u", 3, 0)]).await;
+    write(&owner, vec![fire("t", 1), fire("u", 3), end("t", 2, TimerEnd::Refused, "cooldown")]).await;
+    let f = |of: &str, n| id(of, n).to_string();
+    let row = |t: String, s: &str, by: &str, turn: &str| {
+        json!({ "t": t, "s": s, "by": (by != "-").then_some(by), "turn": (turn != "-").then_some(turn) })
+            .to_string()
+    };
+    let fired = id("u", 3).turn().unwrap().to_string();
+    let read = |rows: Vec<String>| -> Vec<serde_json::Value> {
+        rows.iter().map(|row| serde_json::from_str(row).unwrap()).collect()
+    };
+    let expected = |last: String| {
+        let all =
+            [row(f("t", 1), "cancelled", "replaced", "-"), row(f("t", 2), "refused", "cooldown", "-"), last];
+        let mut all = read(all.to_vec());
+        all.sort_by_key(|row| row["t"].to_string());
+        all
+    };
+    let sorted = |rows| {
+        let mut rows = read(rows);
+        rows.sort_by_key(|row| row["t"].to_string());
+        rows
+    };
+    assert_eq!(sorted(states(&database).await), expected(row(f("u", 3), "fired", "-", &fired)));
+    // What was fired can be taken back; what has ended stays so.
+    write(&owner, vec![end("u", 3, TimerEnd::Withdrawn, "message"), fire("t", 2)]).await;
+    write(&owner, vec![fire("u", 3), end("u", 3, TimerEnd::Cancelled, "x")]).await;
+    let last = row(f("u", 3), "withdrawn", "message", &fired);
+    assert_eq!(sorted(states(&database).await), expected(last));
+    assert_eq!(store.load(&owner.grant, 8).await.unwrap().timers.timers, []);
+}
+
+#[tokio::test]
+async fn a_timer_of_an_owner_that_lost_its_lease_is_not_written() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 0)]).await;
+    let known = owner.applied().await;
+    store.reclaim("a", &known, TTL).await.unwrap();
+    let mut late = owner.empty();
+    late.timers = vec![fire("t", 1), arm("u", 2, 0)];
+    assert_eq!(owner.commit(&late).await.unwrap(), Committed::Fenced);
+    assert_eq!(database.number("SELECT count(*) FROM timers WHERE state = 'pending'").await, 1);
+    let asks = store.due_timers(Some(Applied::from(&owner.grant)), &[id("t", 1)]).await;
+    assert!(matches!(asks, Err(StoreError::NotOwner)), "{asks:?}");
+    let asks = store.load_timers(Applied::from(&owner.grant), None, 8).await;
+    assert!(matches!(asks, Err(StoreError::NotOwner)), "{asks:?}");
+}
+
+#[tokio::test]
+async fn rules_are_asked_with_what_is_stored() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let real = || metadata(json!({"time_zone": "Europe/Berlin", "synthetic": "true"}));
+    let made_up = || metadata(json!({"synthetic": true}));
+    let mut commit = owner.empty();
+    commit.turns = vec![turn("t", 10, real()), turn("t", 20, made_up()), turn("t", 30, made_up())];
+    commit.timers = vec![arm("t", 11, 0)];
+    owner.commit(&commit).await.unwrap();
+    write(&owner, vec![fire("t", 11)]).await;
+    write(&owner, vec![arm("t", 21, 0)]).await;
+    write(&owner, vec![fire("t", 21)]).await;
+    write(&owner, vec![arm("t", 31, 0)]).await;
+    let timer = due(&store, "t", 31).await;
+    assert_eq!((timer.state, timer.is_due, timer.kind), (TimerState::Pending, true, TimerKind::FollowUp));
+    assert_eq!(timer.armed_position(), Position::from_stored(31));
+    let (position, _, said) = timer.real_input.clone().unwrap();
+    assert_eq!((position, said), (Position::from_stored(10), real()), "only true is synthetic");
+    assert_eq!((timer.fired_since_real_input, timer.fired_at.len()), (2, 2));
+    assert!(timer.fired_at[0] >= timer.fired_at[1] && !timer.is_answered() && !timer.is_superseded());
+    // Only what a person says begins a new count.
+    let mut commit = owner.empty();
+    commit.turns = vec![turn("t", 40, Metadata::EMPTY)];
+    owner.commit(&commit).await.unwrap();
+    let timer = due(&store, "t", 31).await;
+    assert!(timer.is_answered() && timer.is_superseded());
+    assert_eq!(timer.fired_since_real_input, 0);
+    // A message whose turn failed was one all the same.
+    write(&owner, vec![arm("u", 50, 60_000)]).await;
+    assert!(!due(&store, "u", 50).await.is_due);
+    let mut commit = owner.empty();
+    commit.failed_turns = vec![failed_turn("u", &TurnId::foreground(&thread("u"), "x").unwrap(), 0)];
+    owner.commit(&commit).await.unwrap();
+    assert!(due(&store, "u", 50).await.has_failed_input);
+    // Settings, pause and backoff of the agent, wherever it lives.
+    let bucket = model::Bucket::of_key("helper").get();
+    database
+        .execute(&format!(
+            "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, 'helper', 'w', '{{\"a\": 1}}');
+             INSERT INTO agents (bucket, agent_id, paused, backoff_next_run_at)
+             VALUES ({bucket}, 'helper', true, now() + interval '1 hour')"
+        ))
+        .await;
+    let timer = due(&store, "u", 50).await;
+    assert_eq!(timer.settings.get("a"), Some(&json!(1)));
+    assert!(timer.paused && timer.backoff_until.unwrap() > timer.now);
+    assert_eq!(store.due_timers(None, &[id("t", 99)]).await.unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_timer_that_goes_on_is_due_again() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let timer = TimerId::of_agent(TimerKind::Schedule, &agent("helper"), "daily").unwrap();
+    write(
+        &owner,
+        vec![TimerWrite::Arm(ArmedTimer {
+            id: timer.clone(),
+            thread: None,
+            agent: agent("helper"),
+            wait_ms: 0,
+            body: metadata(json!({"schedule": "daily"})),
+            armed_by: TurnId::foreground(&thread("t"), "x").unwrap(),
+        })],
+    )
+    .await;
+    let bucket = model::Bucket::of_key("helper").get();
+    database
+        .execute(&format!(
+            "INSERT INTO schedules (bucket, agent_id, name, cron, content, created_by)
+             VALUES ({bucket}, 'helper', 'daily', '0 9 * * *', 'report', 'anna');
+             INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+             VALUES ({bucket}, 'helper', 1, '{timer}-5', 'task', 'x'), ({bucket}, 'helper', 2, 'other', 'task', 'x')"
+        ))
+        .await;
+    let found = store.due_timers(None, std::slice::from_ref(&timer)).await.unwrap().remove(0).unwrap();
+    let schedule = found.schedule.unwrap();
+    assert_eq!((schedule.cron.as_deref(), schedule.at, schedule.unfinished), (Some("0 9 * * *"), None, 1));
+    let next = NextDue { at: Timestamp(4_000_000_000_000), wait_ms: 1 };
+    write(&owner, vec![TimerWrite::Fire { id: timer.clone(), turn: None, next: Some(next) }]).await;
+    let found = store.due_timers(None, std::slice::from_ref(&timer)).await.unwrap().remove(0).unwrap();
+    assert_eq!((found.due, found.state, found.is_due), (next.at, TimerState::Pending, false));
+    database.execute("UPDATE schedules SET enabled = false").await;
+    let found = store.due_timers(None, &[timer]).await.unwrap().remove(0).unwrap();
+    assert_eq!(found.schedule, None);
+}
+
+#[tokio::test]
+async fn old_timers_go_and_threads_take_theirs_along() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 0), arm("u", 2, 0)]).await;
+    write(&owner, vec![fire("t", 1), fire("u", 2)]).await;
+    write(&owner, vec![arm("u", 3, 60_000)]).await;
+    database
+        .execute("UPDATE timers SET ended_at = ended_at - interval '91 days' WHERE ended_at IS NOT NULL")
+        .await;
+    let age = Duration::from_secs(90 * 86_400);
+    assert_eq!(
+        store.purge_timers(age, 100).await.unwrap(),
+        1,
+        "those of a thread with one that waits are counted"
+    );
+    let threads = [thread("u")];
+    assert_eq!(store.rows_of_threads(&threads).await.unwrap()["timers"], 2);
+    store.mark_erased(&threads, "anna").await.unwrap();
+    assert!(due(&store, "u", 3).await.is_superseded());
+    assert_eq!(store.erase_some(&threads).await.unwrap()["timers"], 2);
+    assert_eq!(database.number("SELECT count(*) FROM timers").await, 0);
+}
+
+/// 10,000 of one partition: what a takeover reads, and how long it takes.
+#[tokio::test]
+async fn a_window_of_thousands_is_read_in_time() {
+    let (database, store) = Database::new(8).await;
+    let owner = Owner::new(&store, "a").await;
+    // Of partition 0, some buckets with many, another partition's, and four times as many that have ended.
+    let ids: Vec<String> = (0..40).map(|n| thread_of(PartitionId(0), 8, n)).collect();
+    let other = thread_of(PartitionId(1), 8, 0);
+    for (n, of) in ids.iter().chain([&other]).enumerate() {
+        let bucket = thread(of).bucket().get();
+        database
+            .execute(&format!(
+                "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at)
+                 SELECT {bucket}, 'f{bucket:04x}-{n}' || lpad(p::text, 6, '0'), 'follow_up', '{of}', 'helper', 0,
+                        clock_timestamp() + p * interval '1 minute'
+                 FROM generate_series(1, 250) AS p;
+                 INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, state, ended_at)
+                 SELECT {bucket}, 'f{bucket:04x}-e{n}' || lpad(p::text, 6, '0'), 'follow_up', '{of}', 'helper', 0, now(), 'fired', now()
+                 FROM generate_series(1, 1000) AS p"
+            ))
+            .await;
+    }
+    database.execute("VACUUM ANALYZE timers").await;
+    let mut best = Duration::MAX;
+    let mut page = partition::TimerPage::NONE;
+    for _ in 0..5 {
+        let start = Instant::now();
+        page = store.load_timers(Applied::from(&owner.grant), None, 4_096).await.unwrap();
+        best = best.min(start.elapsed());
+    }
+    println!("10,000 timers, a window of {}: {best:?}", page.timers.len());
+    assert!(best < Duration::from_millis(200), "{best:?}");
+    assert!(!page.is_all && page.timers.windows(2).all(|pair| pair[0].wait_ms <= pair[1].wait_ms));
+    // Reading on comes to all of them, each once.
+    let mut all: std::collections::BTreeSet<TimerId> =
+        page.timers.iter().map(|timer| timer.id.clone()).collect();
+    while !page.is_all {
+        let from = page.timers.last().unwrap().wait_ms;
+        page = store.load_timers(Applied::from(&owner.grant), Some(from - 1_000), 4_096).await.unwrap();
+        all.extend(page.timers.iter().map(|timer| timer.id.clone()));
+    }
+    assert_eq!(all.len(), 10_000);
+    let plan = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off) {}",
+        include_str!("../src/timers/window.sql")
+            .replace("$1", "ARRAY(SELECT n::smallint FROM generate_series(0, 1023, 8) AS n)")
+            .replace("$2", "NULL")
+            .replace("$3", "128")
+            .replace("$4", "4096"),
+    )));
+    let plan = plan.fetch_all(&mut database.session().await).await.unwrap();
+    let lines: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+    println!("{}", lines.join("\n"));
+    assert!(lines.iter().any(|line| line.contains("timers_due")), "the partial index serves it");
+}

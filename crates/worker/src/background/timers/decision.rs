@@ -1,0 +1,190 @@
+//! From what is known of a timer that is due to what becomes of it: pure.
+
+use model::{
+    BusyPolicy, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TriggerType,
+    TurnOpened, TurnOptions,
+};
+use partition::{NextDue, Outgoing, TimerDecision, TimerEnd, TimerVerdict};
+use scheduling::follow_up::{AgentHold, FollowUpFacts, FollowUpRules, FollowUpVerdict, decide_follow_up};
+use scheduling::schedule::{
+    MissedRule, OverlapRule, Schedule, ScheduleFacts, ScheduleVerdict, decide_schedule,
+};
+use serde_json::{Map, Value};
+use store::{DueTimer, TimerState};
+
+/// What becomes of a timer; `found` is what the store knows of it.
+pub(super) fn decide(id: TimerId, found: Option<DueTimer>) -> TimerDecision {
+    let Some(timer) = found.filter(|timer| timer.state == TimerState::Pending) else {
+        return TimerDecision { id, thread: None, verdict: TimerVerdict::Gone };
+    };
+    let verdict = match (timer.is_due, timer.is_erased, timer.kind) {
+        (_, true, _) => end(TimerEnd::Cancelled, "erased"),
+        (false, ..) => TimerVerdict::Later { next: next(&timer, timer.due), by: None },
+        (true, _, TimerKind::FollowUp) => follow_up(&timer),
+        (true, _, TimerKind::Schedule) => schedule(&timer),
+        (true, _, TimerKind::Task) => delayed_task(&timer),
+    };
+    TimerDecision { id, thread: timer.thread, verdict }
+}
+
+fn end(state: TimerEnd, by: &str) -> TimerVerdict {
+    TimerVerdict::End { state, by: by.to_owned() }
+}
+
+fn next(timer: &DueTimer, at: Timestamp) -> NextDue {
+    NextDue { at, wait_ms: at.since_ms(timer.now).max(1) }
+}
+
+fn follow_up(timer: &DueTimer) -> TimerVerdict {
+    let rules = match FollowUpRules::of(&timer.settings) {
+        Ok(rules) => rules,
+        Err(error) => {
+            tracing::error!(timer = %timer.id, agent = %timer.agent, %error, "settings of follow-ups make no sense: none is sent");
+            FollowUpRules::OFF
+        }
+    };
+    if timer.has_failed_input {
+        return end(TimerEnd::Cancelled, "message");
+    }
+    let said = timer.real_input.as_ref().map(|(_, _, metadata)| metadata);
+    let text = |key: &str| said.and_then(|said| said.get(key)).and_then(Value::as_str);
+    match decide_follow_up(&rules, &facts(timer, &rules, text("time_zone"))) {
+        FollowUpVerdict::Superseded => end(TimerEnd::Cancelled, "message"),
+        FollowUpVerdict::Refused(rule) => end(TimerEnd::Refused, rule.name()),
+        FollowUpVerdict::Later { until, rule } => {
+            TimerVerdict::Later { next: next(timer, until), by: Some(rule.name().to_owned()) }
+        }
+        FollowUpVerdict::Fire => match opened(timer, &rules, text("language")) {
+            Some(opened) => {
+                TimerVerdict::Fire { outgoing: Box::new(Outgoing::TurnOpened(Box::new(opened))), next: None }
+            }
+            None => {
+                tracing::error!(timer = %timer.id, body = ?timer.body, "a follow-up cannot be read, and is refused");
+                end(TimerEnd::Refused, "unreadable")
+            }
+        },
+    }
+}
+
+fn facts(timer: &DueTimer, rules: &FollowUpRules, time_zone: Option<&str>) -> FollowUpFacts {
+    let day_start = rules.day_start(time_zone, timer.now);
+    let hold = match (timer.paused, timer.backoff_until.filter(|until| *until > timer.now)) {
+        (true, _) => Some(AgentHold::Paused),
+        (false, until) => until.map(AgentHold::Backoff),
+    };
+    FollowUpFacts {
+        now: timer.now,
+        last_real_input: timer.real_input.as_ref().map(|(position, at, _)| (*position, *at)),
+        armed_position: timer.armed_position(),
+        // The machine knows.
+        has_open_input: false,
+        fired_since_real_input: timer.fired_since_real_input,
+        last_fired: timer.fired_at.first().copied(),
+        fired_today: timer
+            .fired_at
+            .iter()
+            .filter(|at| **at >= day_start)
+            .count()
+            .try_into()
+            .unwrap_or(u32::MAX),
+        hold,
+        time_zone: time_zone.map(Into::into),
+    }
+}
+
+/// The input that a follow-up is. What may be armed after it follows the settings as they are now.
+fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Option<TurnOpened> {
+    let thread: &ThreadId = timer.thread.as_ref()?;
+    let text = |key: &str| timer.body.get(key).and_then(Value::as_str);
+    let trigger = TriggerType::from_name(text("trigger_type")?)?;
+    let mut metadata = trigger.metadata(text("reason").unwrap_or_default()).as_map().cloned()?;
+    metadata.insert("timer_id".to_owned(), Value::from(timer.id.as_str()));
+    Some(TurnOpened {
+        turn: timer.id.turn().ok()?,
+        thread: thread.clone(),
+        agent: timer.agent.clone(),
+        run: 0,
+        content: rules.prompt(trigger, language).to_owned(),
+        metadata: Metadata::new(metadata).ok()?,
+        actor: None,
+        options: TurnOptions {
+            busy_policy: BusyPolicy::Enqueue,
+            follow_up: arming(&timer.settings),
+            ..TurnOptions::default()
+        },
+    })
+}
+
+/// What of the settings travels with an input; see [`TurnOptions::FOLLOW_UP`].
+fn arming(settings: &Map<String, Value>) -> Metadata {
+    let Some(said) = settings.get(FollowUpRules::KEY) else { return Metadata::EMPTY };
+    let kept =
+        TurnOptions::FOLLOW_UP.iter().filter_map(|key| Some(((*key).to_owned(), said.get(*key)?.clone())));
+    Metadata::new(kept.collect()).unwrap_or_default()
+}
+
+fn delayed_task(timer: &DueTimer) -> TimerVerdict {
+    match task_of(timer) {
+        Some(task) => TimerVerdict::Fire { outgoing: Box::new(Outgoing::Task(task)), next: None },
+        None => {
+            tracing::error!(timer = %timer.id, "a delayed task cannot be read, and is refused");
+            end(TimerEnd::Refused, "unreadable")
+        }
+    }
+}
+
+fn task_of(timer: &DueTimer) -> Option<Task> {
+    let task = timer.body.get("task")?.as_object()?;
+    let text = |key: &str| task.get(key).and_then(Value::as_str);
+    let metadata = match text("metadata") {
+        None => Metadata::EMPTY,
+        Some(json) => Metadata::new(serde_json::from_str(json).ok()?).ok()?,
+    };
+    Some(Task {
+        agent: timer.agent.clone(),
+        id: TaskId::parse(text("id")?).ok()?,
+        kind: TaskKind::Task,
+        content: text("content")?.to_owned(),
+        metadata,
+    })
+}
+
+fn schedule(timer: &DueTimer) -> TimerVerdict {
+    let Some(put) = &timer.schedule else { return end(TimerEnd::Cancelled, "schedule") };
+    let overlap = OverlapRule::from_name(&put.overlap).unwrap_or_default();
+    let missed = MissedRule::from_name(&put.missed).unwrap_or_default();
+    let schedule = match Schedule::parse(
+        put.cron.as_deref(),
+        put.at.as_deref(),
+        &put.time_zone,
+        overlap,
+        missed,
+    ) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            tracing::error!(timer = %timer.id, agent = %timer.agent, %error, "a schedule cannot be read, and ends");
+            return end(TimerEnd::Refused, "unreadable");
+        }
+    };
+    let facts = ScheduleFacts { now: timer.now, due: timer.due, unfinished: put.unfinished };
+    match decide_schedule(&schedule, &facts) {
+        ScheduleVerdict::Wait(at) => TimerVerdict::Later { next: next(timer, at), by: None },
+        ScheduleVerdict::Skip { reason, next_due: Some(at) } => {
+            TimerVerdict::Later { next: next(timer, at), by: Some(reason.name().to_owned()) }
+        }
+        ScheduleVerdict::Skip { reason, next_due: None } => end(TimerEnd::Refused, reason.name()),
+        ScheduleVerdict::Fire { occurrence, next_due } => {
+            // From the occurrence alone, so that it happens once.
+            let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id, occurrence.0)) else {
+                return end(TimerEnd::Refused, "unreadable");
+            };
+            let (agent, content) = (timer.agent.clone(), put.content.clone());
+            let task = Task { agent, id, kind: TaskKind::Task, content, metadata: put.metadata.clone() };
+            let outgoing = Box::new(Outgoing::Task(task));
+            TimerVerdict::Fire { outgoing, next: next_due.map(|at| next(timer, at)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -241,7 +241,6 @@ async fn old_timers_go_and_threads_take_theirs_along() {
 
 /// 10,000 of one partition: what a takeover reads, and how long it takes.
 #[tokio::test]
-#[ignore = "a measurement of the takeover with 10,000 timers"]
 async fn a_window_of_thousands_is_read_in_time() {
     let (database, store) = Database::new(8).await;
     let owner = Owner::new(&store, "a").await;

@@ -138,13 +138,11 @@ fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
 /// Whether what a viewer has seen was numbered as it is here. NativeEvent from the store, an answer has other chunks than while it comes: a viewer
 /// who was cut there may come to a feed that does not know yet that the message has ended.
 fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
-    let has_same_text =
-        |shown: &MessageOffset| (shown.bytes, shown.reasoning) == (seen.bytes, seen.reasoning);
     if seen.next == open.next() {
-        return has_same_text(open.seen());
+        return seen == open.seen();
     }
     let mut log = open.log().into_iter().flatten();
-    log.find(|shown| shown.seen.next == seen.next).is_none_or(|shown| has_same_text(&shown.seen))
+    log.find(|shown| shown.seen.next == seen.next).is_none_or(|shown| shown.seen == *seen)
 }
 
 /// What a viewer misses of an open message, from the log; false when that is gone.

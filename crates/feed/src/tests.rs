@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, Cut, FrameNumber, MessageId, MessageOutcome, PartialText, Position, Role, ThreadId,
-    Timestamp,
+    BatchType, Chunk, ChunkKind, Cut, FrameNumber, MessageId, MessageOutcome, Metadata, PartialText,
+    Position, Role, ThreadId, Timestamp,
 };
 use protocols::Cursor;
 use wire::live::{LiveFrame, MessageEnd};
@@ -240,4 +240,33 @@ fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     first.number.epoch = EPOCH + 1;
     feed.on_frame(first, NOW);
     assert_eq!(shown(&mut feed), "", "the first attempt is over");
+}
+
+/// From the store an answer may have the same number of chunks, and other calls in them.
+#[test]
+fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
+    let mut feed = begun(5);
+    let mut calls = frame("m", 1, 0, &[], None);
+    let chunk = |(id, kind, call): (u32, ChunkKind, &str)| {
+        let map = [("tool_call_id".to_owned(), call.into()), ("tool_name".to_owned(), "tool".into())];
+        let metadata = Metadata::new(map.into_iter().collect()).unwrap();
+        Arc::new(Chunk { kind, metadata, ..Chunk::content(id, "text", false) })
+    };
+    let live = [
+        (0, ChunkKind::ToolCall, "a"),
+        (1, ChunkKind::ToolCall, "b"),
+        (2, ChunkKind::ToolResult, "b"),
+        (3, ChunkKind::ToolResult, "a"),
+    ];
+    calls.chunks = live.into_iter().map(chunk).collect();
+    feed.on_frame(calls, NOW);
+    // It has seen an empty text, two calls and the result of the first one.
+    let stored = Cursor::parse("5~m.0.4.0.0.0.4-4.4").unwrap();
+    let JoinResult::Joined(events) = feed.join(Some(&stored), feed.asked(), NOW) else { panic!("it joins") };
+    let text = String::from_utf8(events.concat()).unwrap();
+    assert!(text.contains("event: reset") && text.contains(r#""chunk_id":0"#), "{text}");
+    // One who stands where the feed stands gets nothing twice.
+    let live = Cursor::parse("5~m.0.4.0.0.0.4-4.4-4").unwrap();
+    let JoinResult::Joined(events) = feed.join(Some(&live), feed.asked(), NOW) else { panic!("it joins") };
+    assert!(events.is_empty(), "{events:?}");
 }

@@ -61,6 +61,7 @@ fn seeds_that_have_failed_once_hold() {
         10_000_032_999,
         10_000_068_822,
         2_630_549_304_161_528,
+        5_604_951_413_116_741,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

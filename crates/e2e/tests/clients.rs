@@ -145,7 +145,7 @@ struct Spoken {
     tools: Vec<Value>,
 }
 
-fn spoken(messages: &[TurnMessage]) -> Vec<Spoken> {
+fn turns_of(messages: &[TurnMessage]) -> Vec<Spoken> {
     let result_of = |id: &Value| {
         let mut results = messages.iter().filter(|message| message.tool_call_id.as_deref() == id.as_str());
         results.next().map(|result| result.content.clone())
@@ -169,7 +169,7 @@ fn spoken(messages: &[TurnMessage]) -> Vec<Spoken> {
 }
 
 async fn only_turn_of(fixture: &Fixture, thread: &Value) -> Spoken {
-    let mut turns = spoken(&fixture.messages_of(thread.as_str().unwrap()).await);
+    let mut turns = turns_of(&fixture.messages_of(thread.as_str().unwrap()).await);
     assert_eq!(turns.len(), 1, "{thread}");
     turns.remove(0)
 }
@@ -182,7 +182,7 @@ async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
     }
     let mut faults = Vec::new();
     for (thread, report) in threads {
-        let stored = spoken(&fixture.messages_of(thread).await);
+        let stored = turns_of(&fixture.messages_of(thread).await);
         let inputs = |turn: &&Value| turn["input"].as_str().unwrap().to_owned();
         let said: Vec<_> = report.iter().map(inputs).collect();
         let kept: Vec<_> = stored.iter().map(|turn| turn.input.clone()).collect();
@@ -242,7 +242,7 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));
     let helper = &background["helper"];
-    let helper_events = helper["told"].as_array().unwrap();
+    let helper_events = helper["events"].as_array().unwrap();
     let of = |name: &str| helper_events.iter().filter(|event| event["type"] == name).collect::<Vec<_>>();
     let whole = of("response.output_text.done");
     assert_eq!(
@@ -254,7 +254,7 @@ async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
     let chained = &others["chained"];
     assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
     assert_eq!(chained["isSame"], true, "a response that is asked for again is another one");
-    let stored = spoken(&fixture.messages_of(chained["threads"][0].as_str().unwrap()).await);
+    let stored = turns_of(&fixture.messages_of(chained["threads"][0].as_str().unwrap()).await);
     let stored: Vec<_> = stored.iter().map(|turn| json!({"text": turn.text, "tools": turn.tools})).collect();
     assert_eq!(chained["said"], json!(stored));
     assert_eq!(chained["refused"]["status"], 409, "{chained}");

@@ -47,7 +47,7 @@ async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str)
 }
 
 /// The text of a run, and the name that it was streamed under.
-fn spoken(events: &[Value]) -> (String, String) {
+fn answer_of(events: &[Value]) -> (String, String) {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
     let text = texts.map(|event| event["delta"].as_str().unwrap()).collect();
     let end = events.last().unwrap();
@@ -75,13 +75,13 @@ async fn an_ag_ui_client_that_reconnects_gets_its_run() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let back = |run: &'static str| async move { agui(addr, "/agui/connect", "talk", run, "").await };
     let [waiting, active] = tokio::join!(back("two"), back("one")).into();
-    assert_eq!(spoken(&waiting), (answer_to(texts[1]), "two".to_owned()));
-    assert_eq!(spoken(&active), (answer_to(texts[0]), "one".to_owned()));
-    assert_eq!(spoken(&first.await.unwrap()), (answer_to(texts[0]), "one".to_owned()));
-    assert_eq!(spoken(&second.await.unwrap()), (answer_to(texts[1]), "two".to_owned()));
+    assert_eq!(answer_of(&waiting), (answer_to(texts[1]), "two".to_owned()));
+    assert_eq!(answer_of(&active), (answer_to(texts[0]), "one".to_owned()));
+    assert_eq!(answer_of(&first.await.unwrap()), (answer_to(texts[0]), "one".to_owned()));
+    assert_eq!(answer_of(&second.await.unwrap()), (answer_to(texts[1]), "two".to_owned()));
     // They have ended; a name of no run is that of a connection, which gets the last.
     for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
-        assert_eq!(spoken(&back(run).await), (answer_to(text), run.to_owned()));
+        assert_eq!(answer_of(&back(run).await), (answer_to(text), run.to_owned()));
     }
     let messages = fixture.messages_of("talk").await;
     assert_eq!(said(&messages).len(), 4, "each turn was requested once");

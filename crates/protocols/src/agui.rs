@@ -212,11 +212,11 @@ impl AgUiEncoder {
         format!("{}-p{part}", self.message)
     }
 
-    fn result(&self, call: &ShownCall, content: &str, told: usize, out: &mut Vec<u8>) {
-        // The history counts results from 1. With the bytes that a message before has.
+    fn result(&self, call: &ShownCall, content: &str, sent_bytes: usize, out: &mut Vec<u8>) {
+        // The history counts results from 1. Then the bytes of the result that were sent before.
         let mut message_id = format!("{}-r{}", self.step_id(call.step), call.number + 1);
-        if told > 0 {
-            message_id.push_str(&format!("-b{told}"));
+        if sent_bytes > 0 {
+            message_id.push_str(&format!("-b{sent_bytes}"));
         }
         let tool_call_id = self.call_id(&call.id);
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });

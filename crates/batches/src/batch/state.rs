@@ -51,7 +51,7 @@ pub enum IncompleteReason {
         /// The calls.
         ids: Vec<String>,
     },
-    /// The last message is a result: the model has not spoken since.
+    /// The last message is a result: the model has written nothing since.
     EndsInResult,
     /// The last message is an input, without an answer.
     EndsInInput,

@@ -49,8 +49,8 @@ def named(arguments: dict, session: str) -> dict:
     return {name: session if value == "SESSION" else value for name, value in arguments.items()}
 
 
-async def with_pydantic_ai(told: dict, session: str) -> dict:
-    server = told.get("url") or StdioTransport(command=told["command"], args=told["args"], env=told["env"])
+async def with_pydantic_ai(options: dict, session: str) -> dict:
+    server = options.get("url") or StdioTransport(command=options["command"], args=options["args"], env=options["env"])
     report = {"tools": [], "calls": []}
     async with MCPToolset(server, tool_error_behavior="error") as toolset:
         report["tools"] = [tool.name for tool in await toolset.list_tools()]
@@ -64,10 +64,10 @@ async def with_pydantic_ai(told: dict, session: str) -> dict:
 
 
 async def main() -> None:
-    told = json.loads(sys.argv[1])
-    session = told["session"]
-    server = told.get("url") or StdioServerParameters(
-        command=told["command"], args=told["args"], env=told["env"]
+    options = json.loads(sys.argv[1])
+    session = options["session"]
+    server = options.get("url") or StdioServerParameters(
+        command=options["command"], args=options["args"], env=options["env"]
     )
     report = {"tools": [], "calls": []}
     async with Client(server) as client:
@@ -76,7 +76,7 @@ async def main() -> None:
             result = await client.call_tool(name, named(arguments, session))
             text = "".join(block.text for block in result.content)
             report["calls"].append({"tool": name, "text": text, "is_error": bool(result.is_error)})
-    report["pydantic_ai"] = await with_pydantic_ai(told, session + "-agent")
+    report["pydantic_ai"] = await with_pydantic_ai(options, session + "-agent")
     print(json.dumps(report))
 
 

@@ -127,12 +127,12 @@ async function backgroundResponse() {
   const kept = seen.map(({ id, created_at, background, metadata }) => JSON.stringify([id, created_at, background, metadata]));
   // The library's own helper asks for everything and drops what is not above its number, also long after the end.
   const helper = responses.stream({ response_id: first.id, starting_after: 7 });
-  const told = [];
-  for await (const event of helper) told.push({ type: event.type, text: event.text, number: event.sequence_number });
+  const events = [];
+  for await (const event of helper) events.push({ type: event.type, text: event.text, number: event.sequence_number });
   const again = saidByResponse(await helper.finalResponse()).text;
   return {
     thread,
-    helper: { told, again },
+    helper: { events, again },
     statuses: seen.map(({ status }) => status),
     kept: [...new Set(kept)].map(JSON.parse),
     ...saidByResponse(seen.at(-1)),

@@ -1,5 +1,5 @@
 -- $1 bucket, $2 session, $3 its row elsewhere. Without numbers and layers until all of them are there: so an import that was interrupted
--- is told from a session that is whole.
+-- is distinguished from a session that is whole.
 WITH given AS (
     SELECT * FROM jsonb_populate_record(NULL::reasoning_sessions, $3::jsonb)
 )

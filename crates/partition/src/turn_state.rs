@@ -186,6 +186,7 @@ impl TrackedTurn {
     pub(crate) fn batch_type(&self) -> BatchType {
         match (&self.source, self.metadata().continues()) {
             (_, Some(_)) => BatchType::Continuation,
+            (TurnSource::Input(_), None) if self.timer.is_some() => BatchType::SystemTrigger,
             (TurnSource::Input(_), None) => BatchType::UserRequest,
             (TurnSource::Task(queued), None) => batch_type_of(queued.task.kind),
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::{Message, Metadata, PartitionId, Position, Role, TimerId, TimerKind, Timestamp, TurnId};
+use model::{Metadata, PartitionId, Position, Role, TimerId, TimerKind, Timestamp, TurnId};
 use partition::{ArmedTimer, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
 use serde_json::json;
 use sqlx::Row;
@@ -51,10 +51,11 @@ async fn states(database: &Database) -> Vec<String> {
 /// An input with its answer.
 fn turn(of: &str, position: i64, said: Metadata) -> TurnWrite {
     let turn = TurnId::foreground(&thread(of), &format!("i{position}")).unwrap();
-    let at = |offset: i64, id: model::MessageId, role: Role| Message {
-        role,
-        metadata: said.clone(),
-        ..message(of, id.as_str(), position + offset)
+    let at = |offset: i64, id: model::MessageId, role: Role| {
+        let mut one = message(of, id.as_str(), position + offset);
+        (one.role, one.metadata) = (role, said.clone());
+        one.placement.batch_type = model::BatchType::UserRequest;
+        one
     };
     TurnWrite {
         messages: vec![at(0, turn.input(), Role::User), at(1, turn.answer(0), Role::Assistant)],
@@ -148,7 +149,13 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!((position, said), (Position::from_stored(10), real()), "only true is synthetic");
     assert_eq!((timer.fired_since_real_input, timer.fired_at.len()), (2, 2));
     assert!(timer.fired_at[0] >= timer.fired_at[1] && !timer.is_answered() && !timer.is_superseded());
-    // Only what a person says begins a new count.
+    // Only what a person says begins a new count: no task does.
+    let mut of_a_task = turn("t", 35, Metadata::EMPTY);
+    of_a_task.messages.iter_mut().for_each(|one| one.placement.batch_type = model::BatchType::AgentToAgent);
+    let mut commit = owner.empty();
+    commit.turns = vec![of_a_task];
+    owner.commit(&commit).await.unwrap();
+    assert!(!due(&store, "t", 31).await.is_answered());
     let mut commit = owner.empty();
     commit.turns = vec![turn("t", 40, Metadata::EMPTY)];
     owner.commit(&commit).await.unwrap();

@@ -516,7 +516,9 @@ fn turn_ended(turn: &TrackedTurn, status: TurnStatus, code: Option<String>) -> T
 fn input_message(turn: &TrackedTurn, position: Position) -> Message {
     let (content, metadata, batch_type) = match &turn.source {
         TurnSource::Input(opened) => {
-            (opened.content.clone(), opened.metadata.clone(), BatchType::UserRequest)
+            let is_request = turn.timer.is_none();
+            let batch_type = if is_request { BatchType::UserRequest } else { BatchType::SystemTrigger };
+            (opened.content.clone(), opened.metadata.clone(), batch_type)
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;

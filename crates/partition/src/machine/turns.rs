@@ -303,7 +303,13 @@ impl Partition {
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why, now, actions),
-            Started::Superseded => return self.end_turn(id, TurnEnd::Withdrawn(MESSAGE)),
+            Started::Superseded if turn.timer.is_some() => {
+                return self.end_turn(id, TurnEnd::Withdrawn(MESSAGE));
+            }
+            Started::Superseded => {
+                let detail = "it is no follow-up, and is not taken back".to_owned();
+                return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
+            }
             Started::Requested(rules) => (rules, None),
             Started::Refused { rules, text } => (rules, Some(text)),
         };

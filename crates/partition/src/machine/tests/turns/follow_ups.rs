@@ -171,7 +171,9 @@ fn a_follow_up_is_shown_when_it_is_committed() {
     );
     assert_eq!(script.shown.concat_text(), "are you there?");
     let commit = script.last_commit();
-    assert_eq!(commit.turns[0].messages[0].metadata.get("synthetic"), Some(&json!(true)));
+    let input = &commit.turns[0].messages[0];
+    assert_eq!(input.metadata.get("synthetic"), Some(&json!(true)));
+    assert_eq!(input.placement.batch_type, BatchType::SystemTrigger);
     assert!(matches!(&commit.timers[..], [TimerWrite::Arm(next)] if next.id != id), "it may be followed up");
 }
 

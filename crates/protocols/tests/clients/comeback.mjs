@@ -18,6 +18,7 @@ export const joined = (texts) => texts.filter((text) => typeof text === "string"
 async function persist(client, isWhole, attempt) {
   const { lane } = client;
   for (let tries = 0; tries < TRIES; tries += 1) {
+    lane.expect();
     const answer = await attempt(tries);
     if (answer !== undefined) {
       client.mistaken += Number(lane.last.cut && !isWhole.test(lane.last.passed));
@@ -91,7 +92,14 @@ export class Page {
         next = post;
         return lane.random() < 0.5 ? undefined : this.fromHistory(text, isTaken);
       }
-      if (chat.status === "ready") return saidByPage(chat.lastMessage);
+      if (chat.status === "ready") {
+        if (chat.lastMessage.role === "assistant") return saidByPage(chat.lastMessage);
+        // Ready without a word of an answer: right only when no gateway has answered. Then the message is sent again.
+        const stands = JSON.stringify({ ...lane.last, isTaken });
+        if (isTaken) throw new Error(`${lane.name}: the page is ready without an answer: ${stands}`);
+        next = post;
+        return undefined;
+      }
       excuse(lane, chat.error);
       // A post that failed before it was answered leaves the page with its own message alone.
       if (chat.lastMessage.role === "assistant") this.seen.push(saidByPage(chat.lastMessage).text);
@@ -101,6 +109,7 @@ export class Page {
   /** Nothing is under way, so an answer to a message that was taken is there. */
   async fromHistory(text, isTaken) {
     const { lane, thread } = this;
+    lane.expect();
     const asked = fetch(`${lane.url}/v1/threads/${thread}/history?limit=200`);
     const page = await asked.then((answer) => answer.json()).catch((error) => excuse(lane, error));
     if (page === undefined || lane.last.status >= 500) return undefined;

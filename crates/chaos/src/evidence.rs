@@ -1,6 +1,6 @@
 //! What is left when a run is over, and its verification.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 use anyhow::Result;
 use model::{MessageKey, PartitionCount};
@@ -48,5 +48,23 @@ impl CollectedEvidence {
             allow_entry_letters: false,
         }));
         Ok(violations)
+    }
+
+    /// Writes what each client saw, connection by connection, to `clients/<thread>.txt` beside the logs.
+    pub(super) fn write_transcripts(&self, log_dir: &Path) -> Result<()> {
+        let folder = log_dir.join("clients");
+        std::fs::create_dir_all(&folder)?;
+        for (thread, transcripts) in self.views.iter().chain(&self.transcripts) {
+            let mut text = String::new();
+            for transcript in transcripts {
+                writeln!(text, "\n{} after {:?}", transcript.gateway, transcript.last_event_id)?;
+                for received in &transcript.events {
+                    writeln!(text, "  {:?} {:?}: {:?}", received.at, received.id, received.event)?;
+                }
+                writeln!(text, "  {:?}", transcript.end)?;
+            }
+            std::fs::write(folder.join(format!("{thread}.txt")), text)?;
+        }
+        Ok(())
     }
 }

@@ -69,6 +69,9 @@ pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
     violations.extend(environment.come_to_rest(settings).await?);
     let evidence = environment.evidence(settings).await?;
     violations.extend(evidence.check(settings)?);
+    if !violations.is_empty() {
+        evidence.write_transcripts(&settings.log_dir)?;
+    }
     let report =
         ChaosReport::new(settings, began.elapsed(), &environment, &faults, &stats, evidence, violations);
     if report.is_good() {

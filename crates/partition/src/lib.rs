@@ -10,6 +10,7 @@
 mod action;
 pub mod bisect;
 mod commit;
+mod due_timer;
 mod frames;
 mod limits;
 mod machine;
@@ -20,6 +21,7 @@ mod recent;
 mod snapshot;
 mod stats;
 mod stream_clock;
+mod timer_decision;
 mod timer_window;
 mod timers;
 mod turn_state;
@@ -30,10 +32,12 @@ pub use action::{
     ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry, TimerOutcome,
 };
 pub use commit::{Commit, Lookup, SpilledMessage, Takeover};
+pub use due_timer::{DueSchedule, DueTimer, TimerState};
 pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
 pub use stats::{Counters, Stats};
+pub use timer_decision::decide_timer;
 pub use timers::{
     ArmedTimer, NextDue, PendingTimer, TimerDecision, TimerEnd, TimerPage, TimerVerdict, TimerWrite,
 };

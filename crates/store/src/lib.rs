@@ -54,6 +54,7 @@ pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};
 pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
 pub use migrate::{Layout, MigrateError, migrate};
+pub use partition::{DueSchedule, DueTimer, TimerState};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningRows, ReasoningThread,
@@ -62,4 +63,3 @@ pub use reasoning_sessions::{
 pub use repair::{NumberFault, RowRepair};
 pub use retention::RetainedThread;
 pub use store::Store;
-pub use timers::{DueSchedule, DueTimer, TimerState};

@@ -1,9 +1,7 @@
 //! Timers that are due: what decides about them is read for many at once, and the rules are asked before anything is sent.
 
-mod decision;
-
 use model::TimerId;
-use partition::{Input, Start, TimerPage};
+use partition::{Input, Start, TimerPage, decide_timer};
 use store::{Applied, Store};
 use tokio::sync::mpsc;
 
@@ -46,7 +44,11 @@ async fn decided(
     let ask = || store.due_timers(Some(owner), &timers);
     let found = until_answered(ask, "reading timers", answered).await?;
     let decisions = timers.into_iter().zip(found).map(|(id, found)| {
-        let decision = decision::decide(id, found);
+        let mut complaints = Vec::new();
+        let decision = decide_timer(id, found, &mut complaints);
+        for complaint in complaints {
+            tracing::error!(timer = %decision.id, complaint, "a timer makes no sense");
+        }
         tracing::debug!(timer = %decision.id, verdict = ?decision.verdict, "a timer was due");
         decision
     });

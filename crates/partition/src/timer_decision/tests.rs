@@ -1,8 +1,8 @@
 use model::{AgentId, Position};
 use serde_json::json;
-use store::DueSchedule;
 
 use super::*;
+use crate::due_timer::DueSchedule;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -39,7 +39,7 @@ fn timer() -> DueTimer {
 }
 
 fn verdict(timer: DueTimer) -> TimerVerdict {
-    decide(timer.id.clone(), Some(timer)).verdict
+    decide_timer(timer.id.clone(), Some(timer), &mut Vec::new()).verdict
 }
 
 fn fires(timer: DueTimer) -> TurnOpened {
@@ -75,6 +75,9 @@ fn a_follow_up_fires_as_a_synthetic_input() {
 fn rules_are_asked_with_what_the_store_knows() {
     let off = DueTimer { settings: Map::new(), ..timer() };
     let bad = DueTimer { settings: map(json!({"follow_ups": {"enabled": true, "x": 1}})), ..timer() };
+    let mut complaints = Vec::new();
+    decide_timer(bad.id.clone(), Some(bad.clone()), &mut complaints);
+    assert!(complaints.len() == 1 && complaints[0].contains("unknown field `x`"), "{complaints:?}");
     let many = DueTimer { fired_since_real_input: 3, ..timer() };
     let today = DueTimer { fired_at: (1..=5).map(|n| NOW.plus_ms(-n * 20_000)).collect(), ..timer() };
     let paused = DueTimer { paused: true, ..timer() };
@@ -118,7 +121,7 @@ fn a_timer_that_is_not_due_or_not_there_writes_nothing() {
     for state in [TimerState::Fired, TimerState::Ended] {
         assert_eq!(verdict(DueTimer { state, ..timer() }), TimerVerdict::Gone);
     }
-    assert_eq!(decide(timer().id, None).verdict, TimerVerdict::Gone);
+    assert_eq!(decide_timer(timer().id, None, &mut Vec::new()).verdict, TimerVerdict::Gone);
     let erased = DueTimer { is_erased: true, ..timer() };
     assert_eq!(verdict(erased), end(TimerEnd::Cancelled, "erased"));
     let spoilt = DueTimer { body: metadata(json!({"armed_position": "100"})), ..timer() };

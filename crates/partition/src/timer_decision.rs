@@ -1,28 +1,30 @@
-//! From what is known of a timer that is due to what becomes of it: pure.
+//! From what the store knows of a timer that is due to what becomes of it.
 
 use model::{
     BusyPolicy, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TriggerType,
     TurnOpened, TurnOptions,
 };
-use partition::{NextDue, Outgoing, TimerDecision, TimerEnd, TimerVerdict};
 use scheduling::follow_up::{AgentHold, FollowUpFacts, FollowUpRules, FollowUpVerdict, decide_follow_up};
 use scheduling::schedule::{
     MissedRule, OverlapRule, Schedule, ScheduleFacts, ScheduleVerdict, decide_schedule,
 };
 use serde_json::{Map, Value};
-use store::{DueTimer, TimerState};
 
-/// What becomes of a timer; `found` is what the store knows of it.
-pub(super) fn decide(id: TimerId, found: Option<DueTimer>) -> TimerDecision {
+use crate::due_timer::{DueTimer, TimerState};
+use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict};
+use crate::types::Outgoing;
+
+/// What becomes of a timer; `found` is what the store knows of it. What of it makes no sense is added to `complaints`, for the log.
+pub fn decide_timer(id: TimerId, found: Option<DueTimer>, complaints: &mut Vec<String>) -> TimerDecision {
     let Some(timer) = found.filter(|timer| timer.state == TimerState::Pending) else {
         return TimerDecision { id, thread: None, verdict: TimerVerdict::Gone };
     };
     let verdict = match (timer.is_due, timer.is_erased, timer.kind) {
         (_, true, _) => end(TimerEnd::Cancelled, "erased"),
         (false, ..) => TimerVerdict::Later { next: next(&timer, timer.due), by: None },
-        (true, _, TimerKind::FollowUp) => follow_up(&timer),
-        (true, _, TimerKind::Schedule) => schedule(&timer),
-        (true, _, TimerKind::Task) => delayed_task(&timer),
+        (true, _, TimerKind::FollowUp) => follow_up(&timer, complaints),
+        (true, _, TimerKind::Schedule) => schedule(&timer, complaints),
+        (true, _, TimerKind::Task) => delayed_task(&timer, complaints),
     };
     TimerDecision { id, thread: timer.thread, verdict }
 }
@@ -35,11 +37,12 @@ fn next(timer: &DueTimer, at: Timestamp) -> NextDue {
     NextDue { at, wait_ms: at.since_ms(timer.now).max(1) }
 }
 
-fn follow_up(timer: &DueTimer) -> TimerVerdict {
+fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     let rules = match FollowUpRules::of(&timer.settings) {
         Ok(rules) => rules,
         Err(error) => {
-            tracing::error!(timer = %timer.id, agent = %timer.agent, %error, "settings of follow-ups make no sense: none is sent");
+            complaints
+                .push(format!("the settings of {} make no sense, and none is sent: {error}", timer.agent));
             FollowUpRules::OFF
         }
     };
@@ -59,7 +62,7 @@ fn follow_up(timer: &DueTimer) -> TimerVerdict {
                 TimerVerdict::Fire { outgoing: Box::new(Outgoing::TurnOpened(Box::new(opened))), next: None }
             }
             None => {
-                tracing::error!(timer = %timer.id, body = ?timer.body, "a follow-up cannot be read, and is refused");
+                complaints.push(format!("a follow-up cannot be read, and is refused: {:?}", timer.body));
                 end(TimerEnd::Refused, "unreadable")
             }
         },
@@ -123,11 +126,11 @@ fn arming(settings: &Map<String, Value>) -> Metadata {
     Metadata::new(kept.collect()).unwrap_or_default()
 }
 
-fn delayed_task(timer: &DueTimer) -> TimerVerdict {
+fn delayed_task(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     match task_of(timer) {
         Some(task) => TimerVerdict::Fire { outgoing: Box::new(Outgoing::Task(task)), next: None },
         None => {
-            tracing::error!(timer = %timer.id, "a delayed task cannot be read, and is refused");
+            complaints.push("a delayed task cannot be read, and is refused".to_owned());
             end(TimerEnd::Refused, "unreadable")
         }
     }
@@ -149,23 +152,18 @@ fn task_of(timer: &DueTimer) -> Option<Task> {
     })
 }
 
-fn schedule(timer: &DueTimer) -> TimerVerdict {
+fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     let Some(put) = &timer.schedule else { return end(TimerEnd::Cancelled, "schedule") };
     let overlap = OverlapRule::from_name(&put.overlap).unwrap_or_default();
     let missed = MissedRule::from_name(&put.missed).unwrap_or_default();
-    let schedule = match Schedule::parse(
-        put.cron.as_deref(),
-        put.at.as_deref(),
-        &put.time_zone,
-        overlap,
-        missed,
-    ) {
-        Ok(schedule) => schedule,
-        Err(error) => {
-            tracing::error!(timer = %timer.id, agent = %timer.agent, %error, "a schedule cannot be read, and ends");
-            return end(TimerEnd::Refused, "unreadable");
-        }
-    };
+    let schedule =
+        match Schedule::parse(put.cron.as_deref(), put.at.as_deref(), &put.time_zone, overlap, missed) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                complaints.push(format!("a schedule of {} cannot be read, and ends: {error}", timer.agent));
+                return end(TimerEnd::Refused, "unreadable");
+            }
+        };
     let facts = ScheduleFacts { now: timer.now, due: timer.due, unfinished: put.unfinished };
     match decide_schedule(&schedule, &facts) {
         ScheduleVerdict::Wait(at) => TimerVerdict::Later { next: next(timer, at), by: None },

@@ -54,7 +54,7 @@ pub(crate) async fn connect_services(
     conditions.iter().for_each(|condition| health.set_ready(condition, false));
     health.set_ready("postgres", false);
     health.set_ready("nats", false);
-    serve_metrics(process.metrics.metrics_addr, &health, shutdown).await?;
+    serve_metrics(process.metrics.metrics_addr, name, &health, shutdown).await?;
     let clock = Clock::start();
     let connect = async {
         let bus_config = bus_config(&process.servers.nats, name);
@@ -77,12 +77,15 @@ pub(crate) async fn connect_services(
     }
 }
 
+/// Serves metrics and probes until the process ends. `name`: the binary's and, behind a space, the role's.
 pub(crate) async fn serve_metrics(
     addr: SocketAddr,
+    name: &str,
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<(), ExitError> {
     let recorder = Recorder::install().map_err(|error| ExitError::Failed(error.to_string()))?;
+    runtime::metrics::set_build_info(env!("CARGO_PKG_VERSION"), name.trim_start_matches("antiphon "));
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
     let router = endpoint::metrics_router(recorder, health.clone());

@@ -17,7 +17,7 @@ pub(crate) async fn run(options: Mcp, shutdown: &Shutdown) -> Result<(), ExitErr
     let health = Health::default();
     if !options.stdio {
         health.set_ready(mcp::READINESS, false);
-        serve_metrics(options.metrics.metrics_addr, &health, shutdown).await?;
+        serve_metrics(options.metrics.metrics_addr, "antiphon mcp", &health, shutdown).await?;
     }
     let store = async {
         let store = Store::connect(&store_config).await?;

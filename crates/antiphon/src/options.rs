@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// Migrate, then run every role in this one process: for small installations. The workflow service only when its engine,
     /// a model or a script is given.
     All(All),
-    /// Exit 0 when the process at the metrics address is ready, else 1.
+    /// Exit 0 when the process at the metrics address, or at another one, is ready, else 1.
     Healthcheck(Healthcheck),
     /// Look at batches, and mend what is stored of them.
     Batches(Batches),
@@ -115,6 +115,8 @@ pub(crate) struct All {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Healthcheck {
+    /// Another address than the metrics address of this machine, as host:port: for example that of a gateway's service.
+    pub(crate) addr: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: Metrics,
 }

@@ -109,7 +109,7 @@ pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), Ex
     let prepared = options.workflow.prepare().await?;
     let health = Health::default();
     health.set_ready("nats", !prepared.needs_nats());
-    serve_metrics(options.metrics.metrics_addr, &health, shutdown).await?;
+    serve_metrics(options.metrics.metrics_addr, "antiphon workflow", &health, shutdown).await?;
     let bus = if prepared.needs_nats() {
         let config = bus_config(&options.nats, "antiphon workflow");
         tokio::select! {

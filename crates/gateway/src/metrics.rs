@@ -19,6 +19,11 @@ const HTTP_ERRORS: &str = "antiphon_gateway_http_errors_total";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 
+/// What commands are published for.
+const COMMAND_KINDS: [&str; 4] = ["turn", "retry_turn", "task", "act"];
+const STORED: &str = "stored";
+const UNCONFIRMED: &str = "unconfirmed";
+
 /// What came of a question to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueryOutcome {
@@ -30,6 +35,8 @@ pub(crate) enum QueryOutcome {
 }
 
 impl QueryOutcome {
+    const ALL: [Self; 5] = [Self::Answered, Self::NoOwner, Self::Timeout, Self::Away, Self::Undecodable];
+
     fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -65,6 +72,8 @@ pub(crate) enum AbortReason {
 }
 
 impl AbortReason {
+    const ALL: [Self; 4] = [Self::Lag, Self::OverBudget, Self::Retold, Self::Internal];
+
     fn name(self) -> &'static str {
         match self {
             Self::Lag => "lag",
@@ -121,6 +130,25 @@ pub(crate) fn describe() {
          their senders were told"
     );
     describe_counter!(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read");
+    register_at_zero();
+}
+
+/// Of a counter that appears with its first increment, no rate sees that increment.
+fn register_at_zero() {
+    [CONNECTIONS, SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
+    [CONNECTIONS_REJECTED, WRITE_TIMEOUTS, EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]
+        .iter()
+        .chain(&[RESYNCS, FRAME_DECODE_ERRORS])
+        .for_each(|name| counter!(*name).increment(0));
+    for outcome in QueryOutcome::ALL {
+        counter!(OWNER_QUERIES, "outcome" => outcome.name()).increment(0);
+    }
+    for reason in AbortReason::ALL {
+        counter!(SUBSCRIBERS_ABORTED, "reason" => reason.name()).increment(0);
+    }
+    for (kind, outcome) in COMMAND_KINDS.iter().flat_map(|kind| [(*kind, STORED), (*kind, UNCONFIRMED)]) {
+        counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(0);
+    }
 }
 
 pub(crate) fn connections(change: f64) {
@@ -157,7 +185,7 @@ pub(crate) fn owner_query(outcome: QueryOutcome) {
 }
 
 pub(crate) fn command(kind: &'static str, is_stored: bool) {
-    let outcome = if is_stored { "stored" } else { "unconfirmed" };
+    let outcome = if is_stored { STORED } else { UNCONFIRMED };
     counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(1);
 }
 

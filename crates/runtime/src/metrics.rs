@@ -15,6 +15,8 @@ const SECONDS: &str = "_seconds";
 const SECONDS_BUCKETS: [f64; 17] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
 
+const BUILD_INFO: &str = "antiphon_build_info";
+
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the recorder could not be installed.
@@ -67,6 +69,12 @@ impl Recorder {
     }
 }
 
+/// Says in the metrics which version of which role this process is.
+pub fn set_build_info(version: &'static str, role: &str) {
+    ::metrics::describe_gauge!(BUILD_INFO, "1; the labels say which version of which role this process is");
+    ::metrics::gauge!(BUILD_INFO, "version" => version, "role" => role.to_owned()).set(1.0);
+}
+
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix(SECONDS.to_owned()), &SECONDS_BUCKETS)
 }
@@ -95,6 +103,9 @@ mod tests {
         let text = recorder.render();
         assert!(text.contains("seen_total 2"), "{text}");
         assert!(text.contains("process_resident_memory_bytes"), "{text}");
+        set_build_info("1.2.3", "worker");
+        let text = recorder.render();
+        assert!(text.contains("antiphon_build_info{version=\"1.2.3\",role=\"worker\"} 1"), "{text}");
         recorder.spawn_upkeep(CancellationToken::new());
     }
 }

@@ -48,6 +48,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), WorkerError> {
     metrics::describe();
+    ::metrics::gauge!(metrics::PARTITION_COUNT).set(f64::from(config.partitions.get()));
     let committers = committer::Committers::start(&store, &config)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let context = Context {

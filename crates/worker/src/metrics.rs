@@ -7,6 +7,7 @@ use partition::{Counters, Stats};
 pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
 pub(crate) const DAMAGED_COMMITS: &str = "antiphon_worker_damaged_commits_total";
 pub(crate) const OPEN_INCIDENTS: &str = "antiphon_worker_open_incidents";
+pub(crate) const PARTITION_COUNT: &str = "antiphon_worker_partition_count";
 pub(crate) const PARTITIONS: &str = "antiphon_worker_partitions";
 pub(crate) const LEASES_LOST: &str = "antiphon_worker_leases_lost_total";
 pub(crate) const INCIDENTS: &str = "antiphon_worker_incidents_total";
@@ -87,6 +88,7 @@ pub(crate) fn describe() {
         describe_counter!(name, help);
     }
     let gauges = [
+        (PARTITION_COUNT, "Partitions of the fleet"),
         (PARTITIONS, "Partitions held"),
         (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
         (OPEN_INCIDENTS, "Incidents of the partitions held that are not acknowledged"),
@@ -113,6 +115,19 @@ pub(crate) fn describe() {
         describe_gauge!(name, help);
     }
     describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "From ready to durable");
+    // Of a counter that appears with its first increment, no rate sees that increment.
+    let rare = [
+        UNKNOWN_COMMITS,
+        DAMAGED_COMMITS,
+        STALE_COMMITS,
+        FENCED_COMMITS,
+        LEASES_LOST,
+        LIVE_FRAMES_DROPPED,
+        OUTBOX_FAILED,
+        LATE_CONTINUATIONS,
+    ];
+    rare.iter().for_each(|name| counter!(*name).increment(0));
+    gauge!(OPEN_INCIDENTS).increment(0.0);
 }
 
 /// The metrics of one partition; its gauges fall to zero when it leaves.

@@ -41,6 +41,16 @@ pub(crate) enum TurnOutcome {
 }
 
 impl TurnOutcome {
+    const ALL: [Self; 7] = [
+        Self::Complete,
+        Self::Failed,
+        Self::Stopped,
+        Self::HandedBack,
+        Self::Lost,
+        Self::Cut,
+        Self::Unpublished,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -101,6 +111,17 @@ pub(crate) fn describe() {
         SERVED,
         "Responses of the scripted HTTP server, by outcome: completed, error, cut, disconnected (the client left)"
     );
+    // Of a counter that appears with its first increment, no rate sees that increment.
+    [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS].iter().for_each(|name| counter!(*name).increment(0));
+    gauge!(IN_HAND).increment(0.0);
+    for class in [ErrorClass::Transient, ErrorClass::Permanent, ErrorClass::Auth] {
+        counter!(FAILURES, "class" => class.name()).increment(0);
+        counter!(MODEL_CALLS, "outcome" => class.name()).increment(0);
+    }
+    counter!(MODEL_CALLS, "outcome" => "ok").increment(0);
+    for outcome in TurnOutcome::ALL {
+        counter!(TURNS, "outcome" => outcome.name()).increment(0);
+    }
 }
 
 /// A request in hand, counted until it is dropped: also when its task panics.

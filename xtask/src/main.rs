@@ -14,7 +14,7 @@ cargo xtask <command>
   demo [--once] [args]      build Antiphon, start NATS and Postgres, and watch it work
   test [--ci] [args]        fmt, tidy, build with clippy, all tests; args go to the test runner
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
-  doctor                    which nats-server and Postgres are used, where from, and why
+  doctor                    which servers and tools are used, where from, and why
   services                  start NATS and Postgres, print their URLs, wait for Ctrl-C
   simulate --seeds N [--from S|fresh] [--bug NAME]
                             seeded simulation with faults (release build), on all cores; it ends with the count of each
@@ -34,6 +34,8 @@ Environment:
   ANTIPHON_NATS_SERVER      the nats-server program to use
   ANTIPHON_PG_BIN           the folder with Postgres' initdb and postgres
   ANTIPHON_NGINX            the nginx that tests and benches put before gateways
+  ANTIPHON_HELM, ANTIPHON_PROMTOOL
+                            what renders the chart, and tests alerts, in tests
   ANTIPHON_TOOLS_SKIP       leave out ways of finding tools: env,path,debian,cache,pip,npm,apt
   ANTIPHON_TOOLS_CACHE      where fetched tools are kept (default: dev-tools in cargo's target folder)
   ANTIPHON_PARTITIONS       partitions of the NATS account mapping (default: 8)

@@ -1,6 +1,7 @@
-//! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx.
+//! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx, Helm and
+//! Prometheus' promtool.
 //!
-//! Entry: [`nats_server`], [`postgres`], [`nginx`], or [`resolve`] for what every link of the chain said. First hit wins:
+//! Entry: [`nats_server`], [`postgres`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for what every link of the chain said. First hit wins:
 //! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed except by the last
 //! link, which only root reaches. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
 
@@ -26,6 +27,10 @@ pub enum ToolKind {
     Postgres,
     /// nginx 1.19.5 or newer, which takes the path of its error log before it reads its configuration.
     Nginx,
+    /// Helm 3.14 or newer, which renders the chart.
+    Helm,
+    /// promtool 2.37 or newer, which tests alerts.
+    Promtool,
 }
 
 impl ToolKind {
@@ -35,6 +40,8 @@ impl ToolKind {
             ToolKind::Nats => "nats-server",
             ToolKind::Postgres => "postgres",
             ToolKind::Nginx => "nginx",
+            ToolKind::Helm => "helm",
+            ToolKind::Promtool => "promtool",
         }
     }
 
@@ -43,6 +50,8 @@ impl ToolKind {
             ToolKind::Nats => Version(vec![2, 10]),
             ToolKind::Postgres => Version(vec![15]),
             ToolKind::Nginx => Version(vec![1, 19, 5]),
+            ToolKind::Helm => Version(vec![3, 14]),
+            ToolKind::Promtool => Version(vec![2, 37]),
         }
     }
 
@@ -52,6 +61,8 @@ impl ToolKind {
             ToolKind::Nats => "ANTIPHON_NATS_SERVER",
             ToolKind::Postgres => "ANTIPHON_PG_BIN",
             ToolKind::Nginx => "ANTIPHON_NGINX",
+            ToolKind::Helm => "ANTIPHON_HELM",
+            ToolKind::Promtool => "ANTIPHON_PROMTOOL",
         }
     }
 
@@ -79,6 +90,18 @@ impl ToolKind {
                  brew install nginx\n\
                  or name the program in ANTIPHON_NGINX"
             }
+            ToolKind::Helm => {
+                "Tests of the chart need Helm 3.14 or newer. Install it by any of:\n  \
+                 brew install helm\n  \
+                 https://helm.sh/docs/intro/install\n\
+                 or name the program in ANTIPHON_HELM"
+            }
+            ToolKind::Promtool => {
+                "Tests of alerts need promtool 2.37 or newer. Install it by any of:\n  \
+                 sudo apt-get install prometheus\n  \
+                 brew install prometheus\n\
+                 or name the program in ANTIPHON_PROMTOOL"
+            }
         }
     }
 }
@@ -86,7 +109,7 @@ impl ToolKind {
 /// A link of the chain, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// `ANTIPHON_NATS_SERVER`, `ANTIPHON_PG_BIN` or `ANTIPHON_NGINX`.
+    /// The tool's [`variable`](ToolKind::variable).
     Env,
     /// A program on `PATH`.
     Path,
@@ -98,7 +121,7 @@ pub enum Link {
     Pip,
     /// A package, by `npm pack`.
     Npm,
-    /// `apt-get install`, as root; nginx by `apt-get download`, as anybody: installed, it would run as a service.
+    /// `apt-get install`, as root; nginx and promtool by `apt-get download`, as anybody: installed, they would run as services.
     Apt,
 }
 
@@ -161,7 +184,7 @@ pub struct Tool {
     pub kind: ToolKind,
     /// What it said to `--version`.
     pub version: Version,
-    /// The `nats-server` or `nginx` binary; for Postgres the folder with `initdb` and `postgres`.
+    /// The program; for Postgres the folder with `initdb` and `postgres`.
     pub path: PathBuf,
     /// The link of the chain that gave it.
     pub link: Link,
@@ -203,6 +226,16 @@ pub fn postgres() -> Result<Tool> {
 /// The `nginx` binary.
 pub fn nginx() -> Result<Tool> {
     resolve(ToolKind::Nginx).into_tool()
+}
+
+/// The `helm` binary.
+pub fn helm() -> Result<Tool> {
+    resolve(ToolKind::Helm).into_tool()
+}
+
+/// The `promtool` binary.
+pub fn promtool() -> Result<Tool> {
+    resolve(ToolKind::Promtool).into_tool()
 }
 
 /// Walks the chain for one tool.
@@ -253,9 +286,9 @@ fn find(kind: ToolKind, link: Link) -> Offer {
             Some(path) => Ok(vec![PathBuf::from(path)]),
             None => Err(format!("{} is not set", kind.variable())),
         },
-        (Link::Path, ToolKind::Nats) => on_path("nats-server")
+        (Link::Path, ToolKind::Nats | ToolKind::Helm | ToolKind::Promtool) => on_path(kind.name())
             .map(|file| vec![file])
-            .ok_or_else(|| "nats-server is not on PATH".to_owned()),
+            .ok_or_else(|| format!("{} is not on PATH", kind.name())),
         (Link::Path, ToolKind::Postgres) => {
             // The name on PATH is often a symlink or one of several; its siblings are beside the real file.
             let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
@@ -270,11 +303,14 @@ fn find(kind: ToolKind, link: Link) -> Offer {
         (Link::Debian, ToolKind::Postgres) => debian_folders(),
         (Link::Cache, _) => fetch::cached(kind),
         (Link::Pip, ToolKind::Nats | ToolKind::Postgres) => fetch::with_pip(kind),
+        (Link::Pip, ToolKind::Helm) => fetch::helm_with_pip(),
         (Link::Npm, ToolKind::Postgres) => fetch::with_npm(),
         (Link::Apt, ToolKind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
-        (Link::Apt, ToolKind::Nginx) => fetch::nginx_from_debian(),
-        (Link::Debian | Link::Npm | Link::Apt, ToolKind::Nats) => Err("has no usable nats-server".to_owned()),
-        (Link::Debian | Link::Pip | Link::Npm, ToolKind::Nginx) => Err("has no usable nginx".to_owned()),
+        (Link::Apt, ToolKind::Nginx | ToolKind::Promtool) => fetch::from_debian(kind),
+        (Link::Debian | Link::Npm | Link::Apt, ToolKind::Nats | ToolKind::Helm)
+        | (Link::Debian | Link::Pip | Link::Npm, ToolKind::Nginx | ToolKind::Promtool) => {
+            Err(format!("has no usable {}", kind.name()))
+        }
     }
 }
 
@@ -301,13 +337,13 @@ fn debian_folders() -> Offer {
 /// Runs `--version` of every program that is needed and compares with the minimum.
 fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     let programs = match kind {
-        ToolKind::Nats | ToolKind::Nginx => vec![path.to_path_buf()],
+        ToolKind::Nats | ToolKind::Nginx | ToolKind::Helm | ToolKind::Promtool => vec![path.to_path_buf()],
         // Each of the two may lack a library of its own.
         ToolKind::Postgres => vec![path.join("initdb"), path.join("postgres")],
     };
     let mut lowest = None;
     for program in programs {
-        let version = version_of(&program)?;
+        let version = version_of(kind, &program)?;
         if version < kind.minimum() {
             return Err(format!("{} is {version}, needed is {} or newer", program.display(), kind.minimum()));
         }
@@ -316,18 +352,22 @@ fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     lowest.ok_or_else(|| format!("{} holds no program", path.display()))
 }
 
-fn version_of(program: &Path) -> Result<Version, String> {
-    // nginx knows the short form only, and says it where others say their errors.
-    let is_nginx = program.file_name().is_some_and(|name| name == "nginx");
-    let flag = if is_nginx { "-v" } else { "--version" };
+fn version_of(kind: ToolKind, program: &Path) -> Result<Version, String> {
+    let arguments: &[&str] = match kind {
+        // It knows the short form only, and says it where others say their errors.
+        ToolKind::Nginx => &["-v"],
+        ToolKind::Helm => &["version", "--short"],
+        ToolKind::Nats | ToolKind::Postgres | ToolKind::Promtool => &["--version"],
+    };
     let output = Command::new(program)
-        .arg(flag)
+        .args(arguments)
         .output()
         .map_err(|error| format!("{} does not start: {error}", program.display()))?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
-        return Err(format!("{} {flag} failed: {}", program.display(), stderr.trim()));
+        return Err(format!("{} {} failed: {}", program.display(), arguments.join(" "), stderr.trim()));
     }
-    let said = if is_nginx { stderr } else { String::from_utf8_lossy(&output.stdout).into_owned() };
-    Version::parse(&said).ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let said = if stdout.trim().is_empty() { stderr.as_str() } else { &stdout };
+    Version::parse(said).ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))
 }

@@ -21,6 +21,7 @@ mod crash_recovery;
 mod databases;
 mod dead_letters;
 mod demo;
+mod deployment;
 mod edge_cases;
 mod erasing;
 mod examples;

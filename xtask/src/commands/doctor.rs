@@ -17,6 +17,8 @@ pub(crate) fn doctor() -> Result<i32> {
         (ToolKind::Nats, Some("NATS_URL")),
         (ToolKind::Postgres, Some("DATABASE_URL")),
         (ToolKind::Nginx, None),
+        (ToolKind::Helm, None),
+        (ToolKind::Promtool, None),
     ];
     for (kind, url) in kinds {
         println!("\n{} ({} names one outright)", kind.name(), kind.variable());

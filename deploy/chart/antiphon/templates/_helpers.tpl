@@ -1,0 +1,316 @@
+{{- define "antiphon.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "antiphon.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains (include "antiphon.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "antiphon.name" .) | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "antiphon.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
+{{ include "antiphon.selector" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "antiphon.selector" -}}
+app.kubernetes.io/name: {{ include "antiphon.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "antiphon.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* Variables of every role. */}}
+{{- define "antiphon.processEnv" -}}
+- name: ANTIPHON_METRICS_ADDR
+  value: 0.0.0.0:9464
+- name: ANTIPHON_LOG
+  value: {{ .Values.log.level | quote }}
+- name: ANTIPHON_LOG_FORMAT
+  value: {{ .Values.log.format | quote }}
+{{- end -}}
+
+{{/* Of the roles that use Postgres. */}}
+{{- define "antiphon.postgresEnv" -}}
+- name: DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ required "database.existingSecret is required: the secret with the URL of Postgres" .Values.database.existingSecret }}
+      key: {{ .Values.database.key }}
+{{- end -}}
+
+{{/* Of the roles that use NATS. */}}
+{{- define "antiphon.natsEnv" -}}
+- name: NATS_URL
+  value: {{ required "nats.url is required: the URL of NATS" .Values.nats.url | quote }}
+{{- if .Values.nats.credentials.existingSecret }}
+- name: ANTIPHON_NATS_CREDENTIALS
+  value: /etc/antiphon/nats/credentials/{{ .Values.nats.credentials.key }}
+{{- end }}
+{{- if .Values.nats.ca.existingSecret }}
+- name: ANTIPHON_NATS_CA
+  value: /etc/antiphon/nats/ca/{{ .Values.nats.ca.key }}
+{{- end }}
+{{- end -}}
+
+{{/* Of what lays streams out, or compares their number. */}}
+{{- define "antiphon.partitionsEnv" -}}
+- name: ANTIPHON_PARTITIONS
+  value: {{ .Values.partitions | quote }}
+{{- end -}}
+
+{{- define "antiphon.streamsEnv" -}}
+- name: ANTIPHON_STREAM_REPLICAS
+  value: {{ .Values.nats.streamReplicas | quote }}
+- name: ANTIPHON_STREAM_MAX_BYTES
+  value: {{ .Values.nats.streamMaxBytes | int64 | quote }}
+{{- end -}}
+
+{{/* Variables that were given by name, those of the role over those of all. */}}
+{{- define "antiphon.extraEnv" -}}
+{{- range $name, $value := merge (dict) .role .all }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- define "antiphon.volumeMounts" -}}
+{{- if .Values.nats.credentials.existingSecret }}
+- {name: nats-credentials, mountPath: /etc/antiphon/nats/credentials, readOnly: true}
+{{- end }}
+{{- if .Values.nats.ca.existingSecret }}
+- {name: nats-ca, mountPath: /etc/antiphon/nats/ca, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "antiphon.volumes" -}}
+{{- with .Values.nats.credentials.existingSecret }}
+- name: nats-credentials
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.nats.ca.existingSecret }}
+- name: nats-ca
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{- define "antiphon.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "antiphon.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* A Deployment of a role: root, role (its name), values (the role's), uses (kinds of variables), ports, env, grace. */}}
+{{- define "antiphon.deployment" -}}
+{{- $root := .root -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "antiphon.fullname" $root }}-{{ .role }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "antiphon.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+spec:
+  {{- if not .isScaled }}
+  replicas: {{ .values.replicas }}
+  {{- end }}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  selector:
+    matchLabels:
+      {{- include "antiphon.selector" $root | nindent 6 }}
+      app.kubernetes.io/component: {{ .role }}
+  template:
+    metadata:
+      labels:
+        {{- include "antiphon.labels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ .role }}
+      {{- with .values.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: {{ .grace }}
+      {{- with $root.Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      securityContext:
+        {{- include "antiphon.podSecurity" $root | nindent 8 }}
+      containers:
+        - name: {{ .role }}
+          image: {{ include "antiphon.image" $root }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          args: [{{ .role }}]
+          env:
+            {{- range .uses }}
+            {{- include (printf "antiphon.%sEnv" .) $root | nindent 12 }}
+            {{- end }}
+            {{- with .env }}
+            {{- . | nindent 12 }}
+            {{- end }}
+            {{- with include "antiphon.extraEnv" (dict "role" .values.env "all" $root.Values.env) | trim }}
+            {{- . | nindent 12 }}
+            {{- end }}
+          ports:
+            {{- range $name, $port := .ports }}
+            - {name: {{ $name }}, containerPort: {{ $port }}}
+            {{- end }}
+            - {name: metrics, containerPort: 9464}
+          startupProbe:
+            httpGet: {path: /startupz, port: metrics}
+            periodSeconds: 2
+            failureThreshold: 150
+          livenessProbe:
+            httpGet: {path: /livez, port: metrics}
+            periodSeconds: 10
+            timeoutSeconds: 5
+            failureThreshold: 3
+          readinessProbe:
+            httpGet: {path: /readyz, port: metrics}
+            periodSeconds: 2
+            timeoutSeconds: 2
+            failureThreshold: 1
+          resources:
+            {{- toYaml .values.resources | nindent 12 }}
+          securityContext:
+            {{- include "antiphon.containerSecurity" $root | nindent 12 }}
+          {{- $mounts := include "antiphon.volumeMounts" $root | trim }}
+          {{- if and $mounts (has "nats" .uses) }}
+          volumeMounts:
+            {{- $mounts | nindent 12 }}
+          {{- end }}
+      {{- $volumes := include "antiphon.volumes" $root | trim }}
+      {{- if and $volumes (has "nats" .uses) }}
+      volumes:
+        {{- $volumes | nindent 8 }}
+      {{- end }}
+      topologySpreadConstraints:
+        {{- if .values.topologySpreadConstraints }}
+        {{- toYaml .values.topologySpreadConstraints | nindent 8 }}
+        {{- else }}
+        {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+        - maxSkew: 1
+          topologyKey: {{ $key }}
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels:
+              {{- include "antiphon.selector" $root | nindent 14 }}
+              app.kubernetes.io/component: {{ $.role }}
+        {{- end }}
+        {{- end }}
+      {{- with .values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end -}}
+
+{{/* A PodDisruptionBudget of a role: root, role, values. */}}
+{{- define "antiphon.disruptionBudget" -}}
+{{- if .values.podDisruptionBudget.enabled }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "antiphon.fullname" .root }}-{{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "antiphon.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+spec:
+  maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "antiphon.selector" .root | nindent 6 }}
+      app.kubernetes.io/component: {{ .role }}
+{{- end }}
+{{- end -}}
+
+{{/* A HorizontalPodAutoscaler on CPU: root, role, values. */}}
+{{- define "antiphon.autoscaler" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "antiphon.fullname" .root }}-{{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "antiphon.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ include "antiphon.fullname" .root }}-{{ .role }}
+  minReplicas: {{ .values.autoscaling.minReplicas }}
+  maxReplicas: {{ .values.autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ .values.autoscaling.targetCPUUtilizationPercentage }}}
+  behavior:
+    scaleDown:
+      # A pod that goes hands its partitions or streams over: seldom is better.
+      stabilizationWindowSeconds: 300
+      policies: [{type: Pods, value: 1, periodSeconds: 60}]
+{{- end -}}
+
+{{/* A Service of a role: root, role, values, port (the container's name of it). */}}
+{{- define "antiphon.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "antiphon.fullname" .root }}-{{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "antiphon.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+  {{- with .values.service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  type: {{ .values.service.type }}
+  ports:
+    - {name: http, port: {{ .values.service.port }}, targetPort: http, protocol: TCP}
+  selector:
+    {{- include "antiphon.selector" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+{{- end -}}

@@ -1,6 +1,7 @@
 //! What is deployed: the chart, rendered and held against the schemas of Kubernetes; alerts and dashboards, on a real Prometheus.
 
 mod monitoring;
+mod nats_permissions;
 
 use std::{
     collections::BTreeSet,
@@ -92,6 +93,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("worker.autoscaling.enabled=true,worker.autoscaling.maxReplicas=33", "32 partitions"),
     ("partitions=12", "partitions"),
     ("nats.url=http://nats:4222", "nats/url"),
+    ("nats.url=", "nats.url or nats.usersSecret"),
     ("nats.streamReplicas=2", "streamReplicas"),
     ("database.existingSecret=", "existingSecret"),
     ("image.digest=sha256:12", "digest"),

@@ -45,6 +45,8 @@ pub struct FleetOptions {
     pub partitions: u16,
     /// Further environment of every process, which wins over ours.
     pub env: Vec<(String, String)>,
+    /// Further environment of a role's processes (`worker`, `gateway`, `workflow`, `migrate`), which wins over all other.
+    pub role_env: Vec<(&'static str, String, String)>,
     /// Where logs go; a temporary folder when `None`.
     pub log_dir: Option<PathBuf>,
 }
@@ -61,6 +63,7 @@ impl FleetOptions {
             workflows: Vec::new(),
             partitions: 8,
             env: Vec::new(),
+            role_env: Vec::new(),
             log_dir: None,
         }
     }
@@ -79,7 +82,14 @@ impl FleetOptions {
         self
     }
 
-    fn environment(&self, database_url: &str) -> Vec<(String, String)> {
+    /// Sets a variable of a role's processes.
+    #[must_use]
+    pub fn with_role_env(mut self, role: &'static str, name: &str, value: impl ToString) -> Self {
+        self.role_env.push((role, name.to_owned(), value.to_string()));
+        self
+    }
+
+    fn environment(&self, role: &str, database_url: &str) -> Vec<(String, String)> {
         let log = env::var("ANTIPHON_LOG").unwrap_or_else(|_| "info".to_owned());
         let partitions = self.partitions.to_string();
         let own = [
@@ -91,7 +101,9 @@ impl FleetOptions {
             ("ANTIPHON_MAX_CONNECTIONS_PER_IP", "0"),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        own.chain(self.env.iter().cloned()).collect()
+        let of_role = self.role_env.iter().filter(|(of, _, _)| *of == role);
+        let of_role = of_role.map(|(_, name, value)| (name.clone(), value.clone()));
+        own.chain(self.env.iter().cloned()).chain(of_role).collect()
     }
 }
 
@@ -131,7 +143,7 @@ impl Fleet {
             fleet.add_worker()?;
         }
         for number in 0..fleet.options.gateways {
-            let env = fleet.options.environment(&fleet.options.database_url);
+            let env = fleet.options.environment("gateway", &fleet.options.database_url);
             let name = format!("gateway-{number}");
             fleet.gateways.push(Process::new(Program::role("gateway")?, name, &fleet.log_dir, env)?);
         }
@@ -146,7 +158,7 @@ impl Fleet {
         let number = self.workers.len();
         let name = format!("worker-{number}");
         let database_url = self.options.worker_database_url.as_ref().unwrap_or(&self.options.database_url);
-        let mut env = self.options.environment(database_url);
+        let mut env = self.options.environment("worker", database_url);
         env.push(("ANTIPHON_WORKER_ID".to_owned(), name.clone()));
         self.workers.push(Process::new(Program::role("worker")?, name, &self.log_dir, env)?);
         Ok(number)
@@ -155,14 +167,15 @@ impl Fleet {
     /// Adds a workflow service, not started yet, and returns its index.
     pub fn add_workflow(&mut self, workflow: &WorkflowOptions) -> Result<usize> {
         let number = self.workflows.len();
-        let env = self.options.environment(&self.options.database_url);
+        let env = self.options.environment("workflow", &self.options.database_url);
         self.workflows.push(workflow.process(format!("workflow-{number}"), &self.log_dir, env)?);
         Ok(number)
     }
 
     /// Runs `antiphon migrate`.
     pub async fn migrate(&self) -> Result<()> {
-        let migrated = invoke(&["migrate"], &self.options.environment(&self.options.database_url)).await?;
+        let migrated =
+            invoke(&["migrate"], &self.options.environment("migrate", &self.options.database_url)).await?;
         if migrated.code != Some(0) {
             bail!("antiphon migrate ended with {:?}:\n{}", migrated.code, migrated.stderr);
         }

@@ -70,7 +70,8 @@ struct Prometheus {
     _folder: ScratchDir,
 }
 
-struct Killed(std::process::Child);
+/// A process that is killed when this is dropped.
+pub(super) struct Killed(pub(super) std::process::Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

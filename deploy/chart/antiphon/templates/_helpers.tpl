@@ -57,7 +57,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* Of the roles that use NATS. */}}
 {{- define "antiphon.natsEnv" -}}
 - name: NATS_URL
-  value: {{ required "nats.url is required: the URL of NATS" .Values.nats.url | quote }}
+{{- if .Values.nats.usersSecret }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.nats.usersSecret }}
+      key: {{ .user }}
+- name: ANTIPHON_NATS_INBOX_PREFIX
+  value: _INBOX_{{ .user }}
+{{- else }}
+  value: {{ required "nats.url or nats.usersSecret is required: where NATS is" .Values.nats.url | quote }}
+{{- end }}
 {{- if .Values.nats.credentials.existingSecret }}
 - name: ANTIPHON_NATS_CREDENTIALS
   value: /etc/antiphon/nats/credentials/{{ .Values.nats.credentials.key }}
@@ -174,7 +183,7 @@ spec:
           args: [{{ .role }}]
           env:
             {{- range .uses }}
-            {{- include (printf "antiphon.%sEnv" .) $root | nindent 12 }}
+            {{- include (printf "antiphon.%sEnv" .) (dict "Values" $root.Values "user" $.role) | nindent 12 }}
             {{- end }}
             {{- with .env }}
             {{- . | nindent 12 }}

@@ -1,6 +1,8 @@
 //! Commands: what an entry of the stream asks for besides chunks.
 
-use crate::{AgentId, CommandId, Metadata, Task, TaskId, TurnId, TurnOpened};
+use crate::{
+    AgentId, CommandId, Metadata, ScheduleName, Task, TaskId, TimerId, Timestamp, TurnId, TurnOpened,
+};
 
 /// What an entry of the stream asks for besides chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +57,21 @@ pub enum ControlKind {
     DropFailedTurn(TurnId),
     /// The thread was erased in the store: its owner has forgotten it, and has read the stream up to here, once this is audited.
     EraseThread,
+    /// A follow-up or a delayed task that waits never fires.
+    CancelTimer(TimerId),
+    /// A follow-up that waits is due at another time.
+    SnoozeTimer {
+        /// The follow-up.
+        timer: TimerId,
+        /// When it is due, by the database's clock.
+        until: Timestamp,
+    },
+    /// A schedule was put in the store: the owner of the agent reads again what is due.
+    PutSchedule(ScheduleName),
+    /// A schedule was deleted there.
+    DeleteSchedule(ScheduleName),
+    /// A task was stored that enters the queue later; likewise.
+    DelayTask(TaskId),
 }
 
 impl ControlKind {
@@ -70,15 +87,25 @@ impl ControlKind {
             Self::EditTask { .. } => "edit_task",
             Self::DropFailedTurn(_) => "drop_failed_turn",
             Self::EraseThread => "erase_thread",
+            Self::CancelTimer(_) => "cancel_timer",
+            Self::SnoozeTimer { .. } => "snooze_timer",
+            Self::PutSchedule(_) => "put_schedule",
+            Self::DeleteSchedule(_) => "delete_schedule",
+            Self::DelayTask(_) => "delay_task",
         }
     }
 
-    /// The task or turn that it is about, if it is about one.
+    /// The task, turn, timer or schedule that it is about, if it is about one.
     pub fn target(&self) -> Option<&str> {
         match self {
             Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,
             Self::StopTurn(turn) | Self::DropFailedTurn(turn) => Some(turn.as_str()),
-            Self::RetryTask(task) | Self::DropTask(task) | Self::EditTask { task, .. } => Some(task.as_str()),
+            Self::RetryTask(task)
+            | Self::DropTask(task)
+            | Self::DelayTask(task)
+            | Self::EditTask { task, .. } => Some(task.as_str()),
+            Self::CancelTimer(timer) | Self::SnoozeTimer { timer, .. } => Some(timer.as_str()),
+            Self::PutSchedule(name) | Self::DeleteSchedule(name) => Some(name.as_str()),
         }
     }
 }

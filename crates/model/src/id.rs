@@ -235,6 +235,11 @@ id! {
 }
 
 id! {
+    /// The name of a schedule, unique within its agent.
+    ScheduleName
+}
+
+id! {
     /// One command of an operator or a client on an agent, a task or a turn, so that it happens once.
     CommandId
 }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{AgentId, Bucket, MessageId, Position, ThreadId, TurnId};
+use sha2::{Digest as _, Sha256};
+
+use crate::{AgentId, Bucket, CommandId, MessageId, Position, ScheduleName, TaskId, ThreadId, TurnId};
 
 /// Longest timer id in bytes: the ids of what it fires are made from it.
 const MAX_TIMER_LEN: usize = 64;
@@ -86,6 +88,28 @@ impl TimerId {
         Self::parse(&format!("{}{bucket:04x}-{unique}", kind.letter()))
     }
 
+    /// The timer of a task that enters its agent's queue later: a function of the two, so that the same task is delayed once.
+    pub fn of_task(agent: &AgentId, task: &TaskId) -> Self {
+        Self::made(TimerKind::Task, agent, &digest(&[agent.as_str(), task.as_str()]))
+    }
+
+    /// The timer of a schedule as this command has put it. Whatever an earlier one has set is another timer.
+    pub fn of_schedule(agent: &AgentId, name: &ScheduleName, command: &CommandId) -> Self {
+        let unique = format!("{}-{}", digest(&[agent.as_str(), name.as_str()]), digest(&[command.as_str()]));
+        Self::made(TimerKind::Schedule, agent, &unique)
+    }
+
+    fn made(kind: TimerKind, agent: &AgentId, unique: &str) -> Self {
+        let bucket = Bucket::of_key(agent.as_str()).get();
+        Self(MessageId::new_unchecked(&format!("{}{bucket:04x}-{unique}", kind.letter())))
+    }
+
+    /// What the ids of a schedule's tasks begin with, whichever command has put it.
+    pub fn series(&self) -> &str {
+        let text = self.as_str();
+        text.match_indices('-').nth(1).map_or(text, |(end, _)| &text[..end])
+    }
+
     /// The turn that a follow-up fires.
     ///
     /// # Errors
@@ -94,6 +118,13 @@ impl TimerId {
         let (bucket, unique) = self.as_str().split_once('-').ok_or(InvalidTimerId)?;
         let bucket = bucket.strip_prefix('f').ok_or(InvalidTimerId)?;
         TurnId::parse(&format!("u{bucket}-f{unique}")).map_err(|_| InvalidTimerId)
+    }
+
+    /// The follow-up that has fired this turn; `None`: no follow-up has.
+    pub fn of_turn(turn: &TurnId) -> Option<Self> {
+        let (bucket, place) = turn.as_str().strip_prefix('u')?.split_once("-f")?;
+        let is_place = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+        Self::parse(&format!("f{bucket}-{place}")).ok().filter(|_| is_place)
     }
 
     /// The id as text.
@@ -112,6 +143,13 @@ impl TimerId {
         let digits = self.as_str().get(1..5).unwrap_or_default();
         Bucket::from_number(u16::from_str_radix(digits, 16).unwrap_or_default())
     }
+}
+
+/// 24 hexadecimal digits: 96 bits, which nobody finds a second time.
+fn digest(parts: &[&str]) -> String {
+    // No id has a line feed.
+    let hash = Sha256::digest(parts.join("\n"));
+    hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Display for TimerId {
@@ -142,6 +180,10 @@ mod tests {
         assert_eq!((timer.kind(), timer.bucket()), (TimerKind::FollowUp, thread.bucket()));
         assert_eq!(TimerId::parse(timer.as_str()), Ok(timer.clone()));
         assert_eq!(timer.turn().unwrap(), TurnId::foreground(&thread, "f1234").unwrap());
+        assert_eq!(TimerId::of_turn(&timer.turn().unwrap()), Some(timer));
+        for other in ["f", "f12x", "h1234", "x"] {
+            assert_eq!(TimerId::of_turn(&TurnId::foreground(&thread, other).unwrap()), None, "{other}");
+        }
         let agent = AgentId::parse("a").unwrap();
         for kind in [TimerKind::Schedule, TimerKind::Task] {
             let timer = TimerId::of_agent(kind, &agent, "x_1").unwrap();
@@ -149,6 +191,16 @@ mod tests {
             assert_eq!(timer.turn(), Err(InvalidTimerId), "a task has no turn of its own");
             assert_eq!(TimerKind::from_name(kind.name()), Some(kind));
         }
+        let task = TimerId::of_task(&agent, &TaskId::parse("k").unwrap());
+        assert_eq!((task.kind(), TimerId::parse(task.as_str())), (TimerKind::Task, Ok(task.clone())));
+        let put = |name: &str, command: &str| {
+            let (name, command) = (ScheduleName::parse(name).unwrap(), CommandId::parse(command).unwrap());
+            TimerId::of_schedule(&agent, &name, &command)
+        };
+        let (first, second) = (put("daily", "c1"), put("daily", "c2"));
+        assert_eq!((first.kind(), TimerId::parse(first.as_str())), (TimerKind::Schedule, Ok(first.clone())));
+        assert!(first != second && first.series() == second.series(), "{first} {second}");
+        assert_ne!(first.series(), put("weekly", "c1").series());
         for bad in ["", "f", "f0001", "f0001-", "x0001-1", "f00g1-1", "fffff-1", "f0001-a.b", "f001-1"] {
             assert_eq!(TimerId::parse(bad), Err(InvalidTimerId), "{bad}");
         }

@@ -1,6 +1,7 @@
 //! A timer that is due, with everything that decides about it, as the store has it.
 
 use model::{AgentId, Metadata, Position, ThreadId, TimerId, TimerKind, Timestamp};
+use scheduling::follow_up::{AgentHold, FollowUpFacts, FollowUpRules, InvalidFollowUpRules};
 use serde_json::{Map, Value};
 
 /// How a timer stands.
@@ -81,6 +82,41 @@ impl DueTimer {
     pub fn armed_position(&self) -> Position {
         let text = self.body.get("armed_position").and_then(Value::as_str);
         Position::from_stored(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
+
+    /// What the agent's settings say of follow-ups.
+    ///
+    /// # Errors
+    /// They make no sense: such settings were not written over HTTP.
+    pub fn follow_up_rules(&self) -> Result<FollowUpRules, InvalidFollowUpRules> {
+        FollowUpRules::of(&self.settings)
+    }
+
+    /// What a person's last message says under this key of its metadata.
+    pub fn said(&self, key: &str) -> Option<&str> {
+        self.real_input.as_ref().and_then(|(_, _, said)| said.get(key)).and_then(Value::as_str)
+    }
+
+    /// What the rules are asked about. Inputs that are not in the history are known to the owner of the thread alone.
+    pub fn follow_up_facts(&self, rules: &FollowUpRules) -> FollowUpFacts {
+        let time_zone = self.said("time_zone");
+        let day_start = rules.day_start(time_zone, self.now);
+        let hold = match (self.paused, self.backoff_until.filter(|until| *until > self.now)) {
+            (true, _) => Some(AgentHold::Paused),
+            (false, until) => until.map(AgentHold::Backoff),
+        };
+        let today = self.fired_at.iter().filter(|at| **at >= day_start).count();
+        FollowUpFacts {
+            now: self.now,
+            last_real_input: self.real_input.as_ref().map(|(position, at, _)| (*position, *at)),
+            armed_position: self.armed_position(),
+            has_open_input: false,
+            fired_since_real_input: self.fired_since_real_input,
+            last_fired: self.fired_at.first().copied(),
+            fired_today: today.try_into().unwrap_or(u32::MAX),
+            hold,
+            time_zone: time_zone.map(Into::into),
+        }
     }
 
     /// A person has written since it was armed.

@@ -4,7 +4,7 @@ use model::{
     BusyPolicy, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TriggerType,
     TurnOpened, TurnOptions,
 };
-use scheduling::follow_up::{AgentHold, FollowUpFacts, FollowUpRules, FollowUpVerdict, decide_follow_up};
+use scheduling::follow_up::{FollowUpRules, FollowUpVerdict, decide_follow_up};
 use scheduling::schedule::{
     MissedRule, OverlapRule, Schedule, ScheduleFacts, ScheduleVerdict, decide_schedule,
 };
@@ -38,7 +38,7 @@ fn next(timer: &DueTimer, at: Timestamp) -> NextDue {
 }
 
 fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
-    let rules = match FollowUpRules::of(&timer.settings) {
+    let rules = match timer.follow_up_rules() {
         Ok(rules) => rules,
         Err(error) => {
             complaints
@@ -49,15 +49,13 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     if timer.has_failed_input {
         return end(TimerEnd::Cancelled, "message");
     }
-    let said = timer.real_input.as_ref().map(|(_, _, metadata)| metadata);
-    let text = |key: &str| said.and_then(|said| said.get(key)).and_then(Value::as_str);
-    match decide_follow_up(&rules, &facts(timer, &rules, text("time_zone"))) {
+    match decide_follow_up(&rules, &timer.follow_up_facts(&rules)) {
         FollowUpVerdict::Superseded => end(TimerEnd::Cancelled, "message"),
         FollowUpVerdict::Refused(rule) => end(TimerEnd::Refused, rule.name()),
         FollowUpVerdict::Later { until, rule } => {
             TimerVerdict::Later { next: next(timer, until), by: Some(rule.name().to_owned()) }
         }
-        FollowUpVerdict::Fire => match opened(timer, &rules, text("language")) {
+        FollowUpVerdict::Fire => match opened(timer, &rules, timer.said("language")) {
             Some(opened) => {
                 TimerVerdict::Fire { outgoing: Box::new(Outgoing::TurnOpened(Box::new(opened))), next: None }
             }
@@ -66,32 +64,6 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
                 end(TimerEnd::Refused, "unreadable")
             }
         },
-    }
-}
-
-fn facts(timer: &DueTimer, rules: &FollowUpRules, time_zone: Option<&str>) -> FollowUpFacts {
-    let day_start = rules.day_start(time_zone, timer.now);
-    let hold = match (timer.paused, timer.backoff_until.filter(|until| *until > timer.now)) {
-        (true, _) => Some(AgentHold::Paused),
-        (false, until) => until.map(AgentHold::Backoff),
-    };
-    FollowUpFacts {
-        now: timer.now,
-        last_real_input: timer.real_input.as_ref().map(|(position, at, _)| (*position, *at)),
-        armed_position: timer.armed_position(),
-        // The machine knows.
-        has_open_input: false,
-        fired_since_real_input: timer.fired_since_real_input,
-        last_fired: timer.fired_at.first().copied(),
-        fired_today: timer
-            .fired_at
-            .iter()
-            .filter(|at| **at >= day_start)
-            .count()
-            .try_into()
-            .unwrap_or(u32::MAX),
-        hold,
-        time_zone: time_zone.map(Into::into),
     }
 }
 
@@ -173,7 +145,7 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
         ScheduleVerdict::Skip { reason, next_due: None } => end(TimerEnd::Refused, reason.name()),
         ScheduleVerdict::Fire { occurrence, next_due } => {
             // From the occurrence alone, so that it happens once.
-            let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id, occurrence.0)) else {
+            let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id.series(), occurrence.0)) else {
                 return end(TimerEnd::Refused, "unreadable");
             };
             let (agent, content) = (timer.agent.clone(), put.content.clone());

@@ -88,6 +88,17 @@ impl TimerWindow {
         }
     }
 
+    /// A command changes it: nothing is decided about it until that is written. False when something is being decided or written already.
+    pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
+        if !self.deciding.insert(id.clone()) {
+            return false;
+        }
+        if let Some(at) = self.at.remove(id) {
+            self.due.remove(&(at, id.clone()));
+        }
+        true
+    }
+
     /// It was decided that nothing is to be written.
     pub(crate) fn undecided(&mut self, id: &TimerId) {
         self.deciding.remove(id);

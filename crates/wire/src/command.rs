@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry,
+    ScheduleName, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened,
+    TurnOptions,
 };
 use prost::Message as _;
 
@@ -33,6 +34,17 @@ pub enum InvalidCommand {
         turn: TurnId,
         /// The thread of the subject.
         place: ThreadId,
+    },
+    /// No id of a timer.
+    #[error(transparent)]
+    Timer(#[from] model::InvalidTimerId),
+    /// A timer of another thread or agent, or of another kind.
+    #[error("timer {timer} is none that {place} may have")]
+    TimerElsewhere {
+        /// The timer.
+        timer: TimerId,
+        /// The thread or agent of the subject.
+        place: String,
     },
     /// Above what can be stored.
     #[error("run is {0}; at most {MAX_RUN} is allowed")]
@@ -83,8 +95,11 @@ impl InvalidCommand {
             Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
                 InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
             ))) => "metadata_error",
-            Self::Field(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => "invalid_command",
+            Self::Field(_) | Self::Timer(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => {
+                "invalid_command"
+            }
             Self::TurnElsewhere { .. } => "turn_mismatch",
+            Self::TimerElsewhere { .. } => "timer_mismatch",
             Self::EmptyInput => "empty_input",
             Self::InputTooLarge(_) => "input_too_large",
             Self::WrongQueue { .. } => "wrong_queue",
@@ -155,10 +170,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
         agent,
         run: opened.run,
         content: opened.content,
-        metadata: metadata(
-            opened.metadata,
-            is_continuation_of(&opened.turn_id) || is_follow_up(&opened.turn_id),
-        )?,
+        metadata: metadata(opened.metadata, owners_mark(&opened.turn_id))?,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         options: options(opened.options.unwrap_or_default())?,
     })
@@ -219,7 +231,7 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidComma
         agent: agent.clone(),
         id: task_id(&task.task_id)?,
         kind: in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?,
-        metadata: metadata(task.metadata, is_continuation_of(&task.task_id))?,
+        metadata: metadata(task.metadata, owners_mark(&task.task_id))?,
         content: task.content,
     })
 }
@@ -232,6 +244,11 @@ pub(crate) fn control_turn(thread: &ThreadId, control: pb::Control) -> Result<Co
         Kind::StopTurn(turn) => ControlKind::StopTurn(turn_of(thread, turn)?),
         Kind::DropFailedTurn(turn) => ControlKind::DropFailedTurn(turn_of(thread, turn)?),
         Kind::EraseThread(_) => ControlKind::EraseThread,
+        Kind::CancelTimer(timer) => ControlKind::CancelTimer(timer_of(thread.as_str(), timer, true)?),
+        Kind::SnoozeTimer(snooze) => ControlKind::SnoozeTimer {
+            timer: timer_of(thread.as_str(), &snooze.timer_id, true)?,
+            until: Timestamp(snooze.until_ms),
+        },
         other => return Err(InvalidCommand::WrongSubject(name_of(other))),
     };
     checked_control(&control.command_id, &control.actor, thread.agent(), kind)
@@ -248,7 +265,11 @@ pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Con
         Kind::RetryTask(task) => ControlKind::RetryTask(task_id(&task)?),
         Kind::DropTask(task) => ControlKind::DropTask(task_id(&task)?),
         Kind::EditTask(edit) => edited(edit)?,
-        Kind::StopTurn(_) | Kind::DropFailedTurn(_) | Kind::EraseThread(_) => {
+        Kind::CancelTimer(timer) => ControlKind::CancelTimer(timer_of(agent.as_str(), &timer, false)?),
+        Kind::PutSchedule(name) => ControlKind::PutSchedule(schedule_name(&name)?),
+        Kind::DeleteSchedule(name) => ControlKind::DeleteSchedule(schedule_name(&name)?),
+        Kind::DelayTask(task) => ControlKind::DelayTask(task_id(&task)?),
+        Kind::StopTurn(_) | Kind::DropFailedTurn(_) | Kind::EraseThread(_) | Kind::SnoozeTimer(_) => {
             return Err(InvalidCommand::WrongSubject(name_of(&read)));
         }
     };
@@ -257,7 +278,7 @@ pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Con
 
 fn edited(edit: pb::EditTask) -> Result<ControlKind, InvalidCommand> {
     check_input(&edit.content)?;
-    let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata, false)?);
+    let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata, None)?);
     Ok(ControlKind::EditTask { task, content: edit.content, metadata })
 }
 
@@ -284,23 +305,52 @@ fn name_of(kind: &pb::control::Kind) -> &'static str {
         Kind::EditTask(_) => "edit_task",
         Kind::DropFailedTurn(_) => "drop_failed_turn",
         Kind::EraseThread(_) => "erase_thread",
+        Kind::CancelTimer(_) => "cancel_timer",
+        Kind::SnoozeTimer(_) => "snooze_timer",
+        Kind::PutSchedule(_) => "put_schedule",
+        Kind::DeleteSchedule(_) => "delete_schedule",
+        Kind::DelayTask(_) => "delay_task",
     }
+}
+
+/// The timer of a follow-up in a thread, or of anything else of an agent: the command is in the partition that has it.
+fn timer_of(place: &str, text: &str, is_follow_up: bool) -> Result<TimerId, InvalidCommand> {
+    let timer = TimerId::parse(text)?;
+    match timer.bucket() == Bucket::of_key(place) && (timer.kind() == TimerKind::FollowUp) == is_follow_up {
+        true => Ok(timer),
+        false => Err(InvalidCommand::TimerElsewhere { timer, place: place.to_owned() }),
+    }
+}
+
+fn schedule_name(text: &str) -> Result<ScheduleName, InvalidField> {
+    ScheduleName::parse(text).map_err(|error| InvalidField::Id("schedule", error))
 }
 
 pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// The metadata of what becomes a message. What a chunk may not say, an input may not either; an owner says of a continuation that it has
-/// made it up.
-fn metadata(fields: Option<prost_types::Struct>, is_continuation: bool) -> Result<Metadata, InvalidField> {
+/// The metadata of what becomes a message. What a chunk may not say, an input may not either, unless an owner has made it up: then it has
+/// the key `mark`.
+fn metadata(
+    fields: Option<prost_types::Struct>,
+    mark: Option<&'static str>,
+) -> Result<Metadata, InvalidField> {
     let metadata = convert::metadata(fields)?;
     metadata.tokens_used()?;
-    match is_continuation && metadata.get("continuation_number").is_some() {
+    match mark.is_some_and(|mark| metadata.get(mark).is_some()) {
         true => metadata.check_numbers()?,
         false => metadata.check_from_client()?,
     }
     Ok(metadata)
+}
+
+/// The key of the metadata of an input that an owner has made up, by the input's id: a continuation, or a follow-up.
+fn owners_mark(id: &str) -> Option<&'static str> {
+    if is_continuation_of(id) {
+        return Some("continuation_number");
+    }
+    is_follow_up(id).then_some("timer_id")
 }
 
 /// The id of a continuation's input comes from the place of the answer that asked for it, that of a continuation's task from the turn.
@@ -369,6 +419,13 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
         }),
         ControlKind::DropFailedTurn(turn) => Kind::DropFailedTurn(turn.as_str().to_owned()),
         ControlKind::EraseThread => Kind::EraseThread(()),
+        ControlKind::CancelTimer(timer) => Kind::CancelTimer(timer.as_str().to_owned()),
+        ControlKind::SnoozeTimer { timer, until } => {
+            Kind::SnoozeTimer(pb::SnoozeTimer { timer_id: timer.as_str().to_owned(), until_ms: until.0 })
+        }
+        ControlKind::PutSchedule(name) => Kind::PutSchedule(name.as_str().to_owned()),
+        ControlKind::DeleteSchedule(name) => Kind::DeleteSchedule(name.as_str().to_owned()),
+        ControlKind::DelayTask(task) => Kind::DelayTask(task.as_str().to_owned()),
     }
 }
 

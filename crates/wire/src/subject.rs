@@ -1,7 +1,8 @@
 //! Subjects and stream names.
 
 use model::{
-    AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName,
+    AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, ThreadId, TimerKind, TurnId,
+    WorkflowName,
 };
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
@@ -50,12 +51,18 @@ pub fn control_subject(count: PartitionCount, control: &Control) -> String {
 pub(crate) fn is_about_turn(kind: &ControlKind) -> bool {
     match kind {
         ControlKind::StopTurn(_) | ControlKind::DropFailedTurn(_) | ControlKind::EraseThread => true,
+        ControlKind::CancelTimer(timer) | ControlKind::SnoozeTimer { timer, .. } => {
+            timer.kind() == TimerKind::FollowUp
+        }
         ControlKind::Pause
         | ControlKind::Resume
         | ControlKind::ClearBackoff
         | ControlKind::RetryTask(_)
         | ControlKind::DropTask(_)
-        | ControlKind::EditTask { .. } => false,
+        | ControlKind::EditTask { .. }
+        | ControlKind::PutSchedule(_)
+        | ControlKind::DeleteSchedule(_)
+        | ControlKind::DelayTask(_) => false,
     }
 }
 

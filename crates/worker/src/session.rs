@@ -28,6 +28,8 @@ use state::{InFlight, LastRead, PartitionSession, now};
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
+/// Gateways store schedules and delayed tasks, and send a command that says so. Where the command was lost, this finds them.
+const READ_TIMERS_EVERY: u32 = 60;
 /// A drain waits so long for the commits in hand; what is not committed then is read again by the next owner.
 const DRAIN: Duration = Duration::from_millis(700);
 
@@ -162,6 +164,9 @@ impl PartitionSession<'_> {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
         self.retention.tick(self.context, &self.machine, &self.lease.lost);
+        if self.rounds.is_multiple_of(READ_TIMERS_EVERY) {
+            self.handle(Input::TimersChanged).await;
+        }
         if stats.deferring {
             // What the other partitions freed is not seen by this one's own inputs.
             self.handle(Input::Tick).await;

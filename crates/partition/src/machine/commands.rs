@@ -26,7 +26,12 @@ fn key_of(command: &Command) -> CommandKey {
                 | ControlKind::ClearBackoff
                 | ControlKind::StopTurn(_)
                 | ControlKind::DropFailedTurn(_)
-                | ControlKind::EraseThread => None,
+                | ControlKind::EraseThread
+                | ControlKind::CancelTimer(_)
+                | ControlKind::SnoozeTimer { .. }
+                | ControlKind::PutSchedule(_)
+                | ControlKind::DeleteSchedule(_)
+                | ControlKind::DelayTask(_) => None,
             };
             CommandKey::Control(control.subject.clone(), control.id.clone(), task)
         }
@@ -111,7 +116,7 @@ impl Partition {
                 Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&command, verdict) =>
                 {
-                    self.take_command(command, raw, seq, verdict, now);
+                    self.take_command(command, raw, seq, verdict, now, actions);
                 }
                 waiting @ Pending::Command { .. } => {
                     self.commands.pending.push_front(waiting);
@@ -139,6 +144,7 @@ impl Partition {
         seq: Seq,
         verdict: CommandVerdict,
         now: Timestamp,
+        actions: &mut Vec<Action>,
     ) {
         let key = key_of(&command);
         let known = match verdict {
@@ -187,7 +193,7 @@ impl Partition {
             Command::Control(control) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
                 self.counters.control_commands += 1;
-                let refused = self.control(&control, verdict, now);
+                let refused = self.control(&control, verdict, now, actions);
                 let audited = audited(&control, refused);
                 let stopped = match &control.kind {
                     ControlKind::StopTurn(turn) if audited.error.is_none() => self.table.turns.get_mut(turn),

@@ -5,6 +5,7 @@ use model::{
 };
 
 use super::Partition;
+use crate::action::Action;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 
@@ -12,7 +13,13 @@ use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
 type Refused = Option<String>;
 
 impl Partition {
-    pub(super) fn control(&mut self, control: &Control, verdict: CommandVerdict, now: Timestamp) -> Refused {
+    pub(super) fn control(
+        &mut self,
+        control: &Control,
+        verdict: CommandVerdict,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Refused {
         let agent = &control.subject;
         if let CommandVerdict::Task { position, is_failed } = verdict
             && self.commands.has_left(position, is_failed)
@@ -34,6 +41,13 @@ impl Partition {
             ControlKind::DropTask(task) => self.drop_task(agent, task, verdict),
             ControlKind::EditTask { task, content, metadata } => {
                 self.edit_task(agent, task, verdict, content, metadata)
+            }
+            ControlKind::CancelTimer(timer) => self.cancel_timer(timer, actions),
+            ControlKind::SnoozeTimer { timer, until } => self.snooze_timer(timer, *until, now, actions),
+            // The store has them already.
+            ControlKind::PutSchedule(_) | ControlKind::DeleteSchedule(_) | ControlKind::DelayTask(_) => {
+                self.timers.reread();
+                None
             }
         }
     }

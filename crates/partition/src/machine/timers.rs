@@ -1,13 +1,18 @@
 //! Timers: which are due, and what was decided about them.
 
-use model::{ThreadId, Timestamp};
+use model::{ThreadId, TimerId, Timestamp};
 
 use super::Partition;
 use crate::action::{Action, MachineReport, TimerOutcome};
 use crate::limits::MOST_UNSENT;
-use crate::timers::{TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
+use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn};
 use crate::types::Outgoing;
+
+/// What ended a timer that a client has cancelled.
+const CLIENT: &str = "client";
+/// Why one waits that a client has put off.
+const SNOOZE: &str = "snooze";
 
 impl Partition {
     /// Has the driver decide about timers that are due, and read on in time. Only once everything has been read: what cancels them stands in
@@ -61,6 +66,41 @@ impl Partition {
             actions.push(report(&write, outcome));
             self.timers.write(write, outgoing);
         }
+    }
+
+    /// A client cancels a timer that waits. Where it does not wait in the store, nothing is written.
+    pub(super) fn cancel_timer(&mut self, timer: &TimerId, actions: &mut Vec<Action>) -> Option<String> {
+        let write = TimerWrite::End { id: timer.clone(), state: TimerEnd::Cancelled, by: CLIENT.to_owned() };
+        self.change_timer(write, TimerOutcome::Cancelled, actions)
+    }
+
+    /// A client has a follow-up that waits be due at another time; likewise.
+    pub(super) fn snooze_timer(
+        &mut self,
+        timer: &TimerId,
+        until: Timestamp,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<String> {
+        let next = NextDue { at: until, wait_ms: until.since_ms(now) };
+        let write = TimerWrite::Postpone { id: timer.clone(), next, by: Some(SNOOZE.to_owned()) };
+        self.change_timer(write, TimerOutcome::Postponed, actions)
+    }
+
+    fn change_timer(
+        &mut self,
+        write: TimerWrite,
+        outcome: TimerOutcome,
+        actions: &mut Vec<Action>,
+    ) -> Option<String> {
+        if !self.timers.hold(write.id()) {
+            return Some(
+                "the timer is due at this moment, or another change of it is being written".to_owned(),
+            );
+        }
+        actions.push(report(&write, outcome));
+        self.timers.write(write, None);
+        None
     }
 
     /// A person's input is known for this thread that is not in its history: it waits, is answered, or the store is asked about it.

@@ -140,7 +140,7 @@ proptest! {
         (subject, id, task) in (id(), id(), id()),
         actor in "[^\\x00]{0,20}",
         (content, metadata) in (content(), metadata()),
-        index in 0..8_usize,
+        index in 0..13_usize,
     ) {
         let subject = AgentId::parse(&subject).unwrap();
         let turn = TurnId::foreground(&subject.thread(), "x").unwrap();
@@ -148,7 +148,13 @@ proptest! {
         let all = [
             ControlKind::Pause, ControlKind::Resume, ControlKind::ClearBackoff, ControlKind::StopTurn(turn.clone()),
             ControlKind::RetryTask(task.clone()), ControlKind::DropTask(task.clone()),
-            ControlKind::EditTask { task, content, metadata }, ControlKind::DropFailedTurn(turn),
+            ControlKind::EditTask { task: task.clone(), content, metadata }, ControlKind::DropFailedTurn(turn),
+            ControlKind::SnoozeTimer {
+                timer: TimerId::follow_up(&subject.thread(), Position::from_stored(7)), until: Timestamp(-8),
+            },
+            ControlKind::CancelTimer(TimerId::of_agent(TimerKind::Task, &subject, "x").unwrap()),
+            ControlKind::PutSchedule(ScheduleName::parse("daily").unwrap()),
+            ControlKind::DeleteSchedule(ScheduleName::parse("daily").unwrap()), ControlKind::DelayTask(task),
         ];
         let kind = all[index].clone();
         let control = Control { id: CommandId::parse(&id).unwrap(), actor: actor.into(), subject, kind };
@@ -301,6 +307,56 @@ fn hostile_openings_are_refused_with_their_reason() {
     ] {
         assert_eq!(code("chunks.0.t1", opening(|it| it.metadata = value(kind))), expected);
     }
+}
+
+#[test]
+fn commands_about_timers_belong_to_their_threads_and_agents() {
+    use pb::control::Kind;
+    let of_thread = TimerId::follow_up(&thread(), Position::from_stored(7)).to_string();
+    let agent = AgentId::parse("a1").unwrap();
+    let of_agent = TimerId::of_agent(TimerKind::Task, &agent, "x").unwrap().to_string();
+    let cancel = |timer: &str| pb_control(Kind::CancelTimer(timer.to_owned()));
+    assert!(decode("chunks.0.t1", on_thread(cancel(&of_thread))).is_ok());
+    assert!(decode("tasks.0.a1", on_agent(cancel(&of_agent))).is_ok());
+    let elsewhere = TimerId::follow_up(&ThreadId::parse("t2").unwrap(), Position::from_stored(7)).to_string();
+    for timer in [&elsewhere, &of_agent] {
+        assert_eq!(code("chunks.0.t1", on_thread(cancel(timer))), "timer_mismatch", "{timer}");
+    }
+    for timer in [&elsewhere, &of_thread] {
+        assert_eq!(code("tasks.0.a1", on_agent(cancel(timer))), "timer_mismatch", "{timer}");
+    }
+    assert_eq!(code("tasks.0.a1", on_agent(cancel("x"))), "invalid_command");
+    let snooze = |timer_id: String| pb_control(Kind::SnoozeTimer(pb::SnoozeTimer { timer_id, until_ms: 5 }));
+    assert_eq!(code("tasks.0.a1", on_agent(snooze(of_agent))), "wrong_subject", "a task is not put off");
+    assert_eq!(
+        code("tasks.0.a1", on_agent(pb_control(Kind::PutSchedule("a.b".to_owned())))),
+        "invalid_command"
+    );
+}
+
+#[test]
+fn what_a_timer_fires_is_read_as_it_was_sent() {
+    let timer = model::TimerId::follow_up(&thread(), Position::from_stored(123));
+    let mut said = model::TriggerType::CheckIn.metadata("quiet").as_map().cloned().unwrap();
+    said.insert("timer_id".to_owned(), json!(timer.as_str()));
+    let opened = TurnOpened {
+        turn: timer.turn().unwrap(),
+        thread: thread(),
+        agent: AgentId::parse("a1").unwrap(),
+        run: 0,
+        content: "Continue our conversation naturally.".to_owned(),
+        metadata: Metadata::new(said.clone()).unwrap(),
+        actor: None,
+        options: TurnOptions::default(),
+    };
+    let read = decode("chunks.0.t1", encode_opened(&opened));
+    assert_eq!(read, Ok(Command::Turn(Box::new(opened.clone()))));
+    // Only under the id of a timer, and only with its name.
+    let other = TurnOpened { turn: turn(), ..opened.clone() };
+    assert_eq!(code("chunks.0.t1", encode_opened(&other)), "metadata_error");
+    said.remove("timer_id");
+    let nameless = TurnOpened { metadata: Metadata::new(said).unwrap(), ..opened };
+    assert_eq!(code("chunks.0.t1", encode_opened(&nameless)), "metadata_error");
 }
 
 #[test]

@@ -131,6 +131,62 @@ fn a_timer_fires_once_with_what_it_sends() {
 }
 
 #[test]
+fn a_client_changes_what_waits_and_not_what_is_due() {
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello!"]);
+    let id = script.last_commit().timers[0].id().clone();
+    let until = script.now.plus_ms(45_000);
+    script.command(control("s1", ControlKind::SnoozeTimer { timer: id.clone(), until }));
+    let next = NextDue { at: until, wait_ms: 45_000 };
+    let by = Some("snooze".to_owned());
+    assert_eq!(script.last_commit().timers, [TimerWrite::Postpone { id: id.clone(), next, by }]);
+    assert_eq!(script.last_commit().audit[0].error, None);
+    script.later(44_999);
+    assert_eq!(script.due, [], "not when it was due before");
+    script.later(1);
+    assert_eq!(script.due, std::slice::from_ref(&id));
+    // From here on the owner decides.
+    script.command(control("c1", ControlKind::CancelTimer(id.clone())));
+    assert!(script.last_commit().audit[0].error.is_some() && script.last_commit().timers.is_empty());
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    assert!(script.last_commit().outbox.is_some(), "it fires all the same");
+
+    let (mut script, id) = due();
+    let next = NextDue { at: Timestamp(5), wait_ms: 700 };
+    let verdict = TimerVerdict::Later { next, by: None };
+    script.handle(Input::TimersDecided(vec![TimerDecision { id: id.clone(), thread: None, verdict }]));
+    script.auto = false;
+    script.command(control("c1", ControlKind::CancelTimer(id.clone())));
+    let key = CommandKey::Control(agent(), CommandId::parse("c1").unwrap(), None);
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    let end = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "client".to_owned() };
+    assert_eq!(script.last_commit().timers, [end]);
+    // It is due before that commit is applied, and nothing is decided about it.
+    script.later(700);
+    assert_eq!(script.due, [id]);
+    script.machine.handle(Input::Committed(Vec::new()), script.now);
+    assert_eq!(script.machine.stats(script.now).timers, 0);
+}
+
+#[test]
+fn what_gateways_have_stored_is_read_when_they_say_so() {
+    for (n, kind) in [
+        ControlKind::PutSchedule(model::ScheduleName::parse("daily").unwrap()),
+        ControlKind::DeleteSchedule(model::ScheduleName::parse("daily").unwrap()),
+        ControlKind::DelayTask(TaskId::parse("k").unwrap()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut script = TurnScript::new();
+        let said = script.command(control(&format!("g{n}"), kind));
+        assert!(said.iter().any(|line| line.starts_with("load timers")), "{said:?}");
+        assert_eq!(script.last_commit().audit[0].error, None);
+    }
+}
+
+#[test]
 fn what_was_decided_otherwise_is_written_or_looked_at_again() {
     let (mut script, id) = due();
     let decide = |verdict| TimerDecision { id: id.clone(), thread: Some(thread("t")), verdict };

@@ -16,7 +16,7 @@ CREATE TABLE timers (
     -- 'withdrawn': what it fired was taken back before anything of it was seen. 'refused': a rule was against it.
     state        text        NOT NULL DEFAULT 'pending'
         CHECK (state IN ('pending', 'fired', 'cancelled', 'withdrawn', 'refused')),
-    -- follow_up: {"trigger_type", "reason", "armed_by", "armed_position", "source"}; task: {"task": {…}}; schedule: {"schedule": name}.
+    -- follow_up: {"trigger_type", "reason", "armed_by", "armed_position", "source"}; task: {"task": {…}, "not_before_ms"}; schedule: {"schedule": name}.
     body         jsonb       NOT NULL DEFAULT '{}',
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at     timestamptz,
@@ -31,8 +31,8 @@ CREATE TABLE timers (
 CREATE INDEX timers_due ON timers (bucket, due_at, timer_id) WHERE state = 'pending';
 -- What a thread has had: a newer one replaces the older, and the rules count what was fired.
 CREATE INDEX timers_thread ON timers (bucket, thread_id, created_at) WHERE thread_id IS NOT NULL;
--- What an agent has, for lists and bounds.
-CREATE INDEX timers_agent ON timers (bucket, agent_id, created_at) WHERE kind <> 'follow_up';
+-- What an agent has that waits, for lists and bounds.
+CREATE INDEX timers_agent ON timers (bucket, agent_id, kind, due_at, timer_id) WHERE state = 'pending' AND kind <> 'follow_up';
 -- Deleted by age.
 CREATE INDEX timers_ended_at ON timers (ended_at) WHERE ended_at IS NOT NULL;
 
@@ -52,6 +52,8 @@ CREATE TABLE schedules (
     content     text        NOT NULL,
     metadata    jsonb       NOT NULL DEFAULT '{}',
     enabled     boolean     NOT NULL DEFAULT true,
+    -- The one that counts: one of an earlier version does nothing when it is due.
+    timer_id    text        NOT NULL,
     version     bigint      NOT NULL DEFAULT 1,
     created_by  text        NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -1,15 +1,17 @@
 //! What the HTTP API reads and writes: threads, turns, agents, tasks, the audit.
 //!
-//! Gateways write four things only: threads that a client names, settings of agents, idempotency keys, and what responses were
-//! asked for with. All else goes through the partition's stream and is written by its owner.
+//! Gateways write six things only: threads that a client names, settings and schedules of agents, tasks that enter a queue later, idempotency
+//! keys, and what responses were asked for with. All else goes through the partition's stream and is written by its owner.
 
 mod agents;
 mod audit;
 mod keys;
 mod messages;
 mod responses;
+mod schedules;
 mod tasks;
 mod threads;
+mod timers;
 mod turns;
 
 pub use agents::{
@@ -19,8 +21,10 @@ pub use audit::AuditRow;
 pub use keys::KeyRow;
 pub use messages::{EndContent, EndRow};
 pub use responses::{AskedResponse, ResponseRow};
+pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};
+pub use timers::{Delayed, DelayedTask, FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};

@@ -38,8 +38,10 @@ mod timers;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, PositionLookup, PutAgent,
-    ResponseRow, RunFailure, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
+    COUNTED_TASKS, Delayed, DelayedTask, EndContent, EndRow, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
+    MOST_DELAYED_TASKS, MOST_SCHEDULES, NewThread, PositionLookup, PutAgent, PutOutcome, PutSchedule,
+    ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus, ThreadRow,
+    TimerStatus, TurnState,
 };
 pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
 pub use compactions::{PendingCompaction, Written};

@@ -26,6 +26,7 @@ mod reasoning_sessions;
 mod refusals;
 mod retention;
 mod row_security;
+mod schedules;
 mod spilled_messages;
 mod statement_counts;
 mod takeover;

@@ -204,8 +204,8 @@ async fn a_timer_that_goes_on_is_due_again() {
     let bucket = model::Bucket::of_key("helper").get();
     database
         .execute(&format!(
-            "INSERT INTO schedules (bucket, agent_id, name, cron, content, created_by)
-             VALUES ({bucket}, 'helper', 'daily', '0 9 * * *', 'report', 'anna');
+            "INSERT INTO schedules (bucket, agent_id, name, cron, content, created_by, timer_id)
+             VALUES ({bucket}, 'helper', 'daily', '0 9 * * *', 'report', 'anna', '{timer}');
              INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
              VALUES ({bucket}, 'helper', 1, '{timer}-5', 'task', 'x'), ({bucket}, 'helper', 2, 'other', 'task', 'x')"
         ))

@@ -56,18 +56,18 @@ LEFT JOIN LATERAL (
     SELECT w.cron, to_char(w.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, w.time_zone, w.overlap, w.missed,
            w.content, w.metadata
     FROM schedules AS w
-    WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.name = t.body ->> 'schedule' AND w.enabled
+    WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.name = t.body ->> 'schedule' AND w.timer_id = t.timer_id AND w.enabled
     OFFSET 0
 ) AS w ON t.kind = 'schedule'
 LEFT JOIN LATERAL (
-    -- Tasks of earlier occurrences that are neither done nor given up; their ids begin with the timer's.
+    -- Tasks of earlier occurrences that are neither done nor given up; see TimerId::series.
     SELECT count(*) AS unfinished
     FROM (
         SELECT FROM tasks AS q
         WHERE q.bucket = t.bucket AND q.agent_id = t.agent_id
           AND q.position > coalesce((SELECT h.head_position FROM agents AS h
                                      WHERE h.bucket = t.bucket AND h.agent_id = t.agent_id), 0)
-          AND starts_with(q.task_id, t.timer_id || '-')
+          AND starts_with(q.task_id, split_part(t.timer_id, '-', 1) || '-' || split_part(t.timer_id, '-', 2) || '-')
           AND NOT EXISTS (SELECT FROM failed_tasks AS x
                           WHERE x.bucket = q.bucket AND x.agent_id = q.agent_id AND x.position = q.position OFFSET 0)
         LIMIT 1000

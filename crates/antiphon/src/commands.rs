@@ -8,6 +8,7 @@ mod check;
 mod dead_letters;
 mod erase;
 mod export;
+mod exported_follow_up;
 mod import;
 mod incidents;
 mod keys;
@@ -17,14 +18,16 @@ mod progress;
 mod reasoning;
 mod threads;
 mod timeouts;
+mod timers;
 
 use store::{Store, StoreConfig};
 
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, Incidents,
-    IncidentsCommand, Keys, KeysCommand, Reasoning, ReasoningCommand, Threads, ThreadsCommand,
+    Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, FollowUps,
+    FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Reasoning, ReasoningCommand, Schedules,
+    SchedulesCommand, Threads, ThreadsCommand,
 };
 
 /// Runs a command on batches.
@@ -89,6 +92,22 @@ pub(crate) async fn run_reasoning(options: Reasoning) -> Result<(), ExitError> {
         ReasoningCommand::View(view) => reasoning::view(&connect(&view.database).await?, &view).await,
         ReasoningCommand::Undo(undo) => reasoning::undo(&connect(&undo.database).await?, &undo).await,
         ReasoningCommand::Discarded(log) => reasoning::discarded(&connect(&log.database).await?, &log).await,
+    }
+}
+
+/// Runs a command on follow-ups.
+pub(crate) async fn run_follow_ups(options: FollowUps) -> Result<(), ExitError> {
+    match options.command {
+        FollowUpsCommand::List(list) => timers::follow_ups(&connect(&list.database).await?, &list).await,
+        FollowUpsCommand::Show(show) => timers::follow_up(&connect(&show.database).await?, &show).await,
+    }
+}
+
+/// Runs a command on schedules.
+pub(crate) async fn run_schedules(options: Schedules) -> Result<(), ExitError> {
+    match options.command {
+        SchedulesCommand::List(list) => timers::schedules(&connect(&list.database).await?, &list).await,
+        SchedulesCommand::Show(show) => timers::schedule(&connect(&show.database).await?, &show).await,
     }
 }
 

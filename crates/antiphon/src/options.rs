@@ -5,6 +5,7 @@ mod gateway;
 mod mcp;
 mod operator;
 mod process;
+mod timers;
 mod values;
 mod worker;
 mod workflow;
@@ -18,6 +19,7 @@ pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
+pub(crate) use self::timers::*;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
 
@@ -62,6 +64,10 @@ pub(crate) enum Command {
     Incidents(Incidents),
     /// Look at reasoning sessions of agents, and take compressions back.
     Reasoning(Reasoning),
+    /// See which follow-ups of a thread wait, and why an agent spoke first or was kept from it.
+    FollowUps(FollowUps),
+    /// See the schedules of an agent.
+    Schedules(Schedules),
 }
 
 #[derive(Debug, Clone, Args)]

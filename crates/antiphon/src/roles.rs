@@ -23,6 +23,8 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
         Command::Reasoning(options) => return commands::run_reasoning(options).await,
+        Command::FollowUps(options) => return commands::run_follow_ups(options).await,
+        Command::Schedules(options) => return commands::run_schedules(options).await,
         role => role,
     };
     let shutdown = Shutdown::on_signals().map_err(|error| ExitError::Failed(error.to_string()))?;
@@ -46,7 +48,9 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Erase(_)
             | Command::Keys(_)
             | Command::Incidents(_)
-            | Command::Reasoning(_) => Ok(()),
+            | Command::Reasoning(_)
+            | Command::FollowUps(_)
+            | Command::Schedules(_) => Ok(()),
         }
     };
     work.await

@@ -6,6 +6,7 @@
 //! {"message":{"position":"2124241668164038656","message_id":"m1","batch_id":"2124241668164038656","number":1,…}}
 //! {"numbers":{"last_number":4}}
 //! {"compaction":{"id":"…","through":"…",…}}
+//! {"follow_up":{"follow_up_id":"…","status":"fired",…}}
 //! {"reasoning_session":{"session_id":"s1",…}}
 //! {"reasoning_message":{"number":1,…}}
 //! {"trailer":{"threads":1,"batches":1,"messages":1,"compactions":1,"sha256":"…"}}
@@ -118,6 +119,13 @@ pub enum Record {
         thread: ThreadId,
         /// What it says.
         compaction: Compaction,
+    },
+    /// A follow-up of the thread, as it is stored.
+    FollowUp {
+        /// Its thread.
+        thread: ThreadId,
+        /// The row.
+        row: Map<String, Value>,
     },
     /// A row of a reasoning session: its own first, then those of its layers, checkpoints and messages.
     Reasoning {

@@ -1,5 +1,8 @@
 //! The operator's commands: the shipped binary on a real Postgres, and what it leaves there.
 
+mod messages;
+mod timers;
+
 use std::path::{Path, PathBuf};
 
 use devservices::{services::ScratchDir, workspace};
@@ -10,6 +13,8 @@ use testkit::{
     fleet::{Invocation, invoke},
     services::TestDatabase,
 };
+
+use messages::Written;
 
 /// Numbers the messages of all threads as owners do.
 const NUMBER: &str = "UPDATE messages AS m SET number = n.number FROM (
@@ -131,32 +136,6 @@ impl CommandFixture {
         let path = self.path(name);
         self.json(&format!("threads export --all --output {}", path.display())).await;
         std::fs::read_to_string(path).unwrap()
-    }
-}
-
-struct Written<'a> {
-    position: i64,
-    batch: i64,
-    number: i32,
-    role: &'static str,
-    call: Option<&'a str>,
-    is_apart: bool,
-}
-
-impl<'a> Written<'a> {
-    fn read(word: &'a str) -> Self {
-        let (word, is_apart) = word.strip_suffix('!').map_or((word, false), |word| (word, true));
-        let (word, call) = word.split_once('=').map_or((word, None), |(word, call)| (word, Some(call)));
-        let (position, rest) = word.split_once(':').unwrap();
-        let (batch, rest) = rest.split_once('.').unwrap();
-        let (number, role) = rest.split_at(rest.len() - 1);
-        let role = match role {
-            "u" => "user",
-            "t" => "tool",
-            _ => "assistant",
-        };
-        let (position, batch) = (position.parse().unwrap(), batch.parse().unwrap());
-        Self { position, batch, number: number.parse().unwrap(), role, call, is_apart }
     }
 }
 

@@ -45,4 +45,5 @@ mod restores;
 mod streams;
 mod subscribers;
 mod tasks;
+mod timers;
 mod turns;

@@ -43,6 +43,8 @@ use crate::http::listener;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
+pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView};
+pub use crate::api::schedules::ScheduleView;
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};

@@ -17,6 +17,7 @@ pub(crate) mod schema;
 pub(crate) mod tags;
 pub(crate) mod tasks;
 pub(crate) mod threads;
+pub(crate) mod timers;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@ use axum::routing::{delete, get, patch, post, put};
 use runtime::Health;
 
 use crate::api::{
-    agents, audit, batches, context, dead_letters, events, failed_turns, history, keys, messages,
+    agents, audit, batches, context, dead_letters, delayed_tasks, events, failed_turns, follow_ups, history,
+    keys, messages, schedules,
 };
 use crate::api::{reasoning, service_info, tasks, threads, tickets, turns};
 use crate::app::authorize::Scopes;
@@ -33,6 +34,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         .route("/docs/{file}", get(pages::file))
         .merge(of_threads(&state))
         .merge(of_agents(&state))
+        .merge(of_timers(&state))
         .merge(of_protocols(&state))
         .with_state(state)
         .merge(runtime::endpoint::probes_router(health))
@@ -100,6 +102,7 @@ fn of_threads(state: &AppState) -> Router<AppState> {
     let routes = Scopes { state };
     let require = |permission, handlers| routes.require(permission, handlers);
     let failed = "/v1/threads/{thread}/failed-turns";
+    let follow_ups = "/v1/threads/{thread}/follow-ups";
     Router::new()
         .route("/v1/threads", require(WriteThreads, post(threads::create)))
         .route("/v1/threads/{thread}", require(ReadThreads, get(threads::get)))
@@ -116,6 +119,13 @@ fn of_threads(state: &AppState) -> Router<AppState> {
         .route(failed, require(ReadThreads, get(failed_turns::list)))
         .route(&format!("{failed}/{{turn}}"), require(OperateAgents, delete(failed_turns::delete)))
         .route(&format!("{failed}/{{turn}}/retry"), require(OperateAgents, post(failed_turns::retry)))
+        .route(follow_ups, require(ReadThreads, get(follow_ups::list)))
+        .route(
+            &format!("{follow_ups}/{{timer}}"),
+            require(ReadThreads, get(follow_ups::get))
+                .merge(require(WriteThreads, delete(follow_ups::cancel))),
+        )
+        .route(&format!("{follow_ups}/{{timer}}/snooze"), require(WriteThreads, post(follow_ups::snooze)))
         .route("/v1/turns/{turn}", require(ReadThreads, get(turns::get)))
         .route("/v1/turns/{turn}/stop", require(WriteThreads, post(turns::stop)))
 }
@@ -146,6 +156,23 @@ fn of_agents(state: &AppState) -> Router<AppState> {
         .route("/v1/dead-letters", require(ReadDeadLetters, get(dead_letters::list)))
         .route("/v1/keys", require(ManageKeys, get(keys::list).post(keys::create)))
         .route("/v1/keys/{key}", require(ManageKeys, delete(keys::revoke)))
+}
+
+/// What agents do later.
+fn of_timers(state: &AppState) -> Router<AppState> {
+    use Permission::{OperateAgents, ReadAgents};
+    let routes = Scopes { state };
+    let require = |permission, handlers| routes.require(permission, handlers);
+    let schedule = "/v1/agents/{agent}/schedules/{schedule}";
+    let acts = put(schedules::put).delete(schedules::delete);
+    let delayed = "/v1/agents/{agent}/delayed-tasks/{task}";
+    let cancel = require(OperateAgents, delete(delayed_tasks::delete));
+    Router::new()
+        .route("/v1/agents/{agent}/schedules", require(ReadAgents, get(schedules::list)))
+        .route(schedule, require(ReadAgents, get(schedules::get)).merge(require(OperateAgents, acts)))
+        .route(&format!("{schedule}/dry-run"), require(ReadAgents, post(schedules::dry_run)))
+        .route("/v1/agents/{agent}/delayed-tasks", require(ReadAgents, get(delayed_tasks::list)))
+        .route(delayed, require(ReadAgents, get(delayed_tasks::get)).merge(cancel))
 }
 
 /// What front ends and libraries speak already.

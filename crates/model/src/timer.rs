@@ -145,7 +145,7 @@ impl TimerId {
     }
 }
 
-/// 24 hexadecimal digits: 96 bits, which nobody finds a second time.
+/// 24 hexadecimal digits: no two names are found that have the same 96 bits.
 fn digest(parts: &[&str]) -> String {
     // No id has a line feed.
     let hash = Sha256::digest(parts.join("\n"));

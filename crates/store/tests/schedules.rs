@@ -43,7 +43,7 @@ async fn next_due(store: &Store) -> Option<Timestamp> {
 }
 
 #[tokio::test]
-async fn a_schedule_that_is_put_anew_is_due_by_its_new_version_whatever_fires_meanwhile() {
+async fn a_schedule_put_anew_is_due_by_its_new_version_alone() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     assert_eq!(

@@ -16,6 +16,7 @@ use store::{Store, StoreError};
 use tokio::task::JoinHandle;
 
 use super::batch_pages::{self, BatchPages};
+use super::exported_follow_up;
 use super::lookup::stored;
 use super::output::{self, write_error};
 use super::progress::Progress;
@@ -113,7 +114,21 @@ impl Exporter<'_> {
         for one in compactions {
             sink.write(&self.writer.compaction(one.compaction))?;
         }
-        Ok(())
+        self.follow_ups(id, sink).await
+    }
+
+    async fn follow_ups(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), ExitError> {
+        let mut before = None;
+        loop {
+            let rows = self.store.follow_ups(id, before.as_ref(), PAGE).await?;
+            for row in &rows {
+                sink.write(&self.writer.follow_up(exported_follow_up::written(row)))?;
+            }
+            before = rows.last().map(|row| row.timer.clone());
+            if before.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Sessions that were made of these threads, or all.

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
 use self::sessions::SessionImporter;
+use super::exported_follow_up;
 use super::lookup::not_erased;
 use super::output::{self, eprint_line};
 use super::progress::Progress;
@@ -198,6 +199,12 @@ impl<'a> Importer<'a> {
                     CompactionImport::Before => "it comes before what the thread already has",
                 };
                 Err(ExitError::Failed(format!("compaction {id} of thread {thread}: {why}")))
+            }
+            Record::FollowUp { thread, row } => {
+                self.flush().await?;
+                let row = exported_follow_up::read(&thread, row)?;
+                self.store.import_follow_up(&row).await?;
+                Ok(())
             }
             Record::Reasoning { kind, row } => {
                 self.flush().await?;

@@ -18,6 +18,7 @@ pub(super) enum Line {
     Message(Box<MessageLine>),
     Numbers(Numbers),
     Compaction(Box<Compaction>),
+    FollowUp(Map<String, Value>),
     ReasoningSession(Map<String, Value>),
     ReasoningLayer(Map<String, Value>),
     ReasoningCheckpoint(Map<String, Value>),

@@ -221,6 +221,12 @@ impl ExportReader {
                 self.counts.compactions += 1;
                 self.give(Record::Compaction { thread, compaction: *compaction }, &mut records)?;
             }
+            Line::FollowUp(row) => {
+                self.close(&mut records)?;
+                self.hash(line);
+                let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
+                self.give(Record::FollowUp { thread, row }, &mut records)?;
+            }
             Line::ReasoningSession(row) => self.reasoning(line, ReasoningRow::Session, row, &mut records)?,
             Line::ReasoningLayer(row) => self.reasoning(line, ReasoningRow::Layer, row, &mut records)?,
             Line::ReasoningCheckpoint(row) => {

@@ -10,6 +10,10 @@ fn thread(id: &str) -> ExportedThread {
     ExportedThread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, metadata }
 }
 
+fn follow_up() -> Map<String, Value> {
+    serde_json::json!({"follow_up_id": "f0001-7", "status": "fired"}).as_object().unwrap().clone()
+}
+
 fn compaction() -> Compaction {
     Compaction {
         id: position(25),
@@ -49,6 +53,7 @@ fn exported() -> Vec<String> {
         text += &writer.batch(&batch);
     }
     text += &writer.compaction(compaction());
+    text += &writer.follow_up(follow_up());
     text += &writer.thread(thread("t2"));
     assert_eq!(
         writer.counts(),
@@ -105,7 +110,8 @@ fn what_was_written_is_read() {
         let cursor = Cursor { thread: t1.clone(), batch: batch.id(), line };
         expected.push(Record::Batch { thread: t1.clone(), items: batch.items().to_vec(), cursor });
     }
-    expected.push(Record::Compaction { thread: t1, compaction: compaction() });
+    expected.push(Record::Compaction { thread: t1.clone(), compaction: compaction() });
+    expected.push(Record::FollowUp { thread: t1, row: follow_up() });
     expected.push(Record::Thread(thread("t2")));
     expected.push(Record::End(counts));
     assert_eq!(records, expected);

@@ -59,6 +59,11 @@ impl ExportWriter {
         self.written(&Line::Compaction(Box::new(compaction)))
     }
 
+    /// A follow-up of the thread.
+    pub fn follow_up(&mut self, row: Map<String, Value>) -> String {
+        self.written(&Line::FollowUp(row))
+    }
+
     /// A row of a reasoning session.
     pub fn reasoning(&mut self, kind: ReasoningRow, row: Map<String, Value>) -> String {
         self.counts.reasoning_sessions += u64::from(kind == ReasoningRow::Session);

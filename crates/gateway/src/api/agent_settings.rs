@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use batches::context::{self, MOST_TOKENS};
 use batches::retention;
 use model::Metadata;
+use scheduling::follow_up::FollowUpRules;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -56,7 +57,9 @@ impl PartialSchema for AgentSettings {
         let rules = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Null]));
         let compaction = "How contexts are compacted; null: not at all.";
         let retention = "What is deleted of the agent's threads; null: nothing.";
+        let follow_ups = "When the agent speaks first; null: never.";
         let known = known.property("compaction", rules().description(Some(compaction)));
+        let known = known.property(FollowUpRules::KEY, rules().description(Some(follow_ups)));
         known.property("retention", rules().description(Some(retention))).into()
     }
 }
@@ -135,6 +138,9 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
     if let Some(rules) = said("retention") {
         retention::rules(rules).map_err(|error| invalid(format!("settings.{error}")))?;
     }
+    if let Some(rules) = said(FollowUpRules::KEY) {
+        FollowUpRules::parse(rules).map_err(|error| invalid(format!("settings.{error}")))?;
+    }
     // jsonb refuses what metadata may not hold either.
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
@@ -163,6 +169,7 @@ mod tests {
             "context_tokens": 50, "compaction": {"strategy": "age", "max_age_ms": 5},
             "retention": {"max_age_ms": 5, "max_batches": 0, "max_bytes": null}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse", "client_instructions": "append", "client_history": "ignore",
             "system": "", "model": "m", "temperature": 0.5, "tools": [{"name": "t"}],
+            "follow_ups": {"enabled": true, "max_in_a_row": 1, "quiet_hours": {"from": "22:00", "to": "08:00"}, "time_zone": "Europe/Berlin"},
         });
         assert_eq!(check(good), Ok(()));
         assert_eq!(check(json!({})), Ok(()));
@@ -183,6 +190,16 @@ mod tests {
             (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
             (json!({"retention": [null, 3]}), "settings.retention must be null or an object"),
             (json!({"compaction": ["age"]}), "settings.compaction must be null or an object"),
+            (json!({"follow_ups": []}), "settings.follow_ups must be null or an object"),
+            (
+                json!({"follow_ups": {"max_in_a_row": 4}}),
+                "settings.follow_ups.max_in_a_row: must be a whole number from 0 to 3",
+            ),
+            (
+                json!({"follow_ups": {"time_zone": "Mars/Base"}}),
+                "settings.follow_ups.time_zone: `Mars/Base` is no time zone",
+            ),
+            (json!({"follow_ups": {"quiet": 1}}), "settings.follow_ups: unknown field `quiet`"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

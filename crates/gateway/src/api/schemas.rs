@@ -3,11 +3,13 @@
 //! None of these types has values, and each has two names: that of the type, and that of the component in the description. They lend their form to fields that are plain texts in the code.
 
 use batches::context::MOST_TOKENS;
-use model::{BusyPolicy, MAX_ID_LEN, TaskKind, WaitReason};
+use model::{BusyPolicy, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
 use protocols::schema;
 use protocols::schemas::{id, one_of, text};
+use scheduling::follow_up::RestraintRule;
+use scheduling::schedule::{MissedRule, OverlapRule};
 use serde_json::json;
-use store::TaskStatus;
+use store::{TaskStatus, TimerStatus};
 use utoipa::openapi::KnownFormat;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
 
@@ -57,6 +59,51 @@ schema! {
 schema! {
     /// The id of a task, unique within its agent for seven days.
     TaskIdSchema as "TaskName", id("t-1")
+}
+
+schema! {
+    /// The id of a follow-up's timer.
+    FollowUpIdSchema as "FollowUpName", text("^f[0-9a-f]{4}-[A-Za-z0-9_-]{1,58}$", 64, "f01f3-7524873984012345345")
+}
+
+schema! {
+    /// What became of a timer.
+    TimerStatusSchema as "TimerStatusText", one_of(TimerStatus::ALL.map(TimerStatus::name))
+}
+
+schema! {
+    /// Why an agent speaks first.
+    TriggerTypeSchema as "TriggerTypeText", one_of(TriggerType::ALL.map(TriggerType::name))
+}
+
+schema! {
+    /// What would become of a follow-up.
+    VerdictSchema as "VerdictText", one_of(["fire", "refused", "later", "superseded"])
+}
+
+schema! {
+    /// A rule that keeps an agent from speaking first.
+    RestraintRuleSchema as "RestraintRuleText", one_of(RestraintRule::ALL.map(RestraintRule::name))
+}
+
+schema! {
+    /// What a rule says.
+    RuleOutcomeSchema as "RuleOutcomeText", one_of(["passes", "refuses", "delays"])
+}
+
+schema! {
+    /// The name of a schedule, unique within its agent.
+    ScheduleNameSchema as "ScheduleName", id("daily")
+}
+
+schema! {
+    /// What happens to an occurrence while the task of the one before is not done.
+    OverlapSchema as "OverlapText", one_of(OverlapRule::ALL.map(OverlapRule::name))
+}
+
+schema! {
+    /// What happens to occurrences that fell due while there was no worker.
+    MissedSchema as "MissedText", one_of(MissedRule::ALL.map(MissedRule::name))
 }
 
 schema! {

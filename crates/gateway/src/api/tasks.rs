@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::api::agents;
 use crate::api::agents::ErrorView;
+use crate::api::delayed_tasks;
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
 use crate::app::request_context::RequestContext;
@@ -36,9 +37,12 @@ pub(crate) struct TaskBody {
     content: String,
     #[schema(value_type = Option<schemas::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
+    /// It enters the queue then, and not before: at most 366 days from now.
+    #[schema(value_type = Option<schemas::TimestampSchema>)]
+    not_before: Option<String>,
 }
 
-/// A task that is in the stream and will be in the agent's queue.
+/// A task that is durable and will be in the agent's queue.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskAccepted {
     #[schema(value_type = schemas::TaskIdSchema)]
@@ -65,6 +69,7 @@ fn task_id(text: &str) -> Result<TaskId, Problem> {
 pub(crate) async fn enqueue_task(
     ctx: RequestContext,
     PathParam(agent): PathParam<String>,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<TaskBody>,
 ) -> Result<Response, Problem> {
     let agent = ctx.agent(&agent)?;
@@ -80,11 +85,17 @@ pub(crate) async fn enqueue_task(
         let detail = "the agent knows a task of that id with another payload";
         return Err(Problem::conflict("task_conflict", detail));
     }
-    publish::publish_task(backend, &task).await?;
-    let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
+    let (agent, id) = (task.agent.clone(), task.id.clone());
+    let place = match body.not_before {
+        Some(not_before) => delayed_tasks::delay(&ctx, task, &not_before, &headers).await?,
+        None => {
+            publish::publish_task(backend, &task).await?;
+            format!("/v1/agents/{}/tasks/{id}", agent.name())
+        }
+    };
     let shown = TaskAccepted {
-        task_id: task.id.as_str().to_owned(),
-        agent_id: task.agent.name().to_owned(),
+        task_id: id.as_str().to_owned(),
+        agent_id: agent.name().to_owned(),
         task_url: place.clone(),
     };
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], json_no_store(shown)).into_response())

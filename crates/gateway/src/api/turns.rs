@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use model::{ControlKind, QueryTarget, ThreadId, TurnId, WaitReason};
+use model::{ControlKind, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
 use serde::Serialize;
+use serde_json::Value;
 use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -57,6 +58,22 @@ pub(crate) struct TurnDetail {
     /// What it waits for; null while chunks come, and once it has ended.
     #[schema(required)]
     waiting: Option<ReasonView>,
+    /// Of a turn in which the agent spoke first.
+    #[schema(required)]
+    follow_up: Option<TurnFollowUp>,
+}
+
+/// What a turn's follow-up is.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TurnFollowUp {
+    #[schema(value_type = schemas::FollowUpIdSchema)]
+    follow_up_id: String,
+    #[schema(value_type = schemas::TriggerTypeSchema)]
+    trigger_type: String,
+    /// What its workflow said of it, for people who look for the cause.
+    reason: String,
+    /// The turn whose end has armed it.
+    armed_by: String,
 }
 
 /// What its owner knows of it, and otherwise what is stored.
@@ -65,15 +82,14 @@ pub(crate) async fn get(
     PathParam(turn): PathParam<String>,
 ) -> Result<Response, Problem> {
     let (turn, backend) = (turn_id(&turn)?, ctx.backend()?);
-    let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| {
-        json_no_store(TurnDetail {
-            turn_id: turn.as_str().to_owned(),
-            thread_id: thread.name().to_owned(),
-            state,
-            run,
-            message_id: turn.answer(run).as_str().to_owned(),
-            waiting: waiting.map(|reason| ReasonView::new(backend, reason)),
-        })
+    let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| TurnDetail {
+        turn_id: turn.as_str().to_owned(),
+        thread_id: thread.name().to_owned(),
+        state,
+        run,
+        message_id: turn.answer(run).as_str().to_owned(),
+        waiting: waiting.map(|reason| ReasonView::new(backend, reason)),
+        follow_up: None,
     };
     let mut pauses = PAUSES.into_iter();
     loop {
@@ -85,7 +101,7 @@ pub(crate) async fn get(
         {
             let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
             let state = if is_waiting { "waiting" } else { "running" };
-            return Ok(shown(&thread, state, active.run, active.waits_for));
+            return show(&ctx, &thread, &turn, shown(&thread, state, active.run, active.waits_for)).await;
         }
         let stored = match ended_in(&ctx, &turn).await? {
             Some(thread) => Some(thread),
@@ -94,18 +110,21 @@ pub(crate) async fn get(
             }
         };
         if let Some(thread) = stored {
-            match backend.store().turn_state(&thread, &turn).await? {
-                Some(TurnState::Failed { run }) => return Ok(shown(&thread, "failed", run, None)),
+            let found = match backend.store().turn_state(&thread, &turn).await? {
+                Some(TurnState::Failed { run }) => Some(shown(&thread, "failed", run, None)),
                 // Only its owner could say whether it runs or waits.
                 Some(TurnState::Open { run }) => {
-                    return Ok(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)));
+                    Some(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)))
                 }
                 Some(TurnState::Done { answer }) => {
                     let run = TurnId::of_answer(&answer).map_or(0, |(_, run)| run);
-                    return Ok(shown(&thread, "completed", run, None));
+                    Some(shown(&thread, "completed", run, None))
                 }
                 // It was dropped or erased between the two looks.
-                Some(TurnState::Dropped) | None => {}
+                Some(TurnState::Dropped) | None => None,
+            };
+            if let Some(found) = found {
+                return show(&ctx, &thread, &turn, found).await;
             }
         }
         match pauses.next() {
@@ -117,6 +136,28 @@ pub(crate) async fn get(
             None => return Err(unknown()),
         }
     }
+}
+
+/// With the follow-up that it is, if it is one that is still known.
+async fn show(
+    ctx: &RequestContext,
+    thread: &ThreadId,
+    turn: &TurnId,
+    mut detail: TurnDetail,
+) -> Result<Response, Problem> {
+    if let Some(timer) = TimerId::of_turn(turn) {
+        let row = ctx.store()?.follow_up(thread, &timer).await?;
+        detail.follow_up = row.map(|row| {
+            let text = |key: &str| row.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            TurnFollowUp {
+                follow_up_id: row.timer.to_string(),
+                trigger_type: text("trigger_type"),
+                reason: text("reason"),
+                armed_by: text("armed_by"),
+            }
+        });
+    }
+    Ok(json_no_store(detail))
 }
 
 pub(crate) async fn stop(

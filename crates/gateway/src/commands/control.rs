@@ -81,12 +81,23 @@ pub(crate) async fn execute(
     subject: AgentId,
     what: ControlKind,
 ) -> Result<ControlOutcome, Problem> {
-    let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
-    publish::publish_control(backend, &act).await?;
+    let act = send(backend, actor, subject, what).await?;
     let outcome = outcome(backend, &act).await;
     tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
         target = act.kind.target(), ?outcome, "an act was sent");
     Ok(ControlOutcome { act: act.id, outcome })
+}
+
+/// Sends an act whose outcome is known already, for its owner to act on and to write into the audit log.
+pub(crate) async fn send(
+    backend: &Backend,
+    actor: String,
+    subject: AgentId,
+    what: ControlKind,
+) -> Result<Control, Problem> {
+    let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
+    publish::publish_control(backend, &act).await?;
+    Ok(act)
 }
 
 async fn outcome(backend: &Backend, act: &Control) -> ControlState {

@@ -40,6 +40,12 @@ impl From<InvalidId> for BadId {
     }
 }
 
+impl From<model::InvalidTimerId> for BadId {
+    fn from(error: model::InvalidTimerId) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl From<model::InvalidTurnId> for BadId {
     fn from(error: model::InvalidTurnId) -> Self {
         Self(error.to_string())

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
-use crate::openapi::{agents, gateway, keys, operation, protocols, reasoning, tasks, threads};
+use crate::openapi::{agents, gateway, keys, operation, protocols, reasoning, tasks, threads, timers};
 
 /// The description as JSON.
 pub(crate) fn document() -> Bytes {
@@ -27,6 +27,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         threads::operations(),
         agents::operations(),
         tasks::operations(),
+        timers::operations(),
         keys::operations(),
         reasoning::operations(),
     ];

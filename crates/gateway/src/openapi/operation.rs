@@ -135,6 +135,8 @@ impl Operation {
                 // The queues of background work can be inspected and operated like others, but not configured or sent tasks.
                 "agent"
                     if self.method == "put"
+                        || self.path.contains("/schedules")
+                        || self.path.contains("/delayed-tasks")
                         || self.path.ends_with("{agent}/tasks") && self.method == "post" =>
                 {
                     self.schema::<schemas::AgentIdSchema>()
@@ -142,6 +144,8 @@ impl Operation {
                 "agent" => self.schema::<schemas::QueueIdSchema>(),
                 "task" => self.schema::<schemas::TaskIdSchema>(),
                 "turn" => self.schema::<schemas::TurnIdSchema>(),
+                "timer" => self.schema::<schemas::FollowUpIdSchema>(),
+                "schedule" => self.schema::<schemas::ScheduleNameSchema>(),
                 "batch" => self.schema::<schemas::PositionSchema>(),
                 "response" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),
@@ -168,11 +172,13 @@ impl Operation {
         self.take::<schemas::IncompleteSchema>();
         self.take::<schemas::CursorSchema>();
         self.take::<schemas::EventNumber>();
+        self.take::<schemas::FollowUpIdSchema>();
         self.take::<schemas::FormatSchema>();
         self.take::<schemas::KeyIdSchema>();
         self.take::<schemas::Limit>();
         self.take::<schemas::MessageIdSchema>();
         self.take::<schemas::PositionSchema>();
+        self.take::<schemas::TaskIdSchema>();
         self.take::<schemas::TaskStatusSchema>();
         self.take::<schemas::TicketSchema>();
         self.take::<schemas::Tokens>();

@@ -8,6 +8,8 @@ pub(crate) const AGENTS: &str = "agents";
 
 pub(crate) const TASKS: &str = "tasks";
 
+pub(crate) const TIMERS: &str = "timers";
+
 pub(crate) const AI_SDK: &str = "ai-sdk";
 
 pub(crate) const OPENAI: &str = "openai";
@@ -18,11 +20,12 @@ pub(crate) const KEYS: &str = "keys";
 
 pub(crate) const GATEWAY: &str = "gateway";
 
-pub(crate) const TAGS: [(&str, &str); 9] = [
+pub(crate) const TAGS: [(&str, &str); 10] = [
     (THREADS, "Threads: their messages, their streams of events, and what a model sees of them."),
     (TURNS, "Turns under way, and those that failed."),
     (AGENTS, "Agents: their settings, their backoff, and what operators do to them."),
     (TASKS, "The queues of agents."),
+    (TIMERS, "What happens later: follow-ups, schedules, and tasks that wait for their time."),
     (AI_SDK, "The same threads for Vercel's AI SDK: the UI message stream."),
     (
         OPENAI,

@@ -13,14 +13,15 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work")
             .tag(TASKS)
-            .description("The same `task_id` is the same task for seven days.")
+            .description("The same `task_id` is the same task for seven days. With `not_before` it enters the queue then.")
             .scope(Scope::SendTasks)
+            .actor_header()
             .body::<TaskBody>(json!({ "task_id": "t-1", "content": "Write the report" }))
             .response::<TaskAccepted>(202, "It is durable, and will be in the queue", accepted)
             .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
             .errors(&INPUT)
             .errors(&PUBLISH)
-            .errors(&["task_conflict", "thread_erased"]),
+            .errors(&["task_conflict", "thread_erased", "invalid_not_before", "too_many_delayed_tasks", "agent_changed"]),
         Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent")
             .tag(TASKS)
             .scope(Scope::ReadAgents)

@@ -273,6 +273,7 @@ fn turn() -> Value {
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
+        "follow_up": null,
     })
 }
 

@@ -129,6 +129,14 @@ impl Fixture {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.database.pool().await.unwrap()).await.unwrap();
     }
 
+    /// What a query for texts finds, in their order.
+    pub(crate) async fn texts(&self, query: &'static str) -> Vec<String> {
+        let mut found: Vec<String> =
+            sqlx::query_scalar(query).fetch_all(&self.database.pool().await.unwrap()).await.unwrap();
+        found.sort();
+        found
+    }
+
     /// The names of a table's columns.
     pub(crate) async fn columns_of(&self, table: &str) -> Vec<String> {
         sqlx::query_scalar("SELECT column_name::text FROM information_schema.columns WHERE table_name = $1")

@@ -15,4 +15,5 @@ mod sending;
 mod stopping;
 mod streams;
 mod tasks;
+mod timers;
 mod turns;

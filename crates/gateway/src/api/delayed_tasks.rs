@@ -1,0 +1,143 @@
+//! Tasks that enter the queues of agents later.
+
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use model::{ControlKind, Task, TaskId, TimerId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::{Delayed, DelayedTask, MOST_DELAYED_TASKS};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::json_no_store;
+use crate::api::{schedules, schemas, views};
+use crate::app::request_context::RequestContext;
+use crate::commands::control;
+use crate::error::Problem;
+use crate::extract::body::NoBody;
+use crate::extract::path;
+use crate::extract::path::PathParam;
+use crate::extract::query;
+use crate::extract::query::QueryParams;
+
+/// A task may wait for so long.
+const MOST_DELAY_MS: i64 = 366 * 86_400_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DelayedQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::TaskIdSchema>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// A task that waits for its time, and is in no queue yet.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DelayedTaskView {
+    #[schema(value_type = schemas::TaskIdSchema)]
+    task_id: String,
+    /// It enters the queue then, behind whatever is there.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    not_before: Option<String>,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Value,
+}
+
+/// Tasks of an agent that wait for their time, in the order in which they are due.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DelayedTasksPage {
+    #[schema(value_type = schemas::AgentIdSchema)]
+    agent_id: String,
+    delayed_tasks: Vec<DelayedTaskView>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_task", "the agent has no such task that waits for its time")
+}
+
+/// Stores a task that was sent with `not_before`, and tells its owner; where it is looked at.
+pub(crate) async fn delay(
+    ctx: &RequestContext,
+    task: Task,
+    not_before: &str,
+    headers: &HeaderMap,
+) -> Result<String, Problem> {
+    let (backend, actor) = (ctx.backend()?, ctx.actor(headers)?);
+    let invalid = |detail: &str| Problem::bad_request("invalid_not_before", detail.to_owned());
+    let not_before = views::parse_rfc3339(not_before)
+        .ok_or_else(|| invalid("not_before must be a time like 2026-12-24T18:00:00Z"))?;
+    if not_before.since_ms(backend.store().database_time().await?) > MOST_DELAY_MS {
+        return Err(invalid("not_before must be within 366 days from now"));
+    }
+    let (agent, id) = (task.agent.clone(), task.id.clone());
+    match backend.store().delay_task(&DelayedTask { task, not_before }).await? {
+        Delayed::Stored => {}
+        Delayed::Conflict => {
+            let detail = "the agent knows a task of that id with another payload or time";
+            return Err(Problem::conflict("task_conflict", detail));
+        }
+        Delayed::Full => {
+            let detail = format!(
+                "{MOST_DELAYED_TASKS} tasks of the agent wait for their time, which is as many as may"
+            );
+            return Err(Problem::conflict("too_many_delayed_tasks", detail));
+        }
+        Delayed::Erased => return Err(schedules::erased(ctx, &agent).await),
+    }
+    control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await?;
+    Ok(format!("/v1/agents/{}/delayed-tasks/{id}", agent.name()))
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    QueryParams(query): QueryParams<DelayedQuery>,
+) -> Result<Response, Problem> {
+    let agent = ctx.agent(&agent)?;
+    let after = query.next.map(|id| path::id("next", &id, TaskId::parse)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    let mut delayed = ctx.store()?.delayed_tasks(&agent, after.as_ref(), limit + 1).await?;
+    let next = query::next(&mut delayed, limit, |last| last.task.id.as_str().to_owned());
+    let delayed_tasks = delayed.iter().map(DelayedTaskView::from).collect();
+    Ok(json_no_store(DelayedTasksPage { agent_id: agent.name().to_owned(), delayed_tasks, next }))
+}
+
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
+) -> Result<Response, Problem> {
+    let (agent, task) = (ctx.agent(&agent)?, path::id("task", &task, TaskId::parse)?);
+    let delayed = ctx.store()?.delayed_task(&agent, &task).await?.ok_or_else(unknown)?;
+    Ok(json_no_store(DelayedTaskView::from(&delayed)))
+}
+
+/// The owner does it, for only it knows what fires at this moment.
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (agent, task) = (ctx.agent(&agent)?, path::id("task", &task, TaskId::parse)?);
+    let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
+    backend.store().delayed_task(&agent, &task).await?.ok_or_else(unknown)?;
+    let cancel = ControlKind::CancelTimer(TimerId::of_task(&agent, &task));
+    Ok(control::execute(backend, actor, agent, cancel).await?.into_response())
+}
+
+impl From<&DelayedTask> for DelayedTaskView {
+    fn from(delayed: &DelayedTask) -> Self {
+        let at: Timestamp = delayed.not_before;
+        Self {
+            task_id: delayed.task.id.as_str().to_owned(),
+            not_before: views::rfc3339(at),
+            content: delayed.task.content.clone(),
+            metadata: delayed.task.metadata.to_value(),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Follow-ups of a thread: which wait, what became of the others, and why an agent spoke first.
+
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use model::{ControlKind, ThreadId, TimerId, Timestamp};
+use scheduling::follow_up::{
+    FollowUpRules, FollowUpVerdict, RestraintRule, RuleCheck, RuleOutcome, check_rules, decide_follow_up,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::{DueTimer, FollowUpRow, TimerStatus};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::json_no_store;
+use crate::api::{schemas, threads, views};
+use crate::app::request_context::RequestContext;
+use crate::commands::control;
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
+use crate::extract::path;
+use crate::extract::path::PathParam;
+use crate::extract::query;
+use crate::extract::query::QueryParams;
+
+/// A follow-up may be put off for so long.
+const MOST_SNOOZE_MS: i64 = 30 * 86_400_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FollowUpsQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::FollowUpIdSchema>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Follow-ups of a thread, the newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FollowUpsPage {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: String,
+    follow_ups: Vec<FollowUpView>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// A follow-up, and what became of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FollowUpView {
+    #[schema(value_type = schemas::FollowUpIdSchema)]
+    follow_up_id: String,
+    #[schema(value_type = schemas::AgentIdSchema)]
+    agent_id: String,
+    #[schema(value_type = schemas::TimerStatusSchema)]
+    status: &'static str,
+    #[schema(value_type = schemas::TriggerTypeSchema)]
+    trigger_type: String,
+    /// What its workflow said of it, for people who look for the cause.
+    reason: String,
+    /// What asked for it: `hint` of its workflow, or `default` of the agent's settings.
+    source: String,
+    /// The turn whose end has armed it.
+    armed_by: String,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    armed_at: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    due_at: Option<String>,
+    /// When it fired or ended.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    ended_at: Option<String>,
+    /// The rule or event that ended it, or keeps it waiting: a rule's name, `message`, `client`, `snooze`, `replaced`, `nothing_to_say`, or
+    /// the code of its turn's failure.
+    #[schema(required)]
+    decided_by: Option<String>,
+    /// The turn that it fired.
+    #[schema(value_type = Option<schemas::TurnIdSchema>, required)]
+    turn_id: Option<String>,
+}
+
+/// A follow-up with what each rule says of it: of one that waits as things stand now, of another as they stood when it was decided about.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FollowUpDetail {
+    #[serde(flatten)]
+    follow_up: FollowUpView,
+    /// What would become of one that waits if it were due now: `fire`, `refused`, `later`, or `superseded` by a message; null of another. A
+    /// message that is not in the history yet counts when it is due, and not here.
+    #[schema(value_type = Option<schemas::VerdictSchema>, required)]
+    verdict: Option<&'static str>,
+    /// In the order in which they are asked; those behind a rule that refused were not.
+    rules: Vec<RuleView>,
+}
+
+/// A rule, and what it says.
+#[derive(Debug, Serialize, ToSchema)]
+struct RuleView {
+    #[schema(value_type = schemas::RestraintRuleSchema)]
+    rule: &'static str,
+    #[schema(value_type = schemas::RuleOutcomeSchema)]
+    outcome: &'static str,
+    /// Of one that delays it.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    until: Option<String>,
+}
+
+/// When it is due instead: one of the two.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SnoozeBody {
+    /// So many seconds from now.
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    seconds: Option<u64>,
+    /// Then: at most thirty days from now.
+    #[schema(value_type = Option<schemas::TimestampSchema>)]
+    until: Option<String>,
+}
+
+impl MaxBodySize for SnoozeBody {
+    const MAX_BYTES: usize = 4 << 10;
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_follow_up", "there is no such follow-up in this thread")
+}
+
+fn timer_id(name: &str, text: &str) -> Result<TimerId, Problem> {
+    path::id(name, text, TimerId::parse)
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<FollowUpsQuery>,
+) -> Result<Response, Problem> {
+    let thread = ctx.thread(&thread)?;
+    let before = query.next.map(|id| timer_id("next", &id)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    let store = ctx.store()?;
+    let mut rows = store.follow_ups(&thread, before.as_ref(), limit + 1).await?;
+    if rows.is_empty() && store.thread(&thread).await?.is_none() {
+        threads::check_begun(ctx.backend()?, &thread).await?;
+    }
+    let next = query::next(&mut rows, limit, |last| last.timer.to_string());
+    let follow_ups = rows.iter().map(FollowUpView::from).collect();
+    Ok(json_no_store(FollowUpsPage { thread_id: thread.name().to_owned(), follow_ups, next }))
+}
+
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam((thread, timer)): PathParam<(String, String)>,
+) -> Result<Response, Problem> {
+    let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
+    let store = ctx.store()?;
+    let row = store.follow_up(&thread, &timer).await?.ok_or_else(unknown)?;
+    let found = store.due_timers(None, std::slice::from_ref(&row.timer)).await?;
+    Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref())))
+}
+
+impl FollowUpDetail {
+    /// `now`: what decides about it at the moment.
+    pub fn new(row: &FollowUpRow, now: Option<&DueTimer>) -> Self {
+        let follow_up = FollowUpView::from(row);
+        match now.filter(|_| row.status == TimerStatus::Pending) {
+            None => Self { follow_up, verdict: None, rules: rules_then(row) },
+            Some(now) => {
+                let (verdict, checks) = verdict_now(now);
+                Self { follow_up, verdict: Some(verdict), rules: checks.map(RuleView::from).into() }
+            }
+        }
+    }
+}
+
+/// What would become of it if it were due.
+fn verdict_now(due: &DueTimer) -> (&'static str, [RuleCheck; 7]) {
+    // What makes no sense is as good as none: so its owner takes it.
+    let rules = due.follow_up_rules().unwrap_or(FollowUpRules::OFF);
+    let facts = due.follow_up_facts(&rules);
+    let verdict = match decide_follow_up(&rules, &facts) {
+        _ if due.has_failed_input => "superseded",
+        FollowUpVerdict::Superseded => "superseded",
+        FollowUpVerdict::Fire => "fire",
+        FollowUpVerdict::Refused(_) => "refused",
+        FollowUpVerdict::Later { .. } => "later",
+    };
+    (verdict, check_rules(&rules, &facts))
+}
+
+/// What the rules said of one that was decided about: nothing fires unless all of them pass, and the first that refuses ends it.
+fn rules_then(row: &FollowUpRow) -> Vec<RuleView> {
+    let passes = |rule: RestraintRule| RuleCheck { rule, outcome: RuleOutcome::Passes };
+    let refused = row.ended_by.as_deref().and_then(RestraintRule::from_name);
+    match (row.status, refused) {
+        (TimerStatus::Fired | TimerStatus::Withdrawn, _) => {
+            RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect()
+        }
+        (TimerStatus::Refused, Some(refused)) => {
+            let before = RestraintRule::ALL.into_iter().take_while(|rule| *rule != refused).map(passes);
+            let last = RuleCheck { rule: refused, outcome: RuleOutcome::Refuses };
+            before.chain([last]).map(RuleView::from).collect()
+        }
+        (TimerStatus::Refused | TimerStatus::Pending | TimerStatus::Cancelled, _) => Vec::new(),
+    }
+}
+
+pub(crate) async fn snooze(
+    ctx: RequestContext,
+    PathParam((thread, timer)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<SnoozeBody>,
+) -> Result<Response, Problem> {
+    let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
+    let now = ctx.store()?.database_time().await?;
+    let until = snoozed_until(&body, now)?;
+    act(&ctx, &thread, &timer, &headers, ControlKind::SnoozeTimer { timer: timer.clone(), until }).await
+}
+
+fn snoozed_until(body: &SnoozeBody, now: Timestamp) -> Result<Timestamp, Problem> {
+    let invalid = |detail: &str| Problem::bad_request("invalid_snooze", detail.to_owned());
+    let until = match (body.seconds, &body.until) {
+        (Some(seconds), None) => {
+            let ms = i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000));
+            now.plus_ms(ms.unwrap_or(i64::MAX / 2))
+        }
+        (None, Some(text)) => views::parse_rfc3339(text)
+            .ok_or_else(|| invalid("until must be a time like 2026-12-24T18:00:00Z"))?,
+        (Some(_), Some(_)) | (None, None) => return Err(invalid("either seconds or until is needed")),
+    };
+    match (1..=MOST_SNOOZE_MS).contains(&until.since_ms(now)) {
+        true => Ok(until),
+        false => Err(invalid("it must be due within thirty days from now")),
+    }
+}
+
+pub(crate) async fn cancel(
+    ctx: RequestContext,
+    PathParam((thread, timer)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
+    act(&ctx, &thread, &timer, &headers, ControlKind::CancelTimer(timer.clone())).await
+}
+
+/// The owner does it, for only it knows what fires at this moment. What is stored afterwards has the last word.
+async fn act(
+    ctx: &RequestContext,
+    thread: &ThreadId,
+    timer: &TimerId,
+    headers: &HeaderMap,
+    kind: ControlKind,
+) -> Result<Response, Problem> {
+    let (actor, backend) = (ctx.actor(headers)?, ctx.backend()?);
+    let row = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
+    let ended = || Problem::conflict("follow_up_ended", "the follow-up does not wait any more");
+    if row.status != TimerStatus::Pending {
+        return Err(ended());
+    }
+    let cancels = matches!(kind, ControlKind::CancelTimer(_));
+    let acted = control::execute(backend, actor, thread.agent(), kind).await?;
+    if acted.refused().is_none() && !acted.is_pending() {
+        let now = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
+        let wanted = if cancels { TimerStatus::Cancelled } else { TimerStatus::Pending };
+        if now.status != wanted {
+            return Err(ended());
+        }
+    }
+    Ok(acted.into_response())
+}
+
+impl From<&FollowUpRow> for FollowUpView {
+    fn from(row: &FollowUpRow) -> Self {
+        let text = |key: &str| row.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self {
+            follow_up_id: row.timer.to_string(),
+            agent_id: row.agent.name().to_owned(),
+            status: row.status.name(),
+            trigger_type: text("trigger_type"),
+            reason: text("reason"),
+            source: text("source"),
+            armed_by: text("armed_by"),
+            armed_at: views::rfc3339(row.created_at),
+            due_at: views::rfc3339(row.due_at),
+            ended_at: row.ended_at.and_then(views::rfc3339),
+            decided_by: row.ended_by.clone(),
+            turn_id: row.fired_turn.as_ref().map(|turn| turn.as_str().to_owned()),
+        }
+    }
+}
+
+impl From<RuleCheck> for RuleView {
+    fn from(check: RuleCheck) -> Self {
+        let (outcome, until) = match check.outcome {
+            RuleOutcome::Passes => ("passes", None),
+            RuleOutcome::Refuses => ("refuses", None),
+            RuleOutcome::Delays(until) => ("delays", views::rfc3339(until)),
+        };
+        Self { rule: check.rule.name(), outcome, until }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follow_up_is_put_off_to_a_time_within_thirty_days() {
+        let now = Timestamp(1_700_000_000_000);
+        let until = |seconds: Option<u64>, until: Option<&str>| {
+            let body = SnoozeBody { seconds, until: until.map(str::to_owned) };
+            snoozed_until(&body, now).map(|at| at.since_ms(now)).map_err(|problem| problem.code())
+        };
+        assert_eq!(until(Some(1), None), Ok(1_000));
+        assert_eq!(until(Some(2_592_000), None), Ok(MOST_SNOOZE_MS));
+        assert_eq!(until(None, Some("2023-11-14T22:13:21+00:00")), Ok(1_000));
+        for (seconds, at) in [
+            (None, None),
+            (Some(1), Some("2023-11-14T22:13:21Z")),
+            (Some(0), None),
+            (Some(2_592_001), None),
+            (Some(u64::MAX), None),
+            (None, Some("2023-11-14T22:13:20Z")),
+            (None, Some("2024-11-14T22:13:20Z")),
+            (None, Some("tomorrow")),
+        ] {
+            assert_eq!(until(seconds, at), Err("invalid_snooze"), "{seconds:?} {at:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Schedules of agents.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::{AgentId, Control, ControlKind, ScheduleName, Timestamp};
+use scheduling::schedule::{MissedRule, OverlapRule, Schedule};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use store::{PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
+use utoipa::ToSchema;
+
+use crate::api::respond::json_no_store;
+use crate::api::{schemas, views};
+use crate::app::request_context::RequestContext;
+use crate::commands::{control, publish, submit, validate};
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
+use crate::extract::path;
+use crate::extract::path::PathParam;
+
+/// Occurrences that are shown.
+const SHOWN: usize = 5;
+
+/// When work falls due: `cron`, or once `at`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScheduleBody {
+    /// Five fields: minute, hour, day of the month, month, day of the week.
+    #[schema(max_length = 256)]
+    cron: Option<String>,
+    /// An instant, or what a wall clock in `time_zone` shows.
+    #[schema(max_length = 64)]
+    at: Option<String>,
+    /// A zone of the IANA database.
+    #[schema(default = "UTC")]
+    time_zone: Option<String>,
+    /// What happens to an occurrence while the task of the one before is not done.
+    #[schema(value_type = Option<schemas::OverlapSchema>)]
+    overlap: Option<String>,
+    /// What happens to occurrences that fell due while there was no worker.
+    #[schema(value_type = Option<schemas::MissedSchema>)]
+    missed: Option<String>,
+    /// The text of each task.
+    #[schema(value_type = schemas::InputSchema)]
+    content: String,
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    metadata: Option<Map<String, Value>>,
+    /// Without it, or with true, it occurs.
+    enabled: Option<bool>,
+}
+
+impl MaxBodySize for ScheduleBody {
+    const MAX_BYTES: usize = validate::MAX_INPUT_BODY;
+}
+
+/// A schedule, and when it occurs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScheduleView {
+    #[schema(value_type = schemas::ScheduleNameSchema)]
+    name: String,
+    #[schema(required)]
+    cron: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    at: Option<String>,
+    time_zone: String,
+    #[schema(value_type = schemas::OverlapSchema)]
+    overlap: String,
+    #[schema(value_type = schemas::MissedSchema)]
+    missed: String,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Value,
+    enabled: bool,
+    /// One more with each change, from 1.
+    version: u64,
+    created_by: String,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    created_at: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    updated_at: Option<String>,
+    /// When the next task is sent; null when none is any more.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    next_at: Option<String>,
+    /// The next five times, or those that there are still.
+    #[schema(value_type = Vec<schemas::TimestampSchema>)]
+    next_occurrences: Vec<String>,
+}
+
+/// Schedules of an agent, by their names.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SchedulesPage {
+    #[schema(value_type = schemas::AgentIdSchema)]
+    agent_id: String,
+    schedules: Vec<ScheduleView>,
+}
+
+/// What a schedule would do.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ScheduleDryRun {
+    #[schema(value_type = Vec<schemas::TimestampSchema>)]
+    next_occurrences: Vec<String>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_schedule", "the agent has no such schedule")
+}
+
+fn invalid(detail: String) -> Problem {
+    Problem::bad_request("invalid_schedule", detail)
+}
+
+fn name_of(text: &str) -> Result<ScheduleName, Problem> {
+    path::id("schedule", text, ScheduleName::parse)
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+) -> Result<Response, Problem> {
+    let (agent, store) = (ctx.agent(&agent)?, ctx.store()?);
+    let (rows, now) = (store.schedules(&agent).await?, store.database_time().await?);
+    let schedules = rows.iter().map(|row| ScheduleView::new(row, now)).collect();
+    Ok(json_no_store(SchedulesPage { agent_id: agent.name().to_owned(), schedules }))
+}
+
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam((agent, name)): PathParam<(String, String)>,
+) -> Result<Response, Problem> {
+    let (agent, name) = (ctx.agent(&agent)?, name_of(&name)?);
+    Ok(json_no_store(shown(&ctx, &agent, &name).await?))
+}
+
+async fn shown(ctx: &RequestContext, agent: &AgentId, name: &ScheduleName) -> Result<ScheduleView, Problem> {
+    let store = ctx.store()?;
+    let row = store.schedule(agent, name).await?.ok_or_else(unknown)?;
+    Ok(ScheduleView::new(&row, store.database_time().await?))
+}
+
+/// What the body says, and when it occurs after `now`: at least once.
+fn checked(body: ScheduleBody, now: Timestamp) -> Result<(StoredSchedule, Vec<Timestamp>), Problem> {
+    let time_zone = body.time_zone.unwrap_or_else(|| "UTC".to_owned());
+    let overlap = match body.overlap.as_deref() {
+        None => OverlapRule::default(),
+        Some(name) => {
+            OverlapRule::from_name(name).ok_or_else(|| invalid("overlap must be skip or queue".to_owned()))?
+        }
+    };
+    let missed = match body.missed.as_deref() {
+        None => MissedRule::default(),
+        Some(name) => {
+            MissedRule::from_name(name).ok_or_else(|| invalid("missed must be skip or one".to_owned()))?
+        }
+    };
+    validate::content(&body.content)?;
+    let metadata = validate::metadata(body.metadata)?;
+    let schedule = Schedule::parse(body.cron.as_deref(), body.at.as_deref(), &time_zone, overlap, missed)
+        .map_err(|error| invalid(error.to_string()))?;
+    let occurrences = schedule.occurrences(now, SHOWN);
+    let Some(first) = occurrences.first() else {
+        return Err(invalid("at: it is past, so the schedule never occurs".to_owned()));
+    };
+    let stored = StoredSchedule {
+        at: body.at.map(|_| *first),
+        cron: body.cron,
+        time_zone,
+        overlap: overlap.name().to_owned(),
+        missed: missed.name().to_owned(),
+        content: body.content,
+        metadata,
+        enabled: body.enabled.unwrap_or(true),
+    };
+    Ok((stored, occurrences))
+}
+
+pub(crate) async fn put(
+    ctx: RequestContext,
+    PathParam((agent, name)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ScheduleBody>,
+) -> Result<Response, Problem> {
+    let (agent, name, actor) = (ctx.agent(&agent)?, name_of(&name)?, ctx.actor(&headers)?);
+    let store = ctx.store()?;
+    let (schedule, occurrences) = checked(body, store.database_time().await?)?;
+    let command = control::new_id()?;
+    let put = PutSchedule {
+        agent: agent.clone(),
+        name: name.clone(),
+        schedule,
+        next_due: occurrences.first().copied(),
+        command: command.clone(),
+        actor: actor.clone(),
+    };
+    let version = match store.put_schedule(&put).await? {
+        PutOutcome::Stored(version) => version,
+        PutOutcome::Full => {
+            let detail =
+                format!("the agent has {} schedules, which is as many as it may", store::MOST_SCHEDULES);
+            return Err(Problem::conflict("too_many_schedules", detail));
+        }
+        PutOutcome::Erased => return Err(erased(&ctx, &agent).await),
+    };
+    let kind = ControlKind::PutSchedule(name.clone());
+    let said = Control { id: command, actor: actor.into(), subject: agent.clone(), kind };
+    publish::publish_control(ctx.backend()?, &said).await?;
+    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, json_no_store(shown(&ctx, &agent, &name).await?)).into_response())
+}
+
+/// The refusal of what an erased agent may not have.
+pub(crate) async fn erased(ctx: &RequestContext, agent: &AgentId) -> Problem {
+    let refused = match ctx.backend() {
+        Ok(backend) => submit::refuse_erased(backend, &agent.thread()).await,
+        Err(problem) => Err(problem),
+    };
+    // It was named anew since.
+    refused.err().unwrap_or_else(|| {
+        Problem::conflict("agent_changed", "the agent has just been erased and named anew")
+    })
+}
+
+pub(crate) async fn dry_run(
+    ctx: RequestContext,
+    PathParam((agent, name)): PathParam<(String, String)>,
+    JsonBody(body): JsonBody<ScheduleBody>,
+) -> Result<Response, Problem> {
+    let (_, _) = (ctx.agent(&agent)?, name_of(&name)?);
+    let (_, occurrences) = checked(body, ctx.store()?.database_time().await?)?;
+    let next_occurrences = occurrences.into_iter().filter_map(views::rfc3339).collect();
+    Ok(json_no_store(ScheduleDryRun { next_occurrences }))
+}
+
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam((agent, name)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (agent, name, actor) = (ctx.agent(&agent)?, name_of(&name)?, ctx.actor(&headers)?);
+    if !ctx.store()?.delete_schedule(&agent, &name).await? {
+        return Err(unknown());
+    }
+    let deleted = control::execute(ctx.backend()?, actor, agent, ControlKind::DeleteSchedule(name)).await?;
+    Ok(deleted.into_response())
+}
+
+impl ScheduleView {
+    /// `now`: by the database's clock.
+    pub fn new(row: &ScheduleRow, now: Timestamp) -> Self {
+        let schedule = &row.schedule;
+        let at = schedule.at.and_then(views::rfc3339);
+        let (overlap, missed) = (OverlapRule::default(), MissedRule::default());
+        let parsed =
+            Schedule::parse(schedule.cron.as_deref(), at.as_deref(), &schedule.time_zone, overlap, missed);
+        // What does not wait any more does not occur, whatever its pattern.
+        let occurrences = match (parsed, row.next_due) {
+            (Ok(parsed), Some(_)) => parsed.occurrences(now, SHOWN),
+            (Ok(_) | Err(_), _) => Vec::new(),
+        };
+        Self {
+            name: row.name.as_str().to_owned(),
+            cron: schedule.cron.clone(),
+            at,
+            time_zone: schedule.time_zone.clone(),
+            overlap: schedule.overlap.clone(),
+            missed: schedule.missed.clone(),
+            content: schedule.content.clone(),
+            metadata: schedule.metadata.to_value(),
+            enabled: schedule.enabled,
+            version: row.version,
+            created_by: row.created_by.clone(),
+            created_at: views::rfc3339(row.created_at),
+            updated_at: views::rfc3339(row.updated_at),
+            next_at: row.next_due.and_then(views::rfc3339),
+            next_occurrences: occurrences.into_iter().filter_map(views::rfc3339).collect(),
+        }
+    }
+}

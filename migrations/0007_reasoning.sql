@@ -15,6 +15,8 @@ CREATE TABLE reasoning_sessions (
     -- The newest layer that is not undone; 0: none.
     head_layer     bigint      NOT NULL DEFAULT 0,
     last_layer     bigint      NOT NULL DEFAULT 0,
+    -- The messages up to this number are in blocks too.
+    sealed_number  bigint      NOT NULL DEFAULT 0,
     -- Calls of the temp layer whose results have not come.
     waiting_calls  text[]      NOT NULL DEFAULT '{}',
     -- [{"text", "state"}], in order.
@@ -57,6 +59,30 @@ CREATE TABLE reasoning_messages (
 
 CREATE UNIQUE INDEX reasoning_messages_request ON reasoning_messages (bucket, session_id, request_id)
     WHERE request_id IS NOT NULL;
+
+-- What views and compressions read of 256 messages in a row, in one row: 10,000 rows take longer to read than what is in them to render.
+-- Made of reasoning_messages once they are full, so that an append writes no block anew; never changed.
+CREATE TABLE reasoning_blocks (
+    bucket       smallint NOT NULL,
+    session_id   text     NOT NULL,
+    -- 1, 257, 513 …
+    first_number bigint   NOT NULL,
+    -- Lines of antiphon_reasoning_outline, in order.
+    outline      text     NOT NULL,
+    -- What views show of the texts, one after the other.
+    texts        text     NOT NULL,
+    PRIMARY KEY (bucket, session_id, first_number),
+    FOREIGN KEY (bucket, session_id) REFERENCES reasoning_sessions ON DELETE CASCADE
+);
+
+-- A message without its text, in one line: role, whether it is of the temp layer, characters, bytes that views show of the text, calls,
+-- call that is answered, tool. What comes from outside is JSON, which has no tabs and no line breaks of its own.
+CREATE FUNCTION antiphon_reasoning_outline(
+    role text, in_temp boolean, chars integer, shown_bytes integer, calls jsonb, answers text, tool text
+) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT role || E'\t' || in_temp || E'\t' || chars || E'\t' || shown_bytes || E'\t' || coalesce(calls::text, '') || E'\t'
+        || coalesce(to_json(answers)::text, '') || E'\t' || coalesce(to_json(tool)::text, '')
+$$;
 
 -- A compression. The newest that is not undone says what is shown of the numbers up to its summary; what was appended later follows.
 CREATE TABLE reasoning_layers (
@@ -103,6 +129,7 @@ CREATE TABLE reasoning_checkpoints (
 DO $$
 BEGIN
     ALTER TABLE reasoning_messages ALTER COLUMN content SET COMPRESSION lz4;
+    ALTER TABLE reasoning_blocks ALTER COLUMN outline SET COMPRESSION lz4, ALTER COLUMN texts SET COMPRESSION lz4;
 EXCEPTION
     WHEN feature_not_supported OR invalid_parameter_value THEN
         ALTER TABLE reasoning_messages ALTER COLUMN content SET STORAGE EXTERNAL;
@@ -113,7 +140,7 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['reasoning_sessions', 'reasoning_messages', 'reasoning_layers', 'reasoning_checkpoints'] LOOP
+    FOREACH name IN ARRAY ARRAY['reasoning_sessions', 'reasoning_messages', 'reasoning_blocks', 'reasoning_layers', 'reasoning_checkpoints'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY tenant_isolation ON %I USING (antiphon_tenant_visible(session_id)) WITH CHECK (antiphon_tenant_visible(session_id))', name);

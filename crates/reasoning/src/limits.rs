@@ -24,5 +24,5 @@ pub const MAX_CHECKPOINTS: usize = 100;
 pub const MAX_SOURCES: usize = 16;
 /// Longest name of a tool, a call, a checkpoint or a request, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
-/// A longer tool result is shown with its size alone.
+/// A longer tool result is shown with its size alone. Blocks that a store has made keep what this said when they were made.
 pub const TOOL_RESULT_SHOWN_CHARS: u32 = 200;

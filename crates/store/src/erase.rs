@@ -133,7 +133,7 @@ fn places() -> Vec<ErasedTable> {
     // Sessions that have copied messages of the thread, and those of the agent whose thread it is. The sessions last: the rest is found
     // by them, and goes with them where something is written meanwhile.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
-    for table in ["reasoning_messages", "reasoning_layers", "reasoning_checkpoints"] {
+    for table in ["reasoning_messages", "reasoning_blocks", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =
             format!("{sessions} JOIN {table} AS t ON t.bucket = s.bucket AND t.session_id = s.session_id");
         places.push(place(table, table, rows));

@@ -5,15 +5,16 @@
 mod changes;
 mod export_import;
 mod log;
+mod shown;
+mod values;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{AgentId, Bucket, Position, ReasoningSessionId, ThreadId, Timestamp};
+use model::{AgentId, Position, ReasoningSessionId, ThreadId, Timestamp};
 use reasoning::{
-    ContextSource, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState, ReasoningRole,
-    ReasoningSession, Runs, SessionCall, ShownMessage, ShownThread, SnapshotToken, TOOL_RESULT_SHOWN_CHARS,
-    ViewLine, render,
+    ContextSource, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState, ReasoningSession,
+    Runs, SessionCall, ShownThread, SnapshotToken, ViewLine, render,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -22,6 +23,9 @@ use sqlx::postgres::PgRow;
 use crate::error::StoreError;
 use crate::row::{column_error, count, interval, parse_column};
 use crate::store::Store;
+
+use shown::{BLOCK_MESSAGES, ShownPieces, longest_result};
+use values::{bucket, number, stored};
 
 pub use changes::{Appended, RequestId, Restorable};
 pub use export_import::ReasoningRows;
@@ -50,10 +54,8 @@ pub struct ReasoningThread {
     pub session: ReasoningSession,
     /// What is shown, in order.
     pub thread: ShownThread,
-    /// The texts of [`ReasoningThread::thread`], where they were asked for; a long result's is empty.
-    pub contents: Vec<String>,
-    /// The tools of results, by the same order.
-    pub tools: Vec<Option<String>>,
+    /// Its texts, where they were asked for, and the tools of results. Its entries are in [`ReasoningThread::thread`].
+    shown: ShownPieces,
     /// The agent's plan.
     pub plan: Plan,
     /// The newest layer that is not undone.
@@ -82,10 +84,10 @@ impl ReasoningThread {
         let lines = self.thread.entries.iter().enumerate().map(|(index, entry)| ViewLine {
             number: entry.number,
             role: entry.role,
-            content: self.contents.get(index).map_or("", String::as_str),
+            content: self.shown.text(index),
             chars: entry.chars,
             calls: &entry.calls,
-            tool: self.tools.get(index).and_then(Option::as_deref).or(called[index]),
+            tool: self.shown.tools.get(index).and_then(Option::as_deref).or(called[index]),
         });
         render(lines, with_plan.then_some(&self.plan), self.token())
     }
@@ -122,7 +124,12 @@ impl Store {
         let (made, messages): (Option<i64>, i64) = (row.try_get("made")?, row.try_get("messages")?);
         let missing: Option<String> = row.try_get("missing")?;
         Ok(match (made, missing) {
-            (Some(messages), _) => CreatedReasoning::Made(messages.unsigned_abs()),
+            (Some(messages), _) => {
+                if number(messages) >= BLOCK_MESSAGES {
+                    self.seal_reasoning(id).await;
+                }
+                CreatedReasoning::Made(number(messages))
+            }
             (None, _) if messages > MAX_BASE_MESSAGES => {
                 CreatedReasoning::TooMany(MAX_BASE_MESSAGES.unsigned_abs())
             }
@@ -144,7 +151,8 @@ impl Store {
             .bind(id.as_str().to_owned())
             .bind(with_contents)
             .bind(request.map(str::to_owned))
-            .bind(i32::try_from(TOOL_RESULT_SHOWN_CHARS).unwrap_or(i32::MAX));
+            .bind(longest_result())
+            .bind(stored(BLOCK_MESSAGES));
         self.rows(statement).await?.first().map(|row| thread_of(id, row)).transpose()
     }
 
@@ -163,94 +171,19 @@ impl Store {
     }
 }
 
-fn bucket(id: &ReasoningSessionId) -> i16 {
-    Bucket::of_key(id.as_str()).get() as i16
-}
-
-fn number(value: i64) -> Number {
-    value.unsigned_abs()
-}
-
-fn stored(number: Number) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 fn thread_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningThread, StoreError> {
     let last_number = number(row.try_get("last_number")?);
-    let numbers: Vec<i64> = row.try_get::<Option<_>, _>("numbers")?.unwrap_or_default();
-    let column = Columns {
-        in_temp: row.try_get::<Option<_>, _>("in_temp")?.unwrap_or_default(),
-        roles: row.try_get::<Option<_>, _>("roles")?.unwrap_or_default(),
-        chars: row.try_get::<Option<_>, _>("chars")?.unwrap_or_default(),
-        calls: row.try_get::<Option<_>, _>("calls")?.unwrap_or_default(),
-        answers: row.try_get::<Option<_>, _>("answers")?.unwrap_or_default(),
-    };
-    let mut contents: Vec<String> = row.try_get::<Option<_>, _>("contents")?.unwrap_or_default();
-    let mut tools: Vec<Option<String>> = row.try_get::<Option<_>, _>("tools")?.unwrap_or_default();
-    let mut order: Vec<(i64, usize)> = numbers.iter().copied().zip(0..).collect();
-    order.sort_unstable();
-    let shown: Vec<i64> = row.try_get::<Option<_>, _>("shown")?.unwrap_or_default();
-    let through: i64 = row.try_get::<Option<_>, _>("summary_number")?.unwrap_or(0);
-    let indices = in_shown_order(&order, &shown, through);
-    let entries =
-        indices.iter().map(|index| column.entry(numbers[*index], *index)).collect::<Result<_, _>>()?;
-    let mut taken = |index: &usize| contents.get_mut(*index).map(std::mem::take);
-    let contents = indices.iter().filter_map(&mut taken).collect();
-    let tools = indices.iter().map(|index| tools.get_mut(*index).and_then(Option::take)).collect();
+    let mut shown = ShownPieces::of(row)?;
+    let entries = std::mem::take(&mut shown.entries);
     Ok(ReasoningThread {
         session: session_of(id, row)?,
         thread: ShownThread { session: id.clone(), entries, last_number },
-        contents,
-        tools,
+        shown,
         plan: plan_of(row)?,
         head: number(row.try_get("head_layer")?),
         waiting: row.try_get::<Vec<String>, _>("waiting_calls")?.into_iter().collect(),
         earlier: earlier_of(row)?,
     })
-}
-
-/// Indices of the columns in the order in which their messages are shown; `order` is by number.
-fn in_shown_order(order: &[(i64, usize)], shown: &[i64], through: i64) -> Vec<usize> {
-    let at = |number: i64| order.partition_point(|(other, _)| *other < number);
-    let mut indices = Vec::with_capacity(order.len());
-    for run in shown.chunks_exact(2) {
-        indices.extend(order[at(run[0])..at(run[1] + 1)].iter().map(|(_, index)| *index));
-    }
-    indices.extend(order[at(through + 1)..].iter().map(|(_, index)| *index));
-    indices
-}
-
-/// What is shown, a column each.
-struct Columns {
-    in_temp: Vec<bool>,
-    roles: Vec<String>,
-    chars: Vec<i32>,
-    calls: Vec<Option<String>>,
-    answers: Vec<Option<String>>,
-}
-
-impl Columns {
-    fn entry(&self, of: i64, index: usize) -> Result<ShownMessage, StoreError> {
-        let missing = || column_error("numbers", &"columns of different lengths");
-        let calls = self.calls.get(index).ok_or_else(missing)?;
-        Ok(ShownMessage {
-            number: number(of),
-            in_temp: *self.in_temp.get(index).ok_or_else(missing)?,
-            role: role_of(self.roles.get(index).ok_or_else(missing)?)?,
-            chars: self.chars.get(index).ok_or_else(missing)?.unsigned_abs(),
-            calls: match calls {
-                Some(text) => {
-                    calls_of(&serde_json::from_str(text).map_err(|error| column_error("calls", &error))?)
-                }
-                None => Vec::new(),
-            },
-            answers: self.answers.get(index).ok_or_else(missing)?.clone(),
-        })
-    }
-}
-
-fn role_of(name: &str) -> Result<ReasoningRole, StoreError> {
-    ReasoningRole::from_name(name).ok_or_else(|| column_error("role", &name))
 }
 
 /// Calls as they are stored: `[{"id", "name"}]`.

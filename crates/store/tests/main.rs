@@ -21,6 +21,7 @@ mod numbers;
 mod queues;
 mod random;
 mod reads;
+mod reasoning_blocks;
 mod reasoning_races;
 mod reasoning_sessions;
 mod refusals;

@@ -208,13 +208,17 @@ async fn random_changes_give_what_the_stack_in_memory_has() {
     }
 }
 
-async fn both_append(store: &Store, stack: &mut ReasoningThreadStack, messages: Vec<NewMessage>) {
+pub(crate) async fn both_append(store: &Store, stack: &mut ReasoningThreadStack, messages: Vec<NewMessage>) {
     let id = stack.thread().session;
     let number = stack.append(messages.clone()).unwrap();
     assert_eq!(appended(store, &id, messages).await, Appended::Done(number));
 }
 
-async fn both_compress(store: &Store, stack: &mut ReasoningThreadStack, request: &CompressionRequest) {
+pub(crate) async fn both_compress(
+    store: &Store,
+    stack: &mut ReasoningThreadStack,
+    request: &CompressionRequest,
+) {
     let id = stack.thread().session;
     let seen = store.reasoning_thread(&id, false, None).await.unwrap().unwrap();
     let decided = compress(&seen.thread, request);

@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 23] = [
+const OWNED: [(&str, &str); 24] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -42,6 +42,7 @@ const OWNED: [(&str, &str); 23] = [
     ("failed_tasks", "agent_id"),
     ("reasoning_sessions", "session_id"),
     ("reasoning_messages", "session_id"),
+    ("reasoning_blocks", "session_id"),
     ("reasoning_layers", "session_id"),
     ("reasoning_checkpoints", "session_id"),
 ];

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use model::{Bucket, ReasoningSessionId};
-use reasoning::{CompressionRequest, Selection, compress};
+use reasoning::{CompressionRequest, NewMessage, ReasoningRole, Selection, append, compress};
 use sqlx::{Connection as _, PgConnection};
 use store::Store;
 use tokio::time::{Duration, sleep};
@@ -21,7 +21,7 @@ const RATIO_GOAL: f64 = 1.2;
 pub(super) async fn views(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for messages in [USUAL, messages] {
-        let id = session(url, &format!("view-{messages}"), 0, messages).await?;
+        let id = session(store, url, &format!("view-{messages}"), 0, messages).await?;
         let mut timings = Timings::default();
         let mut bytes = view(store, &id).await?;
         for _ in 0..calls {
@@ -45,7 +45,7 @@ pub(super) async fn views(store: &Store, url: &str, messages: u32, calls: u32) -
 pub(super) async fn compressions(store: &Store, url: &str, messages: u32, calls: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for messages in [USUAL, messages] {
-        let id = session(url, &format!("compress-{messages}"), 0, messages).await?;
+        let id = session(store, url, &format!("compress-{messages}"), 0, messages).await?;
         let mut timings = Timings::default();
         for _ in 0..calls {
             timings.time(compress_two(store, &id)).await?;
@@ -79,7 +79,7 @@ pub(super) async fn discarded_logs(
 ) -> Result<Vec<Row>> {
     let mut ids = Vec::new();
     for count in layers {
-        ids.push(session(url, &format!("layers-{count}"), count, USUAL).await?);
+        ids.push(session(store, url, &format!("layers-{count}"), count, USUAL).await?);
     }
     let kinds = ["view", "compress", "undo", "first page of the log"];
     let mut timings: Vec<[Timings; 2]> = kinds.iter().map(|_| Default::default()).collect();
@@ -132,16 +132,32 @@ async fn undo(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     Ok(())
 }
 
-async fn session(url: &str, name: &str, layers: u32, messages: u32) -> Result<ReasoningSessionId> {
+/// A session that shows so many messages. The last is appended as agents append, so that the blocks of those before it are made.
+async fn session(
+    store: &Store,
+    url: &str,
+    name: &str,
+    layers: u32,
+    messages: u32,
+) -> Result<ReasoningSessionId> {
     let mut connection = PgConnection::connect(url).await?;
     let id = ReasoningSessionId::parse(name).ok().context("the name of a session")?;
     sqlx::query(include_str!("fill.sql"))
         .bind(Bucket::of_key(name).get() as i16)
         .bind(name)
         .bind(i64::from(layers))
-        .bind(i64::from(messages))
+        .bind(i64::from(messages) - 1)
         .execute(&mut connection)
         .await?;
+    let last = append(vec![NewMessage {
+        role: ReasoningRole::User,
+        content: "What is next?".to_owned(),
+        thinking: None,
+        calls: Vec::new(),
+        answers: None,
+        tool: None,
+    }]);
+    store.append_reasoning(&id, &last.ok().context("refused")?, None).await?;
     sqlx::query("VACUUM (ANALYZE)").execute(&mut connection).await?;
     connection.close().await?;
     Ok(id)

@@ -20,7 +20,7 @@ WITH earlier AS (
     FROM taken AS t, unnest($10::text[], $11::text[], $12::integer[], $13::text[], $14::text[], $15::text[], $16::text[])
         WITH ORDINALITY AS n (role, content, chars, thinking, calls, answers, tool, place)
 )
-SELECT s.waiting_calls, s.last_number, (SELECT before FROM taken) AS before,
+SELECT s.waiting_calls, s.last_number, s.sealed_number, (SELECT before FROM taken) AS before,
        e.number AS earlier, e.request_hash AS earlier_hash
 FROM reasoning_sessions AS s LEFT JOIN earlier AS e ON true
 WHERE s.bucket = $1 AND s.session_id = $2

@@ -8,7 +8,9 @@ use reasoning::{
 use serde_json::{Value, json};
 use sqlx::Row;
 
-use super::{ReasoningThread, bucket, flat, highest, number, stored};
+use super::shown::BLOCK_MESSAGES;
+use super::values::{bucket, number, stored};
+use super::{ReasoningThread, flat, highest};
 use crate::error::StoreError;
 use crate::error::sqlstate;
 use crate::statement::Statement;
@@ -68,6 +70,10 @@ impl Store {
             };
             let Some(row) = rows.first() else { return Ok(Appended::NoSession) };
             if let Some(before) = row.try_get::<Option<i64>, _>("before")? {
+                let sealed = number(row.try_get("sealed_number")?);
+                if number(before) + new.messages.len() as u64 >= sealed + BLOCK_MESSAGES {
+                    self.seal_reasoning(id).await;
+                }
                 return Ok(Appended::Done(number(before) + 1));
             }
             if let (Some(earlier), Some(request)) = (row.try_get::<Option<i64>, _>("earlier")?, request) {

@@ -1,5 +1,5 @@
 -- $1 bucket, $2 session. In one statement, so that the layers are those of the head.
-SELECT to_jsonb(s) - 'bucket' AS session, s.last_number,
+SELECT to_jsonb(s) - 'bucket' - 'sealed_number' AS session, s.last_number,
        coalesce((SELECT jsonb_agg(to_jsonb(l) - 'bucket' - 'session_id' ORDER BY l.layer_id) FROM reasoning_layers AS l
                  WHERE l.bucket = s.bucket AND l.session_id = s.session_id), '[]') AS layers,
        coalesce((SELECT jsonb_agg(to_jsonb(c) - 'bucket' - 'session_id' ORDER BY c.name) FROM reasoning_checkpoints AS c

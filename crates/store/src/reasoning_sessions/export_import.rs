@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{bucket, stored};
+use super::values::{bucket, stored};
 use crate::error::StoreError;
 use crate::row::{count, parse_column};
 use crate::store::Store;
@@ -118,7 +118,9 @@ impl Store {
             .bind(bucket(id))
             .bind(id.as_str().to_owned())
             .bind(Value::Object(session.clone()));
-        self.rows(statement).await.map(drop)
+        self.rows(statement).await?;
+        self.seal_reasoning(id).await;
+        Ok(())
     }
 }
 

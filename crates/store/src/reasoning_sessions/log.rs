@@ -6,7 +6,8 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{bucket, calls_of, number, role_of, stored};
+use super::calls_of;
+use super::values::{bucket, number, role_of, stored};
 use crate::error::StoreError;
 use crate::row::column_error;
 use crate::store::Store;

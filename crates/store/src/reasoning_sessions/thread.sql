@@ -1,5 +1,5 @@
--- $1 bucket, $2 session, $3 whether texts are wanted, $4 a request id that may have been used, $5 the longest result that is shown. One row
--- for the session; what is shown comes in arrays, each in the same order, which is no particular one.
+-- $1 bucket, $2 session, $3 whether texts are wanted, $4 a request id that may have been used, $5 the longest result that is shown, $6 messages
+-- of a block. One row for the session; what is shown comes in pieces, which are blocks and single messages, in no particular order.
 WITH s AS MATERIALIZED (
     SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
     FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2
@@ -8,32 +8,51 @@ WITH s AS MATERIALIZED (
     SELECT l.shown, l.summary_number FROM s JOIN reasoning_layers AS l
         ON l.bucket = s.bucket AND l.session_id = s.session_id AND l.layer_id = s.head_layer
 )
-, visible AS (
-    SELECT m.* FROM head AS h
-    CROSS JOIN LATERAL generate_series(1, cardinality(h.shown), 2) AS i
+-- Runs of numbers that are shown, and what was appended later.
+, runs AS (
+    SELECT h.shown[i] AS first, h.shown[i + 1] AS last, false AS is_later
+    FROM head AS h CROSS JOIN generate_series(1, cardinality(h.shown), 2) AS i
+    UNION ALL
+    SELECT coalesce((SELECT summary_number FROM head), 0) + 1, s.last_number, true FROM s
+)
+-- Each with the blocks that are in it as a whole: those from first_block to last_block. Of a block with an end of it no more than the
+-- messages in question are read, one by one.
+, parts AS MATERIALIZED (
+    SELECT r.*, (r.first - 1 + $6 - 1) / $6 * $6 + 1 AS first_block, least(r.last, s.sealed_number) / $6 * $6 AS last_block
+    FROM runs AS r CROSS JOIN s
+)
+, pieces AS (
+    SELECT b.first_number, b.outline, CASE WHEN $3 THEN b.texts END AS texts
+    FROM parts AS p
+    CROSS JOIN LATERAL (
+        SELECT * FROM reasoning_blocks AS b
+        WHERE b.bucket = $1 AND b.session_id = $2 AND b.first_number BETWEEN p.first_block AND p.last_block
+        OFFSET 0
+    ) AS b
+    UNION ALL
+    SELECT m.number, antiphon_reasoning_outline(m.role, m.in_temp, m.chars, octet_length(t.text), m.calls, m.answers, m.tool),
+           CASE WHEN $3 THEN t.text END
+    FROM parts AS p
+    CROSS JOIN LATERAL (
+        SELECT p.first, CASE WHEN p.first_block < p.last_block THEN p.first_block - 1 ELSE p.last END
+        UNION ALL
+        SELECT p.last_block + 1, p.last WHERE p.first_block < p.last_block
+    ) AS e (first, last)
     CROSS JOIN LATERAL (
         SELECT * FROM reasoning_messages AS m
-        WHERE m.bucket = $1 AND m.session_id = $2 AND m.number BETWEEN h.shown[i] AND h.shown[i + 1]
+        WHERE m.bucket = $1 AND m.session_id = $2 AND m.number BETWEEN e.first AND e.last
+          -- A summary is shown by layers only: what a layer that was undone put there is not.
+          AND (NOT p.is_later OR m.role <> 'summary')
         OFFSET 0
     ) AS m
-    UNION ALL
-    -- A summary is shown by layers only: what a layer that was undone put there is not.
-    SELECT m.* FROM reasoning_messages AS m
-    WHERE m.bucket = $1 AND m.session_id = $2
-      -- A parameter of the look-up. As an expression beside it, which row security cannot take for safe, it would be checked row by row.
-      AND m.number > (SELECT coalesce(max(summary_number), 0) FROM head)
-      -- No number is higher. With both ends the planner takes it for the short range that it is, however long the log before it is.
-      AND m.number <= (SELECT last_number FROM s)
-      AND m.role <> 'summary'
+    CROSS JOIN LATERAL (SELECT CASE WHEN m.role = 'tool' AND m.chars > $5 THEN '' ELSE m.content END) AS t (text)
 )
 SELECT s.agent_id, s.sources, s.last_number, s.head_layer, s.waiting_calls, s.plan, s.created_by, s.created_ms,
        (SELECT shown FROM head) AS shown, (SELECT summary_number FROM head) AS summary_number, v.*,
        l.layer_id AS earlier_layer, l.summary_number AS earlier_summary, l.request_hash AS earlier_hash
 FROM s
 CROSS JOIN LATERAL (
-    SELECT array_agg(number) AS numbers, array_agg(in_temp) AS in_temp, array_agg(role) AS roles, array_agg(chars) AS chars,
-           array_agg(calls::text) AS calls, array_agg(answers) AS answers, array_agg(tool) AS tools,
-           CASE WHEN $3 THEN array_agg(CASE WHEN role = 'tool' AND chars > $5 THEN '' ELSE content END) END AS contents
-    FROM visible
+    SELECT array_agg(first_number) AS firsts, array_agg(outline) AS outlines, CASE WHEN $3 THEN array_agg(texts) END AS texts
+    FROM pieces
 ) AS v
 LEFT JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.request_id = $4

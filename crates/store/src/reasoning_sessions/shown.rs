@@ -1,0 +1,169 @@
+//! What is shown of a session, out of pieces: blocks of messages, and messages that are in no block yet.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use model::ReasoningSessionId;
+use reasoning::{Number, ReasoningRole, SessionCall, ShownMessage, TOOL_RESULT_SHOWN_CHARS};
+use serde::Deserialize;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::values::{bucket, number, role_of, stored};
+use crate::error::StoreError;
+use crate::row::column_error;
+use crate::statement::Statement;
+use crate::store::Store;
+
+/// Messages of a block: the more, the faster a long thread is read, and the more messages of a block in the making are read one by one.
+pub(super) const BLOCK_MESSAGES: u64 = 256;
+
+/// What is shown, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct ShownPieces {
+    pub(super) entries: Vec<ShownMessage>,
+    /// The tools of results, by the same order, as the results name them.
+    pub(super) tools: Vec<Option<String>>,
+    texts: Vec<String>,
+    /// Where the text of an entry is.
+    places: Vec<(usize, Range<usize>)>,
+}
+
+impl ShownPieces {
+    /// The text of an entry; empty where texts were not asked for, and where views show the size alone.
+    pub(super) fn text(&self, index: usize) -> &str {
+        let text =
+            self.places.get(index).and_then(|(piece, range)| self.texts.get(*piece)?.get(range.clone()));
+        text.unwrap_or_default()
+    }
+
+    pub(super) fn of(row: &PgRow) -> Result<Self, StoreError> {
+        let firsts: Vec<i64> = row.try_get::<Option<_>, _>("firsts")?.unwrap_or_default();
+        let outlines: Vec<String> = row.try_get::<Option<_>, _>("outlines")?.unwrap_or_default();
+        let mut pieces: Vec<(Number, usize)> =
+            firsts.into_iter().map(number).zip(0..outlines.len()).collect();
+        pieces.sort_unstable();
+        let mut shown =
+            Self { texts: row.try_get::<Option<_>, _>("texts")?.unwrap_or_default(), ..Self::default() };
+        let runs: Vec<i64> = row.try_get::<Option<_>, _>("shown")?.unwrap_or_default();
+        let through = number(row.try_get::<Option<_>, _>("summary_number")?.unwrap_or(0));
+        let at = |number: Number| pieces.partition_point(|(first, _)| *first < number);
+        for run in runs.chunks_exact(2) {
+            for (first, piece) in &pieces[at(number(run[0]))..at(number(run[1]) + 1)] {
+                shown.add(*first, *piece, &outlines[*piece], true)?;
+            }
+        }
+        for (first, piece) in &pieces[at(through + 1)..] {
+            shown.add(*first, *piece, &outlines[*piece], false)?;
+        }
+        Ok(shown)
+    }
+
+    /// Adds a piece. A summary is shown by layers only: what a layer that was undone put there is not.
+    fn add(
+        &mut self,
+        first: Number,
+        piece: usize,
+        outline: &str,
+        with_summaries: bool,
+    ) -> Result<(), StoreError> {
+        let mut start = 0;
+        for (number, line) in (first..).zip(outline.split('\n')) {
+            let line = OutlineLine::parse(line)
+                .ok_or_else(|| column_error("outline", &"a line without its parts"))?;
+            let role = role_of(line.role)?;
+            let place = start..start + line.shown_bytes;
+            start = place.end;
+            if role == ReasoningRole::Summary && !with_summaries {
+                continue;
+            }
+            self.entries.push(ShownMessage {
+                number,
+                in_temp: line.in_temp,
+                role,
+                chars: line.chars,
+                calls: line.calls()?,
+                answers: json_text(line.answers)?,
+            });
+            self.tools.push(json_text(line.tool)?);
+            self.places.push((piece, place));
+        }
+        Ok(())
+    }
+}
+
+/// A line of an outline.
+struct OutlineLine<'a> {
+    role: &'a str,
+    in_temp: bool,
+    chars: u32,
+    shown_bytes: usize,
+    /// JSON, or empty; so are the others.
+    calls: &'a str,
+    answers: &'a str,
+    tool: &'a str,
+}
+
+impl<'a> OutlineLine<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut parts = line.split('\t');
+        let mut part = || parts.next();
+        Some(Self {
+            role: part()?,
+            in_temp: part()?.parse().ok()?,
+            chars: part()?.parse().ok()?,
+            shown_bytes: part()?.parse().ok()?,
+            calls: part()?,
+            answers: part()?,
+            tool: part()?,
+        })
+    }
+
+    fn calls(&self) -> Result<Vec<SessionCall>, StoreError> {
+        #[derive(Deserialize)]
+        struct Call<'a> {
+            #[serde(borrow)]
+            id: Cow<'a, str>,
+            #[serde(borrow)]
+            name: Cow<'a, str>,
+        }
+        if self.calls.is_empty() {
+            return Ok(Vec::new());
+        }
+        let calls: Vec<Call<'_>> =
+            serde_json::from_str(self.calls).map_err(|error| column_error("calls", &error))?;
+        let owned = |call: Call<'_>| SessionCall { id: call.id.into_owned(), name: call.name.into_owned() };
+        Ok(calls.into_iter().map(owned).collect())
+    }
+}
+
+fn json_text(json: &str) -> Result<Option<String>, StoreError> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(json).map(Some).map_err(|error| column_error("outline", &error))
+}
+
+impl Store {
+    /// Makes the blocks of a session that are full and not made yet.
+    pub(super) async fn seal_reasoning(&self, id: &ReasoningSessionId) {
+        let sealed = self.rows(sealing(id)).await;
+        if let Err(error) = sealed {
+            // What was to be written is written: until the next append tries again, views read more rows.
+            tracing::warn!(%error, session = id.as_str(), "no block of a reasoning session was made");
+        }
+    }
+}
+
+fn sealing(id: &ReasoningSessionId) -> Statement {
+    sqlx::query(include_str!("seal.sql"))
+        .bind(bucket(id))
+        .bind(id.as_str().to_owned())
+        .bind(stored(BLOCK_MESSAGES))
+        .bind(longest_result())
+}
+
+/// The longest result that is shown with its text.
+pub(super) fn longest_result() -> i32 {
+    i32::try_from(TOOL_RESULT_SHOWN_CHARS).unwrap_or(i32::MAX)
+}

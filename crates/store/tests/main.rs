@@ -27,6 +27,7 @@ mod reasoning_sessions;
 mod refusals;
 mod retention;
 mod row_security;
+mod row_security_costs;
 mod schedules;
 mod spilled_messages;
 mod statement_counts;

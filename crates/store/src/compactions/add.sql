@@ -12,7 +12,7 @@ AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread
 AND EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3 - 1)
 AND NOT EXISTS (
     SELECT FROM compactions AS c
-    WHERE c.bucket = $1 AND c.thread_id = $2 AND c.undone_at_position IS NULL AND c.compaction_id > coalesce($9, 0)
+    WHERE c.bucket = $1 AND c.thread_id = $2 AND c.undone_at_position IS NULL AND c.compaction_id > CASE WHEN $9::bigint IS NULL THEN 0 ELSE $9 END
 )
 AND ($9 IS NULL OR EXISTS (
     SELECT FROM compactions AS c

@@ -2,14 +2,18 @@
 -- what of it stands elsewhere.
 SELECT m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM unnest($3::bigint[]) AS k (batch_id)
+-- A row of its own: as an expression row security would not let it end the search.
+CROSS JOIN LATERAL (
+    SELECT coalesce((SELECT o.position FROM messages AS o
+                     WHERE o.bucket = $1 AND o.thread_id = $2 AND o.position > k.batch_id AND o.batch_id <> k.batch_id
+                     ORDER BY o.position LIMIT 1), 9223372036854775807) AS position
+    OFFSET 0
+) AS b
 CROSS JOIN LATERAL (
     (SELECT m.* FROM messages AS m
      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= k.batch_id AND m.batch_id = k.batch_id
        AND NOT m.out_of_range
-       AND m.position < coalesce((SELECT o.position FROM messages AS o
-                                  WHERE o.bucket = $1 AND o.thread_id = $2 AND o.position > k.batch_id
-                                    AND o.batch_id <> k.batch_id
-                                  ORDER BY o.position LIMIT 1), 9223372036854775807))
+       AND m.position < b.position)
     UNION ALL
     (SELECT m.* FROM messages AS m
      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = k.batch_id AND m.out_of_range)

@@ -34,12 +34,12 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS c ON true
 LEFT JOIN LATERAL (
-    -- One that waits for its summary.
+    -- One that waits for its summary. No coalesce: row security would not let it look rows up.
     SELECT p.compaction_id AS pending_id, p.pending_agent, p.pending_task,
            (extract(epoch FROM clock_timestamp() - p.created_at) * 1000)::bigint AS pending_ms
     FROM compactions AS p
     WHERE p.bucket = k.thread_bucket AND p.thread_id = k.thread_id AND p.undone_at_position IS NULL
-      AND p.pending_task IS NOT NULL AND p.compaction_id > coalesce(c.compaction_id, 0)
+      AND p.pending_task IS NOT NULL AND p.compaction_id > CASE WHEN c.compaction_id IS NULL THEN 0 ELSE c.compaction_id END
     ORDER BY p.compaction_id DESC
     LIMIT 1
 ) AS p ON true

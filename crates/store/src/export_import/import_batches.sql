@@ -48,10 +48,10 @@ WITH thread AS MATERIALIZED (
                    FROM (SELECT FROM messages AS m
                          WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= c.batch_id AND m.batch_id = c.batch_id
                            AND NOT m.out_of_range
-                           AND m.position < coalesce((SELECT o.position FROM messages AS o
-                                                      WHERE o.bucket = $1 AND o.thread_id = $2
-                                                        AND o.position > c.batch_id AND o.batch_id <> c.batch_id
-                                                      ORDER BY o.position LIMIT 1), 9223372036854775807)
+                           AND m.position < (SELECT coalesce((SELECT o.position FROM messages AS o
+                                                              WHERE o.bucket = $1 AND o.thread_id = $2
+                                                                AND o.position > c.batch_id AND o.batch_id <> c.batch_id
+                                                              ORDER BY o.position LIMIT 1), 9223372036854775807))
                          UNION ALL
                          SELECT FROM messages AS m
                          WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = c.batch_id AND m.out_of_range) AS stored)

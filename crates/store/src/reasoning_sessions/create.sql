@@ -1,7 +1,9 @@
 -- $1 bucket, $2 session, $3 agent, $4 the agent's own thread, $5 actor, $6 the most base messages; arrays, a source each: $7 bucket, $8
 -- thread, $9 first batch, $10 last batch. All base messages or none: every source must have some.
 WITH asked AS (
-    SELECT * FROM unnest($7::smallint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY
+    -- Ends as values: row security lets no expression look messages up.
+    SELECT k.*, coalesce(k.from_batch, 0) AS first, coalesce(k.to_batch, 9223372036854775807) AS last
+    FROM unnest($7::smallint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY
         AS k (bucket, thread_id, from_batch, to_batch, place)
 )
 -- An erasure of one of the threads waits for this, and finds the session afterwards.
@@ -20,8 +22,7 @@ WITH asked AS (
     FROM asked AS k
     JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
     JOIN messages AS m ON m.bucket = k.bucket AND m.thread_id = k.thread_id
-        AND m.position >= coalesce(k.from_batch, 0)
-        AND m.batch_id BETWEEN coalesce(k.from_batch, 0) AND coalesce(k.to_batch, 9223372036854775807)
+        AND m.position >= k.first AND m.batch_id BETWEEN k.first AND k.last
     LIMIT $6 + 1
 )
 , missing AS (

@@ -63,11 +63,14 @@ LEFT JOIN LATERAL (
     -- Tasks of earlier occurrences that are neither done nor given up; see TimerId::series.
     SELECT count(*) AS unfinished
     FROM (
-        SELECT FROM tasks AS q
-        WHERE q.bucket = t.bucket AND q.agent_id = t.agent_id
-          AND q.position > coalesce((SELECT h.head_position FROM agents AS h
-                                     WHERE h.bucket = t.bucket AND h.agent_id = t.agent_id), 0)
-          AND starts_with(q.task_id, split_part(t.timer_id, '-', 1) || '-' || split_part(t.timer_id, '-', 2) || '-')
+        -- A row of its own: as an expression row security would not let it begin the search.
+        SELECT FROM (
+            SELECT coalesce((SELECT h.head_position FROM agents AS h
+                             WHERE h.bucket = t.bucket AND h.agent_id = t.agent_id), 0) AS position
+            OFFSET 0
+        ) AS b
+        JOIN tasks AS q ON q.bucket = t.bucket AND q.agent_id = t.agent_id AND q.position > b.position
+        WHERE starts_with(q.task_id, split_part(t.timer_id, '-', 1) || '-' || split_part(t.timer_id, '-', 2) || '-')
           AND NOT EXISTS (SELECT FROM failed_tasks AS x
                           WHERE x.bucket = q.bucket AND x.agent_id = q.agent_id AND x.position = q.position OFFSET 0)
         LIMIT 1000

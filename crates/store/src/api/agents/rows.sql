@@ -1,5 +1,5 @@
 -- Arrays: $1 bucket, $2 agent or queue, $4 bucket and $5 agent whose settings count; $3 how far tasks are counted. A row for each that exists, in
--- their order.
+-- their order. Row security lets a comparison look rows up only where it cannot leak, and to Postgres "coalesce" can, "case" cannot.
 SELECT k.agent_id, s.workflow, s.settings, s.version,
        (extract(epoch FROM s.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM s.updated_at) * 1000)::bigint AS updated_ms,
@@ -15,7 +15,7 @@ LEFT JOIN agent_settings AS s ON s.bucket = k.owner_bucket AND s.agent_id = k.ow
 LEFT JOIN agents AS a ON a.bucket = k.bucket AND a.agent_id = k.agent_id
 LEFT JOIN LATERAL (
     SELECT t.position, t.task_id FROM tasks AS t
-    WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > coalesce(a.head_position, 0)
+    WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > CASE WHEN a.head_position IS NULL THEN 0 ELSE a.head_position END
       AND NOT EXISTS (SELECT FROM failed_tasks AS m
                       WHERE m.bucket = t.bucket AND m.agent_id = t.agent_id AND m.position = t.position OFFSET 0)
     ORDER BY t.position
@@ -24,7 +24,7 @@ LEFT JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS pending FROM (
         SELECT FROM tasks AS t
-        WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > coalesce(a.head_position, 0)
+        WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > CASE WHEN a.head_position IS NULL THEN 0 ELSE a.head_position END
           AND NOT EXISTS (SELECT FROM failed_tasks AS m
                           WHERE m.bucket = t.bucket AND m.agent_id = t.agent_id AND m.position = t.position OFFSET 0)
         LIMIT $3

@@ -1,6 +1,8 @@
--- $1 bucket, $2 thread. The last answer to a person: turns of tasks have other ids.
+-- $1 bucket, $2 thread. The last answer to a person: turns of tasks have other ids. As a case the condition is nothing rare to the planner,
+-- which so reads backwards from the newest message instead of sorting all of them.
 SELECT m.message_id, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM messages AS m
-WHERE m.bucket = $1 AND m.thread_id = $2 AND m.role = 'assistant' AND m.message_id ~ '^u[0-9a-f]{4}-.*-a([1-9][0-9]*)?$'
+WHERE m.bucket = $1 AND m.thread_id = $2
+  AND CASE WHEN m.role = 'assistant' THEN m.message_id ~ '^u[0-9a-f]{4}-.*-a([1-9][0-9]*)?$' ELSE false END
 ORDER BY m.position DESC
 LIMIT 1

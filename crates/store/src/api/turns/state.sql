@@ -17,7 +17,7 @@ WITH input AS (
     CROSS JOIN LATERAL (
         SELECT m.message_id FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > i.position
-          AND m.position < coalesce((SELECT position FROM beyond), 9223372036854775807)
+          AND m.position < (SELECT coalesce(max(position), 9223372036854775807) FROM beyond)
           AND m.role = 'assistant' AND starts_with(m.message_id, $3 || '-a')
         ORDER BY m.position DESC
         LIMIT 1

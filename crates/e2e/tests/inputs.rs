@@ -272,6 +272,8 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
         ("gateway", "ANTIPHON_JWT_ALGORITHMS", "none"),
         ("gateway", "ANTIPHON_CORS_ORIGINS", "https://app.example/path"),
         ("gateway", "ANTIPHON_CORS_ORIGINS", "*,https://app.example"),
+        ("workflow", "ANTIPHON_MCP_URL", "127.0.0.1:8090"),
+        ("workflow", "ANTIPHON_MCP_URL", "localhost:8090/mcp"),
         ("worker", "DATABASE_URL", "mysql://x"),
         ("worker", "DATABASE_URL", ""),
     ];

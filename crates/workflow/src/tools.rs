@@ -128,6 +128,14 @@ impl Tools {
         Ok(tools)
     }
 
+    /// Whether [`Tools::with_mcp_server`] takes this URL.
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn check_mcp_url(url: &str) -> Result<(), ToolsError> {
+        Ok(mcp::check_url(url)?)
+    }
+
     /// Adds the tools of the MCP server at this URL, to which `key` is sent as a bearer token. Its tools are listed for every turn; one
     /// that has the name of a tool of the file is left out.
     ///

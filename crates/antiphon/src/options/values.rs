@@ -50,6 +50,11 @@ pub(super) fn worker_id(text: &str) -> Result<String, String> {
     model::ThreadId::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
+/// With every engine, also one that calls no tools: a URL that is wrong is better found now than when it is needed.
+pub(super) fn mcp_url(text: &str) -> Result<String, String> {
+    workflow::Tools::check_mcp_url(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +71,10 @@ mod tests {
         assert!(up_to_a_day("86401").is_err() && up_to_a_day("0").is_err() && up_to_a_day("86400").is_ok());
         assert!(delay("0").is_ok_and(|delay| delay.is_zero()) && delay("5").is_ok() && delay("-1").is_err());
         assert!(workflow("a.b").is_err() && workflow("").is_err() && workflow("default").is_ok());
+        for wrong in ["", "127.0.0.1:8090", "localhost:8090/mcp", "/mcp", "http://", "ftp://a/mcp"] {
+            assert!(mcp_url(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(mcp_url("http://127.0.0.1:8090/mcp").as_deref(), Ok("http://127.0.0.1:8090/mcp"));
         assert!(worker_id("a b").is_err() && worker_id("pod-1").is_ok());
     }
 }

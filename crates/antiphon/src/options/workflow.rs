@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use model::WorkflowName;
 
 use super::process::{Metrics, NatsArguments};
-use super::values::{seconds, workflow};
+use super::values::{mcp_url, seconds, workflow};
 
 /// What answers turn requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,7 +64,7 @@ pub(crate) struct WorkflowSettings {
     #[arg(long, env = "ANTIPHON_TOOLS_FILE")]
     pub(crate) tools_file: Option<PathBuf>,
     /// The MCP server whose tools the model may call besides, for example http://127.0.0.1:8090/mcp.
-    #[arg(long, env = "ANTIPHON_MCP_URL")]
+    #[arg(long, env = "ANTIPHON_MCP_URL", value_parser = mcp_url)]
     pub(crate) mcp_url: Option<String>,
     /// Sent to the MCP server as a bearer token.
     #[arg(long, env = "ANTIPHON_MCP_API_KEY", hide_env_values = true)]

@@ -55,14 +55,20 @@ struct ServerState {
     tools: Vec<Tool>,
 }
 
+/// Whether a server can have this URL.
+pub(super) fn check_url(url: &str) -> Result<(), InvalidMcpUrl> {
+    let wrong = |why: String| InvalidMcpUrl(url.to_owned(), why);
+    let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+    match parsed.scheme() {
+        "http" | "https" => Ok(()),
+        _ => Err(wrong("only http and https can be called".to_owned())),
+    }
+}
+
 impl McpServer {
     /// A server at this URL, to which `key` is sent as a bearer token.
     pub(super) fn new(url: &str, key: Option<String>, client: Client) -> Result<Self, InvalidMcpUrl> {
-        let wrong = |why: String| InvalidMcpUrl(url.to_owned(), why);
-        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(wrong("only http and https can be called".to_owned()));
-        }
+        check_url(url)?;
         let state = Mutex::default();
         Ok(Self(Arc::new(ServerInner { url: url.to_owned(), key, client, timeout: TIMEOUT, state })))
     }

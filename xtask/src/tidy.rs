@@ -6,6 +6,7 @@
 mod catalogue;
 mod imports;
 mod layering;
+mod links;
 mod names;
 mod source;
 #[cfg(test)]
@@ -141,6 +142,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
         .flatten()
         .chain(catalogue::check(files))
         .chain(imports::check(files))
+        .chain(links::check(files))
         .chain(layering::unused(files))
         .chain(names::shared(files))
         .collect();

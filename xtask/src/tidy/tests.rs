@@ -195,3 +195,14 @@ fn name_of_three_types_is_refused_in_each_place() {
         "mod writer;\nmod writer;\nmod writer;\n    type W = u8;\n    type W = u8;\n    type W = u8;\n";
     assert_eq!(found(&[("crates/wire/src/a.rs", modules_and_associated)]), "");
 }
+
+#[test]
+fn links_lead_to_files_and_headings_that_exist() {
+    let readme = "# A\n[b](deploy/b.md#what-it-is-for) [here](#a) [all](deploy) [web](https://x.example/y.md)\n\
+                  ```\n[code](none.md)\n```\n[gone](deploy/c.md)\n[no](deploy/b.md#what)\n[up](deploy/../crates)\n";
+    let b = "## `What` it is for?\n[back](../README.md) [out](../b.md)\n";
+    assert_eq!(
+        found(&[("README.md", readme), ("deploy/b.md", b)]),
+        "README.md:6: link\nREADME.md:7: link\nREADME.md:8: link\ndeploy/b.md:2: link"
+    );
+}

@@ -1,0 +1,80 @@
+//! Links of the documents lead to files and headings that exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{RuleViolation, SourceFile};
+
+pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
+    let by_path: BTreeMap<&str, &SourceFile> = files.iter().map(|file| (file.path.as_str(), file)).collect();
+    let folders: BTreeSet<&str> = files
+        .iter()
+        .flat_map(|file| file.path.match_indices('/').map(|(end, _)| &file.path[..end]))
+        .collect();
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.has_extension(&["md"])) {
+        for (line, link) in links(&file.text) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { file.path.clone() } else { resolved(&file.path, path) };
+            let is_there = by_path.contains_key(target.as_str()) || folders.contains(target.as_str());
+            if !is_there {
+                found.push(file.violation(line, "link", format!("there is no `{target}`")));
+                continue;
+            }
+            let lacks = |document: &&SourceFile| !headings(&document.text).contains(heading);
+            if !heading.is_empty() && by_path.get(target.as_str()).is_some_and(lacks) {
+                found.push(file.violation(line, "link", format!("`{target}` has no heading `#{heading}`")));
+            }
+        }
+    }
+    found
+}
+
+/// Relative links with the number of their line, from 1.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (index, line) in outside_of_code(text) {
+        for rest in line.split("](").skip(1) {
+            let link = rest.split([')', ' ']).next().unwrap_or_default();
+            if !link.contains("://") && !link.starts_with("mailto:") && !link.is_empty() {
+                found.push((index + 1, link));
+            }
+        }
+    }
+    found
+}
+
+/// As a page of the repository names them: lower case, without what is neither letter nor digit, with hyphens for spaces.
+fn headings(text: &str) -> BTreeSet<String> {
+    let titles = outside_of_code(text).filter_map(|(_, line)| {
+        line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
+    });
+    titles
+        .map(|title| {
+            let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
+        })
+        .collect()
+}
+
+fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// A path from the root, of a link in a file.
+fn resolved(from: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

@@ -29,6 +29,8 @@ const EVENT_INTERVAL: u32 = 5;
 const WRONG_CONFIGURATION: u8 = 2;
 
 fn main() -> ExitCode {
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let misspelt = options::misspelt_variable(variables);
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -41,6 +43,9 @@ fn main() -> ExitCode {
         }
         Err(error) => return wrong(&first_paragraph(&error.to_string())),
     };
+    if let Some(line) = misspelt {
+        return wrong(&line);
+    }
     if let Command::Healthcheck(healthcheck) = &options.command {
         return healthcheck::run(healthcheck);
     }

@@ -7,6 +7,7 @@ mod operator;
 mod process;
 mod timers;
 mod values;
+mod variables;
 mod worker;
 mod workflow;
 
@@ -20,6 +21,7 @@ pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::timers::*;
+pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
 

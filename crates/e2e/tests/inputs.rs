@@ -276,6 +276,8 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
         ("workflow", "ANTIPHON_MCP_URL", "localhost:8090/mcp"),
         ("worker", "DATABASE_URL", "mysql://x"),
         ("worker", "DATABASE_URL", ""),
+        ("worker", "ANTIPHON_LEASE_TTL_SECOND", "10"),
+        ("gateway", "ANTIPHON_MCP_HOST", "localhost"),
     ];
     let mut wrong = Vec::new();
     for (command, name, value) in cases {

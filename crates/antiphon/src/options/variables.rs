@@ -1,0 +1,35 @@
+//! Variables that no flag has: a misspelt one would be a setting that silently does not count.
+
+use std::collections::BTreeSet;
+
+use clap::{Command, CommandFactory};
+
+use super::Options;
+
+const PREFIX: &str = "ANTIPHON_";
+/// Letters that a misspelt name differs in at most.
+const MISSPELT: usize = 2;
+
+/// What is wrong with the first variable whose name is nearly that of a flag; `None` when none is. Others that begin as ours do may belong to
+/// something else.
+pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option<String> {
+    let mut known = BTreeSet::new();
+    collect(&Options::command(), &mut known);
+    let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
+    unknown
+        .filter_map(|name| {
+            let distance = |known: &&String| strsim::damerau_levenshtein(&name, known);
+            let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= MISSPELT)?;
+            Some(format!("there is no variable {name}; is it {nearest}?"))
+        })
+        .min()
+}
+
+fn collect(command: &Command, names: &mut BTreeSet<String>) {
+    let variables = command.get_arguments().filter_map(|argument| argument.get_env());
+    names.extend(variables.map(|name| name.to_string_lossy().into_owned()));
+    command.get_subcommands().for_each(|inner| collect(inner, names));
+}
+
+#[cfg(test)]
+mod tests;

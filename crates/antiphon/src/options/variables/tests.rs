@@ -1,0 +1,28 @@
+use super::*;
+
+fn found(names: &[&str]) -> Option<String> {
+    misspelt_variable(names.iter().map(|name| (*name).to_owned()))
+}
+
+#[test]
+fn misspelt_names_are_found_in_every_role() {
+    for (wrong, right) in [
+        ("ANTIPHON_HTTP_ADR", "ANTIPHON_HTTP_ADDR"),
+        ("ANTIPHON_LEASE_TTL_SECOND", "ANTIPHON_LEASE_TTL_SECONDS"),
+        ("ANTIPHON_LLM_MODLE", "ANTIPHON_LLM_MODEL"),
+        ("ANTIPHON_MCP_ADDRS", "ANTIPHON_MCP_ADDR"),
+        ("ANTIPHON_PARTITION", "ANTIPHON_PARTITIONS"),
+    ] {
+        assert_eq!(found(&[wrong]), Some(format!("there is no variable {wrong}; is it {right}?")));
+    }
+}
+
+#[test]
+fn known_names_and_those_of_others_are_let_be() {
+    let others = ["ANTIPHON_NATS_STORE", "ANTIPHON_BIN", "ANTIPHON_TEAM", "HTTP_ADDR", "PATH"];
+    assert_eq!(found(&others), None);
+    let mut known = BTreeSet::new();
+    collect(&Options::command(), &mut known);
+    assert!(known.len() > 60, "{known:?}");
+    assert_eq!(misspelt_variable(known), None);
+}

@@ -135,6 +135,9 @@ impl CommitParts {
             CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
+                    if matches!(turn.on_refusal, Fallback::FollowUp(_)) {
+                        withhold(batch, &turn.turn);
+                    }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
                 // The last of its messages is its answer; that of a follow-up was never shown.
@@ -212,6 +215,11 @@ fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
             (ended.message, ended.batch) = (None, None);
         }
     }
+}
+
+/// Takes all of a follow-up's turn out of what is published: that it came to nothing is no event.
+pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
+    batch.outgoing.retain(|outgoing| !is_of(outgoing, turn));
 }
 
 /// What of the outbox goes with this turn alone, under a number that no other batch has: the turn's own first position.

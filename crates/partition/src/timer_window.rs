@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{TimerId, Timestamp};
+use model::{ThreadId, TimerId, Timestamp};
 
-use crate::timers::{PendingTimer, TimerPage, TimerWrite};
+use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
+use crate::turn_state::MESSAGE;
 use crate::types::Outgoing;
 
 /// Timers that are decided about at once.
@@ -32,9 +33,11 @@ pub(crate) struct TimerWindow {
     is_stale: bool,
     most: usize,
     seen_at: Timestamp,
-    /// What was decided, for the next commit.
-    writes: Vec<TimerWrite>,
-    outgoing: Vec<Outgoing>,
+    /// What was decided, for the next commit, with what it sends.
+    writes: Vec<(TimerWrite, Option<Outgoing>)>,
+    /// Questions about timers that are due and have no answer yet, and the threads to which persons have written since the first of them.
+    asked: usize,
+    written_to: BTreeSet<ThreadId>,
 }
 
 impl TimerWindow {
@@ -49,7 +52,8 @@ impl TimerWindow {
             most: most.max(1),
             seen_at: now,
             writes: Vec::new(),
-            outgoing: Vec::new(),
+            asked: 0,
+            written_to: BTreeSet::new(),
         };
         window.loaded(page, now);
         window
@@ -73,6 +77,11 @@ impl TimerWindow {
             self.insert(id, now.plus_ms(wait_ms));
         }
         self.horizon = if page.is_all { None } else { last.or(self.horizon) };
+        // What was written meanwhile may be due much later than what was read ends: kept, it would count as if all before it were known.
+        while let Some((at, id)) = self.due.last().filter(|(at, _)| self.is_beyond(*at)).cloned() {
+            self.due.remove(&(at, id.clone()));
+            self.at.remove(&id);
+        }
         self.bound();
     }
 
@@ -81,8 +90,7 @@ impl TimerWindow {
         self.deciding.remove(&id);
         let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
         // What is being read may have been read before it was written.
-        let is_within = self.horizon.is_none_or(|horizon| at <= horizon.plus_ms(SLACK_MS));
-        if is_within || self.is_loading {
+        if self.is_loading || !self.is_beyond(at) {
             self.insert(id, at);
             self.bound();
         }
@@ -99,6 +107,11 @@ impl TimerWindow {
         true
     }
 
+    /// Only the store has what is due then.
+    fn is_beyond(&self, at: Timestamp) -> bool {
+        self.horizon.is_some_and(|horizon| at > horizon.plus_ms(SLACK_MS))
+    }
+
     /// It was decided that nothing is to be written.
     pub(crate) fn undecided(&mut self, id: &TimerId) {
         self.deciding.remove(id);
@@ -111,12 +124,40 @@ impl TimerWindow {
     }
 
     pub(crate) fn write(&mut self, write: TimerWrite, outgoing: Option<Outgoing>) {
-        self.writes.push(write);
-        self.outgoing.extend(outgoing);
+        self.writes.push((write, outgoing));
     }
 
     pub(crate) fn take_writes(&mut self) -> (Vec<TimerWrite>, Vec<Outgoing>) {
-        (std::mem::take(&mut self.writes), std::mem::take(&mut self.outgoing))
+        let (writes, outgoing): (Vec<_>, Vec<_>) = std::mem::take(&mut self.writes).into_iter().unzip();
+        (writes, outgoing.into_iter().flatten().collect())
+    }
+
+    /// A person has written to the thread: a follow-up there that is being decided about, or whose firing no commit has yet, does not fire. Its
+    /// row may be that of another one by then, for the answer to the person may arm one.
+    pub(crate) fn person_wrote(&mut self, thread: &ThreadId) {
+        if self.asked > 0 {
+            self.written_to.insert(thread.clone());
+        }
+        for (write, outgoing) in &mut self.writes {
+            let fires = matches!(&*outgoing, Some(Outgoing::TurnOpened(opened)) if opened.thread == *thread);
+            if fires {
+                let (id, by) = (write.id().clone(), MESSAGE.to_owned());
+                (*write, *outgoing) = (TimerWrite::End { id, state: TimerEnd::Cancelled, by }, None);
+            }
+        }
+    }
+
+    /// Whether a person has written to the thread since it was asked what becomes of its timer.
+    pub(crate) fn has_written(&self, thread: &ThreadId) -> bool {
+        self.written_to.contains(thread)
+    }
+
+    /// A question about timers is answered.
+    pub(crate) fn decided(&mut self) {
+        self.asked = self.asked.saturating_sub(1);
+        if self.asked == 0 {
+            self.written_to.clear();
+        }
     }
 
     /// Those that are due and are to be decided about.
@@ -135,6 +176,7 @@ impl TimerWindow {
                 due.push(id);
             }
         }
+        self.asked += usize::from(!due.is_empty());
         due
     }
 
@@ -186,7 +228,7 @@ impl TimerWindow {
 
 #[cfg(test)]
 mod tests {
-    use model::{Position, ThreadId};
+    use model::Position;
 
     use super::*;
 
@@ -235,13 +277,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_while_a_page_is_read_hides_nothing_before_it() {
+        let mut window = TimerWindow::new(page((0..4).map(|n| (n, n)), false), 4, T0);
+        window.take_due(T0.plus_ms(3));
+        assert!(window.wants_more(T0.plus_ms(3)).is_some());
+        window.written(timer(100), Some(600_000), T0);
+        window.written(timer(101), Some(600_001), T0);
+        window.written(timer(102), Some(600_002), T0);
+        // The page ends long before them.
+        window.loaded(page((0..4).map(|n| (n, n)), false), T0);
+        assert_eq!(window.len(), 0);
+        assert!(window.wants_more(T0).is_some(), "what is due before them is not known");
+    }
+
+    #[test]
     fn what_others_wrote_is_read_from_the_first_on() {
         let mut window = TimerWindow::new(page((0..8).map(|n| (n, 1_000_000 + n)), true), 8, T0);
         assert_eq!(window.wants_more(T0), None);
         window.reread();
         assert_eq!((window.wants_more(T0), window.wants_more(T0)), (Some(FROM_THE_FIRST_MS), None));
         window.loaded(page([(50, 3)], false), T0);
-        assert_eq!((window.first(), window.len()), (Some(T0.plus_ms(3)), 9));
+        assert_eq!(
+            (window.first(), window.len()),
+            (Some(T0.plus_ms(3)), 1),
+            "the others are due after its end"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use model::{
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MessageEnded};
+use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase};
@@ -186,6 +187,7 @@ impl Partition {
         self.committed = given.unwrap_or(self.committed);
         self.commands.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
+        let withheld: Vec<TurnId> = refused.keys().filter(|id| self.is_follow_up(id)).cloned().collect();
         for ended in ended {
             match ended {
                 InFlight::Message { slot, position, outcome } => {
@@ -211,7 +213,8 @@ impl Partition {
         for (timer, waits_ms) in timers {
             self.timers.written(timer, waits_ms, now);
         }
-        if let Some(batch) = outbox {
+        if let Some(mut batch) = outbox {
+            withheld.iter().for_each(|turn| withhold(&mut batch, turn));
             self.unsent += 1;
             actions.push(Action::Send(batch));
         }

@@ -36,7 +36,9 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         for TimerDecision { id, thread, verdict } in decisions {
-            let is_answered = thread.as_ref().is_some_and(|thread| self.has_real_input(thread));
+            let is_answered = thread
+                .as_ref()
+                .is_some_and(|thread| self.has_real_input(thread) || self.timers.has_written(thread));
             let end = |state, by| TimerWrite::End { id: id.clone(), state, by };
             let (write, outgoing, outcome) = match verdict {
                 TimerVerdict::Gone => {
@@ -66,6 +68,7 @@ impl Partition {
             actions.push(report(&write, outcome));
             self.timers.write(write, outgoing);
         }
+        self.timers.decided();
     }
 
     /// A client cancels a timer that waits. Where it does not wait in the store, nothing is written.

@@ -15,7 +15,7 @@ use crate::commit::Takeover;
 use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource, is_real};
 use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
@@ -48,7 +48,11 @@ impl Partition {
             self.table.make_ready(&agent.thread());
             self.table.queue(&agent, |fresh| *fresh = queue);
         }
+        let mut written_to = BTreeSet::new();
         for saved in takeover.open_turns.drain(..) {
+            if is_real(&saved.opened) {
+                written_to.insert(saved.opened.thread.clone());
+            }
             let opened = saved.opened;
             let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
@@ -57,6 +61,10 @@ impl Partition {
             self.table.insert(turn);
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
+        }
+        // What the last owner had withdrawn may have been saved before.
+        for thread in written_to {
+            self.withdraw_follow_ups(&thread);
         }
     }
 

@@ -338,6 +338,66 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
 }
 
 #[test]
+fn a_follow_up_that_the_store_refuses_is_no_event() {
+    let (mut script, id) = begun();
+    script.auto = false;
+    script.say(0, &["there?!"]);
+    let turn = id.turn().unwrap();
+    let sends = |commit: &Commit| commit.outbox.iter().map(|batch| batch.outgoing.len()).sum::<usize>();
+    assert_eq!(sends(script.last_commit()), 1, "its end");
+    let actions = script.machine.handle(Input::Committed(vec![(turn, "no".to_owned())]), script.now);
+    let sent = actions.iter().find_map(|action| match action {
+        Action::Send(batch) => Some(batch.outgoing.len()),
+        _ => None,
+    });
+    assert_eq!(sent, Some(0), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::End(_))), "{actions:?}");
+}
+
+#[test]
+fn what_was_asked_before_a_person_wrote_fires_nothing() {
+    // The message is answered before it is known what becomes of the timer, and the answer arms another one.
+    let (mut script, id) = due();
+    script.command(asks("y", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello again!"]);
+    let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
+    // The same while a commit is under way, which the firing has to wait for.
+    let (mut script, id) = due();
+    script.auto = false;
+    let mut decided = Some(());
+    for command in [Command::Task(task_of("t1", "do")), asks("y", BusyPolicy::Enqueue)] {
+        script.command(command);
+        let verdicts = script.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
+        script.handle(Input::Checked(verdicts));
+        if script.commits.last().is_some_and(|commit| !commit.tasks.is_empty()) && decided.take().is_some() {
+            script.handle(Input::TimersDecided(vec![fire(&id)]));
+        }
+    }
+    script.handle(Input::Committed(Vec::new()));
+    let commit = script.last_commit();
+    assert!(commit.timers.contains(&cancelled), "{commit:?}");
+    let is_opened = |outgoing: &Outgoing| matches!(outgoing, Outgoing::TurnOpened(_));
+    assert!(!commit.outbox.iter().any(|batch| batch.outgoing.iter().any(is_opened)), "{commit:?}");
+}
+
+#[test]
+fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
+    let (_, id) = due();
+    let of = |command: Command, seq| {
+        let Command::Turn(opened) = command else { unreachable!() };
+        OpenTurn { opened: *opened, seq: Seq(seq) }
+    };
+    let open_turns =
+        vec![OpenTurn { opened: follow_up(&id), seq: Seq(1) }, of(asks("y", BusyPolicy::Enqueue), 2)];
+    let mut script = TurnScript::with(quiet(), Takeover { open_turns, ..bare() });
+    script.handle(Input::CaughtUp(true));
+    withdrawn(&script, &id, "message");
+    assert_eq!(script.last_start().turn, turn("y"));
+}
+
+#[test]
 fn an_ordinary_turn_is_never_withdrawn() {
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));

@@ -174,11 +174,45 @@ pub enum PlantedBug {
     GroupUnknownIsApplied,
     /// The fence is asked for the first of a group alone.
     GroupFencedTogether,
+    /// How many follow-ups there were in a row is not asked before one is sent.
+    CapCheckedAfterCall,
+    /// Follow-ups in a row are counted over the messages of persons.
+    CountNotReset,
+    /// A turn that goes on with a batch counts as a message of a person.
+    CountResetByContinuation,
+    /// A timer that has fired waits on.
+    TimerFiresTwice,
+    /// A follow-up is sent when it is decided, before its commit.
+    FiredBeforeCommit,
+    /// A follow-up does not take the place of the one that waits in its thread.
+    OverdueNotMerged,
+    /// Quiet hours are those of UTC.
+    QuietHoursByUtc,
+    /// It does not matter when the last follow-up was sent.
+    CooldownIgnored,
+    /// A turn that has failed is followed up.
+    ArmedAfterError,
+    /// A new owner does not know of timers.
+    TimersForgotten,
+    /// Timers are due by the clocks of workers.
+    DueByWorkerClock,
+    /// What an input says decides whether the system has made it up.
+    SyntheticByContent,
+    /// The answer to a person is taken back like a follow-up.
+    OrdinaryAnswerWithdrawn,
+    /// Follow-ups begin whoever has written.
+    SupersededIgnored,
+    /// The chunks of follow-ups are sent as they come.
+    HeldBackShown,
+    /// The task of an occurrence is named by when it was sent.
+    OccurrenceByNow,
+    /// A schedule that has fired is due as before.
+    OccurrenceStays,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 83] = [
+    pub const ALL: [Self; 100] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -262,6 +296,23 @@ impl PlantedBug {
         Self::GroupDragged,
         Self::GroupUnknownIsApplied,
         Self::GroupFencedTogether,
+        Self::CapCheckedAfterCall,
+        Self::CountNotReset,
+        Self::CountResetByContinuation,
+        Self::TimerFiresTwice,
+        Self::FiredBeforeCommit,
+        Self::OverdueNotMerged,
+        Self::QuietHoursByUtc,
+        Self::CooldownIgnored,
+        Self::ArmedAfterError,
+        Self::TimersForgotten,
+        Self::DueByWorkerClock,
+        Self::SyntheticByContent,
+        Self::OrdinaryAnswerWithdrawn,
+        Self::SupersededIgnored,
+        Self::HeldBackShown,
+        Self::OccurrenceByNow,
+        Self::OccurrenceStays,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

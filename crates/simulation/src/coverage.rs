@@ -227,4 +227,42 @@ coverage! {
     incidents,
     /// Entries that are gone on both sides.
     gone,
+    /// Jumps of the clocks to the next timer.
+    jumps_ahead,
+    /// Days without a worker.
+    outages_of_days,
+    /// Timers that a new owner found.
+    timers_restored,
+    /// Those of them that were overdue.
+    timers_overdue,
+    /// Follow-ups that did not begin because a person had written.
+    superseded_starts,
+    /// Follow-ups that were armed.
+    follow_ups_armed,
+    /// Follow-ups that fired.
+    follow_ups_fired,
+    /// Tasks of schedules and delayed ones that were sent.
+    tasks_fired,
+    /// Follow-ups that waited for their cooldown.
+    cooldowns,
+    /// Those that waited for the end of quiet hours.
+    quiet_hours,
+    /// Occurrences that did not take place.
+    occurrences_skipped,
+    /// Follow-ups that were withdrawn because a person wrote.
+    follow_ups_withdrawn,
+    /// Those of which nothing is left for another reason.
+    follow_ups_failed,
+    /// Follow-ups that a message cancelled before they fired.
+    follow_ups_cancelled,
+    /// Those that a newer one replaced.
+    follow_ups_replaced,
+    /// Follow-ups refused: too many in a row.
+    refused_in_a_row,
+    /// Too many that day.
+    refused_per_day,
+    /// The settings do not ask for them.
+    refused_disabled,
+    /// The agent is paused.
+    refused_paused,
 }

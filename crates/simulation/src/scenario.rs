@@ -4,6 +4,10 @@ use partition::{PartitionLimits, TurnRules};
 
 use crate::rng::Rng;
 
+mod follow_ups;
+
+pub(crate) use follow_ups::{FollowUpProfile, ZONE};
+
 /// Sizes, times (ms) and rates of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -34,6 +38,7 @@ pub(crate) struct Scenario {
     pub(crate) dead_stay_dead: bool,
     pub(crate) publishing: PublishProfile,
     pub(crate) turn_profile: TurnProfile,
+    pub(crate) follow_ups: Option<FollowUpProfile>,
     pub(crate) faults: FaultRates,
 }
 
@@ -121,7 +126,18 @@ pub(crate) struct FaultRates {
 }
 
 impl Scenario {
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
+    /// `timers` draws follow-ups and schedules.
+    pub(crate) fn draw(rng: &mut Rng, timers: &mut Rng) -> Self {
+        let mut scenario = Self::without_timers(rng);
+        let (has_inputs, faults_until) = (scenario.turn_profile.inputs > 0, scenario.faults_until);
+        scenario.follow_ups = FollowUpProfile::draw(timers, has_inputs, faults_until);
+        if let Some(profile) = &scenario.follow_ups {
+            scenario.limits.timer_window = profile.timer_window;
+        }
+        scenario
+    }
+
+    fn without_timers(rng: &mut Rng) -> Self {
         let tick_ms = rng.range(80, 250);
         let gap_timeout_ms = rng.range(1_500, 4_000);
         let faults_until = rng.range(4_000, 16_000);
@@ -150,6 +166,7 @@ impl Scenario {
             dead_stay_dead: rng.chance(0.5),
             publishing: PublishProfile::draw(rng),
             turn_profile,
+            follow_ups: None,
             faults: FaultRates::draw(rng),
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod erasure;
 pub(crate) mod fence;
 mod retention;
 mod rows;
+pub(crate) mod timers;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,6 +81,7 @@ pub(crate) struct Store {
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
     /// Where messages stand, as long as they are there.
     kept: rows::KeptRows,
+    pub(crate) timers: timers::Timers,
     compactions: BTreeMap<ThreadId, Vec<rows::CompactionRow>>,
     /// Steps whose answer is still to come.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
@@ -167,7 +169,13 @@ impl Store {
     }
 
     /// What a new owner starts from: the row as of its grant, the spilled messages as of now.
-    pub(crate) fn load(&self, partition: PartitionId, grant: &Grant, window: usize, time: i64) -> Takeover {
+    pub(crate) fn load(
+        &self,
+        partition: PartitionId,
+        grant: &Grant,
+        (window, timer_window): (usize, usize),
+        time: i64,
+    ) -> Takeover {
         let tables = &self.tables[usize::from(partition.0)];
         let is_planted = |bug: PlantedBug| self.bug == Some(bug);
         let saved = &self.spilled_messages[usize::from(partition.0)];
@@ -200,6 +208,7 @@ impl Store {
                 true => Vec::new(),
                 false => tables.outbox.values().cloned().collect(),
             },
+            timers: self.timer_page(partition, None, timer_window, time),
             ..Takeover::bare(partition, grant.epoch, checkpoint, high_water, token_key())
         }
     }
@@ -224,6 +233,7 @@ impl Store {
             what,
         }));
         self.insert_messages(commit, &applied.turns, time);
+        self.apply_timers(commit, time);
         self.keep_failures(commit);
         for letter in &commit.dead_letters {
             if self.bug == Some(PlantedBug::DeadLetterOutside) {

@@ -40,6 +40,7 @@ use crate::store::Store;
 use event::{Address, GatewayEvent, SessionEvent, StatementEvent, WorldEvent};
 use state::compaction::Compactions;
 use state::erasure::Erasures;
+use state::follow_ups::FollowUps;
 use state::going_back::GoingBack;
 use state::groups::Groups;
 use state::operators::Operators;
@@ -116,6 +117,7 @@ pub(crate) struct World {
     retaining: Retention,
     compacting: Compactions,
     groups: Groups,
+    follow_ups: FollowUps,
     /// Entries that cannot be read: whose they were, by their subjects, and their payloads.
     garbage: Vec<(String, bytes::Bytes)>,
     /// How many chunks each message has that completes; for a planted bug.
@@ -183,7 +185,7 @@ impl Ord for Scheduled {
 impl World {
     pub(crate) fn new(seed: u64, bug: Option<PlantedBug>, verbose: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let scenario = Scenario::draw(&mut rng.fork());
+        let scenario = Scenario::draw(&mut rng.fork(), &mut Rng::new(seed ^ 0xf0110));
         let plan = publisher::publish(&scenario, &mut rng.fork());
         let ledger = planned_ledger(&plan.entries, scenario.partitions);
         let missing: BTreeSet<ThreadId> = match scenario.creates_threads {
@@ -214,6 +216,7 @@ impl World {
             retaining: Retention::new(Rng::new(seed ^ 0x4e7a14)),
             compacting: Compactions::new(Rng::new(seed ^ 0xc04ac7)),
             groups: Groups::new(Rng::new(seed ^ 0x6007)),
+            follow_ups: FollowUps::new(Rng::new(seed ^ 0x71ae5)),
             garbage: Vec::new(),
             lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
@@ -276,6 +279,7 @@ impl World {
         self.schedule(self.scenario.faults_until, WorldEvent::Quiet);
         self.plan_going_back();
         self.plan_erasing(threads);
+        self.plan_timers(threads);
         self.planned.reverse();
         self.schedule_planned();
         if self.scenario.turn_profile.people_ms > 0 {
@@ -293,6 +297,10 @@ impl World {
             }
             if self.settled_at.is_none() && self.is_quiet && order.is_multiple_of(8) && self.is_settled() {
                 self.settled_at = Some(at);
+            }
+            if self.trace.is_some() && !self.violations.is_empty() {
+                // What led to it is what its reader wants.
+                break;
             }
             self.coverage.events += 1;
             self.dispatch(*event);
@@ -327,6 +335,12 @@ impl World {
             WorldEvent::GoBack(back) => self.go_back(back),
             WorldEvent::Erase(number, run) => self.erase(number, run),
             WorldEvent::Gather(address) => self.gather(address),
+            WorldEvent::DecideTimers(address, due) => self.decide_timers(address, due),
+            WorldEvent::LoadTimers(address, from_ms, limit) => self.load_timers(address, from_ms, limit),
+            WorldEvent::GoAhead => self.go_ahead(),
+            WorldEvent::Person(thread) => self.person(&thread),
+            WorldEvent::PutSchedule(agent, number) => self.put_schedule(&agent, number),
+            WorldEvent::PutTask(agent, number) => self.put_task(&agent, number),
             WorldEvent::GroupAgain(group) => self.send_group_again(group),
             WorldEvent::GroupOver(group) => self.group_over(group),
             WorldEvent::Retain(address, round) => self.retain(address, round),

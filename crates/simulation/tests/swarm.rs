@@ -161,6 +161,25 @@ fn simulation_20_000_seeds() {
         (c.groups_unknown, 100, "those with an unknown outcome"),
         (c.groups_refused, 20, "those of which the store refused one"),
         (c.erased_commands, 2_000, "orders dropped for that"),
+        (c.jumps_ahead, 5_000, "jumps of the clocks to a timer"),
+        (c.outages_of_days, 200, "days without a worker"),
+        (c.timers_restored, 2_000, "timers that a new owner found"),
+        (c.timers_overdue, 200, "timers that were overdue then"),
+        (c.follow_ups_armed, 5_000, "follow-ups that were armed"),
+        (c.follow_ups_fired, 2_000, "follow-ups that fired"),
+        (c.follow_ups_withdrawn, 50, "follow-ups that a message withdrew"),
+        (c.follow_ups_failed, 50, "follow-ups of which nothing is left for another reason"),
+        (c.follow_ups_cancelled, 200, "follow-ups that a message cancelled"),
+        (c.follow_ups_replaced, 200, "follow-ups that a newer one replaced"),
+        (c.superseded_starts, 5, "follow-ups that did not begin because a person had written"),
+        (c.refused_in_a_row, 500, "follow-ups refused for those before them"),
+        (c.refused_per_day, 50, "follow-ups refused for those of the day"),
+        (c.refused_disabled, 20, "follow-ups refused because settings had changed"),
+        (c.refused_paused, 5, "follow-ups refused because their agents were paused"),
+        (c.cooldowns, 50, "follow-ups that waited for their cooldown"),
+        (c.quiet_hours, 100, "follow-ups that waited for the end of quiet hours"),
+        (c.tasks_fired, 500, "tasks of schedules and delayed ones"),
+        (c.occurrences_skipped, 20, "occurrences that did not take place"),
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
     }
@@ -240,6 +259,20 @@ fn breaks(bug: PlantedBug) -> Invariant {
         PlantedBug::GroupDragged | PlantedBug::GroupFencedTogether => Invariant::Checkpoint,
         PlantedBug::GroupUnknownIsApplied => Invariant::OneTerminal,
         PlantedBug::RenouncedByCount => Invariant::Liveness,
+        PlantedBug::CapCheckedAfterCall
+        | PlantedBug::CountNotReset
+        | PlantedBug::CountResetByContinuation
+        | PlantedBug::OverdueNotMerged
+        | PlantedBug::QuietHoursByUtc
+        | PlantedBug::CooldownIgnored => Invariant::Restraint,
+        PlantedBug::TimerFiresTwice | PlantedBug::FiredBeforeCommit => Invariant::FiresOnce,
+        PlantedBug::ArmedAfterError => Invariant::ArmedBy,
+        PlantedBug::TimersForgotten | PlantedBug::DueByWorkerClock => Invariant::TimerInTime,
+        PlantedBug::SyntheticByContent | PlantedBug::SupersededIgnored | PlantedBug::HeldBackShown => {
+            Invariant::HeldBack
+        }
+        PlantedBug::OrdinaryAnswerWithdrawn => Invariant::OrdersEnd,
+        PlantedBug::OccurrenceByNow | PlantedBug::OccurrenceStays => Invariant::Occurrences,
     }
 }
 

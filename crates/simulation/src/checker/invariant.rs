@@ -67,6 +67,18 @@ pub enum Invariant {
     Retired,
     /// What was put away is in no context, and everything else is, whole and once.
     Compacted,
+    /// A3.
+    FiresOnce,
+    /// A timer is decided about when it is due, and not before.
+    TimerInTime,
+    /// A4.
+    Restraint,
+    /// A follow-up is armed by a completed turn of a person or of a follow-up, which says something.
+    ArmedBy,
+    /// A follow-up is sent and stored only while no person has written.
+    HeldBack,
+    /// T15.
+    Occurrences,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -114,6 +126,18 @@ impl Invariant {
             Self::Erased => "of a thread that was erased nothing is asked for, and nothing is stored again",
             Self::Retired => "old batches are deleted whole, the oldest first, and none that goes on",
             Self::Compacted => "contexts have whole batches once, and none that was put away",
+            Self::FiresOnce => {
+                "A3 a timer fires at most once, and what it fires is sent with the commit that marks it"
+            }
+            Self::TimerInTime => "a timer is decided about soon after it is due, and never before",
+            Self::Restraint => {
+                "A4 a follow-up is sent where the rules allow it, and refused where they do not"
+            }
+            Self::ArmedBy => {
+                "a follow-up is armed by a completed turn that says something, and by nothing else"
+            }
+            Self::HeldBack => "A4 nothing of a follow-up is sent or stored once a person has written",
+            Self::Occurrences => "T15 an occurrence is one task, and none before it is due",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }

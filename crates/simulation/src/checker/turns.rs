@@ -10,6 +10,7 @@ pub(super) mod evidence;
 mod outbox;
 mod queues;
 mod rows;
+mod timers;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ use model::{ChunkKind, Command, MessageKey, RetryHint, Role};
 use crate::checker::evidence::Evidence;
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
 use crate::checker::invariant::{Invariant, Violation};
+
+pub use timers::{FollowUpLimits, TimerEvent, TimerStep, is_follow_up};
 
 pub use evidence::{
     AgentRow, Audited, Ordered, RequestRecord, RunEnd, Transition, TransitionKind, TurnEvent, TurnPart,
@@ -69,6 +72,10 @@ fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     // A run that was asked for twice may have failed twice, and which of its errors counts depends on who read what first.
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
     causes::check(evidence, turns, &expected_outcomes, &mut violations);
+    let went_back = is_undone || !evidence.rules.parted.is_empty();
+    if !went_back {
+        timers::check(evidence, turns, &mut violations);
+    }
     if evidence.rules.is_settled {
         commands::check(evidence, turns, &mut violations);
         outbox::check(evidence, turns, &errors, is_undone, &mut violations);

@@ -7,7 +7,7 @@ use model::{
 use serde_json::{Map, json};
 
 use crate::rng::Rng;
-use crate::scenario::Scenario;
+use crate::scenario::{FollowUpProfile, Scenario};
 
 /// When, to which thread or to the agent of which thread, what.
 pub(super) fn plan(
@@ -68,19 +68,24 @@ fn input(
         true => rng.pick([BusyPolicy::Reject, BusyPolicy::Interrupt, BusyPolicy::Rollback]),
         false => BusyPolicy::Enqueue,
     };
+    let follow_ups = scenario.follow_ups.as_ref();
     Some(TurnOpened {
         turn: TurnId::foreground(thread, &format!("i{number}")).ok()?,
         thread: thread.clone(),
         agent,
         run: 0,
-        content: format!("input {number}"),
-        metadata: Metadata::EMPTY,
+        content: match follow_ups {
+            Some(_) => FollowUpProfile::content(number),
+            None => format!("input {number}"),
+        },
+        metadata: follow_ups.map(|profile| profile.metadata(number)).unwrap_or_default(),
         actor: None,
         options: TurnOptions {
             busy_policy,
             parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
             work_request: rng.chance(scenario.turn_profile.background),
             memory: rng.chance(scenario.turn_profile.background),
+            follow_up: follow_ups.map(FollowUpProfile::arming).unwrap_or_default(),
             ..TurnOptions::default()
         },
     })

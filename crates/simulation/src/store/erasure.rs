@@ -29,10 +29,11 @@ pub(crate) enum ErasedRows {
     TaskIdsOfAgents,
     TasksOfAgents,
     Outbox,
+    Timers,
 }
 
 impl ErasedRows {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::BatchesOfAgents,
         Self::OpenTurns,
         Self::FailedTurns,
@@ -47,6 +48,7 @@ impl ErasedRows {
         Self::TaskIdsOfAgents,
         Self::TasksOfAgents,
         Self::Outbox,
+        Self::Timers,
     ];
 }
 
@@ -168,6 +170,7 @@ impl Store {
                 self.erase_tasks(thread, &following, time)
             }
             ErasedRows::Outbox => self.erase_outbox(thread),
+            ErasedRows::Timers => self.erase_timers(thread),
         }
     }
 
@@ -336,7 +339,9 @@ impl Store {
                     }
                     Outgoing::Pause(_) => false,
                 });
-            None.or_else(|| open.map(|(_, turn)| format!("the saved input of {turn}")))
+            let timer = tables.timers.iter().find(|(_, row)| row.thread.as_ref() == Some(thread));
+            None.or_else(|| timer.map(|(timer, _)| format!("timer {timer}")))
+                .or_else(|| open.map(|(_, turn)| format!("the saved input of {turn}")))
                 .or_else(|| failed.map(|(_, turn)| format!("the failed turn {turn}")))
                 .or_else(|| task.map(|((agent, at), task)| format!("task {} of {agent} at {at}", task.id)))
                 .or_else(|| outgoing.map(|outgoing| format!("to be published: {outgoing:?}")))

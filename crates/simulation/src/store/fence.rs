@@ -137,6 +137,8 @@ impl Store {
         back.once_erased = std::mem::take(&mut self.once_erased);
         (back.key_conflicts, back.turn_conflicts) = (self.key_conflicts, self.turn_conflicts);
         back.commits = self.commits;
+        // No clock goes back with it.
+        back.timers.ahead_ms = self.timers.ahead_ms;
         for row in &mut back.rows {
             row.locked_by = None;
             row.queue.clear();

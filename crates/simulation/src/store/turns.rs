@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
+use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TimerId, TurnId};
 use partition::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, Commit, FailedTask, FailedTurn,
-    OpenTurn, OutboxBatch, Outgoing, SavedAgent, TaskChange, TurnStatus,
+    OpenTurn, OutboxBatch, Outgoing, SavedAgent, TaskChange, TimerEnd, TimerWrite, TurnStatus,
 };
 
+use super::timers::TimerRow;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind};
 
@@ -24,6 +25,11 @@ pub(crate) struct Tables {
     pub(crate) audit: BTreeMap<(AgentId, CommandId), AuditWrite>,
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
+    pub(crate) timers: BTreeMap<TimerId, TimerRow>,
+    /// When turns failed, by the database's clock.
+    pub(super) failed_at: BTreeMap<(ThreadId, TurnId), i64>,
+    /// Turns of follow-ups of which nothing is left.
+    pub(super) taken_back: BTreeSet<TurnId>,
     /// Failed turns that went by command, with the run that had failed: that is not forgotten with them.
     dropped: BTreeMap<(ThreadId, TurnId), u32>,
 }
@@ -73,6 +79,14 @@ impl Tables {
         self.apply_marks(commit, &before, &won, &mut applied);
         self.apply_changes(commit, &mut applied.happened);
         self.apply_inputs(commit, bug, &mut applied);
+        for write in &commit.timers {
+            if let TimerWrite::End { id, state: TimerEnd::Withdrawn, .. } = write
+                && let Ok(turn) = id.turn()
+            {
+                self.taken_back.insert(turn.clone());
+                applied.happened.push(TransitionKind::TakenBack { turn });
+            }
+        }
         for id in &commit.sent {
             self.outbox.remove(id);
         }
@@ -390,7 +404,9 @@ impl Tables {
     /// Inputs that are saved though their run has ended.
     pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &(ThreadId, TurnId)> {
         let is_over = |key: &(ThreadId, TurnId), open: &OpenTurn| {
-            self.committed.contains(key) || self.has_failed(key, open.opened.run)
+            self.committed.contains(key)
+                || self.has_failed(key, open.opened.run)
+                || self.taken_back.contains(&key.1)
         };
         self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|(key, _)| key)
     }
@@ -398,7 +414,10 @@ impl Tables {
     /// An input at or below the checkpoint is not lost.
     pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
-        self.committed.contains(&key) || self.has_failed(&key, run) || self.open_turns.contains_key(&key)
+        self.committed.contains(&key)
+            || self.has_failed(&key, run)
+            || self.open_turns.contains_key(&key)
+            || self.taken_back.contains(turn)
     }
 
     /// This run or a later one.
@@ -416,6 +435,7 @@ impl Tables {
         let key = (thread.clone(), turn.clone());
         self.committed.contains(&key)
             || self.has_failed(&key, run)
+            || self.taken_back.contains(turn)
             || self.open_turns.get(&key).is_some_and(|open| open.opened.run > run)
     }
 

@@ -83,6 +83,11 @@ impl World {
         if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {
             (start.is_adopted, start.attempt) = (false, start.attempt + 16);
         }
+        if self.is_superseded(&start) && self.bug != Some(PlantedBug::SupersededIgnored) {
+            self.coverage.superseded_starts += 1;
+            let (turn, run, delay) = (start.turn, start.run, self.rng.range(0, 10));
+            return self.answer(address, delay, Input::Started { turn, run, started: Started::Superseded });
+        }
         if self.is_start_erased(&start) && self.bug != Some(PlantedBug::ErasedStarts) {
             self.coverage.erased_starts += 1;
             let started = Started::Refused {

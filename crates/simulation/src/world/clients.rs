@@ -68,6 +68,7 @@ impl World {
 
     /// Sends a frame to every gateway that follows the thread: some of them get it, late, in any order.
     pub(super) fn broadcast(&mut self, frame: &LiveFrame) {
+        self.check_held_back(&frame.thread, &frame.message);
         for gateway in 0..self.gateways.len() {
             let Some(follower) = self.gateways[gateway].followers.get(&frame.thread) else { continue };
             let number = follower.number;
@@ -288,6 +289,10 @@ impl World {
             return;
         }
         follower.asked = None;
+        for shown in &answer.open {
+            self.check_held_back(&thread, &shown.message);
+        }
+        let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
         let SnapshotReply { mut cut, mut open, left_out, more, .. } = answer;
         follower.epoch = follower.epoch.max(cut.epoch);
         match self.bug {

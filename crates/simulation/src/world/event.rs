@@ -1,6 +1,6 @@
 //! What is scheduled in the world, and for whom.
 
-use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
+use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TimerId, TurnId};
 use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, Start, Takeover};
 
 use super::state::compaction::DueCompaction;
@@ -53,6 +53,17 @@ pub(crate) enum WorldEvent {
     Summary(Address, ThreadId, Position),
     /// A worker's commits that wait are sent, if none is under way.
     Gather(Address),
+    /// What becomes of timers that are due is read.
+    DecideTimers(Address, Vec<TimerId>),
+    /// The next timers are read, from so many ms on.
+    LoadTimers(Address, i64, usize),
+    /// If everything rests, the clocks go ahead.
+    GoAhead,
+    /// A person writes.
+    Person(ThreadId),
+    /// A client puts a schedule, or a task for later.
+    PutSchedule(AgentId, usize),
+    PutTask(AgentId, usize),
     GroupAgain(usize),
     GroupOver(usize),
 }

@@ -313,7 +313,8 @@ impl World {
     }
 
     pub(super) fn load(&mut self, address: Address, grant: Grant) {
-        let window = self.scenario.limits.queue_window;
+        let limits = &self.scenario.limits;
+        let window = (limits.queue_window, limits.timer_window);
         let Some(grant) = self.find_place(address, grant) else { return };
         // Only the owner of record is answered.
         if !self.is_owner(address) {
@@ -389,6 +390,7 @@ fn of_turns(commit: &Commit) -> String {
         ("audit", audit),
         ("open", open),
         ("changes", changes.iter().map(|change| format!("{change:?}")).collect()),
+        ("timers", commit.timers.iter().map(|write| format!("{write:?}")).collect()),
         ("outbox", commit.outbox.iter().map(|batch| format!("{batch:?}")).collect()),
     ] {
         if !list.is_empty() {

@@ -7,7 +7,7 @@ mod replies;
 use std::sync::Arc;
 
 use model::{FrameNumber, MessageFailure, PartitionId, Timestamp, TurnId};
-use partition::{Action, Commit, Input, MachineReport, Partition};
+use partition::{Action, Commit, Input, MachineReport, Partition, TimerPage};
 
 use super::World;
 use crate::bug::PlantedBug;
@@ -63,13 +63,20 @@ impl World {
         (session.address == address).then_some(session)
     }
 
-    fn loaded(&mut self, address: Address, takeover: partition::Takeover, hash_seed: u64) {
+    fn loaded(&mut self, address: Address, mut takeover: partition::Takeover, hash_seed: u64) {
         let mut limits = self.scenario.limits;
         if self.bug == Some(PlantedBug::StallForgotten) {
             limits.stall_timeout_ms = i64::MAX;
         }
         let tail = self.log(address.partition).len();
-        let now = Timestamp(START + self.time + self.workers[address.worker].skew);
+        let ahead_ms = self.store.timers.ahead_ms;
+        let now = Timestamp(START + self.time + ahead_ms + self.workers[address.worker].skew);
+        if self.bug == Some(PlantedBug::TimersForgotten) {
+            takeover.timers = TimerPage::NONE;
+        }
+        self.coverage.timers_restored += takeover.timers.timers.len() as u64;
+        self.coverage.timers_overdue +=
+            takeover.timers.timers.iter().filter(|timer| timer.wait_ms <= 0).count() as u64;
         let restored = takeover.spilled_messages.len() as u64;
         self.coverage.spill_restores += restored;
         self.coverage.inputs_restored += takeover.open_turns.len() as u64;
@@ -92,7 +99,7 @@ impl World {
     }
 
     pub(super) fn now(&mut self, address: Address) -> Timestamp {
-        let skew = self.workers[address.worker].skew;
+        let skew = self.workers[address.worker].skew + self.store.timers.ahead_ms;
         let time = self.time;
         let frozen_ms = self.session(address).map_or(0, |session| session.planted.frozen_ms);
         Timestamp(START + time + skew - frozen_ms)
@@ -194,6 +201,7 @@ impl World {
     }
 
     fn commit(&mut self, address: Address, mut commit: Commit) {
+        self.check_withheld(address, &commit);
         self.spoil(address, &mut commit);
         let Some(session) = self.session(address) else { return };
         session.known.high_water = commit.position_high_water.0;
@@ -251,6 +259,7 @@ impl World {
                     self.send_outbox(address, batch.clone(), 1);
                 }
             }
+            Some(PlantedBug::ArmedAfterError) => super::timers::arm_after_error(commit),
             Some(PlantedBug::StoppedTurnGoesOn) => promises::go_on(commit),
             Some(PlantedBug::QueueShuffled) => {
                 let tasks = &mut commit.tasks;
@@ -286,6 +295,7 @@ impl World {
         }
         self.offer_room(address);
         self.watch_gaps(address);
+        self.watch_timers(address);
         self.watch_deadlines(address);
     }
 

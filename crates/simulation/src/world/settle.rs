@@ -7,6 +7,7 @@ use model::ThreadId;
 use super::{SeedReport, World};
 use crate::checker::turns::{TurnRules, Turns};
 use crate::checker::{self, DeadLetterRow, Evidence, Invariant, SeenEvent, Transcript, Violation};
+use crate::scenario::FollowUpProfile;
 use crate::store::turns::Tables;
 
 impl World {
@@ -19,8 +20,11 @@ impl World {
         // A task may fail once more for what was begun before the faults stopped, and each input may have two of them.
         let each_turn =
             rules.deadline_ms + rules.backoff_cap_ms + turn_profile.ack_wait_ms + limits.gap_timeout_ms;
+        let follow_ups = self.scenario.follow_ups.as_ref().map_or(0, |profile| {
+            (profile.persons + turn_profile.inputs) * 4 + (profile.schedules + profile.delayed_tasks) * 4
+        });
         // Some ask for a further step, and that for one more.
-        let turns = (turn_profile.inputs * 5 + turn_profile.tasks * 2) as i64;
+        let turns = (turn_profile.inputs * 5 + turn_profile.tasks * 2 + follow_ups) as i64;
         let each = limits.stall_timeout_ms + limits.sweep_ms + limits.gap_timeout_ms;
         last.max(self.scenario.faults_until)
             + 30_000
@@ -36,9 +40,10 @@ impl World {
             && self.store.rows.iter().zip(&self.logs).all(at_end)
             && self.have_messages_ended()
             && self.erasing.is_over()
+            && self.are_timers_over()
             && !self.has_statements_under_way()
             // A paused worker may still be asked, and does not answer.
-            && self.workers.iter().all(|worker| !worker.is_paused)
+            && self.workers.iter().all(|worker| !(worker.is_up && worker.is_paused))
     }
 
     pub(super) fn violate(&mut self, violation: Violation) {
@@ -58,6 +63,7 @@ impl World {
             }
         }
         self.count_unknown();
+        self.count_timers();
         self.check_gone();
         self.store.check_erased(true);
         let erased = &self.rules.erased;
@@ -89,7 +95,7 @@ impl World {
     fn report_standstill(&mut self) {
         for number in 0..self.logs.len() {
             let (checkpoint, end) = (self.store.rows[number].checkpoint, self.logs[number].len());
-            let is_idle = self.store.tables[number].is_idle();
+            let is_idle = self.store.tables[number].is_idle() && self.are_timers_over();
             if checkpoint != end || !self.have_messages_ended() || !is_idle {
                 let subject = format!("partition {number}");
                 let (expected, seen) = (
@@ -113,6 +119,7 @@ impl World {
             backoff_base_ms: turn_profile.rules.backoff_base_ms,
             backoff_cap_ms: turn_profile.rules.backoff_cap_ms,
             max_attempts: turn_profile.rules.max_attempts,
+            follow_ups: self.scenario.follow_ups.as_ref().map(FollowUpProfile::limits),
             missing: self.missing.iter().map(model::ThreadId::agent).collect(),
             ..TurnRules::default()
         };
@@ -132,6 +139,7 @@ impl World {
             ledger: std::mem::take(&mut self.commands),
             rows: std::mem::take(&mut self.store.rows_of_turns),
             history: std::mem::take(&mut self.store.history),
+            timers: std::mem::take(&mut self.store.timers.events),
             published: std::mem::take(&mut self.turn_events),
             requests: self.workflows.requests(),
             refused: std::mem::take(&mut self.workflows.refused),

@@ -2,6 +2,7 @@
 
 pub(crate) mod compaction;
 pub(crate) mod erasure;
+pub(crate) mod follow_ups;
 pub(crate) mod going_back;
 pub(crate) mod groups;
 pub(crate) mod operators;

@@ -1,20 +1,500 @@
-//! Timers that are due: what the store and the rules say of them.
+//! Timers: what the store and the rules say of those that are due, the clock that goes ahead to the next one, and persons who write
+//! just then.
 
-use model::TimerId;
-use partition::{Input, TimerDecision, TimerPage, TimerVerdict};
+use model::{
+    AgentId, BusyPolicy, Command, Metadata, PartitionId, Position, ThreadId, TimerId, TimerKind, TurnId,
+    TurnOpened, TurnOptions,
+};
+use partition::{
+    Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TimerDecision, TimerState,
+    TimerVerdict, decide_timer,
+};
+use serde_json::{Value, json};
 
 use super::World;
-use crate::world::event::Address;
+use super::in_flight_sql::ASKED_AGAIN_MS;
+use crate::bug::PlantedBug;
+use crate::checker::turns::{TimerEvent, TimerStep, TransitionKind, is_follow_up};
+use crate::checker::{Invariant, Violation};
+use crate::publisher::commands::partition_of;
+use crate::scenario::FollowUpProfile;
+use crate::store::timers::TimerRow;
+use crate::world::event::{Address, WorldEvent};
+use crate::world::state::session::WorkerSession;
+
+/// How often it is looked whether everything rests, ms.
+const REST_MS: i64 = 120;
+/// A timer that is due sooner comes by itself, ms.
+const SOON_MS: i64 = 400;
 
 impl World {
-    pub(super) fn request_timers(&mut self, address: Address, due: Vec<TimerId>) {
-        let gone = |id| TimerDecision { id, thread: None, verdict: TimerVerdict::Gone };
-        let delay = self.look_up_delay();
-        self.answer(address, delay, Input::TimersDecided(due.into_iter().map(gone).collect()));
+    /// What is there at the beginning.
+    pub(super) fn plan_timers(&mut self, threads: &[(ThreadId, PartitionId)]) {
+        let Some(profile) = self.scenario.follow_ups.clone() else { return };
+        self.store.timers.ahead_ms = profile.ahead_ms;
+        (self.follow_ups.persons, self.follow_ups.jumps) = (profile.persons, profile.jumps);
+        self.schedule(REST_MS, WorldEvent::GoAhead);
+        for number in 0..profile.schedules {
+            let (thread, _) = &threads[self.follow_ups.rng.index(threads.len())];
+            let at = self.follow_ups.rng.pick([0, 0, 700, 2_500]);
+            self.schedule(at, WorldEvent::PutSchedule(thread.agent(), number));
+        }
+        for number in 0..profile.delayed_tasks {
+            let (thread, _) = &threads[self.follow_ups.rng.index(threads.len())];
+            let at = self.follow_ups.rng.range(0, self.scenario.faults_until / 2);
+            self.schedule(at, WorldEvent::PutTask(thread.agent(), number));
+        }
     }
 
-    pub(super) fn request_window(&mut self, address: Address, _from_ms: i64, _limit: usize) {
-        let delay = self.look_up_delay();
-        self.answer(address, delay, Input::Timers(TimerPage::NONE));
+    /// As a gateway writes it; owners are notified.
+    pub(super) fn put_schedule(&mut self, agent: &AgentId, number: usize) {
+        let Ok(id) = TimerId::of_agent(TimerKind::Schedule, agent, &format!("s{number}")) else { return };
+        let rng = &mut self.follow_ups.rng;
+        let now = self.store.database_ms(self.time);
+        let cron = rng.pick(["*/10 * * * *", "30 * * * *", "15 2 * * *", "0 3 * * *"]);
+        let schedule = DueSchedule {
+            cron: Some(cron.to_owned()),
+            at: None,
+            time_zone: rng.pick(["UTC", crate::scenario::ZONE]).to_owned(),
+            overlap: rng.pick(["skip", "queue"]).to_owned(),
+            missed: rng.pick(["skip", "one"]).to_owned(),
+            content: "report".to_owned(),
+            metadata: Metadata::EMPTY,
+            unfinished: 0,
+        };
+        // Not by the cron pattern: when the first occurrence is due is the gateway's matter.
+        let due = now - now.rem_euclid(600_000) + 600_000;
+        self.store.timers.schedules.insert(id.clone(), schedule);
+        let body = json!({ "schedule": format!("s{number}") });
+        self.put_timer(&id, agent, due, &body, now);
     }
+
+    pub(super) fn put_task(&mut self, agent: &AgentId, number: usize) {
+        let Ok(id) = TimerId::of_agent(TimerKind::Task, agent, &format!("d{number}")) else { return };
+        let now = self.store.database_ms(self.time);
+        let due = now + self.follow_ups.rng.pick([1, 500, 60_000, 3 * 86_400_000]);
+        let body = json!({ "task": { "id": format!("delayed{number}"), "content": "delayed" } });
+        self.put_timer(&id, agent, due, &body, now);
+    }
+
+    fn put_timer(&mut self, id: &TimerId, agent: &AgentId, due: i64, body: &Value, now: i64) {
+        if self.missing.contains(&agent.thread()) || self.store.is_erased(&agent.thread()) {
+            return;
+        }
+        let body = body.as_object().cloned().and_then(|body| Metadata::new(body).ok()).unwrap_or_default();
+        let agent = agent.clone();
+        self.store.put_timer(
+            id,
+            TimerRow { thread: None, agent, state: "pending", due, body, created: now, ended: None },
+        );
+        self.note(90, [due as u64, 0, 0], || format!("{id} is put, due in {} ms", due - now));
+        let partition = self.store.timer_partition(id);
+        let sessions = self.workers.iter().filter(|worker| worker.is_up);
+        let addresses: Vec<Address> =
+            sessions.filter_map(|worker| Some(worker.sessions.get(&partition)?.address)).collect();
+        for address in addresses {
+            let delay = self.follow_ups.rng.range(1, 30);
+            self.answer(address, delay, Input::TimersChanged);
+        }
+    }
+
+    /// One question after the other, like the questions about commands.
+    fn in_order(&mut self, address: Address) -> Option<i64> {
+        let (delay, time) = (self.look_up_delay(), self.time);
+        let session = self.session(address)?;
+        session.timers_at = session.timers_at.max(time + delay);
+        Some(session.timers_at - time)
+    }
+
+    pub(super) fn request_timers(&mut self, address: Address, due: Vec<TimerId>) {
+        let Some(delay) = self.in_order(address) else { return };
+        self.schedule(delay, WorldEvent::DecideTimers(address, due));
+    }
+
+    pub(super) fn request_window(&mut self, address: Address, from_ms: i64, limit: usize) {
+        let Some(delay) = self.in_order(address) else { return };
+        self.schedule(delay, WorldEvent::LoadTimers(address, from_ms, limit));
+    }
+
+    pub(super) fn load_timers(&mut self, address: Address, from_ms: i64, limit: usize) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::LoadTimers(address, from_ms, limit));
+        }
+        let page = self.store.timer_page(address.partition, Some(from_ms), limit, self.time);
+        let Some(delay) = self.in_order(address) else { return };
+        self.answer(address, delay, Input::Timers(page));
+    }
+
+    pub(super) fn decide_timers(&mut self, address: Address, due: Vec<TimerId>) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::DecideTimers(address, due));
+        }
+        let decisions: Vec<TimerDecision> = due.into_iter().map(|id| self.decision(address, id)).collect();
+        for TimerDecision { id, verdict, .. } in &decisions {
+            self.note(91, [id.bucket().get().into(), 0, 0], || format!("{address:?} {id}: {verdict:?}"));
+            if let TimerVerdict::Fire { outgoing, .. } = verdict {
+                self.store.timers.decided_at.insert(id.clone(), self.store.database_ms(self.time));
+                if let (Some(PlantedBug::FiredBeforeCommit), Outgoing::TurnOpened(opened)) =
+                    (self.bug, &**outgoing)
+                {
+                    self.publish_command(Command::Turn(opened.clone()));
+                }
+            }
+        }
+        let Some(delay) = self.in_order(address) else { return };
+        self.answer(address, delay, Input::TimersDecided(decisions));
+    }
+
+    fn settings(&self) -> serde_json::Map<String, Value> {
+        let profile = self.scenario.follow_ups.as_ref();
+        profile.map(|profile| profile.settings(self.time)).unwrap_or_default()
+    }
+
+    fn decision(&mut self, address: Address, id: TimerId) -> TimerDecision {
+        let skew = self.workers[address.worker].skew;
+        let mut found = self.store.due_timer(&id, self.settings(), self.time);
+        if let Some(timer) = &mut found {
+            // A store that has gone back has them again.
+            timer.schedule = timer.schedule.take().filter(|_| !self.is_quiet);
+            spoil(timer, self.bug, skew, &self.store.timers.events);
+        }
+        let mut decision = decide_timer(id, found, &mut Vec::new());
+        if self.bug == Some(PlantedBug::OccurrenceByNow)
+            && let TimerVerdict::Fire { outgoing, next: Some(_) } = &mut decision.verdict
+            && let Outgoing::Task(task) = &mut **outgoing
+            && let Ok(renamed) =
+                model::TaskId::parse(&format!("{}-{}", decision.id, self.store.database_ms(self.time) | 1))
+        {
+            task.id = renamed;
+        }
+        decision
+    }
+
+    /// A follow-up begins, or counts as begun: it is looked once more whether it is wanted.
+    pub(super) fn is_superseded(&self, start: &Start) -> bool {
+        let is_synthetic = start.metadata.get("synthetic") == Some(&Value::Bool(true));
+        let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none());
+        let Some(timer) = timer.and_then(Value::as_str).and_then(|id| TimerId::parse(id).ok()) else {
+            return false;
+        };
+        let found = self.store.due_timer(&timer, self.settings(), self.time);
+        found.is_none_or(|timer| timer.is_superseded())
+    }
+
+    /// No follow-up is stored when its owner has read a person's input that came after the one which it follows.
+    pub(super) fn check_withheld(&mut self, address: Address, commit: &Commit) {
+        let follow_ups: Vec<TurnId> =
+            commit.turns.iter().map(|write| &write.turn).filter(|turn| is_follow_up(turn)).cloned().collect();
+        if follow_ups.is_empty() || self.rules.went_back(address.partition) {
+            return;
+        }
+        let Some(WorkerSession { machine: Some(machine), .. }) = self.session(address) else { return };
+        if machine.is_deferring() {
+            return;
+        }
+        let read = machine.last_seq().0;
+        // A message that retention has deleted is not known to have come.
+        let retired = |thread: &ThreadId| self.rules.retired.iter().any(|(of, _)| of == thread);
+        let is_retired =
+            commit.turns.iter().any(|write| write.messages.iter().any(|m| retired(&m.key.thread)));
+        if is_retired {
+            return;
+        }
+        for write in commit.turns.iter().filter(|write| follow_ups.contains(&write.turn)) {
+            let Some(thread) = write.messages.first().map(|message| message.key.thread.clone()) else {
+                continue;
+            };
+            let Some(armed) = self.armed_number(&write.turn) else { continue };
+            let newer = self.commands.iter().find(|ordered| {
+                let Command::Turn(opened) = &ordered.command else { return false };
+                ordered.partition == address.partition
+                    && ordered.seq <= read
+                    && opened.thread == thread
+                    && opened.run == 0
+                    && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
+                    && self.ended_number(&opened.turn).is_none_or(|ended| ended > armed)
+            });
+            if let Some(newer) = newer {
+                let (subject, expected) = (write.turn.to_string(), "nothing: a person has written");
+                let seen = format!("its answer is committed, entry {} was read", newer.seq);
+                self.violate(Violation::new(Invariant::HeldBack, subject, expected, seen));
+            }
+        }
+    }
+
+    /// The transaction that has armed the timer of a follow-up.
+    fn armed_number(&self, turn: &TurnId) -> Option<u64> {
+        let is_its = |event: &&TimerEvent| {
+            matches!(event.step, TimerStep::Armed { .. }) && event.timer.turn().as_ref() == Ok(turn)
+        };
+        self.store.timers.events.iter().find(is_its).map(|event| event.number)
+    }
+
+    fn ended_number(&self, turn: &TurnId) -> Option<u64> {
+        self.store.history.iter().find_map(|happened| match &happened.what {
+            TransitionKind::Ended { turn: ended, .. } if ended == turn => Some(happened.number),
+            _ => None,
+        })
+    }
+
+    /// Nothing of a follow-up is sent before it is committed.
+    pub(super) fn check_held_back(&mut self, thread: &ThreadId, message: &model::MessageId) {
+        let Some((turn, _)) = TurnId::of_answer(message).filter(|(turn, _)| is_follow_up(turn)) else {
+            return;
+        };
+        let partition = partition_of(thread.as_str(), self.scenario.partitions);
+        let tables = &self.store.tables[usize::from(partition.0)];
+        if !tables.committed.contains(&(thread.clone(), turn.clone()))
+            && !self.rules.went_back(partition)
+            && !self.rules.erased.contains(thread)
+            && !self.rules.retired.iter().any(|(of, _)| of == thread)
+        {
+            let (expected, seen) = ("nothing before its commit", "a frame");
+            self.violate(Violation::new(Invariant::HeldBack, turn, expected, seen));
+        }
+    }
+
+    /// A planted bug: chunks of follow-ups are sent as they come.
+    pub(super) fn show_follow_up(&mut self, entry: &StreamEntry) {
+        let EntryBody::Frame(frame) = &entry.body else { return };
+        for arrival in &frame.chunks {
+            let is_its = TurnId::of_answer(&arrival.message).is_some_and(|(turn, _)| is_follow_up(&turn));
+            if is_its {
+                self.check_held_back(&frame.thread, &arrival.message);
+            }
+        }
+    }
+
+    /// A timer that is due is decided about in time, counted while its owner has read everything and nothing is in its way.
+    pub(super) fn watch_timers(&mut self, address: Address) {
+        if self.scenario.follow_ups.is_none() {
+            return;
+        }
+        let (limits, lease_ms) = (self.scenario.limits, self.scenario.lease_ms);
+        let (now, time, db_now) = (self.now(address), self.time, self.store.database_ms(self.time));
+        let tables = &self.store.tables[usize::from(address.partition.0)];
+        let overdue = tables.timers.iter().filter(|(_, row)| row.is_pending() && row.due <= db_now);
+        let overdue: Vec<(TimerId, i64)> = overdue.map(|(id, row)| (id.clone(), row.due)).collect();
+        let worker = &mut self.workers[address.worker];
+        let Some(session) = worker.sessions.get_mut(&address.partition) else { return };
+        let passed = (time - session.ticked_at).min(limits.tick_ms);
+        let Some(machine) = &mut session.machine else { return };
+        let in_peace = session.is_caught_up
+            && session.in_flight.is_none()
+            && session.answered_at.max(session.checked_at) < time
+            && !machine.stats(now).deferring;
+        session.overdue.retain(|timer, _| overdue.contains(timer));
+        if !in_peace {
+            return;
+        }
+        let mut late = None;
+        for timer in overdue {
+            let age = session.overdue.entry(timer.clone()).or_default();
+            *age += passed;
+            // A worker that stood still while its commit was applied counts from when it heard of that.
+            if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms {
+                late = Some((timer.0, *age));
+                *age = i64::MIN / 2;
+            }
+        }
+        if let Some((timer, age)) = late {
+            let (expected, seen) = ("decided about soon after it is due", format!("waiting for {age} ms"));
+            self.violate(Violation::new(Invariant::TimerInTime, timer, expected, seen));
+        }
+    }
+
+    /// No timer waits.
+    pub(super) fn are_timers_over(&self) -> bool {
+        self.store.pending_timers().next().is_none()
+    }
+
+    /// Everything rests: nothing but time would bring anything about.
+    fn is_at_rest(&self) -> bool {
+        let rests = |session: &WorkerSession| {
+            session.actions.is_empty()
+                && session.in_flight.is_none()
+                && session.reclaiming.is_none()
+                && session.machine().is_some_and(|machine| machine.load().0 == 0)
+        };
+        let now = crate::log::START + self.time;
+        let at_end = |(row, log): (&crate::store::Row, &crate::log::Log)| row.checkpoint == log.len();
+        self.store.tables.iter().all(|tables| {
+            tables.is_idle()
+                && tables.agents.values().all(|row| row.next_run_at.is_none_or(|until| until <= now))
+        }) && self.store.rows.iter().zip(&self.logs).all(at_end)
+            && !self.has_statements_under_way()
+            && self.erasing.is_over()
+            && self
+                .workers
+                .iter()
+                .all(|worker| !(worker.is_up && worker.is_paused) && worker.sessions.values().all(rests))
+    }
+
+    /// The clocks of the database and of workers go ahead to just before the next timer is due, or days beyond it while no worker runs.
+    pub(super) fn go_ahead(&mut self) {
+        self.schedule(REST_MS, WorldEvent::GoAhead);
+        let now = self.store.database_ms(self.time);
+        let next = self.store.pending_timers().map(|(_, row)| (row.due, row.thread.clone())).min();
+        let Some((due, thread)) = next.filter(|(due, _)| due - now > SOON_MS) else { return };
+        if (!self.is_quiet && self.follow_ups.jumps == 0) || !self.is_at_rest() {
+            return;
+        }
+        self.follow_ups.jumps = self.follow_ups.jumps.saturating_sub(1);
+        self.coverage.jumps_ahead += 1;
+        let profile = self.scenario.follow_ups.clone();
+        let Some(FollowUpProfile { outage, person, .. }) = profile else { return };
+        if !self.is_quiet && self.follow_ups.rng.chance(outage) {
+            self.coverage.outages_of_days += 1;
+            for worker in 0..self.workers.len() {
+                if self.workers[worker].is_up {
+                    self.crash(worker);
+                }
+            }
+            let days = self.follow_ups.rng.pick([1, 3, 3]);
+            return self.jump(due - now + days * 86_400_000);
+        }
+        let lead = self.follow_ups.rng.pick([1, 20, 100, 300]);
+        self.jump(due - now - lead);
+        let is_written = self.follow_ups.persons > 0 && self.follow_ups.rng.chance(person);
+        if let Some(thread) = thread.filter(|_| is_written) {
+            self.follow_ups.persons -= 1;
+            let after = self.follow_ups.rng.pick([-1, 0, 1, 5, 30, 100, 200, 300, 600, 1_000]);
+            self.schedule(lead + after, WorldEvent::Person(thread));
+        }
+    }
+
+    fn jump(&mut self, by_ms: i64) {
+        self.store.timers.ahead_ms += by_ms;
+        self.note(92, [by_ms as u64, 0, 0], || format!("the clocks go ahead by {by_ms} ms"));
+    }
+
+    /// A person writes.
+    pub(super) fn person(&mut self, thread: &ThreadId) {
+        let Some(profile) = &self.scenario.follow_ups else { return };
+        let number = self.follow_ups.written;
+        self.follow_ups.written += 1;
+        let rng = &mut self.follow_ups.rng;
+        let busy_policy = rng.pick([
+            BusyPolicy::Enqueue,
+            BusyPolicy::Enqueue,
+            BusyPolicy::Reject,
+            BusyPolicy::Interrupt,
+            BusyPolicy::Rollback,
+        ]);
+        let Ok(turn) = TurnId::foreground(thread, &format!("x{number}")) else { return };
+        let opened = TurnOpened {
+            turn,
+            thread: thread.clone(),
+            agent: thread.agent(),
+            run: 0,
+            content: FollowUpProfile::content(number),
+            metadata: profile.metadata(number),
+            actor: None,
+            options: TurnOptions { busy_policy, follow_up: profile.arming(), ..TurnOptions::default() },
+        };
+        self.publish_command(Command::Turn(Box::new(opened)));
+    }
+
+    /// When the faults stop, no schedule goes on.
+    pub(super) fn end_schedules(&mut self) {
+        self.store.timers.schedules.clear();
+    }
+
+    pub(super) fn count_timers(&mut self) {
+        for TimerEvent { timer, step, .. } in &self.store.timers.events {
+            let coverage = &mut self.coverage;
+            let is_follow_up = timer.kind() == TimerKind::FollowUp;
+            let counter = match step {
+                TimerStep::Armed { .. } if is_follow_up => &mut coverage.follow_ups_armed,
+                TimerStep::Armed { .. } => continue,
+                TimerStep::Fired { .. } if is_follow_up => &mut coverage.follow_ups_fired,
+                TimerStep::Fired { .. } => &mut coverage.tasks_fired,
+                TimerStep::Postponed { by } => match by.as_deref() {
+                    Some("cooldown") => &mut coverage.cooldowns,
+                    Some("quiet_hours") => &mut coverage.quiet_hours,
+                    Some("overlap" | "missed") => &mut coverage.occurrences_skipped,
+                    Some(_) | None => continue,
+                },
+                TimerStep::Ended { state, by } => match (*state, by.as_str()) {
+                    ("withdrawn", "message") => &mut coverage.follow_ups_withdrawn,
+                    ("withdrawn", _) => &mut coverage.follow_ups_failed,
+                    ("cancelled", "message") => &mut coverage.follow_ups_cancelled,
+                    ("cancelled", "replaced") => &mut coverage.follow_ups_replaced,
+                    ("refused", "max_in_a_row") => &mut coverage.refused_in_a_row,
+                    ("refused", "max_per_day") => &mut coverage.refused_per_day,
+                    ("refused", "disabled") => &mut coverage.refused_disabled,
+                    ("refused", "paused") => &mut coverage.refused_paused,
+                    _ => continue,
+                },
+            };
+            *counter += 1;
+        }
+    }
+}
+
+/// Planted bugs of what the rules are asked with.
+fn spoil(timer: &mut DueTimer, bug: Option<PlantedBug>, skew: i64, events: &[TimerEvent]) {
+    match bug {
+        Some(PlantedBug::CapCheckedAfterCall) => timer.fired_since_real_input = 0,
+        Some(PlantedBug::CountNotReset) => {
+            let fired = |event: &&TimerEvent| {
+                event.thread == timer.thread && matches!(event.step, TimerStep::Fired { .. })
+            };
+            timer.fired_since_real_input = events.iter().filter(fired).count() as u32;
+        }
+        Some(PlantedBug::CooldownIgnored) => {
+            timer.fired_at.iter_mut().for_each(|at| *at = at.plus_ms(-86_400_000))
+        }
+        Some(PlantedBug::QuietHoursByUtc) => {
+            if let Some(written) = timer.settings.get_mut("follow_ups").and_then(Value::as_object_mut) {
+                written.remove("time_zone");
+            }
+            if let Some((_, _, said)) = &mut timer.real_input {
+                *said = Metadata::EMPTY;
+            }
+        }
+        Some(PlantedBug::DueByWorkerClock) if timer.state == TimerState::Pending => {
+            timer.now = timer.now.plus_ms(skew);
+            timer.is_due = timer.due <= timer.now;
+        }
+        _ => {}
+    }
+}
+
+/// A planted bug: what has failed is followed up as well.
+pub(super) fn arm_after_error(commit: &mut Commit) {
+    let Some(failed) = commit.failed_turns.iter().find(|failed| !failed.opened.options.follow_up.is_empty())
+    else {
+        return;
+    };
+    let position = Position::from_stored(commit.position_high_water.0 << 22);
+    let body = json!({ "trigger_type": "check_in", "reason": "", "armed_position": position.to_string() });
+    commit.timers.push(partition::TimerWrite::Arm(partition::ArmedTimer {
+        id: TimerId::follow_up(&failed.opened.thread, position),
+        thread: Some(failed.opened.thread.clone()),
+        agent: failed.opened.agent.clone(),
+        wait_ms: 30_000,
+        body: body.as_object().cloned().and_then(|body| Metadata::new(body).ok()).unwrap_or_default(),
+        armed_by: failed.opened.turn.clone(),
+    }));
+}
+
+/// A planted bug: what an input says decides whether the system has made it up.
+pub(super) fn judge_by_content(opened: &mut TurnOpened, bug: Option<PlantedBug>) {
+    let is_marked = opened.content.starts_with("[AUTONOMOUS_FOLLOWUP");
+    let mut map = opened.metadata.as_map().cloned().unwrap_or_default();
+    match bug {
+        Some(PlantedBug::SyntheticByContent) if is_marked => {
+            map.insert("synthetic".to_owned(), json!(true));
+        }
+        Some(PlantedBug::OrdinaryAnswerWithdrawn)
+            if opened.turn.as_str().contains("-i") && opened.run == 0 =>
+        {
+            let timer = TimerId::follow_up(&opened.thread, Position::from_stored(1));
+            map.insert("synthetic".to_owned(), json!(true));
+            map.insert("timer_id".to_owned(), json!(timer.as_str()));
+        }
+        _ => return,
+    }
+    opened.metadata = Metadata::new(map).unwrap_or_default();
 }

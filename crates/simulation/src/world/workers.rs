@@ -167,6 +167,7 @@ impl World {
     /// The faults stop. Who is down comes back, but for some, of which at least one other is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
+        self.end_schedules();
         self.note(5, [0; 3], || "quiet".to_owned());
         if self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0 {
             self.schedule(1, WorldEvent::Caretaker);

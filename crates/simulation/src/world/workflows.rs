@@ -134,9 +134,15 @@ impl World {
             format!("request {number} delivery {delivery}, attempt {attempt}: {manner:?}")
         });
         self.coverage.deliveries += 1;
+        let wishes = self.scenario.follow_ups.as_ref().map(|profile| (profile.hints, profile.empty));
+        let hint = wishes.and_then(|(hints, _)| hint(&mut self.follow_ups.rng, hints));
+        let is_empty = wishes.is_some_and(|(_, empty)| self.follow_ups.rng.chance(empty));
         let rng = &mut self.workflows.rng;
         let pace = rng.pick([1, 5, 30, 150]);
-        let mut frames = frames(answer(&name, manner, (has_tools, continues), rng), rng);
+        let mut frames = frames(
+            with_hint(answer(&name, manner, (has_tools, continues), rng), manner, hint, is_empty),
+            rng,
+        );
         if manner == Manner::Dies || manner == Manner::Silent {
             frames.truncate(rng.index(frames.len()));
         }
@@ -246,6 +252,31 @@ fn answer(name: &str, manner: Manner, (has_tools, continues): (bool, bool), rng:
             let map = Map::from_iter([("continuation".to_owned(), json!(true))]);
             last.metadata = Metadata::new(map).unwrap_or_default();
         }
+    }
+    chunks
+}
+
+/// What the last chunk of an answer may say of a follow-up; some of it cannot be done.
+fn hint(rng: &mut Rng, chance: f64) -> Option<Value> {
+    let is_wanted = rng.chance(chance);
+    let (trigger, seconds) = match rng.below(12) {
+        0 => ("check_in", 29),
+        1 => ("summary", 60),
+        _ => ("check_in", rng.pick([30, 45, 600, 3_600])),
+    };
+    is_wanted.then(|| json!({ "trigger_type": trigger, "after_seconds": seconds, "reason": "planted" }))
+}
+
+/// A complete answer asks for a follow-up, or says nothing at all.
+fn with_hint(mut chunks: Vec<Chunk>, manner: Manner, hint: Option<Value>, is_empty: bool) -> Vec<Chunk> {
+    let is_said = |chunk: &Chunk| chunk.kind == ChunkKind::Content;
+    if is_empty && manner != Manner::Fails && chunks.iter().all(is_said) {
+        chunks.iter_mut().for_each(|chunk| chunk.text = "".into());
+    }
+    if let (Some(last), Some(hint)) = (chunks.last_mut().filter(|last| last.is_final), hint) {
+        let mut map = last.metadata.as_map().cloned().unwrap_or_default();
+        map.insert("follow_up".to_owned(), hint);
+        last.metadata = Metadata::new(map).unwrap_or_default();
     }
     chunks
 }

@@ -49,6 +49,12 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
         _ => None,
     });
     ended.extend(dropped);
+    // Nothing is left of these, and nothing has to be.
+    let taken_back = turns.history.iter().filter_map(|happened| match &happened.what {
+        TransitionKind::TakenBack { turn } => Some(turn),
+        _ => None,
+    });
+    let taken_back: BTreeSet<&TurnId> = taken_back.collect();
     for ordered in &turns.ledger {
         let Command::Turn(opened) = &ordered.command else { continue };
         let is_missing = turns.rules.missing.contains(&opened.thread.agent());
@@ -61,7 +67,10 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
                 violations,
             );
         }
-        if !is_missing && !ended.contains(&(&opened.thread, &opened.turn)) {
+        if !is_missing
+            && !ended.contains(&(&opened.thread, &opened.turn))
+            && !taken_back.contains(&opened.turn)
+        {
             lose(&opened.turn, "messages, or a failed turn", "nothing", violations);
         }
     }

@@ -96,9 +96,9 @@ impl Erased<'_> {
         };
         let is_own = |agent: &AgentId| self.threads.contains(&agent.thread());
         match &happened.what {
-            TransitionKind::Started { turn, .. } | TransitionKind::Ended { turn, .. } => {
-                self.turns.contains(turn)
-            }
+            TransitionKind::Started { turn, .. }
+            | TransitionKind::Ended { turn, .. }
+            | TransitionKind::TakenBack { turn } => self.turns.contains(turn),
             TransitionKind::Queued { agent, task, .. } => {
                 is_own(agent) || self.tasks.contains(&(agent.clone(), task.clone()))
             }
@@ -120,6 +120,7 @@ impl Erased<'_> {
 pub(super) fn ordered(turns: &Turns) -> Vec<Transition> {
     let rules = &turns.rules;
     let is_ordered = |happened: &&Transition| match &happened.what {
+        TransitionKind::TakenBack { .. } => true,
         TransitionKind::Started { thread, .. }
         | TransitionKind::Ended { thread, .. }
         | TransitionKind::Dropped { thread, .. } => !rules.unordered.contains(&thread.agent()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::checker::turns::timers::{FollowUpLimits, TimerEvent};
 use bytes::Bytes;
 use model::{
     AgentId, BatchType, Command, CommandId, MessageId, MessageKey, PartitionId, TaskId, ThreadId, TurnId,
@@ -18,6 +19,8 @@ pub struct Turns {
     pub rows: Vec<TurnRow>,
     /// What happened, in the order of time.
     pub history: Vec<Transition>,
+    /// What happened to timers, in the order of their transactions.
+    pub timers: Vec<TimerEvent>,
     /// The audit.
     pub audit: Vec<Audited>,
     /// Failed turns that are kept, with the run that failed.
@@ -45,6 +48,8 @@ pub struct TurnRules {
     pub backoff_cap_ms: i64,
     /// A task that has failed so often is given up.
     pub max_attempts: Option<u32>,
+    /// What the rules say of follow-ups; `None`: there are none.
+    pub follow_ups: Option<FollowUpLimits>,
     /// Agents that do not exist and may not be created by use, nor may the threads of their ids.
     pub missing: BTreeSet<AgentId>,
     /// Queues of which tasks were deleted with an erased thread: their order is not known any more.
@@ -172,6 +177,11 @@ pub enum TransitionKind {
     Dropped {
         /// Its thread.
         thread: ThreadId,
+        /// Which.
+        turn: TurnId,
+    },
+    /// The turn of a follow-up ended and left nothing.
+    TakenBack {
         /// Which.
         turn: TurnId,
     },

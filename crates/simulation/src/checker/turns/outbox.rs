@@ -9,6 +9,7 @@ use partition::Pause;
 use crate::checker::evidence::{Evidence, MessageRow};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnEvent, TurnPart, Turns, ends, part_of};
+use crate::checker::turns::timers::is_follow_up;
 use model::Command;
 
 /// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
@@ -131,6 +132,10 @@ fn check_background_tasks(
 fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
     let answer = |message: &MessageRow| {
         let Some((turn, TurnPart::Answer(_))) = part_of(&message.key.message) else { return None };
+        // An agent that speaks first says one thing.
+        if is_follow_up(&turn) {
+            return None;
+        }
         let continues = message.metadata.get("continuation").and_then(serde_json::Value::as_bool);
         (continues == Some(true)).then_some((turn, message.position))
     };

@@ -154,6 +154,9 @@ impl Replay<'_> {
                 {
                     self.active.remove(thread);
                 }
+                TransitionKind::TakenBack { turn } => {
+                    self.active.retain(|_, (other, ..)| other != turn);
+                }
                 _ => {}
             }
         }
@@ -195,7 +198,10 @@ impl Replay<'_> {
                     TransitionKind::Marked { agent, .. } | TransitionKind::Removed { agent, .. },
                 )
                 | (ControlKind::RetryTask(_), TransitionKind::Requeued { agent, .. }) => agent == subject,
-                (ControlKind::StopTurn(turn), TransitionKind::Ended { turn: ended, .. }) => turn == ended,
+                (
+                    ControlKind::StopTurn(turn),
+                    TransitionKind::Ended { turn: ended, .. } | TransitionKind::TakenBack { turn: ended },
+                ) => turn == ended,
                 (ControlKind::Pause, TransitionKind::Agent { agent, .. })
                 | (ControlKind::Resume, TransitionKind::Agent { agent, .. })
                 | (ControlKind::ClearBackoff, TransitionKind::Agent { agent, .. }) => agent == subject,

@@ -8,6 +8,7 @@ use crate::checker::evidence::{Evidence, MessageRow};
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnPart, TurnRow, Turns, ends, part_of};
+use crate::checker::turns::timers::is_follow_up;
 use model::Command;
 
 type TurnRows<'a> = Vec<(&'a TurnRow, &'a MessageRow)>;
@@ -209,6 +210,7 @@ fn shape(
         _ if is_continuing => BatchType::Continuation,
         _ if is_apart && first.0.batch_type == BatchType::Continuation => BatchType::Continuation,
         (_, Some(_)) => BatchType::SystemTrigger,
+        _ if is_follow_up(turn) => BatchType::SystemTrigger,
         (true, None) => BatchType::AgentToAgent,
         (false, None) => BatchType::UserRequest,
     };

@@ -132,6 +132,11 @@ impl World {
         session.read = session.read.filter(|read| marked.is_none_or(|last| last.seq < read.seq)).or(marked);
         let before = machine.load().0;
         let answers: usize = entries.iter().map(answers_in).sum();
+        if bug == Some(PlantedBug::HeldBackShown) {
+            entries.iter().for_each(|entry| self.show_follow_up(entry));
+        }
+        let Some(session) = self.session(address) else { return };
+        let Some(machine) = &mut session.machine else { return };
         let room = match bug {
             Some(PlantedBug::RoomIgnored) => usize::MAX,
             _ => max_open.saturating_sub(before),
@@ -186,6 +191,9 @@ impl WorkerSession {
                 && let (ControlKind::StopTurn(_), Some(PlantedBug::StopIgnored)) = (&control.kind, bug)
             {
                 control.kind = ControlKind::Resume;
+            }
+            if let EntryBody::Command(Command::Turn(opened), _) = &mut entry.body {
+                super::super::timers::judge_by_content(opened, bug);
             }
             let EntryBody::Frame(frame) = &mut entry.body else { continue };
             let answer = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{Position, TurnId};
-use partition::{Action, Commit, Input, Outgoing, Started, TurnStatus};
+use partition::{Action, Commit, Input, MachineReport, Outgoing, Started, TimerOutcome, TurnStatus};
 
 pub(crate) type RunOfTurn = (TurnId, u32);
 
@@ -45,6 +45,9 @@ impl Promises {
                     if let Some(run) = TurnId::of_answer(&ending.key.message) {
                         self.silent.remove(&run);
                     }
+                }
+                Action::Report(MachineReport::Timer { timer, outcome: TimerOutcome::Withdrawn, .. }) => {
+                    self.silent.retain(|(turn, _), _| timer.turn().as_ref() != Ok(turn));
                 }
                 Action::Abandon { turn, run } => self.ended.retain(|ended| *ended != (turn.clone(), *run)),
                 _ => {}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, Mark, MessageKey, Seq, TurnId};
+use model::{Chunk, Mark, MessageKey, Seq, TimerId, TurnId};
 use partition::{Action, CommandKey, Partition};
 
 use crate::store::fence::{AcknowledgedState, Decided};
@@ -29,6 +29,10 @@ pub(crate) struct WorkerSession {
     pub(crate) questions: VecDeque<Vec<CommandKey>>,
     pub(crate) checked_at: i64,
     pub(crate) answered_at: i64,
+    /// When the last question about timers is put, or answered.
+    pub(crate) timers_at: i64,
+    /// For how long timers that are due have waited in peace, ms, with when they were due.
+    pub(crate) overdue: BTreeMap<(TimerId, i64), i64>,
     /// Runs whose requests are not to be stored any more.
     pub(crate) unwanted: BTreeSet<(TurnId, u32)>,
     pub(crate) is_caught_up: bool,
@@ -77,6 +81,8 @@ impl WorkerSession {
             questions: VecDeque::new(),
             checked_at: 0,
             answered_at: 0,
+            timers_at: 0,
+            overdue: BTreeMap::new(),
             unwanted: BTreeSet::new(),
             is_caught_up: false,
             renewed_at: time,

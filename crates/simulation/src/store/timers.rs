@@ -1,0 +1,344 @@
+//! The double of the timers' table, with the meaning that the statements give it.
+
+use std::collections::BTreeMap;
+
+use batches::Item;
+use model::{
+    AgentId, BatchType, Metadata, PartitionCount, PartitionId, Position, Role, ThreadId, TimerId, TimerKind,
+    Timestamp,
+};
+use partition::{
+    ArmedTimer, Commit, DueSchedule, DueTimer, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState,
+    TimerWrite,
+};
+use serde_json::{Map, Value};
+
+use super::Store;
+use crate::bug::PlantedBug;
+use crate::checker::turns::{TimerEvent, TimerStep};
+use crate::log::START;
+
+/// Follow-ups of a thread that the rules look at.
+const MOST_COUNTED: usize = 256;
+
+/// A row of the timers.
+#[derive(Debug, Clone)]
+pub(crate) struct TimerRow {
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) agent: AgentId,
+    /// As the column has it.
+    pub(crate) state: &'static str,
+    /// By the database's clock, ms, like all times here.
+    pub(crate) due: i64,
+    pub(crate) body: Metadata,
+    pub(crate) created: i64,
+    pub(crate) ended: Option<i64>,
+}
+
+impl TimerRow {
+    pub(crate) fn is_pending(&self) -> bool {
+        self.state == "pending"
+    }
+}
+
+/// What is known of timers besides the rows of partitions.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Timers {
+    /// By how much the database's clock is ahead of the simulation's, ms.
+    pub(crate) ahead_ms: i64,
+    /// Schedules as they were put, by the ids of their timers.
+    pub(crate) schedules: BTreeMap<TimerId, DueSchedule>,
+    /// When it was decided that a timer fires.
+    pub(crate) decided_at: BTreeMap<TimerId, i64>,
+    pub(crate) events: Vec<TimerEvent>,
+}
+
+impl Store {
+    /// By the database's clock, ms.
+    pub(crate) fn database_ms(&self, time: i64) -> i64 {
+        START + time + self.timers.ahead_ms
+    }
+
+    /// The partition of a timer.
+    pub(crate) fn timer_partition(&self, timer: &TimerId) -> PartitionId {
+        let count = PartitionCount::new(self.rows.len() as u64).ok();
+        count.map_or(PartitionId(0), |count| timer.bucket().partition(count))
+    }
+
+    pub(crate) fn timer(&self, timer: &TimerId) -> Option<&TimerRow> {
+        self.tables[usize::from(self.timer_partition(timer).0)].timers.get(timer)
+    }
+
+    /// All that wait, of all partitions.
+    pub(crate) fn pending_timers(&self) -> impl Iterator<Item = (&TimerId, &TimerRow)> {
+        self.tables.iter().flat_map(|tables| &tables.timers).filter(|(_, row)| row.is_pending())
+    }
+
+    /// A client has put it.
+    pub(crate) fn put_timer(&mut self, timer: &TimerId, row: TimerRow) {
+        let (partition, due_ms) = (self.timer_partition(timer), row.due);
+        self.note_timer(timer, row.thread.clone(), row.created, TimerStep::Armed { by: None, due_ms });
+        self.tables[usize::from(partition.0)].timers.insert(timer.clone(), row);
+    }
+
+    fn note_timer(&mut self, timer: &TimerId, thread: Option<ThreadId>, database_ms: i64, step: TimerStep) {
+        let (timer, number) = (timer.clone(), self.commits);
+        let at_ms = database_ms - START - self.timers.ahead_ms;
+        self.timers.events.push(TimerEvent { timer, thread, at_ms, database_ms, number, step });
+    }
+
+    /// One statement: what is changed is what was there before it.
+    pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
+        let number = usize::from(commit.partition.0);
+        let now = self.database_ms(time);
+        for failed in &commit.failed_turns {
+            let key = (failed.opened.thread.clone(), failed.opened.turn.clone());
+            self.tables[number].failed_at.insert(key, now);
+        }
+        if commit.timers.is_empty() {
+            return;
+        }
+        let before = self.tables[number].timers.clone();
+        for write in &commit.timers {
+            if let TimerWrite::Arm(armed) = write {
+                self.arm(number, armed, &before, now);
+            }
+        }
+        for write in &commit.timers {
+            self.change(number, write, &before, commit, now);
+        }
+    }
+
+    fn arm(&mut self, number: usize, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
+        let is_replaced = |(id, row): &(&TimerId, &TimerRow)| {
+            id.kind() == TimerKind::FollowUp
+                && row.thread == armed.thread
+                && row.is_pending()
+                && **id != armed.id
+        };
+        let is_merged = self.bug != Some(PlantedBug::OverdueNotMerged);
+        let replaced: Vec<TimerId> = before.iter().filter(is_replaced).map(|(id, _)| id.clone()).collect();
+        for id in replaced.into_iter().filter(|_| is_merged) {
+            if let Some(row) = self.tables[number].timers.get_mut(&id) {
+                (row.state, row.ended) = ("cancelled", Some(now));
+            }
+            let step = TimerStep::Ended { state: "cancelled", by: "replaced".to_owned() };
+            self.note_timer(&id, armed.thread.clone(), now, step);
+        }
+        if before.contains_key(&armed.id) {
+            return;
+        }
+        let due = now + armed.wait_ms;
+        let row = TimerRow {
+            thread: armed.thread.clone(),
+            agent: armed.agent.clone(),
+            state: "pending",
+            due,
+            body: armed.body.clone(),
+            created: now,
+            ended: None,
+        };
+        self.tables[number].timers.insert(armed.id.clone(), row);
+        let step = TimerStep::Armed { by: Some(armed.armed_by.clone()), due_ms: due };
+        self.note_timer(&armed.id, armed.thread.clone(), now, step);
+    }
+
+    fn change(
+        &mut self,
+        number: usize,
+        write: &TimerWrite,
+        before: &BTreeMap<TimerId, TimerRow>,
+        commit: &Commit,
+        now: i64,
+    ) {
+        let id = write.id();
+        let Some(was) = before.get(id) else { return };
+        let withdraws = matches!(write, TimerWrite::End { state: TimerEnd::Withdrawn, .. });
+        if !(was.is_pending() || (was.state == "fired" && withdraws)) {
+            return;
+        }
+        let bug = self.bug;
+        let is_even = self.commits.is_multiple_of(2);
+        let Some(row) = self.tables[number].timers.get_mut(id) else { return };
+        // Of two changes of a row in one statement, the database makes one: which is not known.
+        if row.state != was.state && is_even {
+            return;
+        }
+        let (thread, due_ms) = (row.thread.clone(), row.due);
+        let step = match write {
+            TimerWrite::Arm(_) => return,
+            TimerWrite::Fire { turn, next, .. } => {
+                match next {
+                    Some(next) if bug != Some(PlantedBug::OccurrenceStays) => row.due = next.at.0,
+                    Some(_) => {}
+                    None if bug == Some(PlantedBug::TimerFiresTwice) => {}
+                    None => (row.state, row.ended) = ("fired", Some(now)),
+                }
+                let decided_ms = self.timers.decided_at.get(id).copied().unwrap_or(now);
+                TimerStep::Fired { turn: turn.clone(), task: task_of(id, commit), due_ms, decided_ms }
+            }
+            TimerWrite::Postpone { next, by, .. } => {
+                row.due = next.at.0;
+                TimerStep::Postponed { by: by.clone() }
+            }
+            TimerWrite::End { state, by, .. } => {
+                (row.state, row.ended) = (state.name(), Some(now));
+                TimerStep::Ended { state: state.name(), by: by.clone() }
+            }
+        };
+        self.note_timer(id, thread, now, step);
+    }
+
+    /// The next of a partition that are due.
+    pub(crate) fn timer_page(
+        &self,
+        partition: PartitionId,
+        from_ms: Option<i64>,
+        limit: usize,
+        time: i64,
+    ) -> TimerPage {
+        let now = self.database_ms(time);
+        let from = from_ms.map_or(i64::MIN, |ms| now.saturating_add(ms));
+        let timers = self.tables[usize::from(partition.0)].timers.iter();
+        let mut pending: Vec<(i64, &TimerId)> = timers
+            .filter(|(_, row)| row.is_pending() && row.due >= from)
+            .map(|(id, row)| (row.due, id))
+            .collect();
+        pending.sort_unstable();
+        pending.truncate(limit);
+        let is_all = pending.len() < limit;
+        let waits = |(due, id): (i64, &TimerId)| PendingTimer { id: id.clone(), wait_ms: due - now };
+        TimerPage { timers: pending.into_iter().map(waits).collect(), is_all }
+    }
+
+    /// What decides about a timer.
+    pub(crate) fn due_timer(
+        &self,
+        id: &TimerId,
+        settings: Map<String, Value>,
+        time: i64,
+    ) -> Option<DueTimer> {
+        let row = self.timer(id)?;
+        let number = usize::from(self.timer_partition(id).0);
+        let now = self.database_ms(time);
+        let agents = self.tables.iter().find_map(|tables| tables.agents.get(&row.agent.agent()));
+        let thread = row.thread.clone();
+        let mut due = DueTimer {
+            id: id.clone(),
+            kind: id.kind(),
+            thread: thread.clone(),
+            agent: row.agent.clone(),
+            state: match row.state {
+                "pending" => TimerState::Pending,
+                "fired" => TimerState::Fired,
+                _ => TimerState::Ended,
+            },
+            body: row.body.clone(),
+            now: Timestamp(now),
+            due: Timestamp(row.due),
+            is_due: row.due <= now,
+            settings,
+            paused: agents.is_some_and(|row| row.is_paused),
+            // Of the simulation's clock.
+            backoff_until: agents
+                .and_then(|row| row.next_run_at)
+                .map(|until| Timestamp(until + self.timers.ahead_ms)),
+            real_input: thread.as_ref().and_then(|thread| self.real_input(thread)),
+            has_failed_input: thread
+                .as_ref()
+                .is_some_and(|thread| self.has_failed_input(number, thread, row)),
+            is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
+            fired_since_real_input: 0,
+            fired_at: Vec::new(),
+            schedule: self.timers.schedules.get(id).cloned(),
+        };
+        if let Some(thread) = &thread {
+            self.count_fired(number, thread, &mut due);
+        }
+        if let Some(schedule) = &mut due.schedule {
+            schedule.unfinished = self.unfinished(id, &row.agent);
+        }
+        Some(due)
+    }
+
+    fn real_input(&self, thread: &ThreadId) -> Option<(Position, Timestamp, Metadata)> {
+        let mut rows = self.kept.get(thread)?.iter().rev();
+        let is_any = self.bug == Some(PlantedBug::CountResetByContinuation);
+        rows.find_map(|(position, kept)| {
+            let Item { role, batch_type, metadata, .. } = &kept.item;
+            let is_work = matches!(batch_type, BatchType::AgentToAgent | BatchType::SystemTrigger);
+            let is_synthetic = metadata.get("synthetic") == Some(&Value::Bool(true));
+            let is_continuation = is_any && *batch_type == BatchType::Continuation;
+            let is_real = *role == Role::User && (is_continuation || !(is_work || is_synthetic));
+            let at = Timestamp(START + kept.at + self.timers.ahead_ms);
+            is_real.then(|| (Position::from_stored(*position), at, metadata.clone()))
+        })
+    }
+
+    fn has_failed_input(&self, number: usize, thread: &ThreadId, row: &TimerRow) -> bool {
+        let tables = &self.tables[number];
+        tables.failed_turns.iter().any(|(key, failed)| {
+            key.0 == *thread
+                && failed.opened.metadata.get("synthetic") != Some(&Value::Bool(true))
+                && tables.failed_at.get(key).is_some_and(|at| *at > row.created)
+        })
+    }
+
+    fn count_fired(&self, number: usize, thread: &ThreadId, due: &mut DueTimer) {
+        let of_thread = self.tables[number].timers.iter().filter(|(id, row)| {
+            id.kind() == TimerKind::FollowUp && row.thread.as_ref() == Some(thread) && row.state == "fired"
+        });
+        let mut fired: Vec<&TimerRow> = of_thread.map(|(_, row)| row).collect();
+        fired.sort_by_key(|row| std::cmp::Reverse(row.created));
+        fired.truncate(MOST_COUNTED);
+        let real = due.real_input.as_ref().map_or(0, |(position, ..)| position.get());
+        let armed = |row: &TimerRow| {
+            let text = row.body.get("armed_position").and_then(Value::as_str);
+            text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0)
+        };
+        let since = fired.iter().filter(|row| armed(row) > real).count();
+        due.fired_since_real_input = since as u32;
+        let mut at: Vec<i64> = fired.iter().filter_map(|row| row.ended).collect();
+        at.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        due.fired_at = at.into_iter().map(Timestamp).collect();
+    }
+
+    /// Tasks of earlier occurrences that are neither done nor given up.
+    fn unfinished(&self, id: &TimerId, agent: &AgentId) -> u32 {
+        let name = format!("{id}-");
+        let of_tables = |tables: &super::Tables| {
+            let head = tables.agents.get(agent).map_or(0, |row| row.head);
+            let (pending, _) = tables.pending(agent, head, usize::MAX);
+            pending.iter().filter(|queued| queued.task.id.as_str().starts_with(&name)).count()
+        };
+        self.tables.iter().map(of_tables).sum::<usize>() as u32
+    }
+
+    /// The timers of an erased thread, and of its agent, go; how many.
+    pub(super) fn erase_timers(&mut self, thread: &ThreadId) -> usize {
+        let is_its = |row: &TimerRow| match &row.thread {
+            Some(of) => of == thread,
+            None => row.agent.as_str() == thread.as_str(),
+        };
+        self.tables
+            .iter_mut()
+            .map(|tables| {
+                let before = tables.timers.len();
+                tables.timers.retain(|_, row| !is_its(row));
+                before - tables.timers.len()
+            })
+            .sum()
+    }
+}
+
+/// The task that a commit sends for this timer.
+fn task_of(timer: &TimerId, commit: &Commit) -> Option<model::TaskId> {
+    let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
+    outgoing.into_iter().find_map(|outgoing| match outgoing {
+        Outgoing::Task(task) if timer.kind() == TimerKind::Schedule => {
+            task.id.as_str().starts_with(&format!("{timer}-")).then(|| task.id.clone())
+        }
+        Outgoing::Task(task) if timer.kind() == TimerKind::Task => Some(task.id.clone()),
+        _ => None,
+    })
+}

@@ -26,6 +26,7 @@ mod edge_cases;
 mod erasing;
 mod examples;
 mod fixture;
+mod follow_ups;
 mod following;
 mod full_streams;
 mod fuzz;

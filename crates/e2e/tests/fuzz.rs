@@ -12,13 +12,18 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{api_client::scripted, fixture::Fixture};
+use crate::{api_client::scripted, fixture::Fixture, timers::in_seconds};
 
 /// Made up for each operation, besides the systematic ones at the bounds of each value.
 const EXAMPLES: u32 = 3;
 /// The runs, side by side: each is one process of one thread, for most of the time is spent waiting.
-const RUNS: [&[&str]; 4] =
-    [&["threads"], &["turns", "agents", "tasks"], &["openai"], &["ai-sdk", "ag-ui", "keys", "gateway"]];
+const RUNS: [&[&str]; 5] = [
+    &["threads"],
+    &["turns", "agents", "tasks"],
+    &["timers"],
+    &["openai"],
+    &["ai-sdk", "ag-ui", "keys", "gateway"],
+];
 /// How long they may take by themselves.
 const LIMIT: Duration = Duration::from_secs(150);
 /// What a gateway may say for a moment of a busy machine, and how often.
@@ -79,18 +84,27 @@ async fn nothing_else_went_wrong(fixture: &Fixture) {
 
 /// Things that exist, by what the variables of addresses call them.
 async fn known(fixture: &Fixture) -> Value {
-    fixture.settle("talk", json!({})).await;
+    let by_default = json!({"trigger_type": "check_in", "after_seconds": 3_600});
+    fixture.settle("talk", json!({"follow_ups": {"enabled": true, "default": by_default}})).await;
     let api = fixture.api();
     let turn = api.say("talk", "tools").await.unwrap();
     fixture.until_messages("talk", 2).await;
+    let follow_ups = api.call("GET", "/v1/threads/talk/follow-ups", None).await.unwrap();
     let failed = api.say("talk", "fails-for-good").await.unwrap();
     fixture.until_failed("talk", 1).await;
     api.send_task("talk", "done", "Write the report").await.unwrap();
+    let in_a_month = in_seconds(fixture, 2_592_000.0).await;
+    let later = json!({"task_id": "later", "content": "Call back", "not_before": in_a_month});
+    api.call("POST", "/v1/agents/talk/tasks", Some(&later)).await.unwrap();
+    let daily = json!({"cron": "0 9 * * *", "content": "Write the report"});
+    api.call("PUT", "/v1/agents/talk/schedules/daily", Some(&daily)).await.unwrap();
     let history = api.history("talk").await.unwrap();
     json!({
         "thread": ["talk", "talk", "hello"],
         "agent": ["talk", "talk", "hello"],
-        "task": ["done"],
+        "task": ["done", "later"],
+        "schedule": ["daily"],
+        "timer": [follow_ups["follow_ups"][0]["follow_up_id"]],
         "turn": [turn.id, failed.id],
         "batch": [history[0]["batch_id"]],
         "message": [turn.answer, failed.answer],

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// So many seconds from now, by the database's clock.
-async fn in_seconds(fixture: &Fixture, seconds: f64) -> String {
+pub(crate) async fn in_seconds(fixture: &Fixture, seconds: f64) -> String {
     let sql = "SELECT to_char((clock_timestamp() + $1 * interval '1 s') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
     sqlx::query_scalar(sql).bind(seconds).fetch_one(&fixture.pool).await.unwrap()
 }

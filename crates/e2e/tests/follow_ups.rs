@@ -1,4 +1,4 @@
-//! Agents that speak first: shown when they may, held back and taken back when a person writes, and once, whoever dies.
+//! Agents that speak first: shown when they may, held back and taken back when a person writes, and once, whichever process dies.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follow_up_is_shown_without_its_input_and_refused_at_the_cap() {
+async fn follow_up_hides_its_input_and_is_refused_at_the_cap() {
     let mut fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     let follower = armed(&fixture, &manual_workflow, json!({"enabled": true, "max_in_a_row": 1})).await;
@@ -147,7 +147,7 @@ async fn a_message_withdraws_the_follow_up_that_is_generated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_follow_up_comes_once_though_workers_are_killed_when_it_fires() {
+async fn follow_ups_come_once_though_workers_are_killed_meanwhile() {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(KILLS, |count| count.parse().unwrap());
     let mut fixture =
         Fixture::with(|options| scripted(options).with_env("ANTIPHON_LEASE_TTL_SECONDS", 2)).await;

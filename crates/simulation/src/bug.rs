@@ -200,7 +200,7 @@ pub enum PlantedBug {
     SyntheticByContent,
     /// The answer to a person is taken back like a follow-up.
     OrdinaryAnswerWithdrawn,
-    /// Follow-ups begin whoever has written.
+    /// Follow-ups begin although a person has written.
     SupersededIgnored,
     /// The chunks of follow-ups are sent as they come.
     HeldBackShown,

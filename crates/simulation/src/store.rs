@@ -6,6 +6,7 @@ pub(crate) mod erasure;
 pub(crate) mod fence;
 mod retention;
 mod rows;
+pub(crate) mod timer_rows;
 pub(crate) mod timers;
 pub(crate) mod turns;
 
@@ -81,7 +82,7 @@ pub(crate) struct Store {
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
     /// Where messages stand, as long as they are there.
     kept: rows::KeptRows,
-    pub(crate) timers: timers::Timers,
+    pub(crate) timers: timer_rows::Timers,
     compactions: BTreeMap<ThreadId, Vec<rows::CompactionRow>>,
     /// Steps whose answer is still to come.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,

@@ -65,9 +65,9 @@ pub(crate) async fn delay(
     ctx: &RequestContext,
     task: Task,
     not_before: &str,
-    headers: &HeaderMap,
+    actor: String,
 ) -> Result<String, Problem> {
-    let (backend, actor) = (ctx.backend()?, ctx.actor(headers)?);
+    let backend = ctx.backend()?;
     let invalid = |detail: &str| Problem::bad_request("invalid_not_before", detail.to_owned());
     let not_before = views::parse_rfc3339(not_before)
         .ok_or_else(|| invalid("not_before must be a time like 2026-12-24T18:00:00Z"))?;

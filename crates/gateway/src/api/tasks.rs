@@ -72,7 +72,7 @@ pub(crate) async fn enqueue_task(
     headers: HeaderMap,
     JsonBody(body): JsonBody<TaskBody>,
 ) -> Result<Response, Problem> {
-    let agent = ctx.agent(&agent)?;
+    let (agent, actor) = (ctx.agent(&agent)?, ctx.actor(&headers)?);
     let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
     let id = path::id("task_id", &id, TaskId::parse)?;
     validate::content(&body.content)?;
@@ -87,7 +87,7 @@ pub(crate) async fn enqueue_task(
     }
     let (agent, id) = (task.agent.clone(), task.id.clone());
     let place = match body.not_before {
-        Some(not_before) => delayed_tasks::delay(&ctx, task, &not_before, &headers).await?,
+        Some(not_before) => delayed_tasks::delay(&ctx, task, &not_before, actor).await?,
         None => {
             publish::publish_task(backend, &task).await?;
             format!("/v1/agents/{}/tasks/{id}", agent.name())

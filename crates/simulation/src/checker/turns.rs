@@ -10,6 +10,7 @@ pub(super) mod evidence;
 mod outbox;
 mod queues;
 mod rows;
+mod timer_events;
 mod timers;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ use crate::checker::evidence::Evidence;
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
 use crate::checker::invariant::{Invariant, Violation};
 
-pub use timers::{FollowUpLimits, TimerEvent, TimerStep, is_follow_up};
+pub use timer_events::{FollowUpLimits, TimerEvent, TimerStep};
+pub use timers::is_follow_up;
 
 pub use evidence::{
     AgentRow, Audited, Ordered, RequestRecord, RunEnd, Transition, TransitionKind, TurnEvent, TurnPart,

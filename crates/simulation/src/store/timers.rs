@@ -8,50 +8,18 @@ use model::{
     Timestamp,
 };
 use partition::{
-    ArmedTimer, Commit, DueSchedule, DueTimer, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState,
-    TimerWrite,
+    ArmedTimer, Commit, DueTimer, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState, TimerWrite,
 };
 use serde_json::{Map, Value};
 
 use super::Store;
+use super::timer_rows::TimerRow;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TimerEvent, TimerStep};
 use crate::log::START;
 
 /// Follow-ups of a thread that the rules look at.
 const MOST_COUNTED: usize = 256;
-
-/// A row of the timers.
-#[derive(Debug, Clone)]
-pub(crate) struct TimerRow {
-    pub(crate) thread: Option<ThreadId>,
-    pub(crate) agent: AgentId,
-    /// As the column has it.
-    pub(crate) state: &'static str,
-    /// By the database's clock, ms, like all times here.
-    pub(crate) due: i64,
-    pub(crate) body: Metadata,
-    pub(crate) created: i64,
-    pub(crate) ended: Option<i64>,
-}
-
-impl TimerRow {
-    pub(crate) fn is_pending(&self) -> bool {
-        self.state == "pending"
-    }
-}
-
-/// What is known of timers besides the rows of partitions.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Timers {
-    /// By how much the database's clock is ahead of the simulation's, ms.
-    pub(crate) ahead_ms: i64,
-    /// Schedules as they were put, by the ids of their timers.
-    pub(crate) schedules: BTreeMap<TimerId, DueSchedule>,
-    /// When it was decided that a timer fires.
-    pub(crate) decided_at: BTreeMap<TimerId, i64>,
-    pub(crate) events: Vec<TimerEvent>,
-}
 
 impl Store {
     /// By the database's clock, ms.

@@ -8,7 +8,7 @@ use partition::{
     OpenTurn, OutboxBatch, Outgoing, SavedAgent, TaskChange, TimerEnd, TimerWrite, TurnStatus,
 };
 
-use super::timers::TimerRow;
+use super::timer_rows::TimerRow;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind};
 

@@ -18,7 +18,7 @@ use crate::checker::turns::{TimerEvent, TimerStep, TransitionKind, is_follow_up}
 use crate::checker::{Invariant, Violation};
 use crate::publisher::commands::partition_of;
 use crate::scenario::FollowUpProfile;
-use crate::store::timers::TimerRow;
+use crate::store::timer_rows::TimerRow;
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::session::WorkerSession;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::checker::turns::timers::{FollowUpLimits, TimerEvent};
+use crate::checker::turns::timer_events::{FollowUpLimits, TimerEvent};
 use bytes::Bytes;
 use model::{
     AgentId, BatchType, Command, CommandId, MessageId, MessageKey, PartitionId, TaskId, ThreadId, TurnId,

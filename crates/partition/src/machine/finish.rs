@@ -415,6 +415,10 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
+        if turn.is_real() {
+            // What the store says of a timer may be older than the history that it is in now.
+            self.timers.person_wrote(&turn.thread);
+        }
         let outcome = match refused {
             None => outcome,
             Some(_) if turn.timer.is_some() => None,

@@ -363,6 +363,17 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
+    // The same when the message was taken before it was asked, and its answer has replaced the timer since.
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello!"]);
+    script.command(asks("y", BusyPolicy::Enqueue));
+    script.later(30_000);
+    let id = script.due.first().cloned().unwrap();
+    script.say(0, &["hint:30:hello again!"]);
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    let cancelled_there = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
+    assert!(script.last_commit().timers.contains(&cancelled_there), "{:?}", script.last_commit());
     // The same while a commit is under way, which the firing has to wait for.
     let (mut script, id) = due();
     script.auto = false;

@@ -11,6 +11,7 @@ use partition::{Action, Commit, Input, MachineReport, Partition, TimerPage};
 
 use super::World;
 use crate::bug::PlantedBug;
+use crate::checker::turns::is_follow_up;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::store::fence::Decided;
@@ -117,6 +118,8 @@ impl World {
         session.promises.on_input(&input);
         let mut actions = machine.handle(input, now);
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
+        // What is refused of a follow-up has no end that anybody sees.
+        session.promises.silent.retain(|(turn, _), _| !(is_follow_up(turn) && refused.contains(turn)));
         partition::bisect::apply_refusals(&mut actions, &[], &refused);
         if bug == Some(PlantedBug::NeverWithdrawn) {
             actions.retain(|action| !matches!(action, Action::Abandon { .. }));

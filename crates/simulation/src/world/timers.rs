@@ -213,6 +213,7 @@ impl World {
                     && opened.run == 0
                     && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
                     && self.ended_number(&opened.turn).is_none_or(|ended| ended > armed)
+                    && !self.is_dropped(&opened.turn)
             });
             if let Some(newer) = newer {
                 let (subject, expected) = (write.turn.to_string(), "nothing: a person has written");
@@ -228,6 +229,13 @@ impl World {
             matches!(event.step, TimerStep::Armed { .. }) && event.timer.turn().as_ref() == Ok(turn)
         };
         self.store.timers.events.iter().find(is_its).map(|event| event.number)
+    }
+
+    /// An operator has dropped it after it had failed: nothing says any more that it came.
+    fn is_dropped(&self, turn: &TurnId) -> bool {
+        let is_its =
+            |what: &TransitionKind| matches!(what, TransitionKind::Dropped { turn: of, .. } if of == turn);
+        self.store.history.iter().any(|happened| is_its(&happened.what))
     }
 
     fn ended_number(&self, turn: &TurnId) -> Option<u64> {
@@ -303,9 +311,9 @@ impl World {
         }
     }
 
-    /// No timer waits.
+    /// No timer waits, and no person writes because of one.
     pub(super) fn are_timers_over(&self) -> bool {
-        self.store.pending_timers().next().is_none()
+        self.follow_ups.coming == 0 && self.store.pending_timers().next().is_none()
     }
 
     /// Everything rests: nothing but time would bring anything about.
@@ -314,6 +322,7 @@ impl World {
             session.actions.is_empty()
                 && session.in_flight.is_none()
                 && session.reclaiming.is_none()
+                && session.timers_at < self.time
                 && session.machine().is_some_and(|machine| machine.load().0 == 0)
         };
         let now = crate::log::START + self.time;
@@ -358,6 +367,7 @@ impl World {
         let is_written = self.follow_ups.persons > 0 && self.follow_ups.rng.chance(person);
         if let Some(thread) = thread.filter(|_| is_written) {
             self.follow_ups.persons -= 1;
+            self.follow_ups.coming += 1;
             let after = self.follow_ups.rng.pick([-1, 0, 1, 5, 30, 100, 200, 300, 600, 1_000]);
             self.schedule(lead + after, WorldEvent::Person(thread));
         }
@@ -370,6 +380,7 @@ impl World {
 
     /// A person writes.
     pub(super) fn person(&mut self, thread: &ThreadId) {
+        self.follow_ups.coming -= 1;
         let Some(profile) = &self.scenario.follow_ups else { return };
         let number = self.follow_ups.written;
         self.follow_ups.written += 1;

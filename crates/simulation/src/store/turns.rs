@@ -404,9 +404,7 @@ impl Tables {
     /// Inputs that are saved though their run has ended.
     pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &(ThreadId, TurnId)> {
         let is_over = |key: &(ThreadId, TurnId), open: &OpenTurn| {
-            self.committed.contains(key)
-                || self.has_failed(key, open.opened.run)
-                || self.taken_back.contains(&key.1)
+            self.committed.contains(key) || self.has_failed(key, open.opened.run)
         };
         self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|(key, _)| key)
     }

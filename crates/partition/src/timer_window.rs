@@ -187,7 +187,10 @@ impl TimerWindow {
         }
         let from_ms = match (self.is_stale, self.horizon) {
             (true, _) => FROM_THE_FIRST_MS,
-            (false, Some(horizon)) if self.due.len() <= self.most / 2 => horizon.since_ms(now) - SLACK_MS,
+            // Below 0 when what is known ends in the past: after an outage there may be more that is overdue than one page has.
+            (false, Some(horizon)) if self.due.len() <= self.most / 2 => {
+                horizon.0.saturating_sub(now.0).saturating_sub(SLACK_MS)
+            }
             (false, _) => return None,
         };
         (self.is_loading, self.is_stale) = (true, false);
@@ -288,6 +291,14 @@ mod tests {
         window.loaded(page((0..4).map(|n| (n, n)), false), T0);
         assert_eq!(window.len(), 0);
         assert!(window.wants_more(T0).is_some(), "what is due before them is not known");
+    }
+
+    #[test]
+    fn more_overdue_timers_than_a_page_has_are_read_on_from_where_it_ends() {
+        const DAY_MS: i64 = 86_400_000;
+        let mut window = TimerWindow::new(page((0..4).map(|n| (n, n - DAY_MS)), false), 4, T0);
+        assert_eq!(window.take_due(T0).len(), 4);
+        assert_eq!(window.wants_more(T0), Some(3 - DAY_MS - SLACK_MS));
     }
 
     #[test]

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn more_overdue_timers_than_a_page_has_are_read_on_from_where_it_ends() {
+    fn overdue_timers_beyond_a_page_are_read_on() {
         const DAY_MS: i64 = 86_400_000;
         let mut window = TimerWindow::new(page((0..4).map(|n| (n, n - DAY_MS)), false), 4, T0);
         assert_eq!(window.take_due(T0).len(), 4);

@@ -161,7 +161,7 @@ fn an_import_goes_on_where_it_was() {
             "this is not the file whose import began: batch {batch} of thread t1 does not end in line {line}"
         )
     };
-    for (batch, line, at) in [(11, 4, 5), (20, 8, 10), (20, 500, 15)] {
+    for (batch, line, at) in [(11, 4, 5), (20, 8, 10), (20, 500, 16)] {
         assert_eq!(other(batch, line), format!("line {at}: {}", sentence(batch, line)));
     }
 }

@@ -17,7 +17,7 @@ fn follow_ups() -> Vec<Operation> {
     let all = "/v1/threads/{thread}/follow-ups";
     let one = "/v1/threads/{thread}/follow-ups/{timer}";
     vec![
-        Operation::get(all, "listFollowUps", "When an agent speaks first, has spoken, or was kept from it")
+        Operation::get(all, "listFollowUps", "When an agent speaks first, did so, or was kept from it")
             .tag(TIMERS)
             .scope(Scope::ReadThreads)
             .query::<FollowUpsQuery>()

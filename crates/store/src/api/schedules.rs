@@ -89,8 +89,8 @@ const ROWS: &str = "SELECT s.*, floor(extract(epoch FROM s.at) * 1000)::bigint A
     WHERE s.bucket = $1 AND s.agent_id = $2";
 
 impl Store {
-    /// Writes a schedule with the timer of its next occurrence, in the place of what the schedule had; its owner is to be told, or finds it
-    /// within a minute.
+    /// Writes a schedule with the timer of its next occurrence, in the place of what the schedule had. A command announces it to
+    /// its owner, which otherwise finds it within a minute.
     pub async fn put_schedule(&self, put: &PutSchedule) -> Result<PutOutcome, StoreError> {
         let schedule = &put.schedule;
         let statement = sqlx::query(include_str!("schedules/put.sql"))

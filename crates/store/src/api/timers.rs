@@ -169,7 +169,7 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Stores a task that enters the queue later; its owner is to be told, or finds it within a minute.
+    /// Stores a task that enters the queue later; a command announces it to its owner, which otherwise finds it within a minute.
     pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<Delayed, StoreError> {
         let done = match self.try_delay_task(delayed).await? {
             // Another request has stored one of that id at the same moment, and now it is seen.

@@ -62,6 +62,13 @@ async fn every_metric_of_the_buffers_moves() {
             unseen.is_empty()
         })
         .await;
+    // A buffer is freed only after its end is committed, which is after its timeout is counted.
+    fixture
+        .until("the gap's buffer is freed", Duration::from_secs(10), async || {
+            let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
+            metrics.sum("antiphon_worker_open_messages") < 2.0
+        })
+        .await;
     // And then says what happened: one message is open, with the one chunk of its last attempt.
     let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
     let exact = [

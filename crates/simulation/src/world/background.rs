@@ -80,6 +80,10 @@ impl World {
     /// The turn begins: reads what it needs, and publishes the request.
     pub(super) fn begin(&mut self, address: Address, mut start: Box<Start>) {
         self.coverage.starts += 1;
+        if let Some(session) = self.session(address) {
+            // A store that went back may have a turn begin that was taken back before.
+            session.unwanted.remove(&(start.turn.clone(), start.run));
+        }
         if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {
             (start.is_adopted, start.attempt) = (false, start.attempt + 16);
         }

@@ -137,6 +137,13 @@ impl Partition {
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
+    /// The command opens a turn that is here already, which the owner before this one took. The store may have nothing of it any more: a
+    /// follow-up that is taken back leaves nothing.
+    fn is_here(&self, command: &Command) -> bool {
+        let Command::Turn(opened) = command else { return false };
+        self.table.turns.get(&opened.turn).is_some_and(|turn| turn.run == opened.run)
+    }
+
     fn take_command(
         &mut self,
         command: Command,
@@ -155,7 +162,8 @@ impl Partition {
             }
             CommandVerdict::Known { digest } => Some(digest),
             CommandVerdict::New | CommandVerdict::Unknown | CommandVerdict::Task { .. } => {
-                self.commands.recent.get(&key).map(|taken| taken.digest)
+                let taken = self.commands.recent.get(&key).map(|taken| taken.digest);
+                taken.or_else(|| self.is_here(&command).then_some(0))
             }
         };
         if let Some(digest) = known {

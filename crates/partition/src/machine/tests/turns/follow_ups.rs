@@ -409,6 +409,19 @@ fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
 }
 
 #[test]
+fn saved_follow_up_begins_once_though_its_entry_is_repeated() {
+    let (_, id) = due();
+    let open_turns = vec![OpenTurn { opened: follow_up(&id), seq: Seq(1) }];
+    let mut script = TurnScript::with(quiet(), Takeover { open_turns, checkpoint: Seq(1), ..bare() });
+    assert_eq!(script.starts.len(), 1);
+    // The store may say that it knows of no such turn: what is taken back leaves nothing.
+    script.command(Command::Turn(Box::new(follow_up(&id))));
+    assert_eq!((script.starts.len(), script.machine.stats(script.now).active_turns), (1, 1));
+    script.say(0, &["Are you there?!"]);
+    assert_eq!((script.machine.load().0, script.machine.stats(script.now).active_turns), (0, 0));
+}
+
+#[test]
 fn an_ordinary_turn_is_never_withdrawn() {
     let mut script = TurnScript::new();
     script.command(asks("x", BusyPolicy::Enqueue));

@@ -3,6 +3,7 @@
 // `say(text, id)` says one thing in the client's thread, returns until the answer is whole, and resolves to what the client has then:
 // `{ text, tools, pieces? }`. `seen` has the texts that it had at each cut.
 import { HttpAgent } from "@ag-ui/client";
+import { inspect } from "node:util";
 import { AbstractChat, DefaultChatTransport } from "ai";
 import OpenAI from "openai";
 import { accumulateResponse } from "openai/lib/responses/ResponseAccumulator";
@@ -34,7 +35,9 @@ class Fault extends Error {}
 
 /** Passes over an error that a cut, or a gateway without its services, accounts for. */
 function excuse(lane, error) {
-  if (error instanceof Fault || !lane.isExcused) throw new Error(`${lane.name}: ${error.stack ?? error}`, { cause: error });
+  if (error instanceof Fault || !lane.isExcused) {
+    throw new Error(`${lane.name}: ${inspect(error)}; its latest requests: ${lane.summary()}`, { cause: error });
+  }
 }
 
 /** What browsers say of a lost connection, and node does not: the AI SDK tells one by these words. */
@@ -76,17 +79,24 @@ export class Page {
   }
 
   async say(text, id) {
-    const before = this.chat.messages;
-    const post = () => {
-      this.chat.messages = before;
-      return this.chat.sendMessage({ id, role: "user", parts: [{ type: "text", text }] });
-    };
     const { chat, lane } = this;
+    const before = chat.messages;
+    const known = new Set(before.map((message) => message.id));
+    const post = () => {
+      chat.messages = before;
+      return chat.sendMessage({ id, role: "user", parts: [{ type: "text", text }] });
+    };
+    // A resume shows the answer before for a while after its end: only another one shows that this message was taken.
+    const isAnswered = (request) => {
+      const shown = /"type":"start","messageId":"([^"]+)"/.exec(lane.last.passed)?.[1];
+      return lane.last.status === 200 && (request === post || (shown !== undefined && !known.has(shown)));
+    };
     let [next, isTaken] = [post, false];
-    return persist(this, Page.end, async () => {
-      await next();
+    return persist(this, Page.end, async (tries) => {
+      const request = next;
+      await request();
       next = () => chat.resumeStream();
-      isTaken ||= lane.last.status === 200;
+      isTaken ||= isAnswered(request);
       if (lane.last.status === 204) {
         this.gone += 1;
         next = post;
@@ -94,9 +104,9 @@ export class Page {
       }
       if (chat.status === "ready") {
         if (chat.lastMessage.role === "assistant") return saidByPage(chat.lastMessage);
-        // Ready without a word of an answer: right only when no gateway has answered. Then the message is sent again.
-        const stands = JSON.stringify({ ...lane.last, isTaken });
-        if (isTaken) throw new Error(`${lane.name}: the page is ready without an answer: ${stands}`);
+        // Ready without an answer to this message: right only when no gateway has taken it. Then it is sent again.
+        const stands = JSON.stringify({ ...lane.last, isTaken, tries, messages: chat.messages });
+        if (isTaken) throw new Error(`${lane.name}: the page is ready without an answer: ${stands}; ${lane.summary()}`);
         next = post;
         return undefined;
       }

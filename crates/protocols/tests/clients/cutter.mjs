@@ -12,6 +12,7 @@ export const WAYS = ["anywhere", "events", "anywhere", "often", "anywhere", "slo
 const CUT_EVENTS = 0.05;
 const OFTEN_MS = 100;
 const SLOW_MS = 1_000;
+const RECENT = 5;
 
 /** Numbers from 0 to 1: the same ones for the same seed and name. */
 export function randomOf(seed, name) {
@@ -30,6 +31,8 @@ class Lane {
   due = 0;
   cuts = 0;
   last = Lane.#unsent();
+  /** What became of the latest requests, for a report of what went wrong. */
+  recent = [];
   #reach = REACH;
 
   constructor(name, seed, url, way) {
@@ -56,8 +59,15 @@ class Lane {
   begin() {
     // More often early than late: what comes back with a cursor is short.
     const at = this.due > 0 && this.way === "anywhere" ? Math.floor(this.random() ** 2 * this.#reach) : Infinity;
-    this.last = { at, cut: false, died: false, ended: false, status: 0, passed: "" };
+    const began_ms = Math.round(performance.now());
+    this.last = { at, cut: false, died: false, ended: false, status: 0, passed: "", began_ms };
+    this.recent = [...this.recent, this.last].slice(-RECENT);
     return this.last;
+  }
+
+  /** What became of the latest requests, with how much of each answer has passed. */
+  summary() {
+    return JSON.stringify(this.recent.map(({ passed, ...request }) => ({ ...request, passed: passed.length })));
   }
 
   /** How many bytes of this piece of an answer pass before it is cut; undefined when all do. */

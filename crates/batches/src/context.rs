@@ -103,6 +103,8 @@ pub struct Decision {
     pub batch: Position,
     /// Messages of it that were read.
     pub messages: usize,
+    /// The lowest and the highest number in the thread among these; `None` where none has a number.
+    pub numbers: Option<(u64, u64)>,
     /// Tokens that these take.
     pub tokens: u64,
     /// In or out.

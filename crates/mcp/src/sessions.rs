@@ -65,6 +65,7 @@ fn sources(context: &ToolContext, arguments: &ToolArguments) -> Result<Vec<Conte
             from_batch: source.position("from_batch")?,
             to_batch: source.position("to_batch")?,
             as_of: None,
+            numbers: None,
         })
     };
     given.iter().map(source).collect()

@@ -30,6 +30,9 @@ pub struct ContextSource {
     pub to_batch: Option<Position>,
     /// The position of the thread's last message when the layer was made; `None` until it is.
     pub as_of: Option<Position>,
+    /// The lowest and the highest number in the thread among the messages that were copied; `None` until they are, and where
+    /// none has a number.
+    pub numbers: Option<(u64, u64)>,
 }
 
 impl ReasoningSession {

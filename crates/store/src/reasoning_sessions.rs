@@ -204,6 +204,7 @@ fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, 
             from_batch: position("from_batch"),
             to_batch: position("to_batch"),
             as_of: position("as_of"),
+            numbers: source["first_number"].as_u64().zip(source["last_number"].as_u64()),
         })
     });
     Ok(ReasoningSession {

@@ -78,7 +78,7 @@ pub(crate) async fn compressed(
 fn source(of: &str, from: Option<i64>, to: Option<i64>) -> ContextSource {
     let position = |position: Option<i64>| position.map(Position::from_stored);
     let thread = thread(of);
-    ContextSource { thread, from_batch: position(from), to_batch: position(to), as_of: None }
+    ContextSource { thread, from_batch: position(from), to_batch: position(to), as_of: None, numbers: None }
 }
 
 /// Turns in `t` and in `u`, batches 10, 20 and 30 each.
@@ -108,6 +108,16 @@ async fn base_messages_are_those_of_the_batches() {
     assert_eq!((&*seen.session.agent.to_string(), &*seen.session.created_by), ("ann", "key:1"));
     assert_eq!(seen.session.sources[0].as_of, Some(Position::from_stored(33)));
     assert_eq!(seen.session.sources[1].to_batch, Some(Position::from_stored(10)));
+    let numbers = database
+        .rows(
+            "SELECT array_agg(DISTINCT v ORDER BY v) AS v FROM (SELECT unnest(ARRAY[min(number), max(number)]) AS v, thread_id
+             FROM messages WHERE (thread_id, batch_id) IN (('u', 20), ('t', 10)) GROUP BY thread_id) AS n
+             GROUP BY thread_id ORDER BY thread_id DESC",
+        )
+        .await;
+    let shown = seen.session.sources.iter().map(|source| source.numbers.unwrap());
+    let shown: Vec<_> = shown.map(|(first, last)| format!(r#"{{"v":[{first},{last}]}}"#)).collect();
+    assert_eq!(shown, numbers);
     let from = database.rows("SELECT source_thread AS t, source_position AS p FROM reasoning_messages").await;
     assert_eq!((from[0].as_str(), from[4].as_str()), (r#"{"t":"u","p":20}"#, r#"{"t":"t","p":10}"#));
     // As the thread has them: a call with its result.

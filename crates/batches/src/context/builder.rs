@@ -273,7 +273,10 @@ impl<'a> Builder<'a> {
     fn decide(&mut self, batch: &Batch, inclusion: Inclusion) -> u64 {
         let tokens = tokens::of_batch(batch, self.counter);
         self.decided.insert(batch.id());
-        self.decisions.push(Decision { batch: batch.id(), messages: batch.items().len(), tokens, inclusion });
+        let numbers = || batch.items().iter().filter_map(|item| item.number);
+        let numbers = numbers().min().zip(numbers().max());
+        let messages = batch.items().len();
+        self.decisions.push(Decision { batch: batch.id(), messages, numbers, tokens, inclusion });
         tokens
     }
 

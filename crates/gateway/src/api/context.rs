@@ -105,6 +105,12 @@ pub(crate) struct DecisionView {
     #[schema(required)]
     why: Option<String>,
     message_count: usize,
+    /// The lowest number in the thread among these messages.
+    #[schema(required)]
+    first_number: Option<u64>,
+    /// The highest one.
+    #[schema(required)]
+    last_number: Option<u64>,
     tokens: u64,
 }
 
@@ -313,6 +319,8 @@ impl From<&Decision> for DecisionView {
             code: reason.map(batches::context::Reason::code),
             why: reason.map(ToString::to_string),
             message_count: decision.messages,
+            first_number: decision.numbers.map(|(first, _)| first),
+            last_number: decision.numbers.map(|(_, last)| last),
             tokens: decision.tokens,
         }
     }

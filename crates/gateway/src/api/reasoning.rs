@@ -58,6 +58,12 @@ pub(crate) struct ContextSourceView {
     /// The thread's last message when they were copied.
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     as_of: Option<Position>,
+    /// The lowest number in the thread of what was copied.
+    #[schema(required)]
+    first_number: Option<u64>,
+    /// The highest one.
+    #[schema(required)]
+    last_number: Option<u64>,
 }
 
 /// A compression, with what it has replaced.
@@ -121,6 +127,8 @@ fn session_view(seen: &ReasoningThread, log: &[DiscardedLayer]) -> ReasoningSess
         from_batch: source.from_batch,
         to_batch: source.to_batch,
         as_of: source.as_of,
+        first_number: source.numbers.map(|(first, _)| first),
+        last_number: source.numbers.map(|(_, last)| last),
     };
     ReasoningSessionView {
         session_id: session.id.name().to_owned(),

@@ -17,6 +17,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     });
     let source = json!({
         "thread_id": "hello", "from_batch": null, "to_batch": null, "as_of": "7524873984012345344",
+        "first_number": 1, "last_number": 2,
     });
     let session = json!({
         "session_id": "s1", "agent_id": "ann", "created_by": "key:0123456789abcdef",

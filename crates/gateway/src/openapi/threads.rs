@@ -310,7 +310,8 @@ fn context() -> Value {
         "thread_id": "hello", "agent_id": "ann", "at": null, "tokens": 12, "budget": 32_000, "tokenizer": "estimate",
         "compaction": null, "older": { "code": "nothing" }, "system": null,
         "batches": [{
-            "batch_id": "7524873984012345344", "in": true, "code": null, "why": null, "message_count": 2, "tokens": 12,
+            "batch_id": "7524873984012345344", "in": true, "code": null, "why": null, "message_count": 2,
+            "first_number": 1, "last_number": 2, "tokens": 12,
         }],
         "messages": [{ "role": "user", "content": "How is the weather?" }, { "role": "assistant", "content": "Sunny." }],
         "repairs": [], "complaints": [],

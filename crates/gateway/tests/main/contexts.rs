@@ -97,6 +97,10 @@ async fn incomplete_batches_are_listed_by_agent_and_time_out() {
     }
 }
 
+fn numbers(batch: &Value) -> (&Value, &Value) {
+    (&batch["first_number"], &batch["last_number"])
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_context_is_what_a_model_sees_and_says_why() {
     let fixture = fixture().await;
@@ -104,12 +108,16 @@ async fn a_context_is_what_a_model_sees_and_says_why() {
     let context = async |query: &str| -> Value {
         http::get_json(gateway, &format!("/v1/threads/t1/context{query}")).await.unwrap()
     };
+    fixture.write("UPDATE messages SET number = position WHERE thread_id = 't1'").await;
     let shown = context("").await;
     let decided: Vec<_> =
         shown["batches"].as_array().unwrap().iter().map(|it| (&it["batch_id"], &it["code"])).collect();
     let expected =
         [(&json!("30"), &json!(null)), (&json!("20"), &json!("abandoned")), (&json!("10"), &json!(null))];
     assert!(decided == expected || decided[1].1 == "incomplete", "{decided:?}");
+    let numbers: Vec<_> = shown["batches"].as_array().unwrap().iter().map(numbers).collect();
+    assert_eq!(numbers[2], (&json!(10), &json!(11)), "{shown}");
+    assert_eq!(numbers[1].0, &json!(20), "{shown}");
     let call = json!({"id": "c 1", "type": "function", "function": {"name": "weather", "arguments": "{}"}});
     assert_eq!(
         shown["messages"],

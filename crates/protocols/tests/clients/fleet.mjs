@@ -115,7 +115,7 @@ async function cancelledResponse() {
 async function backgroundResponse() {
   const { responses } = openai(plain);
   const thread = `background-${seed}`;
-  const body = { model: agent, input: "slowly in the background", conversation: thread, background: true };
+  const body = { model: agent, input: `slowly in the background ${"and on ".repeat(20)}`, conversation: thread, background: true };
   const headers = { "Idempotency-Key": thread };
   const asked = () => responses.create({ ...body, metadata: { order: "7" } }, { headers });
   const first = await asked();

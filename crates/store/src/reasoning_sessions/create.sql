@@ -16,7 +16,7 @@ WITH asked AS (
     FOR KEY SHARE
 )
 , base AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY k.place, m.position) AS number, k.place, m.thread_id, m.position, m.role, m.content,
+    SELECT row_number() OVER (ORDER BY k.place, m.position) AS number, k.place, m.thread_id, m.position, m.number AS of_thread, m.role, m.content,
            m.tool_call_id, m.metadata,
            CASE WHEN m.role = 'assistant' AND jsonb_typeof(m.tool_calls) = 'array' THEN m.tool_calls END AS tool_calls
     FROM asked AS k
@@ -33,8 +33,12 @@ WITH asked AS (
     SELECT $1, $2, $3,
            coalesce((
                SELECT jsonb_agg(jsonb_build_object('thread_id', k.thread_id, 'from_batch', k.from_batch::text,
-                                                   'to_batch', k.to_batch::text, 'as_of', h.head_position::text) ORDER BY k.place)
-               FROM asked AS k JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
+                                                   'to_batch', k.to_batch::text, 'as_of', h.head_position::text,
+                                                   'first_number', n.first, 'last_number', n.last) ORDER BY k.place)
+               FROM asked AS k
+               JOIN held AS h ON h.bucket = k.bucket AND h.thread_id = k.thread_id
+               JOIN (SELECT b.place, min(b.of_thread) AS first, max(b.of_thread) AS last FROM base AS b GROUP BY b.place) AS n
+                   ON n.place = k.place
            ), '[]'),
            $4::text || $8::text[], (SELECT count(*) FROM base), $5
     WHERE (SELECT count(*) FROM base) <= $6

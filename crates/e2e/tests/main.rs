@@ -39,6 +39,7 @@ mod new_user;
 mod outages;
 mod protocols;
 mod reasoning;
+mod reasoning_access;
 mod reasoning_agents;
 mod refusals;
 mod resent_inputs;

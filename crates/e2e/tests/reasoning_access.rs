@@ -1,0 +1,167 @@
+//! Who may use the reasoning tools over MCP: keys, scopes, tenants, hosts, and how often.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::fleet::invoke;
+use testkit::http;
+use testkit::services::TestDatabase;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::reasoning::{Server, migrated, request, text};
+
+async fn key(database: &TestDatabase, words: &[&str]) -> String {
+    let env = [("DATABASE_URL".to_owned(), database.url().to_owned())];
+    let made = invoke(&[&["keys", "create", "test"], words].concat(), &env).await.unwrap();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    made.stdout.trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
+    let server = Server::start(&[("ANTIPHON_INSECURE", "false")]).await;
+    let acme = key(&server.database, &["--role", "operator", "--tenant", "acme"]).await;
+    let other = key(&server.database, &["--role", "operator", "--tenant", "other"]).await;
+    let viewer = key(&server.database, &["--role", "viewer", "--tenant", "acme"]).await;
+    let narrow =
+        key(&server.database, &["--role", "operator", "--tenant", "acme", "--scopes", "reasoning:write"])
+            .await;
+    let call = async |key: &str, tool: &str, arguments: Value| {
+        let bearer = format!("Bearer {key}");
+        let response = server.post(&request(tool, &arguments), &[("authorization", &bearer)]).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        let answer: Value = serde_json::from_str(&response.text).unwrap();
+        text(&answer["result"])
+    };
+    let create = json!({ "agent_id": "ann", "session_id": "s" });
+    assert!(
+        call(&acme, "frs_create_session", create.clone()).await.starts_with("Created reasoning session s")
+    );
+    let session = json!({ "session_id": "s" });
+    assert!(
+        call(&viewer, "frs_view_thread", session.clone()).await.starts_with("Reasoning Thread (0 messages):")
+    );
+    assert_eq!(call(&other, "frs_view_thread", session.clone()).await, "Session not found");
+    assert_eq!(call(&other, "frs_undo", session.clone()).await, "Session not found");
+    assert_eq!(call(&viewer, "frs_undo", session.clone()).await, "this needs the scope reasoning:write");
+    assert_eq!(call(&narrow, "frs_view_thread", session).await, "this needs the scope reasoning:read");
+    let over = json!({ "agent_id": "ann", "sources": [{ "thread_id": "t" }] });
+    assert_eq!(call(&narrow, "frs_create_session", over).await, "this needs the scope threads:read");
+    // The names of tenants are their own.
+    assert!(call(&other, "frs_create_session", create).await.starts_with("Created reasoning session s"));
+
+    let body = request("frs_view_thread", &json!({ "session_id": "s" }));
+    for wrong in [None, Some("Bearer nonsense"), Some("Basic x")] {
+        let headers: Vec<(&str, &str)> = wrong.iter().map(|value| ("authorization", *value)).collect();
+        let response = server.post(&body, &headers).await;
+        assert_eq!(response.status, 401, "{wrong:?}");
+        assert!(response.header("www-authenticate").is_some());
+    }
+    // A key that is revoked ends within seconds.
+    let id = viewer.split('_').nth(1).unwrap().to_owned();
+    let env = [("DATABASE_URL".to_owned(), server.database.url().to_owned())];
+    assert_eq!(invoke(&["keys", "revoke", &id], &env).await.unwrap().code, Some(0));
+    let bearer = format!("Bearer {viewer}");
+    let revoked = async {
+        while server.post(&body, &[("authorization", &bearer)]).await.status != 401 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), revoked).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_hosts_and_origins_are_refused() {
+    let server =
+        Server::start(&[("ANTIPHON_INSECURE", "false"), ("ANTIPHON_MCP_HOSTS", "mcp.example,127.0.0.1")])
+            .await;
+    let key = key(&server.database, &["--role", "operator"]).await;
+    let bearer = format!("Bearer {key}");
+    let body = request("frs_view_thread", &json!({ "session_id": "s" }));
+    for (host, origin, status) in [
+        ("127.0.0.1", None, 200),
+        ("mcp.example", None, 200),
+        ("mcp.example:8090", None, 200),
+        ("evil.example", None, 403),
+        ("localhost", None, 403),
+        ("mcp.example", Some("https://evil.example"), 403),
+        ("mcp.example", Some("null"), 403),
+        ("mcp.example", Some("http://localhost:3000"), 200),
+    ] {
+        let origin = origin.map_or(String::new(), |origin| format!("origin: {origin}\r\n"));
+        let body = body.to_string();
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nhost: {host}\r\n{origin}authorization: {bearer}\r\nconnection: close\r\n\
+             accept: application/json, text/event-stream\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(server.addr()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host} {origin}: {answer}");
+    }
+    let get = http::get(server.addr(), "/elsewhere").await.unwrap();
+    assert_eq!(get.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stdio_needs_a_key_that_counts() {
+    let database = migrated().await;
+    let run = async |key: Option<&str>| {
+        let mut env = vec![("DATABASE_URL".to_owned(), database.url().to_owned())];
+        env.extend(key.map(|key| ("ANTIPHON_API_KEY".to_owned(), key.to_owned())));
+        invoke(&["mcp", "--stdio"], &env).await.unwrap()
+    };
+    let without = run(None).await;
+    assert_eq!(without.code, Some(2), "{}", without.stderr);
+    assert!(
+        without.stderr.contains("--stdio needs a key in ANTIPHON_API_KEY, or --insecure"),
+        "{}",
+        without.stderr
+    );
+    let wrong = run(Some("nonsense")).await;
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    let right = key(&database, &["--role", "operator"]).await;
+    // Its input is closed at once.
+    assert_eq!(run(Some(&right)).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_beyond_the_rate_limit_are_refused_with_the_time_to_retry() {
+    let limits = [("ANTIPHON_INSECURE", "false"), ("ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", "2")];
+    let server = Server::start(&limits).await;
+    let fast = key(&server.database, &["--role", "operator", "--tenant", "fast"]).await;
+    let other = key(&server.database, &["--role", "operator", "--tenant", "other"]).await;
+    let call = async |key: &str, session: usize| {
+        let arguments = json!({ "agent_id": "ann", "session_id": format!("s{session}") });
+        let bearer = format!("Bearer {key}");
+        let body = request("frs_create_session", &arguments);
+        let response = server.post(&body, &[("authorization", &bearer)]).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        let answer: Value = serde_json::from_str(&response.text).unwrap();
+        answer["result"].clone()
+    };
+    let mut made = 0;
+    let refused = loop {
+        let result = call(&fast, made).await;
+        if result["isError"] == true {
+            break result["structuredContent"]["error"].clone();
+        }
+        made += 1;
+        assert!(made < 1_000, "no call was refused");
+    };
+    assert_eq!(refused["code"], "rate_limited", "{refused}");
+    let retry_after = refused["retry_after_seconds"].as_u64().unwrap();
+    assert!((1..=5).contains(&retry_after), "{refused}");
+    // Another tenant has its own, and what was refused has made nothing.
+    assert_eq!(call(&other, 0).await["isError"], false);
+    let pool = server.database.pool().await.unwrap();
+    let rows: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM reasoning_sessions").fetch_one(&pool).await.unwrap();
+    assert_eq!(rows, made as i64 + 1);
+    tokio::time::sleep(Duration::from_secs(retry_after)).await;
+    assert_eq!(call(&fast, made).await["isError"], false);
+}

@@ -130,7 +130,7 @@ async fn stdio_needs_a_key_that_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_beyond_the_rate_limit_are_refused_with_the_time_to_retry() {
+async fn calls_beyond_the_rate_limit_are_refused_until_a_time() {
     let limits = [("ANTIPHON_INSECURE", "false"), ("ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", "2")];
     let server = Server::start(&limits).await;
     let fast = key(&server.database, &["--role", "operator", "--tenant", "fast"]).await;

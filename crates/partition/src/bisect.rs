@@ -98,8 +98,10 @@ impl CommitParts {
             CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
-                alone.failed_tasks =
-                    keep(&rest.failed_tasks, |failed| write.is_some_and(|write| write.agent == failed.agent));
+                // Not those that operators have dropped behind its own: they come with what the audit says of them.
+                alone.failed_tasks = keep(&rest.failed_tasks, |failed| {
+                    write.is_some_and(|write| write.agent == failed.agent && failed.position <= write.head)
+                });
                 alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
                 alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
                 alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));

@@ -130,6 +130,17 @@ fn both() -> Both {
 }
 
 #[test]
+fn a_task_dropped_behind_a_turn_comes_with_its_audit() {
+    let Both { mut commit, agent, .. } = both();
+    commit.failed_tasks.push(mark(&agent, 80, "dropped"));
+    let mut parts = CommitParts::of(commit);
+    let turns = [parts.next().unwrap(), parts.next().unwrap()];
+    assert_eq!(parts.alone(&turns[1]).failed_tasks, [mark(&agent, 70, "stopped")]);
+    turns.into_iter().for_each(|turn| parts.wrote(turn));
+    assert_eq!(parts.rest().failed_tasks.last(), Some(&mark(&agent, 80, "dropped")));
+}
+
+#[test]
 fn a_turn_alone_has_with_it_what_must_not_be_missing_later() {
     let Both { commit, input, task, agent } = both();
     let mut parts = CommitParts::of(commit.clone());

@@ -176,15 +176,7 @@ impl World {
         let end = self.logs[number].len();
         let noticed_from = (mark > end).then_some(Seq(end + 1));
         self.restart_readers(partition);
-        // A single entry that was gone above the new end is not jumped over any more: another one takes its sequence.
-        let is_above = |(of, entry, _): &mut (PartitionId, StreamEntry, Option<Seq>)| {
-            *of == partition && entry.seq.0 > end
-        };
-        let above: Vec<_> = self.going_back.gone.extract_if(.., is_above).collect();
-        if noticed_from.is_some() {
-            let gone = above.into_iter().map(|(of, entry, _)| (of, entry, noticed_from));
-            self.going_back.gone.extend(gone);
-        }
+        self.forget_gone_above(partition, end, noticed_from);
         self.lose_if(partition, lost, noticed_from);
     }
 
@@ -197,7 +189,22 @@ impl World {
         let lost = self.logs[number].renew();
         let is_noticed = self.store.rows[number].incarnation.is_some();
         self.restart_readers(partition);
-        self.lose_if(partition, lost, is_noticed.then_some(Seq(1)));
+        let noticed_from = is_noticed.then_some(Seq(1));
+        self.forget_gone_above(partition, 0, noticed_from);
+        self.lose_if(partition, lost, noticed_from);
+    }
+
+    /// A single entry that was gone above the new end is not jumped over any more: another one takes its sequence. Its store names it if it
+    /// notices the new end.
+    fn forget_gone_above(&mut self, partition: PartitionId, end: u64, noticed_from: Option<Seq>) {
+        let is_above = |(of, entry, _): &mut (PartitionId, StreamEntry, Option<Seq>)| {
+            *of == partition && entry.seq.0 > end
+        };
+        let above: Vec<_> = self.going_back.gone.extract_if(.., is_above).collect();
+        if noticed_from.is_some() {
+            let gone = above.into_iter().map(|(of, entry, _)| (of, entry, noticed_from));
+            self.going_back.gone.extend(gone);
+        }
     }
 
     fn lose_entry(&mut self) {

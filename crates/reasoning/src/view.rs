@@ -7,6 +7,9 @@ use crate::{
     TOOL_RESULT_SHOWN_CHARS,
 };
 
+/// About what a line has besides its content.
+const LINE_BYTES: usize = 24;
+
 /// One message as a view needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewLine<'a> {
@@ -40,13 +43,16 @@ impl<'a> From<&'a SessionMessage> for ViewLine<'a> {
 /// The view: a line for each message, numbered from 1 without gaps. What a message says in further lines is indented, so that a line
 /// that begins with `[` is a message, whatever messages say.
 pub fn render<'a>(
-    lines: impl ExactSizeIterator<Item = ViewLine<'a>>,
+    lines: impl ExactSizeIterator<Item = ViewLine<'a>> + Clone,
     plan: Option<&Plan>,
     token: SnapshotToken,
 ) -> String {
     let count = lines.len();
     let plural = if count == 1 { "message" } else { "messages" };
-    let mut view = format!("Reasoning Thread ({count} {plural}):\n");
+    // Long views are made in one piece of memory, which would be copied as it grows.
+    let bytes: usize = lines.clone().map(|line| line.content.len() + LINE_BYTES).sum();
+    let mut view = String::with_capacity(bytes + LINE_BYTES * 4);
+    let _ = writeln!(view, "Reasoning Thread ({count} {plural}):");
     let mut numbers = Vec::with_capacity(count);
     for (index, line) in lines.enumerate() {
         numbers.push(line.number);

@@ -153,7 +153,7 @@ impl Store {
             .bind(request.map(str::to_owned))
             .bind(longest_result())
             .bind(stored(BLOCK_MESSAGES));
-        self.rows(statement).await?.first().map(|row| thread_of(id, row)).transpose()
+        thread_of(id, &self.rows(statement).await?)
     }
 
     /// Forgets at most `limit` sessions that have not changed for so long, and says how many; to be called until it says fewer.
@@ -171,11 +171,20 @@ impl Store {
     }
 }
 
-fn thread_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningThread, StoreError> {
+/// Of the session's row and those of its pieces; `None` when there is no session.
+fn thread_of(id: &ReasoningSessionId, rows: &[PgRow]) -> Result<Option<ReasoningThread>, StoreError> {
+    let (mut of_session, mut pieces) = (None, Vec::with_capacity(rows.len()));
+    for row in rows {
+        match row.try_get::<Option<i64>, _>("first_number")? {
+            Some(first) => pieces.push((number(first), row)),
+            None => of_session = Some(row),
+        }
+    }
+    let Some(row) = of_session else { return Ok(None) };
     let last_number = number(row.try_get("last_number")?);
-    let mut shown = ShownPieces::of(row)?;
+    let mut shown = ShownPieces::of(row, pieces)?;
     let entries = std::mem::take(&mut shown.entries);
-    Ok(ReasoningThread {
+    Ok(Some(ReasoningThread {
         session: session_of(id, row)?,
         thread: ShownThread { session: id.clone(), entries, last_number },
         shown,
@@ -183,7 +192,7 @@ fn thread_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningThread, St
         head: number(row.try_get("head_layer")?),
         waiting: row.try_get::<Vec<String>, _>("waiting_calls")?.into_iter().collect(),
         earlier: earlier_of(row)?,
-    })
+    }))
 }
 
 /// Calls as they are stored: `[{"id", "name"}]`.

@@ -37,36 +37,28 @@ impl ShownPieces {
         text.unwrap_or_default()
     }
 
-    pub(super) fn of(row: &PgRow) -> Result<Self, StoreError> {
-        let firsts: Vec<i64> = row.try_get::<Option<_>, _>("firsts")?.unwrap_or_default();
-        let outlines: Vec<String> = row.try_get::<Option<_>, _>("outlines")?.unwrap_or_default();
-        let mut pieces: Vec<(Number, usize)> =
-            firsts.into_iter().map(number).zip(0..outlines.len()).collect();
-        pieces.sort_unstable();
-        let mut shown =
-            Self { texts: row.try_get::<Option<_>, _>("texts")?.unwrap_or_default(), ..Self::default() };
+    /// Of the row of the session, and of those of its pieces with the first number of each.
+    pub(super) fn of(row: &PgRow, mut pieces: Vec<(Number, &PgRow)>) -> Result<Self, StoreError> {
+        pieces.sort_unstable_by_key(|(first, _)| *first);
+        let mut shown = Self::default();
         let runs: Vec<i64> = row.try_get::<Option<_>, _>("shown")?.unwrap_or_default();
         let through = number(row.try_get::<Option<_>, _>("summary_number")?.unwrap_or(0));
         let at = |number: Number| pieces.partition_point(|(first, _)| *first < number);
         for run in runs.chunks_exact(2) {
             for (first, piece) in &pieces[at(number(run[0]))..at(number(run[1]) + 1)] {
-                shown.add(*first, *piece, &outlines[*piece], true)?;
+                shown.add(*first, piece, true)?;
             }
         }
         for (first, piece) in &pieces[at(through + 1)..] {
-            shown.add(*first, *piece, &outlines[*piece], false)?;
+            shown.add(*first, piece, false)?;
         }
         Ok(shown)
     }
 
     /// Adds a piece. A summary is shown by layers only: what a layer that was undone put there is not.
-    fn add(
-        &mut self,
-        first: Number,
-        piece: usize,
-        outline: &str,
-        with_summaries: bool,
-    ) -> Result<(), StoreError> {
+    fn add(&mut self, first: Number, row: &PgRow, with_summaries: bool) -> Result<(), StoreError> {
+        let (outline, piece): (&str, usize) = (row.try_get("outline")?, self.texts.len());
+        self.texts.push(row.try_get::<Option<String>, _>("texts")?.unwrap_or_default());
         let mut start = 0;
         for (number, line) in (first..).zip(outline.split('\n')) {
             let line = OutlineLine::parse(line)

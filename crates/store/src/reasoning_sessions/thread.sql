@@ -1,5 +1,6 @@
 -- $1 bucket, $2 session, $3 whether texts are wanted, $4 a request id that may have been used, $5 the longest result that is shown, $6 messages
--- of a block. One row for the session; what is shown comes in pieces, which are blocks and single messages, in no particular order.
+-- of a block. One row for the session, whose first_number is NULL, and one for each piece of what is shown: blocks and single messages, in
+-- no particular order. Arrays of them would be copied once more on each side.
 WITH s AS MATERIALIZED (
     SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
     FROM reasoning_sessions WHERE bucket = $1 AND session_id = $2
@@ -47,12 +48,12 @@ WITH s AS MATERIALIZED (
     ) AS m
     CROSS JOIN LATERAL (SELECT CASE WHEN m.role = 'tool' AND m.chars > $5 THEN '' ELSE m.content END) AS t (text)
 )
-SELECT s.agent_id, s.sources, s.last_number, s.head_layer, s.waiting_calls, s.plan, s.created_by, s.created_ms,
-       (SELECT shown FROM head) AS shown, (SELECT summary_number FROM head) AS summary_number, v.*,
+SELECT NULL::bigint AS first_number, NULL::text AS outline, NULL::text AS texts, s.agent_id, s.sources, s.last_number, s.head_layer,
+       s.waiting_calls, s.plan, s.created_by, s.created_ms, (SELECT shown FROM head) AS shown,
+       (SELECT summary_number FROM head) AS summary_number,
        l.layer_id AS earlier_layer, l.summary_number AS earlier_summary, l.request_hash AS earlier_hash
 FROM s
-CROSS JOIN LATERAL (
-    SELECT array_agg(first_number) AS firsts, array_agg(outline) AS outlines, CASE WHEN $3 THEN array_agg(texts) END AS texts
-    FROM pieces
-) AS v
 LEFT JOIN reasoning_layers AS l ON l.bucket = $1 AND l.session_id = $2 AND l.request_id = $4
+UNION ALL
+SELECT p.first_number, p.outline, p.texts, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM pieces AS p

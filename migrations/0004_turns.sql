@@ -54,3 +54,32 @@ CREATE TABLE responses (
 
 -- Deleted by age.
 CREATE INDEX responses_created_at ON responses (created_at);
+
+-- What calls of language models have used: one row a call whose end is known, written in the commit that ends its turn, whatever became
+-- of the turn. Insert-only.
+CREATE TABLE usage (
+    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    input_tokens     bigint      NOT NULL CHECK (input_tokens >= 0),
+    output_tokens    bigint      NOT NULL CHECK (output_tokens >= 0),
+    bucket           smallint    NOT NULL,
+    -- Number of the call among those of the answer, from 0.
+    call             smallint    NOT NULL,
+    -- The answer did not come to its end: there may have been more calls than are known.
+    is_partial       boolean     NOT NULL,
+    thread_id        text        NOT NULL,
+    -- The answer, whose id names the turn and its run; of a turn that failed or was taken back, what would have been it.
+    message_id       text        NOT NULL,
+    agent_id         text        NOT NULL,
+    kind             text        NOT NULL CHECK (kind IN ('turn', 'follow_up', 'summary', 'memory')),
+    -- NULL: not said.
+    model            text,
+    -- Parts of the two above. NULL: not said, which is not zero and takes no room.
+    cached_tokens    bigint      CHECK (cached_tokens >= 0),
+    reasoning_tokens bigint      CHECK (reasoning_tokens >= 0),
+    PRIMARY KEY (bucket, thread_id, message_id, call)
+) WITH (
+    autovacuum_vacuum_insert_scale_factor = 0.05
+);
+
+-- Read and deleted by time. Rows are written in the order of time, so ranges of pages are enough, and cost a write nothing.
+CREATE INDEX usage_created_at ON usage USING brin (created_at) WITH (pages_per_range = 32);

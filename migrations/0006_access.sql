@@ -82,6 +82,7 @@ DECLARE
         ['failed_turns', 'antiphon_tenant_visible(thread_id)'],
         ['idempotency_keys', 'antiphon_tenant_visible(thread_id)'],
         ['responses', 'antiphon_tenant_visible(thread_id)'],
+        ['usage', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_messages', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_chunks', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_turns', 'antiphon_tenant_visible(thread_id)'],

@@ -188,6 +188,8 @@ async fn erased_thread_leaves_no_text_anywhere() {
          VALUES ($1, 'secret', 'u0000-r', 'm', false, jsonb_build_object('x', $2::text))",
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
          VALUES ($1, 'secret', 7, 1, $2, 'summarise', 9223372036854775807)",
+        "INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+         VALUES ($1, 'secret', 'u0000-r-a', 0, 'a', 'turn', $2, 1, 1, false)",
     ] {
         let bucket = Bucket::of_key("secret").get() as i16;
         sqlx::query(sql).bind(bucket).bind(MARKER).execute(&fixture.pool).await.unwrap();
@@ -204,6 +206,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
         "spilled_chunks",
         "tasks",
         "threads",
+        "usage",
     ];
     fixture
         .until("every kind of text is stored", SOON, async || {

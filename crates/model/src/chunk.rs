@@ -143,6 +143,7 @@ impl Chunk {
         if self.is_final {
             self.metadata.tokens_used()?;
         }
+        self.metadata.model_calls()?;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod id;
 mod mark;
 mod message;
 mod metadata;
+mod model_call;
 mod position;
 mod status;
 mod task;
@@ -35,6 +36,7 @@ pub use id::{
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
+pub use model_call::{ModelCall, UsageKind};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
 pub use task::{QueuedTask, Task, origin};

@@ -29,6 +29,11 @@ pub enum InvalidMetadata {
     /// `tokens_used` is present but is not a count.
     #[error("metadata error: tokens_used is {0}; a whole number from 0 to 2^53 is expected")]
     TokensUsed(String),
+    /// `model_calls` is present but does not list calls.
+    #[error(
+        "metadata error: model_calls has {0}; a list of at most 64 objects with model and whole numbers of input_tokens, output_tokens, cached_tokens and reasoning_tokens is expected"
+    )]
+    ModelCalls(String),
 }
 
 /// A JSON object without NUL characters and with finite numbers; empty when absent.
@@ -85,14 +90,9 @@ impl Metadata {
     /// `tokens_used`: 15, 15.0 and "15" are 15; absent is `None`; anything else is an error, never silently 0.
     pub fn tokens_used(&self) -> Result<Option<u64>, InvalidMetadata> {
         let Some(value) = self.get("tokens_used") else { return Ok(None) };
-        let count = match value {
-            Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),
-            Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
-            _ => None,
-        };
-        match count {
-            Some(count) if count <= MAX_EXACT_INTEGER => Ok(Some(count)),
-            _ => Err(InvalidMetadata::TokensUsed(abbreviate(&value.to_string()))),
+        match token_count(value) {
+            Some(count) => Ok(Some(count)),
+            None => Err(InvalidMetadata::TokensUsed(abbreviate(&value.to_string()))),
         }
     }
 
@@ -133,12 +133,22 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
+/// 15, 15.0 and "15" are 15; what is no whole number from 0 to 2^53 is none.
+pub(crate) fn token_count(value: &Value) -> Option<u64> {
+    let count = match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),
+        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        _ => None,
+    };
+    count.filter(|count| *count <= MAX_EXACT_INTEGER)
+}
+
 fn whole(number: f64) -> Option<u64> {
     let exact = number >= 0.0 && number <= MAX_EXACT_INTEGER as f64 && number.fract() == 0.0;
     exact.then_some(number as u64)
 }
 
-fn abbreviate(text: &str) -> String {
+pub(crate) fn abbreviate(text: &str) -> String {
     text.chars().take(40).collect()
 }
 

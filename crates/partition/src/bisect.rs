@@ -106,6 +106,7 @@ impl CommitParts {
                 alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
                 alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
                 alone.timers = keep(&rest.timers, |timer| timer.armed_by() == Some(&turn.turn));
+                alone.usage = keep(&rest.usage, |usage| usage.turn == turn.turn);
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -117,6 +118,7 @@ impl CommitParts {
     pub fn wrote(&mut self, part: CommitPart) {
         if let CommitPart::Turn(turn) = part {
             self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
+            self.rest.usage.retain(|usage| usage.turn != turn.turn);
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
             let write = turn.agent.and_then(|index| self.rest.agents.get(index));

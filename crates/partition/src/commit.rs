@@ -10,7 +10,7 @@ use model::{
 use crate::timers::{TimerPage, TimerWrite};
 use crate::types::{
     AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, OutboxBatch, SavedAgent, TaskChange, TaskWrite,
-    TurnWrite,
+    TurnWrite, UsageWrite,
 };
 
 /// Everything that one partition writes in one transaction, under the epoch of its lease.
@@ -35,6 +35,8 @@ pub struct Commit {
     pub ended_spills: Vec<MessageKey>,
     /// Finished turns.
     pub turns: Vec<TurnWrite>,
+    /// What the ended turns have used.
+    pub usage: Vec<UsageWrite>,
     /// Queues of agents, at most one item an agent.
     pub agents: Vec<AgentWrite>,
     /// Tasks that enter queues.
@@ -82,6 +84,7 @@ impl Commit {
             spilled_messages: Vec::new(),
             ended_spills: Vec::new(),
             turns: Vec::new(),
+            usage: Vec::new(),
             agents: Vec::new(),
             tasks: Vec::new(),
             failed_tasks: Vec::new(),
@@ -121,6 +124,7 @@ impl Commit {
             && self.ended_turns.is_empty()
             && self.audit.is_empty()
             && self.timers.is_empty()
+            && self.usage.is_empty()
             && self.outbox.is_none()
             && self.sent.is_empty()
     }

@@ -34,6 +34,7 @@ mod read;
 mod status;
 mod timers;
 mod turns;
+mod usage;
 
 use command_queue::CommandQueue;
 

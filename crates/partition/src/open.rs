@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, RetryHint, Role, Seq, Timestamp,
-    TurnId, TurnToken,
+    BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, ModelCall, RetryHint, Role, Seq,
+    Timestamp, TurnId, TurnToken,
 };
 use reorder::{ChunkRejection, Insert, Piece, Reorder};
 
@@ -54,6 +54,8 @@ pub(crate) struct OpenMessage {
     pub(crate) released: Vec<Arc<Chunk>>,
     published: usize,
     announce_reset: bool,
+    /// Of attempts before this one, as far as this owner has read them.
+    earlier_calls: Vec<ModelCall>,
     /// A part of it is in the store and must go when it ends.
     pub(crate) is_saved: bool,
     /// It was saved by an earlier owner, and its ages went on while nothing was read.
@@ -116,6 +118,7 @@ impl OpenMessage {
             released: Vec::new(),
             published: 0,
             announce_reset: false,
+            earlier_calls: Vec::new(),
             is_saved: false,
             is_restored: false,
             failure: None,
@@ -213,6 +216,8 @@ impl OpenMessage {
     }
 
     fn reset(&mut self, arrival: &IncomingChunk, limits: &PartitionLimits) {
+        let calls = self.attempt_calls();
+        self.earlier_calls.extend(calls);
         self.attempt = arrival.attempt;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
@@ -254,6 +259,24 @@ impl OpenMessage {
             idle_ms: time.since_ms(self.last_chunk_at),
             chunks,
         }
+    }
+
+    /// The calls of models whose ends are known, in the order of the chunks that say so; those of attempts that were given up first.
+    pub(crate) fn model_calls(&self) -> Vec<ModelCall> {
+        let mut calls = self.earlier_calls.clone();
+        calls.extend(self.attempt_calls());
+        calls
+    }
+
+    fn attempt_calls(&self) -> Vec<ModelCall> {
+        let says = |chunk: &&Arc<Chunk>| chunk.metadata.get(ModelCall::KEY).is_some();
+        let mut listing: Vec<&Arc<Chunk>> = self.accepted.iter().filter(says).collect();
+        listing.sort_by_key(|chunk| chunk.id);
+        if listing.is_empty() {
+            let last = self.accepted.iter().find(|chunk| chunk.is_final);
+            return last.and_then(|last| last.metadata.summed_call()).into_iter().collect();
+        }
+        listing.into_iter().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default()).collect()
     }
 
     /// Bytes that a save would write.

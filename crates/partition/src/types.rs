@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, CommandId, Control, ControlKind, Message, Metadata, Position, QueryTarget, QueueStatus,
-    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TimerId, TurnId, TurnOpened, TurnOptions, TurnToken,
+    AgentId, CommandId, Control, ControlKind, Message, MessageKey, Metadata, ModelCall, Position,
+    QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TimerId, TurnId, TurnOpened,
+    TurnOptions, TurnToken, UsageKind,
 };
 
 /// What the store is asked about a command before anything comes of it.
@@ -205,6 +206,25 @@ pub enum Fallback {
     Task(FailedTask),
     /// Nothing is left of a follow-up's turn but the end of its timer.
     FollowUp(TimerId),
+}
+
+/// One call of a model that a turn has made, as the ledger keeps it. The answer and the number are its key, so that a repeat is harmless.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageWrite {
+    /// The turn.
+    pub turn: TurnId,
+    /// The answer for which the call was made; of a turn that failed or was taken back, what would have been it.
+    pub answer: MessageKey,
+    /// Number of the call among those of the answer, from 0.
+    pub number: u16,
+    /// Whose workflow made it.
+    pub agent: AgentId,
+    /// For what.
+    pub kind: UsageKind,
+    /// What it has used.
+    pub call: ModelCall,
+    /// The answer did not come to its end, so that there may have been more calls than are known.
+    pub is_partial: bool,
 }
 
 /// A task that enters the queue.

@@ -143,7 +143,7 @@ impl AnswerParts {
             ChunkKind::Reasoning => self.speak(&chunk.text, true, &mut changes),
             ChunkKind::ToolCall => self.call(chunk, &mut changes),
             ChunkKind::ToolResult => self.answer(chunk, &mut changes),
-            ChunkKind::Metadata if !chunk.is_final && !chunk.metadata.is_empty() => {
+            ChunkKind::Metadata if !chunk.is_final && chunk.metadata.is_more_than_model_calls() => {
                 changes.push(PartChange::Noted(&chunk.metadata));
             }
             // That an error is the end of the answer is the owner's decision, and comes as such.

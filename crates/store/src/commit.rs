@@ -12,6 +12,7 @@ mod submission;
 mod tasks;
 mod timers;
 mod turns;
+mod usage;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -99,6 +99,7 @@ fn places() -> Vec<ErasedTable> {
         "failed_messages",
         "idempotency_keys",
         "responses",
+        "usage",
         "spilled_messages",
         "spilled_chunks",
         "compactions",

@@ -34,4 +34,5 @@ mod statement_counts;
 mod takeover;
 mod timers;
 mod turns;
+mod usage;
 mod values;

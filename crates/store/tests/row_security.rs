@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 24] = [
+const OWNED: [(&str, &str); 25] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -30,6 +30,7 @@ const OWNED: [(&str, &str); 24] = [
     ("spilled_turns", "thread_id"),
     ("idempotency_keys", "thread_id"),
     ("responses", "thread_id"),
+    ("usage", "thread_id"),
     ("compactions", "thread_id"),
     ("erased_threads", "thread_id"),
     ("dead_letters", "thread_id"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::ErrorClass;
+use model::{ErrorClass, ModelCall};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -30,6 +30,8 @@ pub(crate) enum EngineEvent {
     Call(CallName, String),
     /// The result of a call.
     Result { call: CallName, text: String, is_error: bool },
+    /// A call of a model has ended.
+    ModelCall(ModelCall),
     /// What follows is not joined with what came before.
     Break,
     /// Something that only scripts do.

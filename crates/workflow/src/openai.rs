@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
+use model::ModelCall;
 use runtime::Clock;
 use serde_json::{Map, Value, json};
 
@@ -83,6 +84,13 @@ impl OpenAi {
             metrics::model_call(called.as_ref().err().map(|failure| failure.class));
             let reply = called?;
             spent.add(&reply);
+            // The only call of an answer is what the metadata of its last chunk say.
+            if let Some(call) = reply
+                .counted(messages::model(turn, &self.model))
+                .filter(|_| step > 0 || !reply.calls.is_empty())
+            {
+                sender.send(EngineEvent::ModelCall(call)).await?;
+            }
             if reply.calls.is_empty() {
                 return Ok(spent.metadata(&reply, messages::model(turn, &self.model)));
             }
@@ -154,6 +162,20 @@ struct ModelReply {
     usage: TokenUsage,
 }
 
+impl ModelReply {
+    /// For the ledger; `None` where the endpoint has counted nothing.
+    fn counted(&self, asked: &str) -> Option<ModelCall> {
+        let name = self.model.as_deref().unwrap_or(asked);
+        (self.usage != TokenUsage::default()).then(|| ModelCall {
+            model: ModelCall::name(name),
+            input_tokens: self.usage.prompt,
+            output_tokens: self.usage.completion,
+            cached_tokens: self.usage.cached,
+            reasoning_tokens: self.usage.reasoning,
+        })
+    }
+}
+
 struct PartialModelReply<'a> {
     reply: ModelReply,
     calls: Calls<'a>,
@@ -210,14 +232,7 @@ impl Spent {
         map.insert("steps".to_owned(), json!(self.steps));
         if self.usage != TokenUsage::default() {
             map.insert("tokens_used".to_owned(), json!(self.usage.total));
-            map.insert(
-                "usage".to_owned(),
-                json!({
-                    "prompt_tokens": self.usage.prompt,
-                    "completion_tokens": self.usage.completion,
-                    "total_tokens": self.usage.total,
-                }),
-            );
+            map.insert("usage".to_owned(), self.usage.to_value());
         }
         map
     }

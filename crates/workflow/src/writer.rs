@@ -107,6 +107,7 @@ impl ChunkWriter {
             EngineEvent::Reasoning(text) => self.builder.reasoning(&text),
             EngineEvent::Call(call, arguments) => self.builder.call(&call, &arguments),
             EngineEvent::Result { call, text, is_error } => self.builder.result(&call, &text, is_error),
+            EngineEvent::ModelCall(call) => self.builder.model_call(&call),
             EngineEvent::Break => self.publish(),
             EngineEvent::InjectedFault(trick) => self.play(trick),
             EngineEvent::Ended(_) => {}

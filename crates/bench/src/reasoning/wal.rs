@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use model::{
-    BatchType, Message, MessageId, MessageKey, Metadata, Placement, Position, Role, Seq, ThreadId, Timestamp,
+    BatchType, Message, MessageId, MessageKey, Metadata, ModelCall, Placement, Position, Role, Seq, ThreadId,
+    Timestamp, TurnId, UsageKind,
 };
-use partition::Commit;
+use partition::{Commit, UsageWrite};
 use sqlx::{Connection as _, PgConnection};
 use store::{Committed, Store, Submission};
 
@@ -22,7 +23,7 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
     let writer = store.writer("bench")?;
     let mut session = PgConnection::connect(url).await?;
     let (mut rows, mut commits, mut turn) = (Vec::new(), grant.commits, 0);
-    for per_commit in [1, 20] {
+    for (per_commit, has_usage) in [(1, false), (1, true), (20, false), (20, true)] {
         // Images of whole pages come with the first change after a checkpoint, and are no part of a turn.
         sqlx::query("CHECKPOINT").execute(&mut session).await?;
         let before = place(&mut session).await?;
@@ -30,6 +31,9 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
             let mut commit = Commit::empty(grant.partition, grant.epoch, Seq(u64::from(turn)), Timestamp(0));
             for _ in first..(first + per_commit as u32).min(turns) {
                 commit.messages.extend(messages(turn)?);
+                if has_usage {
+                    commit.usage.push(used(&commit.messages)?);
+                }
                 turn += 1;
             }
             let submission =
@@ -38,7 +42,8 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
             commits += 1;
         }
         let bytes = (place(&mut session).await? - before) as f64 / f64::from(turns);
-        let what = format!("a turn of two messages of {TEXT} bytes, {per_commit} to a commit");
+        let used = if has_usage { " and one call of a model" } else { "" };
+        let what = format!("a turn of two messages of {TEXT} bytes{used}, {per_commit} to a commit");
         rows.push(Row::new('d', what, format!("{bytes:.0} B of WAL")).figure("wal_bytes", bytes));
     }
     session.close().await?;
@@ -48,6 +53,25 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
 async fn place(session: &mut PgConnection) -> Result<i64> {
     let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
     Ok(sqlx::query_scalar(sql).fetch_one(session).await?)
+}
+
+/// The call that has written the last of the messages.
+fn used(messages: &[Message]) -> Result<UsageWrite> {
+    let answer = messages.last().context("an answer")?.key.clone();
+    Ok(UsageWrite {
+        turn: TurnId::of_answer(&answer.message).context("a turn's answer")?.0,
+        number: 0,
+        agent: answer.thread.agent(),
+        kind: UsageKind::Turn,
+        call: ModelCall {
+            model: Some("model-1".into()),
+            input_tokens: 1_200,
+            output_tokens: 80,
+            ..ModelCall::default()
+        },
+        is_partial: false,
+        answer,
+    })
 }
 
 fn messages(turn: u32) -> Result<[Message; 2]> {

@@ -1,4 +1,4 @@
-use crate::{AgentWrite, BackoffChange, FailedTask, FailedTurn, TurnEnded};
+use crate::{AgentWrite, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
 use model::{
     AgentId, BatchType, CommandId, ControlKind, Metadata, PartitionId, Placement, QueuedTask, Role, Task,
     TaskId, TaskKind, ThreadId, Timestamp, TurnOpened,
@@ -53,6 +53,18 @@ fn memory_task(turn: &TurnId, agent: &AgentId) -> Outgoing {
         content: "work".to_owned(),
         metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
     })
+}
+
+fn used(turn: &TurnId, thread: &ThreadId) -> UsageWrite {
+    UsageWrite {
+        turn: turn.clone(),
+        answer: MessageKey { thread: thread.clone(), message: turn.answer(0) },
+        number: 0,
+        agent: thread.agent(),
+        kind: model::UsageKind::Turn,
+        call: model::ModelCall::default(),
+        is_partial: false,
+    }
 }
 
 fn write_of(agent: &AgentId, head: i64) -> AgentWrite {
@@ -121,6 +133,7 @@ fn both() -> Both {
     commit.agents = vec![write_of(&AgentId::parse("a").unwrap(), 5), write_of(&agent, 70)];
     commit.failed_tasks =
         vec![mark(&AgentId::parse("a").unwrap(), 5, "dropped"), mark(&agent, 70, "stopped")];
+    commit.usage = vec![used(&input, &thread), used(&task, &agent.thread())];
     commit.ended_turns = vec![(thread.clone(), input.clone())];
     commit.ended_spills = vec![MessageKey { thread: thread.clone(), message: input.answer(0) }];
     let outgoing =
@@ -151,6 +164,7 @@ fn a_turn_alone_has_with_it_what_must_not_be_missing_later() {
     assert!(alone.agents.is_empty() && alone.failed_tasks.is_empty());
     assert_eq!(alone.ended_turns, commit.ended_turns);
     assert_eq!(alone.ended_spills, commit.ended_spills);
+    assert_eq!(alone.usage, commit.usage[..1]);
     let outbox = alone.outbox.unwrap();
     assert_eq!(outbox.id, position(11), "no other batch has the number of its first message");
     assert_eq!(outbox.outgoing, commit.outbox.as_ref().unwrap().outgoing[..2]);
@@ -158,6 +172,7 @@ fn a_turn_alone_has_with_it_what_must_not_be_missing_later() {
     let second = parts.next().unwrap();
     let alone = parts.alone(&second);
     assert_eq!(alone.turns[0].turn, task);
+    assert_eq!(alone.usage, commit.usage[1..]);
     assert_eq!(alone.turns[0].agent, Some(0), "the write is the only one now");
     assert_eq!(alone.agents, [write_of(&agent, 70)]);
     assert_eq!(alone.failed_tasks, [mark(&agent, 70, "stopped")]);
@@ -169,7 +184,7 @@ fn a_turn_alone_has_with_it_what_must_not_be_missing_later() {
     parts.wrote(second);
     let rest = parts.rest().clone();
     assert_eq!(rest.checkpoint, Seq(99));
-    assert!(rest.turns.is_empty());
+    assert!(rest.turns.is_empty() && rest.usage.is_empty());
     assert_eq!(rest.agents, commit.agents[..1], "a queue's head moves once");
     assert_eq!(rest.sent, [position(11), position(21)], "what was written alone comes with the rest again");
     assert_eq!(rest.outbox, commit.outbox);
@@ -188,6 +203,7 @@ fn a_refused_turn_has_failed_and_nothing_follows_from_it() {
     let rest = parts.rest().clone();
     assert_eq!(parts.refused, [(input.clone(), "22P05".to_owned()), (task, "22P05".to_owned())]);
     assert_eq!(rest.failed_turns.len(), 1);
+    assert_eq!(rest.usage, commit.usage, "the models were called all the same");
     let failed = &rest.failed_turns[0];
     assert_eq!((failed.code.as_str(), failed.text.as_str()), ("rejected_by_database", "22P05"));
     assert_eq!(rest.failed_tasks.len(), 2, "the mark of the stopped task is replaced: a row is written once");

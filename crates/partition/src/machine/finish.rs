@@ -58,6 +58,8 @@ impl Partition {
                 commit.ended_spills.push(open.key.clone());
             }
         }
+        let used = super::usage::usage(turn, turn.slot.and_then(|slot| self.messages.get(slot)));
+        commit.usage.extend(used);
         if let Some(timer) = turn.timer.clone() {
             return self.add_follow_up(id, timer, commit, outgoing, now, actions);
         }

@@ -391,6 +391,7 @@ fn of_turns(commit: &Commit) -> String {
         ("open", open),
         ("changes", changes.iter().map(|change| format!("{change:?}")).collect()),
         ("timers", commit.timers.iter().map(|write| format!("{write:?}")).collect()),
+        ("usage", commit.usage.iter().map(|used| format!("{used:?}")).collect()),
         ("outbox", commit.outbox.iter().map(|batch| format!("{batch:?}")).collect()),
     ] {
         if !list.is_empty() {

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use super::submission::Submission;
-use super::{columns, dead_letters_spills, orders, tasks, timers, turns};
+use super::{columns, dead_letters_spills, orders, tasks, timers, turns, usage};
 use crate::statement::Statement;
 
 /// Adds the values of one part.
@@ -34,7 +34,9 @@ impl StatementParts {
     const GONE: usize = 1 << 6;
     /// Timers that are armed, fired or ended.
     const TIMERS: usize = 1 << 7;
-    const COMBINATIONS: usize = 1 << 8;
+    /// What turns have used.
+    const USAGE: usize = 1 << 8;
+    const COMBINATIONS: usize = 1 << 9;
 
     fn of(group: &[Submission<'_>]) -> Self {
         Self(group.iter().fold(0, |parts, submission| parts | needed(submission)))
@@ -47,7 +49,7 @@ impl StatementParts {
     /// The text of each part with the number of its parameters, and what binds them.
     fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
         let turns = self.has(Self::TURNS);
-        let all: [(bool, &'static str, usize, Option<Bind>); 11] = [
+        let all: [(bool, &'static str, usize, Option<Bind>); 12] = [
             (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
             (
                 turns && self.has(Self::MESSAGES),
@@ -66,6 +68,7 @@ impl StatementParts {
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 56, Some(orders::orders)),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 16, Some(timers::timers)),
+            (self.has(Self::USAGE), include_str!("8_usage.sql"), 13, Some(usage::usage)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
                 self.has(Self::REST),
@@ -129,6 +132,7 @@ fn needed(submission: &Submission<'_>) -> usize {
         (rest, StatementParts::REST),
         (!submission.gone.is_empty(), StatementParts::GONE),
         (!commit.timers.is_empty(), StatementParts::TIMERS),
+        (!commit.usage.is_empty(), StatementParts::USAGE),
     ]
     .into_iter()
     .filter_map(|(is_needed, part)| is_needed.then_some(part))

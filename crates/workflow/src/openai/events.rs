@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use model::MAX_EXACT_INTEGER;
 use runtime::spawn_named;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sse_stream::SseByteStream;
 
 use super::calls::CallDelta;
@@ -36,6 +37,10 @@ pub(super) struct TokenUsage {
     pub(super) prompt: u64,
     pub(super) completion: u64,
     pub(super) total: u64,
+    /// Of the prompt; `None`: the endpoint does not say.
+    pub(super) cached: Option<u64>,
+    /// Of the completion; `None`: the endpoint does not say.
+    pub(super) reasoning: Option<u64>,
 }
 
 impl TokenUsage {
@@ -43,15 +48,43 @@ impl TokenUsage {
         self.prompt = self.prompt.saturating_add(other.prompt);
         self.completion = self.completion.saturating_add(other.completion);
         self.total = self.total.saturating_add(other.total);
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.saturating_add(other)),
+            (one, other) => one.or(other),
+        };
+        self.cached = sum(self.cached, other.cached);
+        self.reasoning = sum(self.reasoning, other.reasoning);
+    }
+
+    /// In the words of OpenAI; what the endpoint does not say is left out.
+    pub(super) fn to_value(self) -> Value {
+        let mut value = json!({
+            "prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": self.total,
+        });
+        if let Some(cached) = self.cached {
+            value["prompt_tokens_details"] = json!({ "cached_tokens": cached });
+        }
+        if let Some(reasoning) = self.reasoning {
+            value["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
+        }
+        value
     }
 
     fn of(value: &Value) -> Option<Self> {
-        let count = |key: &str| value.get(key).and_then(Value::as_u64);
+        let of =
+            |value: Option<&Value>| value.and_then(Value::as_u64).map(|count| count.min(MAX_EXACT_INTEGER));
+        let count = |key: &str| of(value.get(key));
         let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
         let total = count("total_tokens");
         prompt.or(completion).or(total)?;
         let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
-        Some(Self { prompt, completion, total: total.unwrap_or(prompt.saturating_add(completion)) })
+        Some(Self {
+            prompt,
+            completion,
+            total: total.unwrap_or(prompt.saturating_add(completion)),
+            cached: of(value.pointer("/prompt_tokens_details/cached_tokens")),
+            reasoning: of(value.pointer("/completion_tokens_details/reasoning_tokens")),
+        })
     }
 }
 

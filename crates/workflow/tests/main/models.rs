@@ -85,15 +85,27 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
             "0.tool_call call_0_0:{\"city\":\"Bonn\"}",
             "0.tool_call call_0_1:{}",
             "0.tool_call call_0_2:{}",
+            "0.metadata:",
             "0.tool_result call_0_0:slow is done",
             "0.tool_result call_0_1:fast is done",
             "0.tool_result call_0_2:error: there is no tool \"none\"",
             "1.content:First error: there is no tool \"none\"",
             "1.tool_call call_1_0:{\"again\":true}",
+            "1.metadata:",
             "1.tool_result call_1_0:fast is done",
             "2.content:Now fast is done.",
+            "2.metadata:",
+            "2.content:",
         ]
     );
+    let listed = chunks.iter().filter_map(|chunk| metadata(chunk).get("model_calls").cloned());
+    let calls: Vec<Value> = listed.flat_map(|calls| calls.as_array().cloned().unwrap_or_default()).collect();
+    assert_eq!(calls.len(), 3, "each once, as soon as it has ended: {calls:?}");
+    let usage = metadata(chunks.last().context("a last one")?)["usage"].clone();
+    for (of_call, of_answer) in [("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")] {
+        let sum: u64 = calls.iter().filter_map(|call| call[of_call].as_u64()).sum();
+        assert!(sum > 0 && json!(sum) == usage[of_answer], "{calls:?} {usage}");
+    }
     let ids: Vec<_> = chunks.iter().map(|chunk| chunk.chunk_id).collect();
     assert_eq!(ids, (0..ids.len() as i64).collect::<Vec<_>>());
     let calls = seen.lock().unwrap().clone();

@@ -11,6 +11,7 @@ mod following;
 mod postponed;
 mod status;
 mod tasks;
+mod usage;
 
 use std::sync::Arc;
 
@@ -94,7 +95,7 @@ fn control(id: &str, kind: ControlKind) -> Command {
     Command::Control(Control { id: CommandId::parse(id).unwrap(), actor: "op".into(), subject, kind })
 }
 
-/// `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
+/// `used:model:input:output` (a call that has ended), `sum:model:input:output` (of the whole answer), `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
@@ -110,11 +111,21 @@ fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
             let hint = json!({ "trigger_type": "check_in", "after_seconds": seconds, "reason": "quiet" });
             (ChunkKind::Content, *text, json!({ "follow_up": hint }))
         }
+        ["used", model, counts] => (ChunkKind::Metadata, "", json!({ "model_calls": [used(model, counts)] })),
+        ["sum", model, counts] => {
+            (ChunkKind::Content, "", json!({ "model": model, "usage": used(model, counts) }))
+        }
         ["more", text] => (ChunkKind::Content, *text, json!({ "continuation": true })),
         _ => (ChunkKind::Content, word, json!({})),
     };
     let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
     Arc::new(Chunk { kind, metadata, ..Chunk::content(id, text, is_final) })
+}
+
+fn used(model: &str, counts: &str) -> Value {
+    let (input, output) = counts.split_once(':').unwrap();
+    let count = |text: &str| text.parse::<u64>().unwrap();
+    json!({ "model": model, "input_tokens": count(input), "output_tokens": count(output) })
 }
 
 impl TurnScript {

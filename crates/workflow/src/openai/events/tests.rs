@@ -43,7 +43,7 @@ fn sample() -> String {
 }
 
 fn expected() -> Vec<CompletionDelta> {
-    let usage = TokenUsage { prompt: 3, completion: 4, total: 7 };
+    let usage = TokenUsage { prompt: 3, completion: 4, total: 7, ..TokenUsage::default() };
     vec![
         CompletionDelta::default(),
         CompletionDelta { text: "Grüße, ".to_owned(), ..CompletionDelta::default() },
@@ -118,7 +118,7 @@ async fn a_response_that_is_not_a_stream_is_one_delta() {
     let mut events = Events::of_whole(body.to_string().as_bytes()).unwrap();
     let delta = events.next().await.unwrap().unwrap();
     assert_eq!((delta.text.as_str(), delta.calls.len()), ("Hi", 1));
-    assert_eq!(delta.usage, Some(TokenUsage { prompt: 1, completion: 2, total: 3 }));
+    assert_eq!(delta.usage, Some(TokenUsage { prompt: 1, completion: 2, total: 3, ..TokenUsage::default() }));
     assert_eq!(events.next().await.unwrap(), None);
     assert!(Events::of_whole(b"{").is_err());
     let failure = Events::of_whole(br#"{"error": {"code": 400}}"#).err().unwrap();

@@ -1,0 +1,204 @@
+//! What the calls of language models have used, as the chunks of an answer say it.
+
+use serde_json::{Map, Value};
+
+use crate::metadata::{InvalidMetadata, Metadata, abbreviate, token_count};
+
+/// Longest name of a model, bytes.
+const MODEL_BYTES: usize = 256;
+/// Most calls that one chunk names.
+const CALLS_PER_CHUNK: usize = 64;
+
+/// One call of a language model whose end is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelCall {
+    /// The model, as its endpoint names it; `None`: not said.
+    pub model: Option<Box<str>>,
+    /// Tokens that it read, those from a cache included.
+    pub input_tokens: u64,
+    /// Tokens that it wrote, its reasoning included.
+    pub output_tokens: u64,
+    /// How many of the input came from a cache; `None`: not said.
+    pub cached_tokens: Option<u64>,
+    /// How many of the output are reasoning; `None`: not said.
+    pub reasoning_tokens: Option<u64>,
+}
+
+impl ModelCall {
+    /// The key of metadata under which any chunk of an answer may list calls that have ended.
+    pub const KEY: &str = "model_calls";
+
+    /// A name as a call keeps it; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres cannot store.
+    pub fn name(name: &str) -> Option<Box<str>> {
+        ((1..=MODEL_BYTES).contains(&name.len()) && !name.contains('\0')).then(|| name.into())
+    }
+
+    /// The entry of the list under [`ModelCall::KEY`].
+    pub fn to_value(&self) -> Value {
+        let counts = [
+            ("input_tokens", Some(self.input_tokens)),
+            ("output_tokens", Some(self.output_tokens)),
+            ("cached_tokens", self.cached_tokens),
+            ("reasoning_tokens", self.reasoning_tokens),
+        ];
+        let model = self.model.as_deref().map(|model| ("model".to_owned(), Value::from(model)));
+        let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.into())));
+        Value::Object(model.into_iter().chain(counts).collect())
+    }
+
+    fn parse(value: &Value) -> Result<Self, InvalidMetadata> {
+        let wrong = |what: &str| InvalidMetadata::ModelCalls(abbreviate(what));
+        let entry = value.as_object().ok_or_else(|| wrong(&value.to_string()))?;
+        let mut call = Self::default();
+        for (name, value) in entry {
+            let count = || token_count(value).ok_or_else(|| wrong(&format!("{name} {value}")));
+            match name.as_str() {
+                "model" => {
+                    let model = value.as_str().and_then(Self::name);
+                    call.model = Some(model.ok_or_else(|| wrong(&format!("model {value}")))?);
+                }
+                "input_tokens" => call.input_tokens = count()?,
+                "output_tokens" => call.output_tokens = count()?,
+                "cached_tokens" => call.cached_tokens = Some(count()?),
+                "reasoning_tokens" => call.reasoning_tokens = Some(count()?),
+                _ => return Err(wrong(&format!("the unknown field {name}"))),
+            }
+        }
+        Ok(call)
+    }
+}
+
+impl Metadata {
+    /// The calls that a chunk lists; none when it lists none.
+    ///
+    /// # Errors
+    /// What is there is no list of at most 64 objects, or one of them has an unknown field, a name that is no text, or a count that is
+    /// none.
+    pub fn model_calls(&self) -> Result<Vec<ModelCall>, InvalidMetadata> {
+        let Some(value) = self.get(ModelCall::KEY) else { return Ok(Vec::new()) };
+        match value.as_array() {
+            Some(entries) if entries.len() <= CALLS_PER_CHUNK => {
+                entries.iter().map(ModelCall::parse).collect()
+            }
+            _ => Err(InvalidMetadata::ModelCalls(abbreviate(&value.to_string()))),
+        }
+    }
+
+    /// What the metadata of a final chunk say of a whole answer that lists no calls: `model`, and `usage` in the words of OpenAI, else
+    /// `tokens_used` as output. `None` where nothing was counted: none is not zero.
+    pub fn summed_call(&self) -> Option<ModelCall> {
+        let usage = self.get("usage").and_then(Value::as_object);
+        let count = |names: [&str; 2]| names.iter().find_map(|name| token_count(usage?.get(*name)?));
+        let detail = |group: [&str; 2], name: &str| {
+            group.iter().find_map(|group| token_count(usage?.get(*group)?.get(name)?))
+        };
+        let (input, output) =
+            (count(["prompt_tokens", "input_tokens"]), count(["completion_tokens", "output_tokens"]));
+        let output = match (input, output) {
+            (None, None) => Some(self.tokens_used().ok().flatten()?),
+            (_, output) => output,
+        };
+        Some(ModelCall {
+            model: self.get("model").and_then(Value::as_str).and_then(ModelCall::name),
+            input_tokens: input.unwrap_or(0),
+            output_tokens: output.unwrap_or(0),
+            cached_tokens: detail(["prompt_tokens_details", "input_tokens_details"], "cached_tokens"),
+            reasoning_tokens: detail(
+                ["completion_tokens_details", "output_tokens_details"],
+                "reasoning_tokens",
+            ),
+        })
+    }
+
+    /// Whether there is anything but calls of models in it.
+    pub fn is_more_than_model_calls(&self) -> bool {
+        self.as_map().is_some_and(|map: &Map<String, Value>| map.keys().any(|key| key != ModelCall::KEY))
+    }
+}
+
+/// For what a call was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UsageKind {
+    /// An input, what goes on with its batch, or a task.
+    Turn,
+    /// A follow-up.
+    FollowUp,
+    /// The summary of a compaction.
+    Summary,
+    /// The extraction of facts.
+    Memory,
+}
+
+impl UsageKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Turn, Self::FollowUp, Self::Summary, Self::Memory];
+
+    /// The name in JSON and Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::FollowUp => "follow_up",
+            Self::Summary => "summary",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(value: Value) -> Metadata {
+        Metadata::new(value.as_object().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_calls_is_read_as_it_was_written() {
+        let call = ModelCall {
+            model: Some("m".into()),
+            input_tokens: 7,
+            output_tokens: 3,
+            cached_tokens: Some(5),
+            reasoning_tokens: None,
+        };
+        let listed = metadata(json!({"model_calls": [call.to_value(), {"output_tokens": 2.0}]}));
+        let bare = ModelCall { output_tokens: 2, ..ModelCall::default() };
+        assert_eq!(listed.model_calls(), Ok(vec![call, bare]));
+        assert!(!listed.is_more_than_model_calls());
+        assert_eq!(Metadata::EMPTY.model_calls(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_no_list_of_counts_is_an_error() {
+        let many = Value::Array(vec![json!({}); CALLS_PER_CHUNK + 1]);
+        for (wrong, named) in [
+            (json!(3), "3"),
+            (json!([1]), "1"),
+            (many, "[{},"),
+            (json!([{"input_tokens": -1}]), "input_tokens -1"),
+            (json!([{"cached_tokens": 0.5}]), "cached_tokens 0.5"),
+            (json!([{"output_tokens": null}]), "output_tokens null"),
+            (json!([{"model": ""}]), "model \"\""),
+            (json!([{"model": 1}]), "model 1"),
+            (json!([{"tokens": 1}]), "the unknown field tokens"),
+        ] {
+            let error = metadata(json!({"model_calls": wrong})).model_calls().unwrap_err().to_string();
+            assert!(error.starts_with("metadata error: model_calls") && error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_lists_no_calls_counts_as_one() {
+        let openai = json!({"model": "m", "tokens_used": 99, "usage": {
+            "prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4},
+            "completion_tokens_details": {"reasoning_tokens": 2}}});
+        let call = metadata(openai).summed_call().unwrap();
+        assert_eq!((call.model.as_deref(), call.input_tokens, call.output_tokens), (Some("m"), 7, 3));
+        assert_eq!((call.cached_tokens, call.reasoning_tokens), (Some(4), Some(2)));
+        let total = metadata(json!({"tokens_used": "15"})).summed_call().unwrap();
+        assert_eq!((total.model, total.input_tokens, total.output_tokens), (None, 0, 15));
+        assert_eq!(metadata(json!({"model": "m", "usage": {"prompt_tokens": -1}})).summed_call(), None);
+    }
+}

@@ -1,0 +1,15 @@
+-- Calls of models: $1 commit, $2 bucket, $3 thread, $4 answer, $5 number of the call, $6 agent, $7 kind, $8 model, $9 input tokens,
+-- $10 output tokens, $11 cached, $12 reasoning, $13 true when the answer did not come to its end.
+, used AS (
+    INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens,
+                       reasoning_tokens, is_partial)
+    SELECT i.bucket, i.thread_id, i.message_id, i.call, i.agent_id, i.kind, i.model, i.input_tokens, i.output_tokens,
+           i.cached_tokens, i.reasoning_tokens, i.is_partial
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[],
+                $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::boolean[])
+         AS i (number, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens,
+               reasoning_tokens, is_partial)
+    JOIN fence USING (number)
+    -- A turn that is decided again, by an owner that did not know of the first time, has used nothing more.
+    ON CONFLICT (bucket, thread_id, message_id, call) DO NOTHING
+)

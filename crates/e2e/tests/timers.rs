@@ -79,13 +79,26 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
     };
     let dry_run = api.call("GET", &one(&waits), None).await.unwrap();
     assert_eq!(dry_run["verdict"], "fire");
+    // What a person has just sent is in no history yet, and counts.
+    api.say("chat", "wait").await.unwrap();
+    let asked = workflow.next(SOON).await.unwrap();
+    assert_eq!(api.call("GET", &one(&waits), None).await.unwrap()["verdict"], "superseded");
+    asked.answer("yes?").await.unwrap();
+    fixture
+        .until("the next one waits", SOON, async || {
+            let newest = newest().await;
+            newest["status"] == "pending" && newest["follow_up_id"] != waits["follow_up_id"]
+        })
+        .await;
+    let waits = newest().await;
+    let said_again = waits["armed_by"].clone();
     let snooze = format!("{}/snooze", one(&waits));
     let snoozed = api.call("POST", &snooze, Some(&json!({"seconds": 1}))).await.unwrap();
     assert_eq!(snoozed["status"], "done");
     let asked = workflow.next(SOON).await.unwrap();
     let turn = asked.request.turn_id.clone();
     let shown = api.call("GET", &format!("/v1/turns/{turn}"), None).await.unwrap();
-    assert_eq!(shown["follow_up"]["armed_by"], json!(said.id));
+    assert_eq!(shown["follow_up"]["armed_by"], said_again);
     asked.answer("you have not said where you live").await.unwrap();
     // Its answer arms the next one, which is cancelled.
     let next = is("pending").await;
@@ -98,7 +111,7 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
         history["messages"].as_array().unwrap().iter().map(|one| one["content"].clone()).collect();
     assert_eq!(
         texts,
-        ["hello", "where do you live?", "you have not said where you live"],
+        ["hello", "where do you live?", "wait", "yes?", "you have not said where you live"],
         "its input is hidden"
     );
     fixture.no_request_comes(&workflow).await;

@@ -67,6 +67,9 @@ pub struct DueTimer {
     pub real_input: Option<(Position, Timestamp, Metadata)>,
     /// An input of a person has failed since the timer was set.
     pub has_failed_input: bool,
+    /// The thread has gone on since a follow-up was armed, and retention has deleted the answer that armed it: a person's message that came
+    /// since may be deleted too, so it counts as one.
+    pub is_history_gone: bool,
     /// The thread was erased.
     pub is_erased: bool,
     /// Follow-ups of the thread that were fired after that input.
@@ -119,9 +122,10 @@ impl DueTimer {
         }
     }
 
-    /// A person has written since it was armed.
+    /// A person has written since it was armed, or may have.
     pub fn is_answered(&self) -> bool {
         self.has_failed_input
+            || self.is_history_gone
             || self.real_input.as_ref().is_some_and(|(position, ..)| *position > self.armed_position())
     }
 

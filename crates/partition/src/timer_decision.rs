@@ -46,7 +46,7 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
             FollowUpRules::OFF
         }
     };
-    if timer.has_failed_input {
+    if timer.is_answered() {
         return end(TimerEnd::Cancelled, "message");
     }
     match decide_follow_up(&rules, &timer.follow_up_facts(&rules)) {

@@ -169,6 +169,22 @@ async fn rules_are_asked_with_what_is_stored() {
     commit.failed_turns = vec![failed_turn("u", &TurnId::foreground(&thread("u"), "x").unwrap(), 0)];
     owner.commit(&commit).await.unwrap();
     assert!(due(&store, "u", 50).await.has_failed_input);
+    // Also when it is dropped before the timer is due.
+    let mut commit = owner.empty();
+    commit.dropped_turns = vec![(thread("u"), TurnId::foreground(&thread("u"), "x").unwrap())];
+    owner.commit(&commit).await.unwrap();
+    let ended =
+        "SELECT count(*) FROM timers WHERE thread_id = 'u' AND state = 'cancelled' AND ended_by = 'message'";
+    assert_eq!(database.number(ended).await, 1);
+    // One of which retention has deleted the row.
+    write(&owner, vec![arm("t", 41, 0)]).await;
+    assert!(!due(&store, "t", 41).await.is_answered());
+    let mut commit = owner.empty();
+    commit.turns = vec![turn("t", 60, Metadata::EMPTY)];
+    owner.commit(&commit).await.unwrap();
+    database.execute("DELETE FROM messages WHERE thread_id = 't'").await;
+    let timer = due(&store, "t", 41).await;
+    assert!(timer.real_input.is_none() && timer.is_history_gone && timer.is_superseded());
     // Settings, pause and backoff of the agent, wherever it lives.
     let bucket = model::Bucket::of_key("helper").get();
     database

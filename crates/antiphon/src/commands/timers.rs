@@ -29,7 +29,7 @@ pub(super) async fn follow_up(store: &Store, options: &ShowFollowUp) -> Result<(
     let row =
         row.ok_or_else(|| ExitError::Failed(format!("there is no follow-up {timer} in thread {thread}")))?;
     let now = store.due_timers(None, std::slice::from_ref(timer)).await?;
-    let json = output::json(&FollowUpDetail::new(&row, now.first().and_then(Option::as_ref)));
+    let json = output::json(&FollowUpDetail::new(&row, now.first().and_then(Option::as_ref), false));
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 

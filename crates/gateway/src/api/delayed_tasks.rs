@@ -9,7 +9,7 @@ use store::{Delayed, DelayedTask, MOST_DELAYED_TASKS};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schedules, schemas, views};
+use crate::api::{agents, schedules, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::control;
 use crate::error::Problem;
@@ -101,7 +101,11 @@ pub(crate) async fn list(
     let agent = ctx.agent(&agent)?;
     let after = query.next.map(|id| path::id("next", &id, TaskId::parse)).transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    let mut delayed = ctx.store()?.delayed_tasks(&agent, after.as_ref(), limit + 1).await?;
+    let store = ctx.store()?;
+    let mut delayed = store.delayed_tasks(&agent, after.as_ref(), limit + 1).await?;
+    if delayed.is_empty() && store.agent(&agent).await?.is_none() {
+        return Err(agents::unknown());
+    }
     let next = query::next(&mut delayed, limit, |last| last.task.id.as_str().to_owned());
     let delayed_tasks = delayed.iter().map(DelayedTaskView::from).collect();
     Ok(json_no_store(DelayedTasksPage { agent_id: agent.name().to_owned(), delayed_tasks, next }))

@@ -2,9 +2,10 @@
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use model::{ControlKind, ThreadId, TimerId, Timestamp};
+use model::{ControlKind, QueryTarget, ThreadId, TimerId, Timestamp};
 use scheduling::follow_up::{
-    FollowUpRules, FollowUpVerdict, RestraintRule, RuleCheck, RuleOutcome, check_rules, decide_follow_up,
+    FollowUpFacts, FollowUpRules, FollowUpVerdict, RestraintRule, RuleCheck, RuleOutcome, check_rules,
+    decide_follow_up,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{schemas, threads, views};
 use crate::app::request_context::RequestContext;
-use crate::commands::control;
+use crate::backend::Backend;
+use crate::commands::{control, owner_query};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
@@ -85,7 +87,7 @@ pub struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
     /// What would become of one that waits if it were due now: `fire`, `refused`, `later`, or `superseded` by a message; null of another. A
-    /// message that is not in the history yet counts when it is due, and not here.
+    /// message that is not in the history yet counts while its thread has an owner.
     #[schema(value_type = Option<schemas::VerdictSchema>, required)]
     verdict: Option<&'static str>,
     /// In the order in which they are asked; those behind a rule that refused were not.
@@ -154,17 +156,27 @@ pub(crate) async fn get(
     let store = ctx.store()?;
     let row = store.follow_up(&thread, &timer).await?.ok_or_else(unknown)?;
     let found = store.due_timers(None, std::slice::from_ref(&row.timer)).await?;
-    Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref())))
+    let has_open_input = row.status == TimerStatus::Pending && has_open_input(ctx.backend()?, &thread).await;
+    Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref(), has_open_input)))
+}
+
+/// Whether a person's input waits in the thread or is under way there. Without its owner, which alone knows, none is known.
+async fn has_open_input(backend: &Backend, thread: &ThreadId) -> bool {
+    let about = QueryTarget::Thread(thread.clone());
+    let Some(status) = owner_query::explain(backend, thread.bucket(), &about).await else { return false };
+    let active = status.active.iter().map(|active| &active.turn);
+    let mut open = active.chain(status.waiting.iter().map(|waiting| &waiting.turn));
+    open.any(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none())
 }
 
 impl FollowUpDetail {
-    /// `now`: what decides about it at the moment.
-    pub fn new(row: &FollowUpRow, now: Option<&DueTimer>) -> Self {
+    /// `now`: what decides about it at the moment. `has_open_input`: a person's input waits in its thread or is under way.
+    pub fn new(row: &FollowUpRow, now: Option<&DueTimer>, has_open_input: bool) -> Self {
         let follow_up = FollowUpView::from(row);
         match now.filter(|_| row.status == TimerStatus::Pending) {
             None => Self { follow_up, verdict: None, rules: rules_then(row) },
             Some(now) => {
-                let (verdict, checks) = verdict_now(now);
+                let (verdict, checks) = verdict_now(now, has_open_input);
                 Self { follow_up, verdict: Some(verdict), rules: checks.map(RuleView::from).into() }
             }
         }
@@ -172,12 +184,12 @@ impl FollowUpDetail {
 }
 
 /// What would become of it if it were due.
-fn verdict_now(due: &DueTimer) -> (&'static str, [RuleCheck; 7]) {
+fn verdict_now(due: &DueTimer, has_open_input: bool) -> (&'static str, [RuleCheck; 7]) {
     // What makes no sense is as good as none: so its owner takes it.
     let rules = due.follow_up_rules().unwrap_or(FollowUpRules::OFF);
-    let facts = due.follow_up_facts(&rules);
+    let facts = FollowUpFacts { has_open_input, ..due.follow_up_facts(&rules) };
     let verdict = match decide_follow_up(&rules, &facts) {
-        _ if due.has_failed_input => "superseded",
+        _ if due.is_answered() => "superseded",
         FollowUpVerdict::Superseded => "superseded",
         FollowUpVerdict::Fire => "fire",
         FollowUpVerdict::Refused(_) => "refused",

@@ -10,7 +10,7 @@ use store::{PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::{agents, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish, submit, validate};
 use crate::error::Problem;
@@ -119,6 +119,9 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let (agent, store) = (ctx.agent(&agent)?, ctx.store()?);
     let (rows, now) = (store.schedules(&agent).await?, store.database_time().await?);
+    if rows.is_empty() && store.agent(&agent).await?.is_none() {
+        return Err(agents::unknown());
+    }
     let schedules = rows.iter().map(|row| ScheduleView::new(row, now)).collect();
     Ok(json_no_store(SchedulesPage { agent_id: agent.name().to_owned(), schedules }))
 }

@@ -66,7 +66,8 @@ fn schedules() -> Vec<Operation> {
                 200,
                 "Schedules, by their names",
                 json!({ "agent_id": "ann", "schedules": [schedule()] }),
-            ),
+            )
+            .errors(&["unknown_agent"]),
         Operation::get(one, "showSchedule", "A schedule, and its next five occurrences")
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
@@ -126,7 +127,7 @@ fn delayed_tasks() -> Vec<Operation> {
             "Delayed tasks, in the order in which they are due",
             json!({ "agent_id": "ann", "delayed_tasks": [delayed_task()], "next": null }),
         )
-        .errors(&["invalid_limit"]),
+        .errors(&["unknown_agent", "invalid_limit"]),
         Operation::get(one, "showDelayedTask", "A task that waits for its time")
             .tag(TIMERS)
             .scope(Scope::ReadAgents)

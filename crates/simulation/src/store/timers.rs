@@ -215,6 +215,7 @@ impl Store {
             has_failed_input: thread
                 .as_ref()
                 .is_some_and(|thread| self.has_failed_input(number, thread, row)),
+            is_history_gone: thread.as_ref().is_some_and(|thread| self.is_history_gone(thread, row)),
             is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
             fired_since_real_input: 0,
             fired_at: Vec::new(),
@@ -249,6 +250,15 @@ impl Store {
             key.0 == *thread
                 && failed.opened.metadata.get("synthetic") != Some(&Value::Bool(true))
                 && tables.failed_at.get(key).is_some_and(|at| *at > row.created)
+        })
+    }
+
+    /// Retention has deleted the answer that armed it, and the thread has gone on.
+    fn is_history_gone(&self, thread: &ThreadId, row: &TimerRow) -> bool {
+        let text = row.body.get("armed_position").and_then(Value::as_str);
+        text.and_then(|text| text.parse::<i64>().ok()).is_some_and(|armed| {
+            let has_gone_on = self.heads.get(thread).is_some_and(|head| *head > armed);
+            has_gone_on && !self.kept.get(thread).is_some_and(|kept| kept.contains_key(&armed))
         })
     }
 

@@ -65,6 +65,14 @@
     USING unnest($29::bigint[], $30::smallint[], $31::text[], $32::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
+    RETURNING f.bucket, f.thread_id, f.failed_at, f.metadata
+)
+, answered AS (
+    -- The row was what kept a follow-up of before from being sent: a person had written.
+    UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
+    FROM dropped AS d
+    WHERE t.bucket = d.bucket AND t.thread_id = d.thread_id AND t.kind = 'follow_up' AND t.state = 'pending'
+      AND t.created_at < d.failed_at AND d.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
 )
 -- Inputs that are saved, each once: $33 commit, $34 bucket, $35 thread, $36 turn, $37 agent, $38 run, $39 content, $40 metadata,
 -- $41 options, $42 actor, $43 stream_seq, $44 incarnation.

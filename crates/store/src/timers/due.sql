@@ -12,6 +12,15 @@ SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
            WHERE x.bucket = t.bucket AND x.thread_id = t.thread_id AND x.failed_at > t.created_at
              AND x.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
            OFFSET 0) AS has_failed_input,
+       -- Retention deletes the oldest first: where the answer that armed it is gone, a message that came since may be gone too.
+       t.kind = 'follow_up' AND EXISTS (
+           SELECT FROM threads AS h
+           WHERE h.bucket = t.bucket AND h.thread_id = t.thread_id AND h.head_position > (t.body ->> 'armed_position')::bigint
+             AND NOT EXISTS (SELECT FROM messages AS m
+                             WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id
+                               AND m.position = (t.body ->> 'armed_position')::bigint
+                             OFFSET 0)
+           OFFSET 0) AS is_history_gone,
        t.thread_id IS NOT NULL AND EXISTS (
            SELECT FROM erased_threads AS e
            WHERE e.bucket = t.bucket AND e.thread_id = t.thread_id AND e.recreated_at IS NULL

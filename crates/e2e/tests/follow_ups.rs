@@ -90,6 +90,22 @@ async fn armed(fixture: &Fixture, manual_workflow: &ManualWorkflow, rules: Value
     follower
 }
 
+/// Neither the preview nor the count of a follow-up's batch has its input, nor the batch itself.
+async fn input_is_in_no_batch(fixture: &Fixture) {
+    let api = fixture.api();
+    let page = api.call("GET", "/v1/threads/talk/batches", None).await.unwrap();
+    let shown = |at: usize| {
+        let batch = &page["batches"][at];
+        (batch["input"].clone(), batch["message_count"].clone())
+    };
+    assert_eq!([shown(0), shown(1)], [(Value::Null, json!(1)), (json!("hi"), json!(2))]);
+    let path = format!("/v1/threads/talk/batches/{}", page["batches"][0]["batch_id"].as_str().unwrap());
+    let whole = api.call("GET", &path, None).await.unwrap();
+    let contents: Vec<_> =
+        whole["messages"].as_array().unwrap().iter().map(|message| &message["content"]).collect();
+    assert_eq!(contents, ["Are you there?"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn follow_up_hides_its_input_and_is_refused_at_the_cap() {
     let mut fixture = Fixture::with(alone).await;
@@ -112,6 +128,7 @@ async fn follow_up_hides_its_input_and_is_refused_at_the_cap() {
     let history = fixture.api().history("talk").await.unwrap();
     let history: Vec<_> = history.iter().map(|message| message["content"].as_str().unwrap()).collect();
     assert_eq!(history, ["hi", "hello", "Are you there?"], "the input is not shown");
+    input_is_in_no_batch(&fixture).await;
 
     // The answer has armed another one, and one in a row is the most.
     fixture.until_timer("talk", "pending").await;

@@ -169,22 +169,6 @@ async fn rules_are_asked_with_what_is_stored() {
     commit.failed_turns = vec![failed_turn("u", &TurnId::foreground(&thread("u"), "x").unwrap(), 0)];
     owner.commit(&commit).await.unwrap();
     assert!(due(&store, "u", 50).await.has_failed_input);
-    // Also when it is dropped before the timer is due.
-    let mut commit = owner.empty();
-    commit.dropped_turns = vec![(thread("u"), TurnId::foreground(&thread("u"), "x").unwrap())];
-    owner.commit(&commit).await.unwrap();
-    let ended =
-        "SELECT count(*) FROM timers WHERE thread_id = 'u' AND state = 'cancelled' AND ended_by = 'message'";
-    assert_eq!(database.number(ended).await, 1);
-    // One of which retention has deleted the row.
-    write(&owner, vec![arm("t", 41, 0)]).await;
-    assert!(!due(&store, "t", 41).await.is_answered());
-    let mut commit = owner.empty();
-    commit.turns = vec![turn("t", 60, Metadata::EMPTY)];
-    owner.commit(&commit).await.unwrap();
-    database.execute("DELETE FROM messages WHERE thread_id = 't'").await;
-    let timer = due(&store, "t", 41).await;
-    assert!(timer.real_input.is_none() && timer.is_history_gone && timer.is_superseded());
     // Settings, pause and backoff of the agent, wherever it lives.
     let bucket = model::Bucket::of_key("helper").get();
     database
@@ -198,6 +182,37 @@ async fn rules_are_asked_with_what_is_stored() {
     assert_eq!(timer.settings.get("a"), Some(&json!(1)));
     assert!(timer.paused && timer.backoff_until.unwrap() > timer.now);
     assert_eq!(store.due_timers(None, &[id("t", 99)]).await.unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    // One that failed, and was dropped before the timer is due.
+    write(&owner, vec![arm("u", 50, 60_000)]).await;
+    let failed = TurnId::foreground(&thread("u"), "x").unwrap();
+    let mut commit = owner.empty();
+    commit.failed_turns = vec![failed_turn("u", &failed, 0)];
+    owner.commit(&commit).await.unwrap();
+    let mut commit = owner.empty();
+    commit.dropped_turns = vec![(thread("u"), failed)];
+    owner.commit(&commit).await.unwrap();
+    let ended =
+        "SELECT count(*) FROM timers WHERE thread_id = 'u' AND state = 'cancelled' AND ended_by = 'message'";
+    assert_eq!(database.number(ended).await, 1);
+    // One that retention has deleted.
+    let mut commit = owner.empty();
+    commit.turns = vec![turn("t", 40, Metadata::EMPTY)];
+    commit.timers = vec![arm("t", 41, 0)];
+    owner.commit(&commit).await.unwrap();
+    let mut commit = owner.empty();
+    commit.turns = vec![turn("t", 60, metadata(json!({"synthetic": true})))];
+    owner.commit(&commit).await.unwrap();
+    let timer = due(&store, "t", 41).await;
+    assert!(!timer.is_history_gone && !timer.is_answered());
+    database.execute("DELETE FROM messages WHERE thread_id = 't'").await;
+    let timer = due(&store, "t", 41).await;
+    assert!(timer.real_input.is_none() && timer.is_history_gone && timer.is_superseded());
 }
 
 #[tokio::test]

@@ -163,7 +163,9 @@ impl BatchView {
             BatchState::Complete => None,
             BatchState::Incomplete(why) => Some(why),
         };
-        let input = batch.items().first().map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
+        // What the system made up itself is not for people to see: it is neither previewed nor counted.
+        let first = batch.items().first().filter(|item| !item.is_synthetic());
+        let input = first.map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
         Self {
             batch_id: batch.id(),
             batch_type: batch.batch_type().map(BatchType::name),
@@ -176,7 +178,7 @@ impl BatchView {
             incomplete: why.map(|why| why.to_string()),
             abandoned_since: abandoned_since.and_then(rfc3339),
             parent_batch: batch.parent(),
-            message_count: batch.items().len(),
+            message_count: batch.items().iter().filter(|item| !item.is_synthetic()).count(),
             tokens: tokens::of_batch(batch, &batches::EstimatingCounter),
             input,
             last_at: rfc3339(batch.last_at()),
@@ -195,12 +197,13 @@ pub struct WholeBatch {
 }
 
 impl WholeBatch {
-    /// The batch as it is shown, and the messages of it as they are stored.
+    /// The batch as it is shown, and the messages of it as they are stored; without those that the system made up itself.
     pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+        let messages = messages.into_iter().filter(|message| !message.item.is_synthetic());
         Self {
             batch: shown,
             calls: CallView::all(batch),
-            messages: messages.into_iter().map(MessageView::from).collect(),
+            messages: messages.map(MessageView::from).collect(),
         }
     }
 }

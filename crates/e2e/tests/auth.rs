@@ -219,6 +219,7 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
         ("GET", "/v1/agents/a1/delayed-tasks", "agents:read", None),
         ("GET", "/v1/agents/a1/delayed-tasks/x", "agents:read", None),
         ("DELETE", "/v1/agents/a1/delayed-tasks/x", "agents:operate", None),
+        ("GET", "/v1/usage?from=2026-11-22T00:00:00Z&to=2026-11-23T00:00:00Z", "agents:read", None),
         ("GET", "/v1/dead-letters", "dead-letters:read", None),
         ("GET", "/v1/keys", "keys:manage", None),
         (

@@ -24,4 +24,5 @@ pub(crate) mod tasks;
 pub(crate) mod threads;
 pub(crate) mod tickets;
 pub(crate) mod turns;
+pub(crate) mod usage;
 pub mod views;

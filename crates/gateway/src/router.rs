@@ -15,7 +15,7 @@ use crate::api::{
     agents, audit, batches, context, dead_letters, delayed_tasks, events, failed_turns, follow_ups, history,
     keys, messages, schedules,
 };
-use crate::api::{reasoning, service_info, tasks, threads, tickets, turns};
+use crate::api::{reasoning, service_info, tasks, threads, tickets, turns, usage};
 use crate::app::authorize::Scopes;
 use crate::app::state::AppState;
 use crate::auth::cors;
@@ -153,6 +153,7 @@ fn of_agents(state: &AppState) -> Router<AppState> {
         .route(task, require(ReadAgents, get(tasks::get)).merge(require(OperateAgents, acts)))
         .route(&format!("{task}/retry"), require(OperateAgents, post(tasks::retry)))
         .route("/v1/reasoning/{session}", require(ReadReasoning, get(reasoning::get)))
+        .route("/v1/usage", require(ReadAgents, get(usage::get)))
         .route("/v1/dead-letters", require(ReadDeadLetters, get(dead_letters::list)))
         .route("/v1/keys", require(ManageKeys, get(keys::list).post(keys::create)))
         .route("/v1/keys/{key}", require(ManageKeys, delete(keys::revoke)))

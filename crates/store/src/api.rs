@@ -13,6 +13,7 @@ mod tasks;
 mod threads;
 mod timers;
 mod turns;
+mod usage;
 
 pub use agents::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent,
@@ -26,6 +27,7 @@ pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};
 pub use timers::{Delayed, DelayedTask, FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
+pub use usage::{UsageGroup, UsageSum};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
 use serde_json::{Map, Value};

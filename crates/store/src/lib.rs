@@ -42,7 +42,7 @@ pub use api::{
     COUNTED_TASKS, Delayed, DelayedTask, EndContent, EndRow, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
     MOST_DELAYED_TASKS, MOST_SCHEDULES, NewThread, PositionLookup, PutAgent, PutOutcome, PutSchedule,
     ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus, ThreadRow,
-    TimerStatus, TurnState,
+    TimerStatus, TurnState, UsageGroup, UsageSum,
 };
 pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
 pub use compactions::{PendingCompaction, Written};

@@ -1,8 +1,10 @@
 //! What turns have used: written with their commit, under its fence, once.
 
-use model::{ModelCall, TurnId, UsageKind};
+use std::time::Duration;
+
+use model::{ModelCall, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
-use store::Committed;
+use store::{Committed, UsageGroup};
 
 use crate::fixture::{Database, Owner, key, thread};
 use crate::values::agent;
@@ -45,6 +47,7 @@ async fn calls_are_written_with_their_commit_and_once() {
     assert_eq!(rows(&database).await, written);
     // A turn that is decided again.
     commit.usage[0].call = call("other", 99, 99);
+    commit.usage.push(commit.usage[0].clone());
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     assert_eq!(rows(&database).await, written);
 }
@@ -58,4 +61,70 @@ async fn who_has_lost_the_lease_writes_no_usage() {
     commit.usage = vec![used("t", "x", 0, call("m", 7, 3))];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Fenced);
     assert!(rows(&database).await.is_empty());
+}
+
+#[tokio::test]
+async fn usage_of_long_ago_is_deleted() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.usage = ["x", "y", "z"].map(|input| used("t", input, 0, call("m", 1, 1))).into();
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let day = Duration::from_secs(86_400);
+    assert_eq!(store.purge_usage(day, 10).await.unwrap(), 0);
+    database
+        .execute("UPDATE usage SET created_at = created_at - interval '25 h' WHERE message_id NOT LIKE '%z%'")
+        .await;
+    assert_eq!(store.purge_usage(day, 1).await.unwrap(), 1);
+    assert_eq!(store.purge_usage(day, 10).await.unwrap(), 1);
+    assert_eq!(database.number("SELECT count(*) FROM usage").await, 1);
+}
+
+#[tokio::test]
+async fn sums_are_those_of_the_rows_and_of_one_tenant() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    let counted = ModelCall { cached_tokens: Some(5), reasoning_tokens: Some(1), ..call("m", 7, 3) };
+    let mut foreign = used("other~t", "x", 0, call("m", 100, 100));
+    foreign.agent = agent("other~helper");
+    commit.usage = vec![
+        used("t", "x", 0, counted),
+        used("t", "x", 1, call("m", 10, 20)),
+        used("u", "y", 0, call("n", 1, 2)),
+        used("u", "z", 0, ModelCall::default()),
+        foreign,
+    ];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    database.execute("INSERT INTO threads (bucket, thread_id, metadata) SELECT DISTINCT bucket, thread_id, '{\"user_id\": \"ada\"}'::jsonb FROM usage WHERE thread_id = 't'").await;
+    let (from, to) = (Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000));
+    let own = store.for_tenant(None);
+    let sums = async |by: &[UsageGroup]| {
+        let sums = own.usage(from, to, by, 10).await.unwrap();
+        let line = |sum: &store::UsageSum| {
+            let of: Vec<&str> = sum.of.iter().flatten().map(String::as_str).collect();
+            format!(
+                "{} {}/{} {}+{} {} {}",
+                of.join(","),
+                sum.partial_calls,
+                sum.calls,
+                sum.input_tokens,
+                sum.output_tokens,
+                sum.cached_tokens,
+                sum.reasoning_tokens
+            )
+        };
+        sums.iter().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(sums(&[]).await, [" 1/4 18+25 5 1"]);
+    assert_eq!(sums(&[UsageGroup::Model]).await, ["m 1/2 17+23 5 1", "n 0/1 1+2 0 0", " 0/1 0+0 0 0"]);
+    assert_eq!(
+        sums(&[UsageGroup::Kind, UsageGroup::Agent, UsageGroup::User]).await,
+        ["helper,ada,follow_up 1/2 17+23 5 1", "helper,follow_up 0/2 1+2 0 0"]
+    );
+    let day = &own.usage(from, to, &[UsageGroup::Day], 10).await.unwrap()[0].of[0];
+    let today = database.rows("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day").await;
+    assert_eq!(today, [format!(r#"{{"day":"{}"}}"#, day.as_deref().unwrap())]);
+    assert!(own.usage(from, from, &[], 10).await.unwrap().is_empty(), "the end is not part of it");
+    assert_eq!(store.usage(from, to, &[UsageGroup::Thread], 10).await.unwrap().len(), 3, "of all tenants");
 }

@@ -7,6 +7,7 @@ use crate::api::agents::{AgentBody, AgentDetail, AgentsPage, AgentsQuery, PutAns
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{IncompletePage, IncompleteQuery};
 use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
+use crate::api::usage::{UsageQuery, UsageReport};
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -66,7 +67,19 @@ pub(crate) fn operations() -> Vec<Operation> {
                 json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
             )
             .errors(&["invalid_limit", "invalid_id"]),
+        Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums")
+            .tag(AGENTS)
+            .scope(Scope::ReadAgents)
+            .query::<UsageQuery>()
+            .response::<UsageReport>(200, "Sums, in the order of their groups", json!({ "usage": [used()] })),
     ]
+}
+
+fn used() -> Value {
+    json!({
+        "day": "2026-11-22", "agent_id": "ann", "thread_id": null, "user_id": null, "model": "m-1", "kind": null, "calls": 12,
+        "partial_calls": 1, "input_tokens": 14_400, "output_tokens": 960, "cached_tokens": 12_288, "reasoning_tokens": 192,
+    })
 }
 
 fn incomplete() -> Value {

@@ -10,6 +10,11 @@
          AS i (number, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens,
                reasoning_tokens, is_partial)
     JOIN fence USING (number)
-    -- A turn that is decided again, by an owner that did not know of the first time, has used nothing more.
-    ON CONFLICT (bucket, thread_id, message_id, call) DO NOTHING
+    -- A turn that is decided again, by an owner that did not know of the first time, has used nothing more. Not ON CONFLICT, which writes
+    -- another record a row: under this epoch no other statement writes these rows, and none is twice in this one.
+    WHERE NOT EXISTS (
+        SELECT FROM usage AS u
+        WHERE u.bucket = i.bucket AND u.thread_id = i.thread_id AND u.message_id = i.message_id AND u.call = i.call
+        OFFSET 0
+    )
 )

@@ -1,5 +1,7 @@
 //! Calls of models as arrays.
 
+use std::collections::HashSet;
+
 use partition::UsageWrite;
 
 use super::columns::{bigint, bucket, column, numbered, smallint, storable};
@@ -8,7 +10,10 @@ use crate::statement::Statement;
 
 /// `8_usage.sql`.
 pub(super) fn usage(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &UsageWrite)> = numbered(group, |commit| &commit.usage).collect();
+    let mut seen = HashSet::new();
+    let rows: Vec<(i64, &UsageWrite)> = numbered(group, |commit| &commit.usage)
+        .filter(|(_, used)| seen.insert((&used.answer, used.number)))
+        .collect();
     statement
         .bind(column(&rows, |(number, _)| *number))
         .bind(column(&rows, |(_, used)| bucket(&used.answer)))

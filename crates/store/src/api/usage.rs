@@ -1,0 +1,123 @@
+//! The ledger of what the calls of models have used, in sums.
+
+use std::time::Duration;
+
+use model::Timestamp;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::error::StoreError;
+use crate::row::{count, interval};
+use crate::store::Store;
+
+/// By what calls are summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageGroup {
+    /// The day in UTC on which the turn ended.
+    Day,
+    /// Whose workflow made the call.
+    Agent,
+    /// The thread.
+    Thread,
+    /// `user_id` in the metadata of the thread.
+    User,
+    /// The model.
+    Model,
+    /// For what the call was made: [`model::UsageKind`].
+    Kind,
+}
+
+impl UsageGroup {
+    /// All of them, in the order of [`UsageSum::of`].
+    pub const ALL: [Self; 6] = [Self::Day, Self::Agent, Self::Thread, Self::User, Self::Model, Self::Kind];
+
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Agent => "agent",
+            Self::Thread => "thread",
+            Self::User => "user",
+            Self::Model => "model",
+            Self::Kind => "kind",
+        }
+    }
+
+    fn column(self) -> &'static str {
+        match self {
+            Self::Day => "to_char(u.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+            Self::Agent => "u.agent_id",
+            Self::Thread => "u.thread_id",
+            Self::User => "t.metadata ->> 'user_id'",
+            Self::Model => "u.model",
+            Self::Kind => "u.kind",
+        }
+    }
+}
+
+/// What the calls of one group have used together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageSum {
+    /// The group, a part for each of [`UsageGroup::ALL`]; `None`: not asked for, or not known.
+    pub of: [Option<String>; 6],
+    /// How many calls.
+    pub calls: i64,
+    /// How many of them belong to answers that did not come to their end.
+    pub partial_calls: i64,
+    /// Tokens that were read.
+    pub input_tokens: i64,
+    /// Tokens that were written.
+    pub output_tokens: i64,
+    /// How many of the input came from a cache, as far as it was said.
+    pub cached_tokens: i64,
+    /// How many of the output are reasoning, as far as it was said.
+    pub reasoning_tokens: i64,
+}
+
+impl Store {
+    /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups.
+    pub async fn usage(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        by: &[UsageGroup],
+        limit: u32,
+    ) -> Result<Vec<UsageSum>, StoreError> {
+        let columns =
+            UsageGroup::ALL.map(|group| if by.contains(&group) { group.column() } else { "NULL::text" });
+        let groups =
+            UsageGroup::ALL.map(|group| format!("{} AS of_{}", columns[group as usize], group.name()));
+        let sql = include_str!("usage/sums.sql").replace("{groups}", &groups.join(", "));
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(from.0).bind(to.0).bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(usage_sum).collect()
+    }
+
+    /// Deletes at most `limit` calls of turns that ended so long ago, and says how many; to be called until it says fewer.
+    pub async fn purge_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM usage WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM usage WHERE created_at < clock_timestamp() - $1 LIMIT $2))
+                 RETURNING 1
+             )
+             SELECT count(*) AS count FROM gone",
+        );
+        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
+    }
+}
+
+fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
+    let mut of = [const { None }; 6];
+    for (place, part) in of.iter_mut().enumerate() {
+        *part = row.try_get(place)?;
+    }
+    Ok(UsageSum {
+        of,
+        calls: row.try_get("calls")?,
+        partial_calls: row.try_get("partial_calls")?,
+        input_tokens: row.try_get("input_tokens")?,
+        output_tokens: row.try_get("output_tokens")?,
+        cached_tokens: row.try_get("cached_tokens")?,
+        reasoning_tokens: row.try_get("reasoning_tokens")?,
+    })
+}

@@ -17,3 +17,4 @@ mod streams;
 mod tasks;
 mod timers;
 mod turns;
+mod usage;

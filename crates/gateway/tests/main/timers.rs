@@ -289,7 +289,7 @@ async fn schedules_are_put_shown_and_deleted() {
     assert_eq!((&once["next_at"], &once["next_occurrences"]), (&json!(at), &json!([at])));
 
     let listed = http::get_json(gateway, SCHEDULES).await.unwrap();
-    for list in ["/v1/agents/nobody/schedules", "/v1/agents/nobody/delayed-tasks"] {
+    for list in ["/v1/agents/missing/schedules", "/v1/agents/missing/delayed-tasks"] {
         assert_eq!(problem(&bare(gateway, "GET", list).await), refused(404, "unknown_agent"), "{list}");
     }
     let names: Vec<_> =

@@ -1,0 +1,44 @@
+//! What the calls of models have used, over HTTP.
+
+use serde_json::json;
+use testkit::http;
+
+use crate::fixture::Fixture;
+use crate::sending::bare;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_summed_by_what_is_asked_for() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    fixture
+        .write(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
+                                cached_tokens, is_partial)
+             VALUES ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false),
+                    ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 1, 'ann', 'turn', 'm', 10, 20, NULL, true),
+                    ('2026-11-23T10:00Z', $bucket(t2), 't2', 'b', 0, 'bob', 'follow_up', NULL, 1, 2, NULL, false)",
+        )
+        .await;
+    let usage = async |query: &str| {
+        let path = format!("/v1/usage?from=2026-11-22T00:00:00Z&{query}");
+        http::get_json(gateway, &path).await.unwrap()["usage"].clone()
+    };
+    let of = |day: Option<&str>, agent: Option<&str>, counts: [u64; 5]| {
+        json!({"day": day, "agent_id": agent, "thread_id": null, "user_id": null, "model": null, "kind": null,
+               "calls": counts[0], "partial_calls": counts[1], "input_tokens": counts[2], "output_tokens": counts[3],
+               "cached_tokens": counts[4], "reasoning_tokens": 0})
+    };
+    assert_eq!(usage("to=2026-11-24T00:00:00Z").await, json!([of(None, None, [3, 1, 18, 25, 5])]));
+    assert_eq!(
+        usage("to=2026-11-24T00:00:00Z&group_by=day,agent").await,
+        json!([
+            of(Some("2026-11-22"), Some("ann"), [2, 1, 17, 23, 5]),
+            of(Some("2026-11-23"), Some("bob"), [1, 0, 1, 2, 0]),
+        ])
+    );
+    assert_eq!(usage("to=2026-11-23T10:00:00Z&group_by=model").await[0]["model"], "m", "before `to` alone");
+    for query in ["", "to=tomorrow", "to=2026-11-24T00:00:00Z&group_by=week", "to=2026-11-24T00:00:00Z&x=1"] {
+        let refused = bare(gateway, "GET", &format!("/v1/usage?from=2026-11-22T00:00:00Z&{query}")).await;
+        assert_eq!(refused.problem(), (400, "invalid_query".to_owned(), false), "{query}");
+    }
+}

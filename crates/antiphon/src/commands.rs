@@ -5,6 +5,7 @@
 mod batch_pages;
 mod batches;
 mod check;
+mod config;
 mod dead_letters;
 mod erase;
 mod export;
@@ -12,6 +13,7 @@ mod exported_follow_up;
 mod import;
 mod incidents;
 mod keys;
+mod layout;
 mod lookup;
 mod output;
 mod progress;
@@ -25,9 +27,9 @@ use store::{Store, StoreConfig};
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, FollowUps,
-    FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Reasoning, ReasoningCommand, Schedules,
-    SchedulesCommand, Threads, ThreadsCommand,
+    Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner,
+    FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Migrate, Reasoning,
+    ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand,
 };
 
 /// Runs a command on batches.
@@ -111,17 +113,32 @@ pub(crate) async fn run_schedules(options: Schedules) -> Result<(), ExitError> {
     }
 }
 
+/// Prints what a command would run with.
+pub(crate) async fn run_config(options: Config) -> Result<(), ExitError> {
+    let ConfigCommand::Check(check) = options.command;
+    config::check(&check).await
+}
+
+/// Compares the tables with what this version needs.
+pub(crate) async fn check_layout(options: &Migrate) -> Result<(), ExitError> {
+    layout::check(&open(&options.servers.database_url).await?, options).await
+}
+
 async fn connect(database: &Database) -> Result<Store, ExitError> {
-    let mut config = StoreConfig::new(&database.database_url);
-    (config.read_connections, config.statement_timeout) = (1, STATEMENT_TIMEOUT);
-    let connecting = tokio::time::timeout(SERVER_TIMEOUT, Store::connect(&config)).await;
-    let silent =
-        || ExitError::Failed(format!("Postgres does not answer within {} s", SERVER_TIMEOUT.as_secs()));
-    let store = connecting.map_err(|_| silent())??;
+    let store = open(&database.database_url).await?;
     match store.partition_count().await? {
         Some(_) => Ok(store),
         None => {
             Err(ExitError::Failed("the database is not laid out: run `antiphon migrate` first".to_owned()))
         }
     }
+}
+
+async fn open(url: &str) -> Result<Store, ExitError> {
+    let mut config = StoreConfig::new(url);
+    (config.read_connections, config.statement_timeout) = (1, STATEMENT_TIMEOUT);
+    let connecting = tokio::time::timeout(SERVER_TIMEOUT, Store::connect(&config)).await;
+    let silent =
+        || ExitError::Failed(format!("Postgres does not answer within {} s", SERVER_TIMEOUT.as_secs()));
+    Ok(connecting.map_err(|_| silent())??)
 }

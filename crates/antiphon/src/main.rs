@@ -11,7 +11,6 @@ mod workflow_role;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::exit::ExitError;
@@ -31,7 +30,7 @@ const WRONG_CONFIGURATION: u8 = 2;
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let misspelt = options::misspelt_variable(variables);
-    let options = match Options::try_parse() {
+    let options = match Options::read() {
         Ok(options) => options,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let _ = error.print();

@@ -1,21 +1,24 @@
 //! The command line. Every flag is also a variable; `--help` shows both.
 
 mod auth;
+mod config;
 mod gateway;
 mod mcp;
 mod operator;
 mod process;
+mod settings;
 mod timers;
 mod values;
 mod variables;
 mod worker;
 mod workflow;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::PartitionCount;
 
 use self::values::partitions;
 
+pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
 pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
@@ -35,6 +38,23 @@ pub(crate) struct Options {
     pub(crate) log: Log,
 }
 
+impl Options {
+    /// Reads the command line and the environment.
+    ///
+    /// # Errors
+    /// What clap says of a wrong one, or the help that was asked for.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.clone().try_get_matches()?;
+        let mut options = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if let Command::Config(Config { command: ConfigCommand::Check(check) }) = &mut options.command {
+            command.build();
+            check.settings = settings::settings_in_force(&command, &matches);
+        }
+        Ok(options)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create or update the tables in Postgres and the streams in NATS.
@@ -52,6 +72,8 @@ pub(crate) enum Command {
     All(All),
     /// Exit 0 when the process at the metrics address, or at another one, is ready, else 1.
     Healthcheck(Healthcheck),
+    /// Look at what a command would run with.
+    Config(Config),
     /// Look at batches, and mend what is stored of them.
     Batches(Batches),
     /// Look at threads, export and import them, copy and erase them.
@@ -81,6 +103,9 @@ pub(crate) struct Migrate {
     /// Number of partitions, a power of two; fixed by the first migration.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
+    /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -131,8 +156,6 @@ pub(crate) struct Healthcheck {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

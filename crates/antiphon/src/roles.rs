@@ -25,6 +25,8 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Reasoning(options) => return commands::run_reasoning(options).await,
         Command::FollowUps(options) => return commands::run_follow_ups(options).await,
         Command::Schedules(options) => return commands::run_schedules(options).await,
+        Command::Config(options) => return commands::run_config(options).await,
+        Command::Migrate(options) if options.check => return commands::check_layout(&options).await,
         role => role,
     };
     let shutdown = Shutdown::on_signals().map_err(|error| ExitError::Failed(error.to_string()))?;
@@ -42,6 +44,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
             Command::Healthcheck(_)
+            | Command::Config(_)
             | Command::Batches(_)
             | Command::Threads(_)
             | Command::DeadLetters(_)

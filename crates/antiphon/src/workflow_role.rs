@@ -28,8 +28,27 @@ impl WorkflowSettings {
         self.workflow_engine.unwrap_or(default)
     }
 
+    /// Reads the files and checks everything that can be checked without taking an address.
+    ///
+    /// # Errors
+    /// The service would not start.
+    pub(crate) fn check(&self) -> Result<(), ExitError> {
+        self.clone().read().map(drop)
+    }
+
     /// Reads the files and takes the address, so that what is wrong stops the start.
     pub(crate) async fn prepare(self) -> Result<PreparedWorkflow, ExitError> {
+        let addr = self.script_http_addr;
+        let (script, config) = self.read()?;
+        let script_server = match addr {
+            Some(addr) => Some(ScriptServer::bind(addr, script).await.map_err(wrong)?),
+            None => None,
+        };
+        Ok(PreparedWorkflow { config, script_server })
+    }
+
+    /// The script, and what answers turn requests if something is to.
+    fn read(self) -> Result<(Script, Option<WorkflowConfig>), ExitError> {
         let name = self.engine_name();
         if name == EngineName::None && self.script_http_addr.is_none() {
             return Err(wrong(
@@ -40,19 +59,15 @@ impl WorkflowSettings {
             Some(path) => Script::read(path).map_err(wrong)?,
             None => Script::echo(),
         };
-        let script_server = match self.script_http_addr {
-            Some(addr) => Some(ScriptServer::bind(addr, script.clone()).await.map_err(wrong)?),
-            None => None,
-        };
         let (workflow, concurrency) = (self.workflow.clone(), self.workflow_concurrency as usize);
         let drain = self.workflow_drain_seconds;
         let engine = match name {
-            EngineName::None => return Ok(PreparedWorkflow { config: None, script_server }),
-            EngineName::Scripted => EngineConfig::Scripted(script),
+            EngineName::None => return Ok((script, None)),
+            EngineName::Scripted => EngineConfig::Scripted(script.clone()),
             EngineName::Openai => EngineConfig::OpenAi(self.openai()?),
         };
         let config = Some(WorkflowConfig { workflow, concurrency, drain, engine });
-        Ok(PreparedWorkflow { config, script_server })
+        Ok((script, config))
     }
 
     fn openai(self) -> Result<OpenAiConfig, ExitError> {

@@ -42,6 +42,14 @@ impl BusConfig {
         Self { url: url.into(), name: name.into(), ..Self::default() }
     }
 
+    /// Whether it can be used at all: its URLs and files.
+    ///
+    /// # Errors
+    /// [`BusError::Config`].
+    pub async fn check(&self) -> Result<(), BusError> {
+        self.prepare().await.map(drop)
+    }
+
     /// Reads files and checks everything that can be checked without a server.
     pub(crate) async fn prepare(&self) -> Result<PreparedConfig, BusError> {
         let (servers, login) = parse_urls(&self.url)?;
@@ -54,6 +62,11 @@ impl BusConfig {
         if let Some(path) = &self.credentials_file {
             let loaded = options.credentials_file(path).await;
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+        }
+        if let Some(path) = &self.root_certificates {
+            // The client reads them with each connection: a file that is not there would look like a server that is away.
+            let read = tokio::fs::read(path).await;
+            read.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
         Ok(PreparedConfig { servers, name: self.name.clone(), options: self.tune(options) })
     }

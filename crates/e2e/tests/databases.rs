@@ -47,6 +47,35 @@ async fn newer_fleet_waits_for_the_migration() {
     fixture.until_ended(SOON).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn migrate_check_says_what_is_missing_or_newer() {
+    let database = TestDatabase::create().await.unwrap();
+    let pool = database.pool().await.unwrap();
+    let check = async |code: i32, why: &str| {
+        let env =
+            [("DATABASE_URL", database.url()), ("NATS_URL", "nats://127.0.0.1:1"), ("ANTIPHON_LOG", "warn")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let run = invoke(&["migrate", "--check"], &env).await.unwrap();
+        assert_eq!((run.code, run.stderr.trim_end()), (Some(code), why));
+    };
+    check(1, "antiphon: the database is not laid out yet: run `antiphon migrate` of this version").await;
+    let last = lay_out_without_the_last(&pool).await;
+    let lacks =
+        format!("antiphon: the database lacks migration {last}: run `antiphon migrate` of this version");
+    check(1, &lacks).await;
+    store::migrate(database.url(), model::PartitionCount::new(8).unwrap()).await.unwrap();
+    check(0, "").await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+        VALUES (99990101, 'from a newer binary', true, '', 0)";
+    sqlx::query(newer).execute(&pool).await.unwrap();
+    let why = "antiphon: the database is newer: it has migration 99990101, which this version does not know; this version goes on beside the newer one";
+    check(1, why).await;
+    sqlx::query("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 1").execute(&pool).await.unwrap();
+    let why =
+        "antiphon: the database was laid out by another build (migration 1 differs): it needs a new database";
+    check(1, why).await;
+}
+
 /// As the version before would have laid it out. Returns the migration that is missing.
 async fn lay_out_without_the_last(pool: &sqlx::PgPool) -> i64 {
     let older = ScratchDir::new("migrations").unwrap();

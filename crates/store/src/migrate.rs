@@ -68,19 +68,7 @@ pub enum Layout {
 impl Store {
     /// Whether the database has all migrations of this version. It may have more: those of a newer one, which goes on beside it.
     pub async fn layout(&self) -> Result<Layout, StoreError> {
-        let applied = sqlx::query("SELECT version, checksum FROM _sqlx_migrations WHERE success");
-        let applied: HashMap<i64, Vec<u8>> = match self.rows(applied).await {
-            Ok(rows) => rows
-                .iter()
-                .map(|row| Ok((row.try_get("version")?, row.try_get("checksum")?)))
-                .collect::<Result<_, sqlx::Error>>()?,
-            Err(StoreError::Statement(sqlx::Error::Database(error)))
-                if sqlstate(error.as_ref()) == "42P01" =>
-            {
-                return Ok(Layout::Nothing);
-            }
-            Err(error) => return Err(error),
-        };
+        let applied = self.applied_migrations().await?;
         for known in MIGRATIONS.iter() {
             match applied.get(&known.version) {
                 Some(checksum) if *checksum == *known.checksum => {}
@@ -90,6 +78,29 @@ impl Store {
             }
         }
         Ok(Layout::Enough)
+    }
+
+    /// The newest migration that is applied and that this version does not know; `None`: the database is not newer.
+    pub async fn newest_unknown_migration(&self) -> Result<Option<i64>, StoreError> {
+        let applied = self.applied_migrations().await?;
+        Ok(applied.into_keys().filter(|version| !MIGRATIONS.version_exists(*version)).max())
+    }
+
+    /// Version and checksum of each; none while the database is not laid out.
+    async fn applied_migrations(&self) -> Result<HashMap<i64, Vec<u8>>, StoreError> {
+        let applied = sqlx::query("SELECT version, checksum FROM _sqlx_migrations WHERE success");
+        match self.rows(applied).await {
+            Ok(rows) => Ok(rows
+                .iter()
+                .map(|row| Ok((row.try_get("version")?, row.try_get("checksum")?)))
+                .collect::<Result<_, sqlx::Error>>()?),
+            Err(StoreError::Statement(sqlx::Error::Database(error)))
+                if sqlstate(error.as_ref()) == "42P01" =>
+            {
+                Ok(HashMap::new())
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

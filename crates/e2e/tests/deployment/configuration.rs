@@ -1,0 +1,103 @@
+//! `antiphon config check`: what a command would run with, and which settings it would not start with.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use testkit::fleet::{Invocation, invoke};
+
+/// What a start needs, besides what a case sets.
+const NEEDED: [(&str, &str); 3] = [
+    ("NATS_URL", "nats://someone:a-password@127.0.0.1:9"),
+    ("DATABASE_URL", "postgres://someone:a-password@127.0.0.1:9/x?sslmode=disable"),
+    ("ANTIPHON_LOG", "warn"),
+];
+
+async fn check(arguments: &[&str], env: &[(&str, &str)]) -> Invocation {
+    let arguments = ["config", "check"].iter().chain(arguments).copied().collect::<Vec<_>>();
+    let env = NEEDED.iter().chain(env).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    invoke(&arguments, &env.collect::<Vec<_>>()).await.unwrap()
+}
+
+/// The command, what is set, and what the line must name.
+type WrongSetting = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
+const WRONG: &[WrongSetting] = &[
+    ("worker", &[("ANTIPHON_LEASE_TTL_SECONDS", "ten")], "--lease-ttl-seconds"),
+    ("worker", &[("ANTIPHON_MAX_OPEN_MESSAGES", "0")], "--max-open-messages"),
+    ("worker", &[("ANTIPHON_PARTITIONS", "3")], "--partitions"),
+    ("worker", &[("ANTIPHON_LEASE_TTL_SECOND", "10")], "ANTIPHON_LEASE_TTL_SECOND"),
+    ("worker", &[("ANTIPHON_LOG", "=?=")], "=?="),
+    ("worker", &[("DATABASE_URL", "mysql://x")], "postgres://"),
+    ("worker", &[("NATS_URL", "http://x")], "NATS_URL"),
+    ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/nowhere/creds")], "/nowhere/creds"),
+    ("worker", &[("ANTIPHON_NATS_CA", "/nowhere/ca.pem")], "/nowhere/ca.pem"),
+    ("migrate", &[("ANTIPHON_STREAM_REPLICAS", "6")], "--stream-replicas"),
+    ("migrate", &[("ANTIPHON_PARTITIONS", "2048")], "--partitions"),
+    ("gateway", &[("ANTIPHON_INSECURE", "true"), ("ANTIPHON_HTTP_ADDR", "0.0.0.0:80")], "ANTIPHON_HTTP_ADDR"),
+    ("gateway", &[("ANTIPHON_JWT_ISSUER", "https://idp.example")], "jwt"),
+    ("gateway", &[("ANTIPHON_CORS_ORIGINS", "https://app.example/path")], "ANTIPHON_CORS_ORIGINS"),
+    (
+        "gateway",
+        &[
+            ("ANTIPHON_JWT_ISSUER", "https://idp.example"),
+            ("ANTIPHON_JWT_AUDIENCE", "x"),
+            ("ANTIPHON_JWT_SECRET_FILE", "/nowhere/secret"),
+        ],
+        "ANTIPHON_JWT_SECRET_FILE",
+    ),
+    ("mcp", &[("ANTIPHON_MCP_ADDR", "localhost")], "--mcp-addr"),
+    ("workflow", &[("ANTIPHON_WORKFLOW_ENGINE", "openai")], "ANTIPHON_LLM_BASE_URL"),
+    ("workflow", &[("ANTIPHON_WORKFLOW_ENGINE", "none")], "ANTIPHON_SCRIPT_HTTP_ADDR"),
+    ("workflow", &[("ANTIPHON_SCRIPT_FILE", "/nowhere/script.json")], "/nowhere/script.json"),
+    ("workflow", &[("ANTIPHON_MCP_URL", "127.0.0.1:8090")], "--mcp-url"),
+    ("all", &[("ANTIPHON_MCP_ADDR", "0.0.0.0:1"), ("ANTIPHON_INSECURE", "true")], "ANTIPHON_MCP_ADDR"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_check_refuses_wrong_settings_with_one_line() {
+    let mut wrong = Vec::new();
+    for (command, env, names) in WRONG {
+        let run = check(&[command], env).await;
+        let lines = run.stderr.lines().filter(|line| !line.trim().is_empty()).count();
+        let secret = run.stderr.contains("a-password");
+        if run.code != Some(2)
+            || lines != 1
+            || !run.stdout.is_empty()
+            || secret
+            || !run.stderr.contains(names)
+        {
+            wrong.push(format!("{command} {env:?}: {:?}: {}{}", run.code, run.stderr, run.stdout));
+        }
+    }
+    assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_check_says_what_counts_and_why() {
+    let env = [("ANTIPHON_LLM_API_KEY", "a-password"), ("ANTIPHON_MAX_OPEN_MESSAGES", "5")];
+    let arguments = ["all", "-o", "json", "--max-open-messages", "7", "--insecure"];
+    let run = check(&arguments, &env).await;
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert!(!run.stdout.contains("a-password"), "{}", run.stdout);
+    let settings: Vec<Value> = serde_json::from_str(&run.stdout).unwrap();
+    let by_name: HashMap<_, _> = settings.iter().map(|it| (it["name"].as_str().unwrap(), it)).collect();
+    assert_eq!(by_name.len(), settings.len(), "a setting is there twice");
+    for (name, value, source) in [
+        ("ANTIPHON_MAX_OPEN_MESSAGES", Some("7"), "flag"),
+        ("ANTIPHON_INSECURE", Some("true"), "flag"),
+        ("ANTIPHON_LOG", Some("warn"), "environment"),
+        ("ANTIPHON_LEASE_TTL_SECONDS", Some("10"), "default"),
+        ("ANTIPHON_WORKER_ID", None, "unset"),
+        ("ANTIPHON_LLM_API_KEY", Some("***"), "environment"),
+        ("NATS_URL", Some("nats://***@127.0.0.1:9"), "environment"),
+        ("DATABASE_URL", Some("postgres://***@127.0.0.1:9/x?sslmode=disable"), "environment"),
+    ] {
+        let setting = by_name.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!((setting["value"].as_str(), setting["source"].as_str()), (value, Some(source)), "{name}");
+    }
+    for command in ["migrate", "worker", "gateway", "mcp", "workflow"] {
+        let run = check(&[command], &[]).await;
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{command}");
+        assert!(run.stdout.starts_with("setting") && run.stdout.contains("ANTIPHON_LOG_FORMAT"), "{command}");
+    }
+}

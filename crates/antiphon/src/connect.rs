@@ -66,6 +66,9 @@ pub(crate) async fn connect_services(
         let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };
         let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store, &health).await?;
+        if let Some(why) = store.weak_commits().await? {
+            tracing::warn!("{why}");
+        }
         health.set_ready("postgres", true);
         health.set_ready("nats", true);
         health.set_started();

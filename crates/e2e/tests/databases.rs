@@ -94,6 +94,29 @@ async fn lay_out_without_the_last(pool: &sqlx::PgPool) -> i64 {
     name.split('_').next().unwrap().parse().unwrap()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_a_crash_may_take_are_warned_of() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let pool = database.pool().await.unwrap();
+    let name: String = sqlx::query_scalar("SELECT current_database()").fetch_one(&pool).await.unwrap();
+    let mut fleet = Fleet::prepare(options(&nats, database.url())).unwrap();
+    fleet.migrate().await.unwrap();
+    fleet.spawn().unwrap();
+    fleet.ready(READY_LIMIT).await.unwrap();
+    let warned = |process: &testkit::fleet::Process| {
+        let lines = std::fs::read_to_string(process.log()).unwrap();
+        lines.matches("synchronous_commit is off").count()
+    };
+    assert!(fleet.workers.iter().chain(&fleet.gateways).all(|process| warned(process) == 0));
+    let off = format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off");
+    sqlx::query(sqlx::AssertSqlSafe(off)).execute(&pool).await.unwrap();
+    for process in fleet.workers.iter_mut().chain(&mut fleet.gateways) {
+        process.restart().await.unwrap();
+        process.ready(READY_LIMIT).await.unwrap();
+        assert_eq!(warned(process), 1, "{}", process.name());
+    }
+}
+
 /// What stands in the way to Postgres.
 #[derive(Debug, Clone, Copy)]
 enum Pooler {

@@ -1,5 +1,6 @@
 //! What is deployed: the chart, rendered and held against the schemas of Kubernetes; alerts and dashboards, on a real Prometheus.
 
+mod backup;
 mod configuration;
 mod monitoring;
 mod nats_permissions;

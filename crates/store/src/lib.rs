@@ -15,6 +15,7 @@ mod config;
 mod connect;
 mod context;
 mod dead_letters;
+mod durability;
 mod erase;
 mod error;
 mod export_import;

@@ -1,0 +1,60 @@
+//! The steps of deploy/BACKUP.md, as they stand there.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use devservices::{services::ScratchDir, tools};
+use testkit::{
+    db_snapshot,
+    fleet::{READY_LIMIT, binary},
+};
+
+use super::{deploy, read, said};
+use crate::fixture::Fixture;
+
+/// The commands of the block that is named so.
+fn steps(name: &str) -> String {
+    let page = read(&deploy().join("BACKUP.md"));
+    let (_, block) = page.split_once(&format!("```sh {name}\n")).unwrap_or_else(|| panic!("no block {name}"));
+    block.split_once("```").unwrap().0.to_owned()
+}
+
+fn run(name: &str, folder: &Path, database_url: &str, nats_url: &str) -> Output {
+    let programs = [binary().unwrap(), tools::postgres().unwrap().path.join("pg_dump")];
+    let folders: Vec<_> = programs.iter().map(|program| program.parent().unwrap().to_owned()).collect();
+    let old = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&old))).unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c", &steps(name)]).current_dir(folder).env("PATH", path);
+    shell.env("DATABASE_URL", database_url).env("NATS_URL", nats_url);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{name}: {}", said(&output));
+    output
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_is_restored_by_the_steps_of_the_page() {
+    let mut fixture = Fixture::new().await;
+    let folder = ScratchDir::new("backup").unwrap();
+    let (database, nats) = (fixture.database_url(), fixture.nats.url().to_owned());
+    fixture.send_many("before", 10).await;
+    fixture.until_ended(Duration::from_secs(30)).await;
+    run("backup", folder.path(), &database, &nats);
+    fixture.send_many("after", 10).await;
+    fixture.until_ended(Duration::from_secs(30)).await;
+    let (workers, gateways) = (&mut fixture.fleet.workers, &mut fixture.fleet.gateways);
+    for process in workers.iter_mut().chain(gateways) {
+        process.kill().await.unwrap();
+    }
+    run("restore", folder.path(), &database, &nats);
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (10, 0), "what was backed up, and no more");
+    fixture.fleet.spawn().unwrap();
+    fixture.fleet.ready(READY_LIMIT).await.unwrap();
+    let is_whole = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|ended| ended == (20, 0));
+    fixture.until("what the streams still have is read again", Duration::from_secs(30), is_whole).await;
+    run("after", folder.path(), &database, &nats);
+    fixture.audit(vec![]).await;
+}

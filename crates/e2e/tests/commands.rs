@@ -411,7 +411,11 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     let messages = "SELECT * FROM messages WHERE thread_id = 't' ORDER BY position";
     assert_eq!(fixture.rows(messages).await, talk.rows(messages).await, "as it was before it was damaged");
     let whole = fixture.json("batches show o 50").await;
-    assert_eq!((&whole["state"], &whole["message_count"]), (&json!("complete"), &json!(2)));
+    assert_eq!(
+        (&whole["state"], &whole["message_count"]),
+        (&json!("complete"), &json!(1)),
+        "a synthetic input is not counted"
+    );
     let alone = fixture.json("batches show o 51").await;
     assert_eq!(alone["incomplete_code"], json!("orphan_result"));
     let acts = fixture.rows("SELECT subject_id, actor, action, target FROM audit_log ORDER BY target").await;
@@ -448,7 +452,11 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
         part,
         places.iter().zip(before).map(|(at, before)| (json!(at), json!(before))).collect::<Vec<_>>()
     );
-    assert_eq!(fixture.json("batches show part 10").await["message_count"], json!(6));
+    assert_eq!(
+        fixture.json("batches show part 10").await["message_count"],
+        json!(5),
+        "without its synthetic input"
+    );
     assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'part'").await, 0);
     assert_eq!(fixture.refused("threads fork t part").await, "there is a thread part already");
     assert_eq!(fixture.refused("threads fork t x --at 11").await, "there is no batch 11 in thread t");
@@ -476,6 +484,8 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at) VALUES ({bucket}, 'f1', 'follow_up', 'long', 'a', 0, now());
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');
+         INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, input_tokens, output_tokens, is_partial)
+             VALUES ({bucket}, 'long', 'm1', 0, 'a', 'turn', 1, 1, false);
          INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
     ))
     .await;

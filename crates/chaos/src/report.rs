@@ -146,6 +146,7 @@ fn turns(environment: &ChaosEnvironment, collected: &CollectedEvidence, table: &
     table.row("  tasks completed, with those that follow turns", tasks(collected, "completed"));
     table.row("  tasks failed", tasks(collected, "failed"));
     table.row("acts of operators and people", evidence.acts);
+    table.row("calls of models in the ledger", evidence.usage.len());
     table.row("ends of turns published", evidence.ends.len());
 }
 

@@ -223,6 +223,7 @@ impl TurnLoad {
         evidence.dead_letters = db_snapshot::dead_letters(pool).await?;
         evidence.ends = turn_events::all(reader.context()).await?;
         evidence.acts = turns::count_acts(pool).await?;
+        evidence.usage = turns::usage(pool).await?;
         let followers = std::mem::take(&mut self.followers).into_iter();
         let seen = followers.map(|follower| (follower.thread().to_owned(), follower.stop()));
         Ok((evidence, seen.collect()))

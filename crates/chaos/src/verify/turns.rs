@@ -10,7 +10,7 @@ use super::evidence::{Findings, RuleViolation};
 use testkit::{
     db_snapshot::{
         DeadLetterRow,
-        turns::{StoredAgent, StoredFailedTurn, StoredTask, TurnMessage},
+        turns::{StoredAgent, StoredFailedTurn, StoredTask, StoredUsage, TurnMessage},
     },
     turn_events::StoredTurnEvent,
 };
@@ -45,6 +45,8 @@ pub struct TurnEvidence {
     pub ends: Vec<StoredTurnEvent>,
     /// Rows of the audit of acts.
     pub acts: usize,
+    /// The ledger of what the calls of models have used.
+    pub usage: Vec<StoredUsage>,
 }
 
 /// The messages of one batch.
@@ -66,6 +68,7 @@ pub fn verify_turns(evidence: &TurnEvidence) -> Vec<RuleViolation> {
     what_follows_a_turn_names_its_answer(evidence, &mut findings);
     a_backoff_ends_with_a_success(evidence, &mut findings);
     each_end_is_published_once(evidence, &batches, &mut findings);
+    the_ledger_has_what_answers_used(evidence, &batches, &mut findings);
     findings.0
 }
 
@@ -114,6 +117,25 @@ fn a_turn_is_committed_at_most_once(batches: &[Batch<'_>], findings: &mut Findin
     let mut seen = BTreeSet::new();
     for batch in batches.iter().filter(|batch| !seen.insert(batch.turn.clone())) {
         findings.add("a turn is committed at most once", place(batch.answer), "a second batch of the turn");
+    }
+}
+
+/// Each answer that came to its end has one row with the tokens that its workflow reported, and nothing else has a row that is no partial one.
+fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
+    const RULE: &str = "the ledger has what answers used";
+    let mut used: BTreeMap<(&str, &str), Vec<i64>> = BTreeMap::new();
+    for row in evidence.usage.iter().filter(|row| !row.is_partial) {
+        used.entry((&row.thread_id, &row.message_id)).or_default().push(row.output_tokens);
+    }
+    for answer in batches.iter().map(|batch| batch.answer) {
+        let reported: Vec<i64> = answer.metadata["tokens_used"].as_i64().into_iter().collect();
+        let rows = used.remove(&(answer.thread_id.as_str(), answer.message_id.as_str())).unwrap_or_default();
+        if rows != reported {
+            findings.add(RULE, place(answer), format!("{rows:?} instead of {reported:?}"));
+        }
+    }
+    for ((thread, message), rows) in used {
+        findings.add(RULE, format!("{thread}/{message}"), format!("{rows:?} of no answer"));
     }
 }
 

@@ -195,6 +195,25 @@ pub async fn count_acts(pool: &PgPool) -> Result<usize> {
     Ok(usize::try_from(count)?)
 }
 
+/// What one call of a model has used.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct StoredUsage {
+    /// The thread of the answer.
+    pub thread_id: String,
+    /// The answer, or what would have been it.
+    pub message_id: String,
+    /// Tokens that were written.
+    pub output_tokens: i64,
+    /// The answer did not come to its end.
+    pub is_partial: bool,
+}
+
+/// The ledger, by thread, answer and call.
+pub async fn usage(pool: &PgPool) -> Result<Vec<StoredUsage>> {
+    let rows = sqlx::query_as("SELECT * FROM usage ORDER BY thread_id, message_id, call");
+    Ok(rows.fetch_all(pool).await?)
+}
+
 /// Rows that wait for something: saved inputs and batches of the outbox.
 pub async fn unsettled(pool: &PgPool) -> Result<(i64, i64)> {
     let row = sqlx::query_as("SELECT (SELECT count(*) FROM spilled_turns), (SELECT count(*) FROM outbox)");

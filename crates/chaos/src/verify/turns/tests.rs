@@ -111,6 +111,7 @@ fn good() -> TurnEvidence {
             end(&of_task(3), "ann", "failed", 0),
         ],
         acts: 0,
+        usage: Vec::new(),
     }
 }
 
@@ -126,6 +127,31 @@ fn broken(spoil: impl FnOnce(&mut TurnEvidence)) -> Vec<&'static str> {
 #[test]
 fn what_is_right_breaks_no_rule() {
     assert_eq!(verify_turns(&good()), []);
+}
+
+#[test]
+fn calls_that_the_ledger_lacks_or_has_twice_are_found() {
+    let rule = "the ledger has what answers used";
+    let used = |message_id: String, output_tokens: i64, is_partial: bool| StoredUsage {
+        thread_id: "talk".into(),
+        message_id,
+        output_tokens,
+        is_partial,
+    };
+    let with = |rows: Vec<StoredUsage>| {
+        broken(|all| {
+            all.messages[5].metadata = json!({"tokens_used": 7});
+            all.usage = rows;
+        })
+    };
+    let answer = || format!("{TURN}-a");
+    let failed = || "u0001-lost-a".to_owned();
+    assert_eq!(with(vec![used(answer(), 7, false), used(failed(), 3, true)]), Vec::<&str>::new());
+    assert_eq!(with(vec![]), [rule], "no row");
+    assert_eq!(with(vec![used(answer(), 6, false)]), [rule], "a token less");
+    assert_eq!(with(vec![used(answer(), 7, false), used(answer(), 7, false)]), [rule], "twice");
+    assert_eq!(with(vec![used(answer(), 7, true)]), [rule], "partial");
+    assert_eq!(with(vec![used(answer(), 7, false), used(failed(), 3, false)]), [rule], "of no answer");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Forgetting old ids of tasks, old idempotency keys and what old responses were asked for with, so that their tables do not grow
-//! for ever.
+//! Deleting rows that are kept for a fixed time, so that their tables do not grow for ever: ids of tasks, idempotency keys, what responses
+//! were asked for with, ended timers, usage and others.
 
 use std::time::Duration;
 

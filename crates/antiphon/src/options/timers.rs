@@ -15,7 +15,7 @@ pub(crate) struct FollowUps {
 pub(crate) enum FollowUpsCommand {
     /// The follow-ups of a thread, the newest first: those that wait, those that were sent, and those that were kept back, with the reason.
     List(ListFollowUps),
-    /// Which turn has armed a follow-up, and what each rule says of it.
+    /// Which turn has armed a follow-up, and what each rule says of it by what is stored: an input that is under way is not.
     Show(ShowFollowUp),
 }
 

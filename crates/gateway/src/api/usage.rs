@@ -70,7 +70,7 @@ pub(crate) async fn get(
     let invalid = |detail: String| Problem::bad_request("invalid_query", detail);
     let moment = |name: &str, text: &str| {
         views::parse_rfc3339(text)
-            .ok_or_else(|| invalid(format!("{name} is not a moment such as 2026-11-22T11:49:44Z")))
+            .ok_or_else(|| invalid(format!("{name} must be a time like 2026-12-24T18:00:00Z")))
     };
     let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);
     let names = query.group_by.as_deref().unwrap_or_default();

@@ -120,7 +120,8 @@ fn a_turn_is_committed_at_most_once(batches: &[Batch<'_>], findings: &mut Findin
     }
 }
 
-/// Each answer that came to its end has one row with the tokens that its workflow reported, and nothing else has a row that is no partial one.
+/// Each answer that came to its end has a row with the tokens that its workflow reported, and before it at most one for each attempt that
+/// was given up after its call had ended. Nothing else has a row that is no partial one.
 fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
     const RULE: &str = "the ledger has what answers used";
     let mut used: BTreeMap<(&str, &str), Vec<i64>> = BTreeMap::new();
@@ -130,8 +131,9 @@ fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_
     for answer in batches.iter().map(|batch| batch.answer) {
         let reported: Vec<i64> = answer.metadata["tokens_used"].as_i64().into_iter().collect();
         let rows = used.remove(&(answer.thread_id.as_str(), answer.message_id.as_str())).unwrap_or_default();
-        if rows != reported {
-            findings.add(RULE, place(answer), format!("{rows:?} instead of {reported:?}"));
+        if !rows.ends_with(&reported) || rows.len() as i64 > reported.len() as i64 + answer.attempt {
+            let found = format!("{rows:?} instead of {reported:?} of attempt {}", answer.attempt);
+            findings.add(RULE, place(answer), found);
         }
     }
     for ((thread, message), rows) in used {

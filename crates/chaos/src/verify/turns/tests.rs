@@ -138,18 +138,28 @@ fn calls_that_the_ledger_lacks_or_has_twice_are_found() {
         output_tokens,
         is_partial,
     };
-    let with = |rows: Vec<StoredUsage>| {
+    let of_attempt = |attempt: i64, rows: Vec<StoredUsage>| {
         broken(|all| {
             all.messages[5].metadata = json!({"tokens_used": 7});
+            all.messages[5].attempt = attempt;
             all.usage = rows;
         })
     };
+    let with = |rows: Vec<StoredUsage>| of_attempt(0, rows);
     let answer = || format!("{TURN}-a");
+    let twice = || vec![used(answer(), 7, false), used(answer(), 7, false)];
     let failed = || "u0001-lost-a".to_owned();
     assert_eq!(with(vec![used(answer(), 7, false), used(failed(), 3, true)]), Vec::<&str>::new());
     assert_eq!(with(vec![]), [rule], "no row");
     assert_eq!(with(vec![used(answer(), 6, false)]), [rule], "a token less");
-    assert_eq!(with(vec![used(answer(), 7, false), used(answer(), 7, false)]), [rule], "twice");
+    assert_eq!(with(twice()), [rule], "twice");
+    assert_eq!(of_attempt(1, twice()), Vec::<&str>::new(), "the attempt before had made its call");
+    assert_eq!(of_attempt(1, [twice(), twice()].concat()), [rule], "more calls than attempts");
+    assert_eq!(
+        of_attempt(1, vec![used(answer(), 7, false), used(answer(), 3, false)]),
+        [rule],
+        "another call last"
+    );
     assert_eq!(with(vec![used(answer(), 7, true)]), [rule], "partial");
     assert_eq!(with(vec![used(answer(), 7, false), used(failed(), 3, false)]), [rule], "of no answer");
 }

@@ -1,4 +1,4 @@
-//! What operators do from a shell: they look at what is stored, move it, and mend it. Each command needs Postgres and nothing else.
+//! What operators do from a shell: they look at what is stored, move it, and mend it. Each command needs Postgres; what has to go through a stream needs NATS too.
 //!
 //! A command says what it found on standard output, as a table or as JSON; everything else is on standard error.
 
@@ -20,6 +20,7 @@ mod progress;
 mod reasoning;
 mod threads;
 mod timeouts;
+mod timer_acts;
 mod timers;
 
 use store::{Store, StoreConfig};
@@ -102,6 +103,12 @@ pub(crate) async fn run_follow_ups(options: FollowUps) -> Result<(), ExitError> 
     match options.command {
         FollowUpsCommand::List(list) => timers::follow_ups(&connect(&list.database).await?, &list).await,
         FollowUpsCommand::Show(show) => timers::follow_up(&connect(&show.database).await?, &show).await,
+        FollowUpsCommand::Snooze(snooze) => {
+            timer_acts::snooze(&connect(&snooze.act.database).await?, &snooze).await
+        }
+        FollowUpsCommand::Cancel(cancel) => {
+            timer_acts::cancel(&connect(&cancel.act.database).await?, &cancel).await
+        }
     }
 }
 
@@ -110,6 +117,13 @@ pub(crate) async fn run_schedules(options: Schedules) -> Result<(), ExitError> {
     match options.command {
         SchedulesCommand::List(list) => timers::schedules(&connect(&list.database).await?, &list).await,
         SchedulesCommand::Show(show) => timers::schedule(&connect(&show.database).await?, &show).await,
+        SchedulesCommand::Put(put) => timer_acts::put(&connect(&put.act.database).await?, &put).await,
+        SchedulesCommand::Delete(delete) => {
+            timer_acts::delete(&connect(&delete.act.database).await?, &delete).await
+        }
+        SchedulesCommand::DryRun(dry_run) => {
+            timer_acts::dry_run(&connect(&dry_run.database).await?, &dry_run).await
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operator's commands: the shipped binary on a real Postgres, and what it leaves there.
 
 mod messages;
+mod timer_acts;
 mod timers;
 
 use std::path::{Path, PathBuf};

@@ -20,6 +20,7 @@ mod extract;
 mod http;
 mod metrics;
 mod openapi;
+mod operator;
 mod role_server;
 mod router;
 mod settings_cache;
@@ -43,13 +44,14 @@ use crate::http::listener;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
-pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView};
-pub use crate::api::schedules::ScheduleView;
+pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView, SnoozeBody};
+pub use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView};
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits};
 pub use crate::http::limits::HttpLimits;
+pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
 /// The condition under which a gateway says whether it is ready.

@@ -2,10 +2,12 @@
 
 use gateway::{FollowUpDetail, FollowUpView, ScheduleView};
 use serde_json::{Value, json};
-use store::Store;
+use store::{Store, TimerStatus};
 
 use super::lookup::stored;
 use super::output::{self, Table, cell};
+use super::timer_acts::connected;
+use super::timeouts::OWNER_TIMEOUT;
 use crate::exit::ExitError;
 use crate::options::{ListFollowUps, ListSchedules, ShowFollowUp, ShowSchedule};
 
@@ -29,8 +31,27 @@ pub(super) async fn follow_up(store: &Store, options: &ShowFollowUp) -> Result<(
     let row =
         row.ok_or_else(|| ExitError::Failed(format!("there is no follow-up {timer} in thread {thread}")))?;
     let now = store.due_timers(None, std::slice::from_ref(timer)).await?;
-    let json = output::json(&FollowUpDetail::new(&row, now.first().and_then(Option::as_ref), false));
+    let has_open_input = match row.status {
+        TimerStatus::Pending => has_open_input(store, options).await,
+        TimerStatus::Fired | TimerStatus::Withdrawn | TimerStatus::Refused | TimerStatus::Cancelled => false,
+    };
+    let now = now.first().and_then(Option::as_ref);
+    let json = output::json(&FollowUpDetail::new(&row, now, has_open_input));
     output::print(options.database.format, &json, || output::key_value_table(&json))
+}
+
+/// Whether an input that is not stored yet waits in the thread or is under way there. When that cannot be known it says so, and counts none.
+async fn has_open_input(store: &Store, options: &ShowFollowUp) -> bool {
+    // Nothing is done, so nobody is in the audit.
+    let why = match connected(store, &options.nats, "", OWNER_TIMEOUT).await {
+        Ok(acts) => match acts.has_open_input(&options.thread).await {
+            Some(has_open_input) => return has_open_input,
+            None => "the thread's owner does not answer".to_owned(),
+        },
+        Err(ExitError::Configuration(line) | ExitError::Failed(line)) => line,
+    };
+    output::eprint_line(&format!("{why}: an input that is not stored yet is left out"));
+    false
 }
 
 pub(super) async fn schedules(store: &Store, options: &ListSchedules) -> Result<(), ExitError> {

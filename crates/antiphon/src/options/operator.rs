@@ -246,7 +246,7 @@ fn position(text: &str) -> Result<Position, String> {
 }
 
 /// As in the HTTP API.
-fn actor(text: &str) -> Result<String, String> {
+pub(super) fn actor(text: &str) -> Result<String, String> {
     let is_fit = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_fit.then(|| text.to_owned()).ok_or_else(|| "it must have 1 to 128 visible ASCII characters".to_owned())
 }

@@ -2,8 +2,10 @@
 
 use clap::{Args, Subcommand};
 use model::{AgentId, ScheduleName, ThreadId, TimerId};
+use serde_json::{Map, Value};
 
-use super::operator::Database;
+use super::operator::{Database, actor};
+use super::process::NatsArguments;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FollowUps {
@@ -15,8 +17,13 @@ pub(crate) struct FollowUps {
 pub(crate) enum FollowUpsCommand {
     /// The follow-ups of a thread, the newest first: those that wait, those that were sent, and those that were kept back, with the reason.
     List(ListFollowUps),
-    /// Which turn has armed a follow-up, and what each rule says of it by what is stored: an input that is under way is not.
+    /// Which turn has armed a follow-up, and what each rule says of it. An input that is not stored yet counts if NATS and the thread's owner
+    /// answer.
     Show(ShowFollowUp),
+    /// Let a follow-up that waits be due at another time.
+    Snooze(SnoozeFollowUp),
+    /// End a follow-up that waits.
+    Cancel(CancelFollowUp),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -43,6 +50,50 @@ pub(crate) struct ShowFollowUp {
     #[arg(value_parser = timer)]
     pub(crate) follow_up: TimerId,
     #[command(flatten)]
+    pub(crate) nats: NatsArguments,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SnoozeFollowUp {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(crate) thread: ThreadId,
+    /// The follow-up, as `list` shows it.
+    #[arg(value_parser = timer)]
+    pub(crate) follow_up: TimerId,
+    /// It is due so many seconds from now: at most thirty days.
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+    /// It is due then, for example at 2026-12-24T18:00:00Z.
+    #[arg(long)]
+    pub(crate) until: Option<String>,
+    #[command(flatten)]
+    pub(crate) act: Act,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CancelFollowUp {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(crate) thread: ThreadId,
+    /// The follow-up, as `list` shows it.
+    #[arg(value_parser = timer)]
+    pub(crate) follow_up: TimerId,
+    #[command(flatten)]
+    pub(crate) act: Act,
+}
+
+/// What every command needs that an owner carries out.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Act {
+    /// The actor in the audit log.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(crate) actor: String,
+    #[command(flatten)]
+    pub(crate) nats: NatsArguments,
+    #[command(flatten)]
     pub(crate) database: Database,
 }
 
@@ -58,6 +109,12 @@ pub(crate) enum SchedulesCommand {
     List(ListSchedules),
     /// One schedule, and its next five occurrences.
     Show(ShowSchedule),
+    /// Store a schedule in the place of what its name stood for.
+    Put(PutSchedule),
+    /// Delete a schedule. Tasks that it has sent stay.
+    Delete(DeleteSchedule),
+    /// When a schedule would occur next; nothing is stored.
+    DryRun(DryRunSchedule),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -79,6 +136,76 @@ pub(crate) struct ShowSchedule {
     pub(crate) name: ScheduleName,
     #[command(flatten)]
     pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PutSchedule {
+    #[command(flatten)]
+    pub(crate) what: NewSchedule,
+    #[command(flatten)]
+    pub(crate) act: Act,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DryRunSchedule {
+    #[command(flatten)]
+    pub(crate) what: NewSchedule,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+/// A schedule as it is to be: what each of these may be is said where it is checked.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NewSchedule {
+    /// The agent.
+    #[arg(value_parser = agent)]
+    pub(crate) agent: AgentId,
+    /// The name of the schedule.
+    #[arg(value_parser = schedule)]
+    pub(crate) name: ScheduleName,
+    /// Five fields: minute, hour, day of the month, month, day of the week.
+    #[arg(long)]
+    pub(crate) cron: Option<String>,
+    /// Once, instead of --cron: an instant, or what a wall clock in the time zone shows.
+    #[arg(long)]
+    pub(crate) at: Option<String>,
+    /// A zone of the IANA database; UTC without it.
+    #[arg(long)]
+    pub(crate) time_zone: Option<String>,
+    /// What happens to an occurrence while the task of the one before is not done: skip, as without it, or queue.
+    #[arg(long)]
+    pub(crate) overlap: Option<String>,
+    /// What happens to occurrences that fell due while there was no worker: skip, as without it, or one.
+    #[arg(long)]
+    pub(crate) missed: Option<String>,
+    /// The text of each task.
+    #[arg(long)]
+    pub(crate) content: String,
+    /// The metadata of each task, a JSON object.
+    #[arg(long, value_parser = object)]
+    pub(crate) metadata: Option<Object>,
+    /// Store it, and let it not occur.
+    #[arg(long)]
+    pub(crate) disabled: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeleteSchedule {
+    /// The agent.
+    #[arg(value_parser = agent)]
+    pub(crate) agent: AgentId,
+    /// The name of the schedule.
+    #[arg(value_parser = schedule)]
+    pub(crate) name: ScheduleName,
+    #[command(flatten)]
+    pub(crate) act: Act,
+}
+
+/// An object of JSON.
+type Object = Map<String, Value>;
+
+fn object(text: &str) -> Result<Object, String> {
+    serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))
 }
 
 fn thread(text: &str) -> Result<ThreadId, String> {

@@ -87,7 +87,7 @@ pub(crate) async fn delay(
             );
             return Err(Problem::conflict("too_many_delayed_tasks", detail));
         }
-        Delayed::Erased => return Err(schedules::erased(ctx, &agent).await),
+        Delayed::Erased => return Err(schedules::erased(backend, &agent).await),
     }
     control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await?;
     Ok(format!("/v1/agents/{}/delayed-tasks/{id}", agent.name()))

@@ -16,7 +16,8 @@ use crate::api::respond::json_no_store;
 use crate::api::{schemas, threads, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::{control, owner_query};
+use crate::commands::control::{self, ControlOutcome};
+use crate::commands::owner_query;
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
@@ -109,13 +110,13 @@ struct RuleView {
 /// When it is due instead: one of the two.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SnoozeBody {
+pub struct SnoozeBody {
     /// So many seconds from now.
     #[schema(minimum = 1, maximum = 2_592_000)]
-    seconds: Option<u64>,
+    pub seconds: Option<u64>,
     /// Then: at most thirty days from now.
     #[schema(value_type = Option<schemas::TimestampSchema>)]
-    until: Option<String>,
+    pub until: Option<String>,
 }
 
 impl MaxBodySize for SnoozeBody {
@@ -156,17 +157,18 @@ pub(crate) async fn get(
     let store = ctx.store()?;
     let row = store.follow_up(&thread, &timer).await?.ok_or_else(unknown)?;
     let found = store.due_timers(None, std::slice::from_ref(&row.timer)).await?;
-    let has_open_input = row.status == TimerStatus::Pending && has_open_input(ctx.backend()?, &thread).await;
+    let has_open_input = row.status == TimerStatus::Pending
+        && has_open_input(ctx.backend()?, &thread).await.unwrap_or(false);
     Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref(), has_open_input)))
 }
 
-/// Whether a person's input waits in the thread or is under way there. Without its owner, which alone knows, none is known.
-async fn has_open_input(backend: &Backend, thread: &ThreadId) -> bool {
+/// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.
+pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
-    let Some(status) = owner_query::explain(backend, thread.bucket(), &about).await else { return false };
+    let status = owner_query::explain(backend, thread.bucket(), &about).await?;
     let active = status.active.iter().map(|active| &active.turn);
     let mut open = active.chain(status.waiting.iter().map(|waiting| &waiting.turn));
-    open.any(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none())
+    Some(open.any(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none()))
 }
 
 impl FollowUpDetail {
@@ -222,9 +224,21 @@ pub(crate) async fn snooze(
     JsonBody(body): JsonBody<SnoozeBody>,
 ) -> Result<Response, Problem> {
     let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
-    let now = ctx.store()?.database_time().await?;
-    let until = snoozed_until(&body, now)?;
-    act(&ctx, &thread, &timer, &headers, ControlKind::SnoozeTimer { timer: timer.clone(), until }).await
+    let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
+    Ok(put_off(backend, actor, &thread, &timer, &body).await?.into_response())
+}
+
+/// Lets a follow-up that waits be due at another time.
+pub(crate) async fn put_off(
+    backend: &Backend,
+    actor: String,
+    thread: &ThreadId,
+    timer: &TimerId,
+    body: &SnoozeBody,
+) -> Result<ControlOutcome, Problem> {
+    let until = snoozed_until(body, backend.store().database_time().await?)?;
+    let snooze = ControlKind::SnoozeTimer { timer: timer.clone(), until };
+    act(backend, actor, thread, timer, snooze, TimerStatus::Pending).await
 }
 
 fn snoozed_until(body: &SnoozeBody, now: Timestamp) -> Result<Timestamp, Problem> {
@@ -251,33 +265,42 @@ pub(crate) async fn cancel(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
-    act(&ctx, &thread, &timer, &headers, ControlKind::CancelTimer(timer.clone())).await
+    let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
+    Ok(call_off(backend, actor, &thread, &timer).await?.into_response())
+}
+
+/// Ends a follow-up that waits.
+pub(crate) async fn call_off(
+    backend: &Backend,
+    actor: String,
+    thread: &ThreadId,
+    timer: &TimerId,
+) -> Result<ControlOutcome, Problem> {
+    act(backend, actor, thread, timer, ControlKind::CancelTimer(timer.clone()), TimerStatus::Cancelled).await
 }
 
 /// The owner does it, for only it knows what fires at this moment. What is stored afterwards has the last word.
 async fn act(
-    ctx: &RequestContext,
+    backend: &Backend,
+    actor: String,
     thread: &ThreadId,
     timer: &TimerId,
-    headers: &HeaderMap,
     kind: ControlKind,
-) -> Result<Response, Problem> {
-    let (actor, backend) = (ctx.actor(headers)?, ctx.backend()?);
+    wanted: TimerStatus,
+) -> Result<ControlOutcome, Problem> {
     let row = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
     let ended = || Problem::conflict("follow_up_ended", "the follow-up does not wait any more");
     if row.status != TimerStatus::Pending {
         return Err(ended());
     }
-    let cancels = matches!(kind, ControlKind::CancelTimer(_));
     let acted = control::execute(backend, actor, thread.agent(), kind).await?;
     if acted.refused().is_none() && !acted.is_pending() {
         let now = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
-        let wanted = if cancels { TimerStatus::Cancelled } else { TimerStatus::Pending };
         if now.status != wanted {
             return Err(ended());
         }
     }
-    Ok(acted.into_response())
+    Ok(acted)
 }
 
 impl From<&FollowUpRow> for FollowUpView {

@@ -6,13 +6,15 @@ use model::{AgentId, Control, ControlKind, ScheduleName, Timestamp};
 use scheduling::schedule::{MissedRule, OverlapRule, Schedule};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use store::{PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
+use store::{PutOutcome, PutSchedule, ScheduleRow, Store, StoredSchedule};
 use utoipa::ToSchema;
 
 use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, views};
 use crate::app::request_context::RequestContext;
-use crate::commands::{control, publish, submit, validate};
+use crate::backend::Backend;
+use crate::commands::control::{self, ControlOutcome};
+use crate::commands::{publish, submit, validate};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
@@ -24,29 +26,30 @@ const SHOWN: usize = 5;
 /// When work falls due: `cron`, or once `at`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScheduleBody {
+pub struct ScheduleBody {
     /// Five fields: minute, hour, day of the month, month, day of the week.
     #[schema(max_length = 256)]
-    cron: Option<String>,
+    pub cron: Option<String>,
     /// An instant, or what a wall clock in `time_zone` shows.
     #[schema(max_length = 64)]
-    at: Option<String>,
+    pub at: Option<String>,
     /// A zone of the IANA database.
     #[schema(default = "UTC")]
-    time_zone: Option<String>,
+    pub time_zone: Option<String>,
     /// What happens to an occurrence while the task of the one before is not done.
     #[schema(value_type = Option<schemas::OverlapSchema>)]
-    overlap: Option<String>,
+    pub overlap: Option<String>,
     /// What happens to occurrences that fell due while there was no worker.
     #[schema(value_type = Option<schemas::MissedSchema>)]
-    missed: Option<String>,
+    pub missed: Option<String>,
     /// The text of each task.
     #[schema(value_type = schemas::InputSchema)]
-    content: String,
+    pub content: String,
+    /// The metadata of each task.
     #[schema(value_type = Option<schemas::MetadataObject>)]
-    metadata: Option<Map<String, Value>>,
+    pub metadata: Option<Map<String, Value>>,
     /// Without it, or with true, it occurs.
-    enabled: Option<bool>,
+    pub enabled: Option<bool>,
 }
 
 impl MaxBodySize for ScheduleBody {
@@ -95,8 +98,8 @@ pub(crate) struct SchedulesPage {
 }
 
 /// What a schedule would do.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ScheduleDryRun {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScheduleDryRun {
     #[schema(value_type = Vec<schemas::TimestampSchema>)]
     next_occurrences: Vec<String>,
 }
@@ -131,11 +134,10 @@ pub(crate) async fn get(
     PathParam((agent, name)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
     let (agent, name) = (ctx.agent(&agent)?, name_of(&name)?);
-    Ok(json_no_store(shown(&ctx, &agent, &name).await?))
+    Ok(json_no_store(shown(ctx.store()?, &agent, &name).await?))
 }
 
-async fn shown(ctx: &RequestContext, agent: &AgentId, name: &ScheduleName) -> Result<ScheduleView, Problem> {
-    let store = ctx.store()?;
+async fn shown(store: &Store, agent: &AgentId, name: &ScheduleName) -> Result<ScheduleView, Problem> {
     let row = store.schedule(agent, name).await?.ok_or_else(unknown)?;
     Ok(ScheduleView::new(&row, store.database_time().await?))
 }
@@ -183,7 +185,20 @@ pub(crate) async fn put(
     JsonBody(body): JsonBody<ScheduleBody>,
 ) -> Result<Response, Problem> {
     let (agent, name, actor) = (ctx.agent(&agent)?, name_of(&name)?, ctx.actor(&headers)?);
-    let store = ctx.store()?;
+    let (version, view) = store_checked(ctx.backend()?, actor, &agent, &name, body).await?;
+    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, json_no_store(view)).into_response())
+}
+
+/// Stores a schedule that makes sense and tells its owner: its version, and how it is shown.
+pub(crate) async fn store_checked(
+    backend: &Backend,
+    actor: String,
+    agent: &AgentId,
+    name: &ScheduleName,
+    body: ScheduleBody,
+) -> Result<(u64, ScheduleView), Problem> {
+    let store = backend.store();
     let (schedule, occurrences) = checked(body, store.database_time().await?)?;
     let command = control::new_id()?;
     let put = PutSchedule {
@@ -201,21 +216,17 @@ pub(crate) async fn put(
                 format!("the agent has {} schedules, which is as many as it may", store::MOST_SCHEDULES);
             return Err(Problem::conflict("too_many_schedules", detail));
         }
-        PutOutcome::Erased => return Err(erased(&ctx, &agent).await),
+        PutOutcome::Erased => return Err(erased(backend, agent).await),
     };
     let kind = ControlKind::PutSchedule(name.clone());
     let said = Control { id: command, actor: actor.into(), subject: agent.clone(), kind };
-    publish::publish_control(ctx.backend()?, &said).await?;
-    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, json_no_store(shown(&ctx, &agent, &name).await?)).into_response())
+    publish::publish_control(backend, &said).await?;
+    Ok((version, shown(store, agent, name).await?))
 }
 
 /// The refusal of what an erased agent may not have.
-pub(crate) async fn erased(ctx: &RequestContext, agent: &AgentId) -> Problem {
-    let refused = match ctx.backend() {
-        Ok(backend) => submit::refuse_erased(backend, &agent.thread()).await,
-        Err(problem) => Err(problem),
-    };
+pub(crate) async fn erased(backend: &Backend, agent: &AgentId) -> Problem {
+    let refused = submit::refuse_erased(backend, &agent.thread()).await;
     // It was named anew since.
     refused.err().unwrap_or_else(|| {
         Problem::conflict("agent_changed", "the agent has just been erased and named anew")
@@ -228,9 +239,14 @@ pub(crate) async fn dry_run(
     JsonBody(body): JsonBody<ScheduleBody>,
 ) -> Result<Response, Problem> {
     let (_, _) = (ctx.agent(&agent)?, name_of(&name)?);
-    let (_, occurrences) = checked(body, ctx.store()?.database_time().await?)?;
+    Ok(json_no_store(would_occur(ctx.store()?, body).await?))
+}
+
+/// When a schedule would occur, if it makes sense; nothing is stored.
+pub(crate) async fn would_occur(store: &Store, body: ScheduleBody) -> Result<ScheduleDryRun, Problem> {
+    let (_, occurrences) = checked(body, store.database_time().await?)?;
     let next_occurrences = occurrences.into_iter().filter_map(views::rfc3339).collect();
-    Ok(json_no_store(ScheduleDryRun { next_occurrences }))
+    Ok(ScheduleDryRun { next_occurrences })
 }
 
 pub(crate) async fn delete(
@@ -240,11 +256,20 @@ pub(crate) async fn delete(
     _: NoBody,
 ) -> Result<Response, Problem> {
     let (agent, name, actor) = (ctx.agent(&agent)?, name_of(&name)?, ctx.actor(&headers)?);
-    if !ctx.store()?.delete_schedule(&agent, &name).await? {
+    Ok(drop_stored(ctx.backend()?, actor, agent, name).await?.into_response())
+}
+
+/// Deletes a schedule with what waits of it.
+pub(crate) async fn drop_stored(
+    backend: &Backend,
+    actor: String,
+    agent: AgentId,
+    name: ScheduleName,
+) -> Result<ControlOutcome, Problem> {
+    if !backend.store().delete_schedule(&agent, &name).await? {
         return Err(unknown());
     }
-    let deleted = control::execute(ctx.backend()?, actor, agent, ControlKind::DeleteSchedule(name)).await?;
-    Ok(deleted.into_response())
+    control::execute(backend, actor, agent, ControlKind::DeleteSchedule(name)).await
 }
 
 impl ScheduleView {

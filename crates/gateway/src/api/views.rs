@@ -406,8 +406,8 @@ impl ReasonView {
 }
 
 /// What became of a control command.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ControlResult {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ControlResult {
     #[schema(value_type = schemas::CommandIdSchema)]
     command_id: String,
     #[schema(value_type = schemas::CommandStatusSchema)]
@@ -421,7 +421,20 @@ pub(crate) struct ControlResult {
 impl IntoResponse for ControlOutcome {
     fn into_response(self) -> Response {
         let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
-        let (command_id, error) = (self.id().as_str().to_owned(), self.refused().map(str::to_owned));
-        (status, Json(ControlResult { command_id, status: self.status(), error })).into_response()
+        (status, Json(ControlResult::from(&self))).into_response()
+    }
+}
+
+impl ControlResult {
+    /// Why not, when its owner rejected it.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+impl From<&ControlOutcome> for ControlResult {
+    fn from(outcome: &ControlOutcome) -> Self {
+        let (command_id, error) = (outcome.id().as_str().to_owned(), outcome.refused().map(str::to_owned));
+        Self { command_id, status: outcome.status(), error }
     }
 }

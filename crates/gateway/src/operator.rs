@@ -1,0 +1,112 @@
+//! What the API does with follow-ups and schedules, for commands of the binary: with the same checks, and through the same owner.
+
+use bus::Bus;
+use model::{AgentId, PartitionCount, ScheduleName, ThreadId, TimerId};
+use runtime::Clock;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::follow_ups::{self, SnoozeBody};
+use crate::api::schedules::{self, ScheduleBody, ScheduleDryRun, ScheduleView};
+use crate::api::views::ControlResult;
+use crate::backend::Backend;
+use crate::config::GatewayLimits;
+use crate::error::Problem;
+
+/// Why an act was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ActRefusal {
+    /// What was asked for makes no sense, whatever is stored.
+    #[error("{0}")]
+    Invalid(String),
+    /// What is stored does not allow it, or a server does not answer.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<Problem> for ActRefusal {
+    fn from(problem: Problem) -> Self {
+        let detail = problem.detail().to_owned();
+        if problem.is_about_input() { Self::Invalid(detail) } else { Self::Refused(detail) }
+    }
+}
+
+/// Acts of an operator, who may touch what belongs to any tenant. All of them need NATS and Postgres.
+pub struct OperatorActs {
+    backend: Backend,
+    actor: String,
+}
+
+impl OperatorActs {
+    /// `count`: the partitions of the installation; `actor`: who acts, for the audit log.
+    pub fn new(bus: Bus, store: Store, count: PartitionCount, actor: &str) -> Self {
+        let (limits, drain) = (GatewayLimits::default(), CancellationToken::new());
+        let backend = Backend::new(bus, store, Clock::start(), count, limits, drain);
+        Self { backend, actor: actor.to_owned() }
+    }
+
+    /// Lets a follow-up that waits be due at another time.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn snooze(
+        &self,
+        thread: &ThreadId,
+        timer: &TimerId,
+        body: &SnoozeBody,
+    ) -> Result<ControlResult, ActRefusal> {
+        let put_off = follow_ups::put_off(&self.backend, self.actor.clone(), thread, timer, body).await?;
+        Ok(ControlResult::from(&put_off))
+    }
+
+    /// Ends a follow-up that waits.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn cancel(&self, thread: &ThreadId, timer: &TimerId) -> Result<ControlResult, ActRefusal> {
+        let ended = follow_ups::call_off(&self.backend, self.actor.clone(), thread, timer).await?;
+        Ok(ControlResult::from(&ended))
+    }
+
+    /// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.
+    pub async fn has_open_input(&self, thread: &ThreadId) -> Option<bool> {
+        follow_ups::has_open_input(&self.backend, thread).await
+    }
+
+    /// Stores a schedule in the place of what its name stood for.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn put_schedule(
+        &self,
+        agent: &AgentId,
+        name: &ScheduleName,
+        body: ScheduleBody,
+    ) -> Result<ScheduleView, ActRefusal> {
+        let stored = schedules::store_checked(&self.backend, self.actor.clone(), agent, name, body);
+        let (_, view) = stored.await?;
+        Ok(view)
+    }
+
+    /// Deletes a schedule with what waits of it.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn delete_schedule(
+        &self,
+        agent: &AgentId,
+        name: &ScheduleName,
+    ) -> Result<ControlResult, ActRefusal> {
+        let (actor, agent, name) = (self.actor.clone(), agent.clone(), name.clone());
+        let deleted = schedules::drop_stored(&self.backend, actor, agent, name).await?;
+        Ok(ControlResult::from(&deleted))
+    }
+}
+
+/// When a schedule would occur by the database's clock; nothing is stored, and NATS is not needed.
+///
+/// # Errors
+/// See [`ActRefusal`].
+pub async fn dry_run_schedule(store: &Store, body: ScheduleBody) -> Result<ScheduleDryRun, ActRefusal> {
+    Ok(schedules::would_occur(store, body).await?)
+}

@@ -28,6 +28,7 @@ const MODULES: &[(&str, Floors)] = &[(
         ("background", &["app"]),
         ("api", &["app", "auth", "backend", "commands", "error", "extract", "http", "metrics", "streaming"]),
         ("openapi", &["api", "error", "extract"]),
+        ("operator", &["api", "backend", "config", "error"]),
         ("router", &["api", "app", "auth", "error", "http", "openapi", "streaming"]),
         ("role_server", &["app", "auth", "config", "error", "http", "metrics", "router"]),
     ],

@@ -6,8 +6,8 @@ use store::{Store, TimerStatus};
 
 use super::lookup::stored;
 use super::output::{self, Table, cell};
-use super::timer_acts::connected;
 use super::timeouts::OWNER_TIMEOUT;
+use super::timer_acts::connected;
 use crate::exit::ExitError;
 use crate::options::{ListFollowUps, ListSchedules, ShowFollowUp, ShowSchedule};
 
@@ -42,7 +42,7 @@ pub(super) async fn follow_up(store: &Store, options: &ShowFollowUp) -> Result<(
 
 /// Whether an input that is not stored yet waits in the thread or is under way there. When that cannot be known it says so, and counts none.
 async fn has_open_input(store: &Store, options: &ShowFollowUp) -> bool {
-    // Nothing is done, so nobody is in the audit.
+    // Nothing is changed, so no actor is needed.
     let why = match connected(store, &options.nats, "", OWNER_TIMEOUT).await {
         Ok(acts) => match acts.has_open_input(&options.thread).await {
             Some(has_open_input) => return has_open_input,

@@ -25,7 +25,12 @@ async fn json_of(fixture: &Fixture, words: &str, more: &[&str]) -> Value {
 async fn refused(fixture: &Fixture, words: &str, more: &[&str], code: i32, line: &str) {
     let done = run(fixture, words, more).await;
     let lines: Vec<_> = done.stderr.lines().filter(|line| line.starts_with("antiphon: ")).collect();
-    assert_eq!((done.code, lines.len(), done.stdout.as_str()), (Some(code), 1, ""), "{words}: {}", done.stderr);
+    assert_eq!(
+        (done.code, lines.len(), done.stdout.as_str()),
+        (Some(code), 1, ""),
+        "{words}: {}",
+        done.stderr
+    );
     assert!(lines[0].contains(line), "{words}: {}", lines[0]);
 }
 
@@ -34,7 +39,8 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
     let fixture = Fixture::new().await;
     let api = fixture.api();
     fixture.settle("ann", json!({})).await;
-    let listed = async || api.call("GET", "/v1/agents/ann/schedules", None).await.unwrap()["schedules"].clone();
+    let listed =
+        async || api.call("GET", "/v1/agents/ann/schedules", None).await.unwrap()["schedules"].clone();
 
     let dry_run = json_of(&fixture, "schedules dry-run ann weekly", &CRON).await;
     assert_eq!(dry_run["next_occurrences"].as_array().unwrap().len(), 5, "{dry_run}");
@@ -53,9 +59,8 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
     let again = json_of(&fixture, "schedules put ann weekly --disabled", &CRON).await;
     assert_eq!((&again["version"], &again["next_at"]), (&json!(2), &Value::Null));
 
-    let with = |cron: &'static str, zone: &'static str| {
-        ["--cron", cron, "--time-zone", zone, "--content", "report"]
-    };
+    let with =
+        |cron: &'static str, zone: &'static str| ["--cron", cron, "--time-zone", zone, "--content", "report"];
     for verb in ["put", "dry-run"] {
         let words = format!("schedules {verb} ann weekly");
         refused(&fixture, &words, &with("0 9 * *", "UTC"), 2, "cron").await;

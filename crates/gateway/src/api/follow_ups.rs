@@ -157,8 +157,8 @@ pub(crate) async fn get(
     let store = ctx.store()?;
     let row = store.follow_up(&thread, &timer).await?.ok_or_else(unknown)?;
     let found = store.due_timers(None, std::slice::from_ref(&row.timer)).await?;
-    let has_open_input = row.status == TimerStatus::Pending
-        && has_open_input(ctx.backend()?, &thread).await.unwrap_or(false);
+    let has_open_input =
+        row.status == TimerStatus::Pending && has_open_input(ctx.backend()?, &thread).await.unwrap_or(false);
     Ok(json_no_store(FollowUpDetail::new(&row, found.into_iter().flatten().next().as_ref(), has_open_input)))
 }
 

@@ -7,6 +7,8 @@ CREATE TABLE threads (
     -- Position of the last message: the predecessor of the next one. NULL: there is none.
     head_position bigint,
     message_count bigint      NOT NULL DEFAULT 0,
+    -- How many of them the system made up (metadata: synthetic is true): they are not shown to people.
+    hidden_count  bigint      NOT NULL DEFAULT 0,
     -- The highest number that a message of it was given. Never falls: what retention deletes leaves gaps.
     last_number   bigint      NOT NULL DEFAULT 0,
     -- Whose workflow answers in the thread. NULL: the agent that bears the thread's id.

@@ -85,7 +85,7 @@ impl CommandFixture {
 
     /// Everything that is stored of threads, but for when.
     async fn stored(&self) -> Vec<Value> {
-        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, last_number, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
+        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
         all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id, valid_from_position, undone_at_position FROM compactions ORDER BY 1, 2, 3").await);
         all
@@ -124,10 +124,11 @@ impl CommandFixture {
             before = Some(one.position);
         }
         self.execute(&format!(
-            "INSERT INTO threads (bucket, thread_id, head_position, message_count)
-             SELECT bucket, thread_id, max(position), count(*) FROM messages WHERE thread_id = '{thread}' GROUP BY 1, 2
+            "INSERT INTO threads (bucket, thread_id, head_position, message_count, hidden_count)
+             SELECT bucket, thread_id, max(position), count(*), count(*) FILTER (WHERE metadata -> 'synthetic' = 'true')
+             FROM messages WHERE thread_id = '{thread}' GROUP BY 1, 2
              ON CONFLICT (bucket, thread_id) DO UPDATE SET head_position = excluded.head_position,
-                 message_count = excluded.message_count"
+                 message_count = excluded.message_count, hidden_count = excluded.hidden_count"
         ))
         .await;
         self.execute(NUMBER).await;
@@ -177,7 +178,7 @@ async fn fixture_with_long_thread() -> CommandFixture {
          FROM generate_series(1, 600) AS n;
          UPDATE messages AS m SET created_at = date_trunc('second', m.created_at),
              parent_id = (SELECT max(o.position) FROM messages AS o WHERE o.thread_id = 'long' AND o.position < m.position);
-         UPDATE threads SET message_count = 1801, head_position = 7005",
+         UPDATE threads SET message_count = 1801, hidden_count = 1, head_position = 7005",
         bucket("long")
     ))
     .await;
@@ -321,7 +322,7 @@ async fn existing_thread_imports_only_what_follows_it() {
     // What is missing at its end is written.
     let other = CommandFixture::new().await;
     other.json(&import).await;
-    other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10, last_number = 10 WHERE thread_id = 't'").await;
+    other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10, hidden_count = 3, last_number = 10 WHERE thread_id = 't'").await;
     assert_eq!(other.json(&import).await["new_messages"], json!(1));
     assert_eq!(other.stored().await, fixture.stored().await);
 }

@@ -1,5 +1,7 @@
 //! Agents that speak first: shown when they may, held back and taken back when a person writes, and once, whichever process dies.
 
+mod hidden_inputs;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -46,6 +46,29 @@ fn ids(turn: &TurnId, run: u32) -> Ids {
 }
 
 #[tokio::test]
+async fn what_the_system_made_up_is_no_end() {
+    let (database, store) = Database::new(2).await;
+    messages(
+        &database,
+        &[
+            (10, 10, "bare", "system_trigger", "assistant", "bare"),
+            (20, 20, "imported", "system_trigger", "user", "made up"),
+            (30, 30, "nearly", "system_trigger", "user", "note"),
+            (40, 40, "imported-too", "system_trigger", "user", "made up"),
+        ],
+    )
+    .await;
+    let marks = [("imported", "true"), ("nearly", "\"true\""), ("imported-too", "true")];
+    for (id, mark) in marks {
+        let set = format!("UPDATE messages SET metadata = '{{\"synthetic\": {mark}}}' WHERE message_id = '{id}'");
+        write(&database, &set).await;
+    }
+    assert_eq!(ends(&store, (0, i64::MAX), 99).await, "10:bare 30:note");
+    let last = async |through: i64| store.last_end(&thread("t"), at(through)).await.unwrap();
+    assert_eq!((last(29).await, last(99).await), (Some(at(10)), Some(at(30))));
+}
+
+#[tokio::test]
 async fn ends_are_in_order_with_steps_and_without_inputs() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;

@@ -9,18 +9,27 @@ use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
 use store::Store;
 
-use crate::fixture::{Database, Owner, key, thread};
+use crate::fixture::{Database, Owner, key, metadata, thread};
 use crate::values::{agent, at, finishes, turn};
 
-/// Turns of four messages in `t`: batches 10, 20, …
+/// Turns of four messages in `t`: batches 10, 20, … The system made up the inputs of the first and the third.
 async fn with_turns(count: i64) -> (Database, Store) {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
     let turn_of = |number: i64| finishes("t", &turn("t", &format!("n{number}")), 0, number * 10, None);
     commit.turns = (1..=count).map(turn_of).collect();
+    let said = [json!(true), json!("true"), json!(true), json!(1)];
+    for (turn, synthetic) in commit.turns.iter_mut().zip(said) {
+        turn.messages[0].metadata = metadata(json!({ "synthetic": synthetic }));
+    }
     owner.commit(&commit).await.unwrap();
     (database, store)
+}
+
+/// How many messages of `t` people are not shown.
+async fn hidden(store: &Store) -> i64 {
+    store.thread(&thread("t")).await.unwrap().unwrap().hidden
 }
 
 /// All batches of `t`, the newest first, read by pages of three.
@@ -59,6 +68,7 @@ async fn batches_are_measured_and_deleted_whole() {
 
     let [kept] = &store.retained_threads(thread("t").bucket(), "", 10).await.unwrap()[..] else { panic!() };
     assert_eq!((kept.agent.as_str(), kept.messages, kept.head), ("t", 16, Some(at(43))));
+    assert_eq!(hidden(&store).await, 2, "only the boolean true is hidden");
     assert_eq!(store.retained_threads(thread("t").bucket(), "t", 10).await.unwrap(), []);
 
     // Not if the thread has gone on since.
@@ -67,6 +77,7 @@ async fn batches_are_measured_and_deleted_whole() {
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
     assert_eq!(database.number("SELECT min(position) FROM messages").await, 30);
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
+    assert_eq!(hidden(&store).await, 1, "that of the third turn");
     // Twice is once.
     assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);

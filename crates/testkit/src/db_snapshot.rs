@@ -108,7 +108,8 @@ pub async fn dead_letters(pool: &PgPool) -> Result<Vec<DeadLetterRow>> {
 pub async fn ends(pool: &PgPool) -> Result<Vec<EndRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, NULL AS code FROM messages
-         WHERE batch_type = 'system_trigger' OR (role = 'assistant' AND message_id ~ '-a([1-9][0-9]*)?$')
+         WHERE (batch_type = 'system_trigger' AND metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb)
+            OR (role = 'assistant' AND message_id ~ '-a([1-9][0-9]*)?$')
          UNION ALL
          SELECT thread_id, message_id, position, code FROM failed_messages
          ORDER BY thread_id, position",

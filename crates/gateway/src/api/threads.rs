@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId};
+use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::NewThread;
@@ -51,7 +51,7 @@ pub(crate) struct ThreadDetail {
     owner_status: &'static str,
     #[schema(required)]
     active_turn: Option<TurnView>,
-    /// In the order in which they will begin.
+    /// In the order in which they will begin; without follow-ups, which no person has sent.
     waiting_turns: Vec<InputView>,
     /// Messages that have begun and not ended, the oldest first; at most 64.
     open_messages: Vec<OpenMessageView>,
@@ -61,6 +61,7 @@ impl ThreadDetail {
     fn new(backend: &Backend, thread: ThreadView, explained: Option<&QueueStatus>) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
+        let waiting = waiting.filter(|waiting| TimerId::of_turn(&waiting.turn).is_none());
         let open = explained.iter().flat_map(|explained| &explained.open);
         Self {
             thread,

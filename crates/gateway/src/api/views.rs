@@ -45,6 +45,7 @@ pub struct ThreadView {
     pub busy_policy: &'static str,
     #[schema(value_type = Object)]
     pub metadata: Value,
+    /// Without those that the system made up.
     #[schema(minimum = 0)]
     pub message_count: i64,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
@@ -71,7 +72,7 @@ impl From<&ThreadRow> for ThreadView {
             agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).name().to_owned(),
             busy_policy: named.policy.unwrap_or_default().name(),
             metadata: named.metadata.to_value(),
-            message_count: row.messages,
+            message_count: (row.messages - row.hidden).max(0),
             last_position: row.head,
             created_at: rfc3339(row.created_at),
         }

@@ -29,6 +29,8 @@ pub struct ThreadRow {
     pub named: NewThread,
     /// How many messages it has.
     pub messages: i64,
+    /// How many of them the system made up: people are not shown them.
+    pub hidden: i64,
     /// The highest number that one of them was given.
     pub last_number: u64,
     /// The position of the last one.
@@ -71,7 +73,7 @@ impl Store {
     /// What is stored of a thread.
     pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
         let statement = sqlx::query(
-            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, last_number, head_position,
+            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, hidden_count, last_number, head_position,
                     (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
              FROM threads WHERE bucket = $1 AND thread_id = $2",
         )
@@ -144,6 +146,7 @@ fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
     Ok(ThreadRow {
         named,
         messages: row.try_get("message_count")?,
+        hidden: row.try_get("hidden_count")?,
         last_number: row.try_get::<i64, _>("last_number")?.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
         created_at: timestamp(row, "created_ms")?,

@@ -1,12 +1,17 @@
 , heads AS (
     -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others.
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, last_number)
-    SELECT bucket, thread_id, max(position), count(*), count(*)
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
+    SELECT bucket, thread_id, max(position), count(*),
+           -- Few metadata have the word: only those are read here.
+           count(*) FILTER (WHERE CASE WHEN metadata LIKE '%"synthetic"%'
+                                       THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END),
+           count(*)
     FROM fresh
     GROUP BY bucket, thread_id
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
         message_count = t.message_count + excluded.message_count,
+        hidden_count = t.hidden_count + excluded.hidden_count,
         last_number = t.last_number + excluded.last_number
     RETURNING bucket, thread_id, last_number
 )

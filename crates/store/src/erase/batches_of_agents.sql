@@ -7,11 +7,12 @@ batches AS MATERIALIZED (
 , gone AS (
     DELETE FROM messages AS m USING batches AS b
     WHERE m.bucket = b.bucket AND m.thread_id = b.thread_id AND m.position >= b.batch_id AND m.batch_id = b.batch_id
-    RETURNING b.id, m.bucket, m.thread_id
+    RETURNING b.id, m.bucket, m.thread_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
 , shorter AS (
-    UPDATE threads AS t SET message_count = greatest(t.message_count - g.messages, 0)
-    FROM (SELECT bucket, thread_id, count(*) AS messages FROM gone GROUP BY bucket, thread_id) AS g
+    UPDATE threads AS t
+    SET message_count = greatest(t.message_count - g.messages, 0), hidden_count = greatest(t.hidden_count - g.hidden, 0)
+    FROM (SELECT bucket, thread_id, count(*) AS messages, count(*) FILTER (WHERE is_hidden) AS hidden FROM gone GROUP BY bucket, thread_id) AS g
     WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
 )
 -- What a compaction made of them: which batches are out stays as it is.

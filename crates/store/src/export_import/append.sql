@@ -24,10 +24,11 @@ WITH behind AS MATERIALIZED (
          AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
                token_count, created_ms, parent_id, number, place),
          behind AS b
-    RETURNING number
+    RETURNING number, metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
 UPDATE threads AS t
 SET head_position = $17, message_count = t.message_count + (SELECT count(*) FROM written),
+    hidden_count = t.hidden_count + (SELECT count(*) FROM written WHERE is_hidden),
     last_number = (SELECT max(number) FROM written)
 FROM behind AS b
 WHERE t.bucket = b.bucket AND t.thread_id = b.thread_id

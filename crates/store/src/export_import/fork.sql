@@ -6,11 +6,13 @@ WITH next AS MATERIALIZED (
                      ORDER BY m.position LIMIT 1), 9223372036854775807) AS position
 )
 , made AS (
-    INSERT INTO threads (bucket, thread_id, head_position, message_count, last_number, agent_id, busy_policy, metadata)
-    SELECT $3, $4, m.head, m.messages, m.last_number, coalesce(t.agent_id, t.thread_id), t.busy_policy, t.metadata
+    INSERT INTO threads (bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, busy_policy, metadata)
+    SELECT $3, $4, m.head, m.messages, m.hidden, m.last_number, coalesce(t.agent_id, t.thread_id), t.busy_policy, t.metadata
     FROM threads AS t
     CROSS JOIN LATERAL (
-        SELECT max(m.position) AS head, count(*) AS messages, coalesce(max(m.number), 0) AS last_number FROM messages AS m
+        SELECT max(m.position) AS head, count(*) AS messages, coalesce(max(m.number), 0) AS last_number,
+               count(*) FILTER (WHERE m.metadata -> 'synthetic' = 'true'::jsonb) AS hidden
+        FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5
     ) AS m
     WHERE t.bucket = $1 AND t.thread_id = $2

@@ -128,7 +128,7 @@ WITH thread AS MATERIALIZED (
     FROM placed AS p, numbering AS n
     WHERE p.is_fresh
     ORDER BY p.position
-    RETURNING position, number
+    RETURNING position, number, metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
 , moved AS (
     UPDATE messages AS m
@@ -138,11 +138,12 @@ WITH thread AS MATERIALIZED (
       AND (NOT m.out_of_range OR m.parent_id IS DISTINCT FROM p.before)
 )
 , head AS (
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, last_number)
-    SELECT $1, $2, max(w.position), count(*), max(w.number) FROM written AS w HAVING count(*) > 0
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
+    SELECT $1, $2, max(w.position), count(*), count(*) FILTER (WHERE w.is_hidden), max(w.number) FROM written AS w HAVING count(*) > 0
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
         message_count = t.message_count + excluded.message_count,
+        hidden_count = t.hidden_count + excluded.hidden_count,
         last_number = greatest(t.last_number, excluded.last_number)
 )
 SELECT (SELECT count(*) FROM written) AS count, p.batch_id, p.other, p.problem

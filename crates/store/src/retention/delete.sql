@@ -10,7 +10,7 @@ WITH still AS MATERIALIZED (
     USING unnest($4::bigint[], $5::bigint[]) AS k (first, last), still AS s
     WHERE m.bucket = s.bucket AND m.thread_id = s.thread_id
       AND m.bucket = $1 AND m.thread_id = $2 AND m.position BETWEEN k.first AND k.last AND m.batch_id = k.first
-    RETURNING m.bucket, m.message_id, m.thread_id
+    RETURNING m.bucket, m.message_id, m.thread_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
 -- Their entries may still be in the stream, and are read again after a takeover.
 , remembered AS (
@@ -20,7 +20,8 @@ WITH still AS MATERIALIZED (
 )
 , counted AS (
     UPDATE threads AS t
-    SET message_count = greatest(t.message_count - (SELECT count(*) FROM gone), 0)
+    SET message_count = greatest(t.message_count - (SELECT count(*) FROM gone), 0),
+        hidden_count = greatest(t.hidden_count - (SELECT count(*) FROM gone WHERE is_hidden), 0)
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )

@@ -1,11 +1,11 @@
 -- $1 bucket, $2 thread, $3 after, $4 through, $5 limit.
 -- What viewers were told while it came: answers of turns with the steps before them, messages that no turn asked for, and messages that
--- failed. Inputs were not shown. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in -r<number>.
+-- failed. Inputs were not shown, and what the system made up never is. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in -r<number>.
 (SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, m.content, m.tool_calls, m.tool_call_id, m.metadata,
         NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable
  FROM messages AS m
  WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > $3 AND m.position <= $4
-   AND (m.batch_type = 'system_trigger'
+   AND ((m.batch_type = 'system_trigger' AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb)
         OR (m.role IN ('assistant', 'tool') AND m.message_id ~ '-a([1-9][0-9]*)?(-s[0-9]+(-r[0-9]+)?)?$'))
  ORDER BY m.position
  LIMIT $5)

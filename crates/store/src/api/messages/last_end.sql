@@ -3,7 +3,8 @@ SELECT greatest(
     (SELECT m.position
      FROM messages AS m
      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position <= $3
-       AND (m.batch_type = 'system_trigger' OR (m.role = 'assistant' AND m.message_id ~ '-a([1-9][0-9]*)?$'))
+       AND ((m.batch_type = 'system_trigger' AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb)
+            OR (m.role = 'assistant' AND m.message_id ~ '-a([1-9][0-9]*)?$'))
      ORDER BY m.position DESC
      LIMIT 1),
     (SELECT f.position

@@ -60,7 +60,8 @@ async fn what_the_system_made_up_is_no_end() {
     .await;
     let marks = [("imported", "true"), ("nearly", "\"true\""), ("imported-too", "true")];
     for (id, mark) in marks {
-        let set = format!("UPDATE messages SET metadata = '{{\"synthetic\": {mark}}}' WHERE message_id = '{id}'");
+        let set =
+            format!("UPDATE messages SET metadata = '{{\"synthetic\": {mark}}}' WHERE message_id = '{id}'");
         write(&database, &set).await;
     }
     assert_eq!(ends(&store, (0, i64::MAX), 99).await, "10:bare 30:note");

@@ -74,7 +74,8 @@ impl Fixture {
         .map(str::to_owned)
         .into();
         let batches: Value = serde_json::from_str(&self.text("/v1/threads/talk/batches").await).unwrap();
-        let of_batch = |batch: &Value| format!("/v1/threads/talk/batches/{}", batch["batch_id"].as_str().unwrap());
+        let of_batch =
+            |batch: &Value| format!("/v1/threads/talk/batches/{}", batch["batch_id"].as_str().unwrap());
         paths.extend(batches["batches"].as_array().unwrap().iter().map(of_batch));
         paths.push(format!("/v1/turns/{turn}"));
         for path in paths {
@@ -100,7 +101,8 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
     let mut fixture = Fixture::with(alone).await;
     let workflow = fixture.manual_workflow().await;
     let follower = armed(&fixture, &workflow, json!({"enabled": true, "max_in_a_row": 3})).await;
-    let last_id = || follower.inspect(|all| all.last()?.events.iter().rev().find_map(|event| event.id.clone()));
+    let last_id =
+        || follower.inspect(|all| all.last()?.events.iter().rev().find_map(|event| event.id.clone()));
     fixture.until("the first answer is seen", SOON, async || last_id().is_some()).await;
     let seen = last_id().unwrap();
 

@@ -1,4 +1,4 @@
-//! The fourth part of the demo: what Postgres says, whatever was shown before.
+//! The fifth part of the demo: what Postgres says, whatever was shown before.
 
 use anyhow::Result;
 use model::Bucket;
@@ -44,7 +44,7 @@ pub(super) async fn show(
     dialog: &Dialog,
     screen: &mut Screen,
 ) -> Result<bool> {
-    screen.heading(5, "The verdict, from Postgres");
+    screen.heading(6, "The verdict, from Postgres");
     let mut wrong = dialog.missing.clone();
     let turns = read_dialog(&environment.pool, &dialog.thread).await?;
     show_dialog(dialog, &turns, screen);

@@ -10,6 +10,7 @@ mod agent;
 mod check;
 mod dialog;
 mod environment;
+mod follow_ups;
 mod input;
 mod options;
 mod queues;
@@ -87,8 +88,9 @@ async fn show(
     }
     let is_finished = queues::show(environment, screen).await?;
     let is_compressed = agent::show(environment, screen).await?;
+    let is_following = follow_ups::show(environment, screen).await?;
     let is_right = check::show(environment, &dialog, screen).await?;
-    Ok(if is_ordered && is_finished && is_compressed && is_right {
+    Ok(if is_ordered && is_finished && is_compressed && is_following && is_right {
         DemoOutcome::Pass
     } else {
         DemoOutcome::Fail

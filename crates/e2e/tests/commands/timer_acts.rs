@@ -1,5 +1,6 @@
 //! Commands that change follow-ups and schedules of a fleet that runs.
 
+use devservices::workspace;
 use serde_json::{Value, json};
 use testkit::fleet::{Invocation, invoke};
 
@@ -140,4 +141,51 @@ async fn follow_ups_are_put_off_and_cancelled_by_commands() {
     assert_eq!((&ended["status"], &ended["decided_by"]), (&json!("cancelled"), &json!("client")));
     let last = api.acts_on_agent("chat").await.unwrap().into_iter().next().unwrap();
     assert_eq!((&last["action"], &last["actor"]), (&json!("cancel_timer"), &json!("ada")));
+}
+
+/// Runs a line of a shell as it stands in a manual, with this follow-up as `$ID`; what it prints.
+async fn line(fixture: &Fixture, line: &str, follow_up: &str) -> String {
+    let function = format!("antiphon() {{ \"$ANTIPHON_BIN\" \"$@\"; }}\n{line}");
+    let mut shell = tokio::process::Command::new("sh");
+    shell
+        .args(["-ec", &function])
+        .env("DATABASE_URL", fixture.database_url())
+        .env("NATS_URL", fixture.nats.url());
+    let output = shell.env("ID", follow_up).output().await.unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manuals_commands_do_what_it_says() {
+    let manual = std::fs::read_to_string(workspace::root().join("crates/scheduling/README.md")).unwrap();
+    let lines = |of: &str| {
+        manual.lines().filter(|line| line.starts_with(&format!("antiphon {of} "))).collect::<Vec<_>>()
+    };
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let by_default = json!({"trigger_type": "check_in", "after_seconds": 3_600});
+    fixture.settle("hello", json!({"follow_ups": {"enabled": true, "default": by_default}})).await;
+    api.say("hello", "hi").await.unwrap();
+    workflow.next(SOON).await.unwrap().answer("hello").await.unwrap();
+    let newest = async || {
+        api.call("GET", "/v1/threads/hello/follow-ups", None).await.unwrap()["follow_ups"][0].clone()
+    };
+    fixture.until("a follow-up waits", SOON, async || newest().await["status"] == "pending").await;
+    let id = newest().await["follow_up_id"].as_str().unwrap().to_owned();
+    let [list, show, snooze, cancel] = lines("follow-ups").try_into().unwrap();
+    assert!(line(&fixture, list, &id).await.contains(&id));
+    assert!(line(&fixture, show, &id).await.contains("max_in_a_row"));
+    for act in [snooze, cancel] {
+        assert!(line(&fixture, act, &id).await.contains("done"), "{act}");
+    }
+    assert_eq!(newest().await["status"], "cancelled");
+
+    let [dry_run, put, show, list, delete] = lines("schedules").try_into().unwrap();
+    assert_eq!(line(&fixture, dry_run, "").await.lines().count(), 6, "a title and five occurrences");
+    for act in [put, show, list] {
+        assert!(line(&fixture, act, "").await.contains("Europe/Berlin"), "{act}");
+    }
+    assert!(line(&fixture, delete, "").await.contains("done"));
+    assert!(!line(&fixture, list, "").await.contains("weekly"));
 }

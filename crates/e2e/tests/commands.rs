@@ -439,9 +439,11 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
     assert_eq!(fixture.rows(&of("whole")).await, fixture.rows(&of("t")).await);
     let shown = fixture.json("threads show whole").await;
     assert_eq!((&shown["agent_id"], &shown["last_position"]), (&json!("t"), &json!("40")));
+    assert_eq!(shown["message_count"], json!(7), "without the four that the system made up");
     assert_eq!(fixture.number("SELECT count(*) FROM compactions WHERE thread_id = 'whole'").await, 1);
     // Batch 10 went on after 20 began, and is whole all the same.
     fixture.json("threads fork t part --at 20").await;
+    assert_eq!(fixture.json("threads show part").await["message_count"], json!(6));
     let part: Vec<_> = fixture
         .rows(&of("part"))
         .await

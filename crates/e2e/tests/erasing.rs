@@ -117,6 +117,12 @@ impl Fixture {
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
     }
 
+    /// How many of them count as made up by the system.
+    async fn hidden_messages(&self, queue: &str) -> i64 {
+        let count = "SELECT hidden_count FROM threads WHERE thread_id = $1";
+        sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
+    }
+
     async fn bare(&self, thread: &str, message: &str, chunk: u32, text: &str, is_final: bool) {
         let thread = ThreadId::parse(thread).unwrap();
         let chunk = json!({
@@ -151,6 +157,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
     fixture
         .until("the work is stored", SOON, async || fixture.internal_messages("ann+work_request").await == 2)
         .await;
+    assert_eq!(fixture.hidden_messages("ann+work_request").await, 1);
     fixture.background_task("cara", "secret", TaskKind::Compaction, "waits", &marked("summarise")).await;
     let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail(&marked("broken"), json!({"class": "transient"})).await.unwrap();
@@ -276,6 +283,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
         0,
         "of what followed its turns nothing is left"
     );
+    assert_eq!(fixture.hidden_messages("ann+work_request").await, 0);
     let turn = api.say("other", "go on").await.unwrap();
     asked_for(&manual_workflow, &turn).await.answer("yes").await.unwrap();
     fixture.until_messages("other", 4).await;

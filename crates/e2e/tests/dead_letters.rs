@@ -14,7 +14,7 @@ use crate::{
 const AT_ONCE: usize = 500;
 
 impl Fixture {
-    async fn letters(&self, query: &str) -> Value {
+    pub(crate) async fn letters(&self, query: &str) -> Value {
         self.api().call("GET", &format!("/v1/dead-letters{query}"), None).await.unwrap()
     }
 

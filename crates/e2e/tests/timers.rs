@@ -30,6 +30,14 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
     let due = in_seconds(&fixture, 2.0).await;
     let delayed = json!({"task_id": "later", "content": "call back", "not_before": due});
     api.call("POST", "/v1/agents/ann/tasks", Some(&delayed)).await.unwrap();
+    // A service sends the same twice, and another one like it.
+    let due_later = in_seconds(&fixture, 2.5).await;
+    let sent = json!({"task_id": "sent", "content": "write back", "not_before": due_later});
+    for task in [&delayed, &delayed, &sent] {
+        fixture.send_entry("ann", task.to_string().into_bytes()).await;
+    }
+    let too_late = json!({"task_id": "x", "content": "x", "not_before": in_seconds(&fixture, 4e7).await});
+    fixture.send_entry("ann", too_late.to_string().into_bytes()).await;
     fixture.send_tasks("ann", [("now".to_owned(), "at once".to_owned())]).await;
     // What is put anew counts at once, though its first version would be due in months, and so does what is deleted.
     schedule("report", json!({"cron": "0 0 1 1 *", "content": "old"})).await;
@@ -39,11 +47,16 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
     api.call("DELETE", "/v1/agents/ann/schedules/gone", None).await.unwrap();
     asked_with(&workflow, "at once").await.answer("done").await.unwrap();
     asked_with(&workflow, "call back").await.answer("called").await.unwrap();
+    asked_with(&workflow, "write back").await.answer("written").await.unwrap();
     let asked = asked_with(&workflow, "new").await;
     let task = asked.request.task.as_ref().unwrap().task_id.clone();
     asked.answer("reported").await.unwrap();
-    fixture.until_tasks("ann", &["completed"; 3]).await;
-    for (task, due) in [("later", &due), (task.as_str(), &at)] {
+    fixture.until_tasks("ann", &["completed"; 4]).await;
+    assert_eq!(
+        fixture.letters("?reason=invalid_not_before").await["dead_letters"].as_array().unwrap().len(),
+        1
+    );
+    for (task, due) in [("later", &due), ("sent", &due_later), (task.as_str(), &at)] {
         let sql = "SELECT created_at >= $2::timestamptz FROM tasks WHERE agent_id = 'ann' AND task_id = $1";
         let in_time: bool =
             sqlx::query_scalar(sql).bind(task).bind(due).fetch_one(&fixture.pool).await.unwrap();

@@ -1,7 +1,8 @@
 //! Commands: what an entry of the stream asks for besides chunks.
 
 use crate::{
-    AgentId, CommandId, Metadata, ScheduleName, Task, TaskId, TimerId, Timestamp, TurnId, TurnOpened,
+    AgentId, CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TimerId, Timestamp, TurnId,
+    TurnOpened,
 };
 
 /// What an entry of the stream asks for besides chunks.
@@ -11,6 +12,8 @@ pub enum Command {
     Turn(Box<TurnOpened>),
     /// A task for an agent.
     Task(Task),
+    /// A task that enters its agent's queue later.
+    DelayedTask(Box<DelayedTask>),
     /// A control command of an operator or a client.
     Control(Control),
 }

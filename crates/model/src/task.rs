@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{AgentId, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId};
+use crate::{AgentId, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId, Timestamp};
 
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,20 @@ pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<Th
     let name = metadata.get("thread_id").and_then(Value::as_str)?;
     let thread = ThreadId::of_tenant(agent.tenant().as_ref(), name).ok();
     thread.filter(|_| is_ours && kind != TaskKind::Task)
+}
+
+/// A task that enters its agent's queue later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DelayedTask {
+    /// The task, of kind [`TaskKind::Task`].
+    pub task: Task,
+    /// It enters the queue then, and not before, by the database's clock.
+    pub not_before: Timestamp,
+}
+
+impl DelayedTask {
+    /// The longest that a task may wait, ms.
+    pub const MOST_DELAY_MS: i64 = 366 * 86_400_000;
 }
 
 /// A task in its agent's queue.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Command, Cut, Frame, FrameNumber, IdRange, MessageFailure, MessageId,
-    MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId,
-    TimerId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, IdRange, MessageFailure,
+    MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq,
+    ThreadId, TimerId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Lookup};
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
-    CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply,
+    CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, TaskDelay,
 };
 
 /// One entry of the partition's stream, decoded.
@@ -123,6 +123,13 @@ pub enum Input {
     TimersDecided(Vec<TimerDecision>),
     /// The answer to [`Action::LoadTimers`].
     Timers(TimerPage),
+    /// The answer to [`Action::DelayTask`].
+    TaskDelayed {
+        /// Its entry.
+        seq: Seq,
+        /// What came of it.
+        outcome: TaskDelay,
+    },
     /// Others than the owner have written timers of the partition.
     TimersChanged,
     /// All of this batch of the outbox has been published.
@@ -186,6 +193,13 @@ pub enum Action {
         /// At most so many.
         limit: usize,
     },
+    /// Store a task that enters its queue later, unless it is there; answer with [`Input::TaskDelayed`].
+    DelayTask {
+        /// Its entry.
+        seq: Seq,
+        /// The task.
+        delayed: Box<DelayedTask>,
+    },
     /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
     Send(OutboxBatch),
     /// Answer a [`StatusQuery`].
@@ -212,6 +226,7 @@ impl Action {
             Self::LoadTasks { .. } => "load_tasks",
             Self::DecideTimers(_) => "decide_timers",
             Self::LoadTimers { .. } => "load_timers",
+            Self::DelayTask { .. } => "delay_task",
             Self::Send(_) => "send",
             Self::Status(_) => "status",
             Self::Reread(_) => "reread",

@@ -44,5 +44,5 @@ pub use timers::{
 pub use types::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, FailedTask, FailedTurn, Fallback,
     NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,
-    StatusReply, TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, UsageWrite,
+    StatusReply, TaskChange, TaskDelay, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, UsageWrite,
 };

@@ -42,6 +42,19 @@ pub enum CommandVerdict {
     },
 }
 
+/// What came of storing a task that enters its queue later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskDelay {
+    /// It waits, or has waited: the same was said before.
+    Stored,
+    /// The agent has one of that id with another payload or time.
+    Conflict,
+    /// As many tasks of the agent wait as may.
+    Full,
+    /// The agent was erased.
+    Erased,
+}
+
 /// A turn that begins: the driver reads the context and publishes the turn request. Answer with
 /// [`crate::Input::Started`].
 #[derive(Debug, Clone, PartialEq)]

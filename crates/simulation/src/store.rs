@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use model::{
     Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
-    PartitionId, Position, Seq, ThreadId, Timestamp, TokenKey, TurnId,
+    PartitionId, Position, Seq, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
 };
 use partition::{Commit, EntryBody, Incident, Lookup, SpilledMessage, StreamEntry, Takeover};
 
@@ -436,6 +436,11 @@ impl Store {
             Command::Turn(opened) if self.is_undone && opened.run > 0 => true,
             Command::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
             Command::Task(task) => tables.knows_task(&task.agent, &task.id),
+            Command::DelayedTask(delayed) => {
+                let task = &delayed.task;
+                tables.timers.contains_key(&TimerId::of_task(&task.agent, &task.id))
+                    || tables.knows_task(&task.agent, &task.id)
+            }
             Command::Control(control) => {
                 tables.audit.contains_key(&(control.subject.clone(), control.id.clone()))
             }

@@ -25,7 +25,7 @@ pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};
-pub use timers::{Delayed, DelayedTask, FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
+pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 pub use usage::{UsageGroup, UsageSum};
 

@@ -39,10 +39,10 @@ mod timers;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, Delayed, DelayedTask, EndContent, EndRow, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
-    MOST_DELAYED_TASKS, MOST_SCHEDULES, NewThread, PositionLookup, PutAgent, PutOutcome, PutSchedule,
-    ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus, ThreadRow,
-    TimerStatus, TurnState, UsageGroup, UsageSum,
+    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow, MOST_DELAYED_TASKS,
+    MOST_SCHEDULES, NewThread, PositionLookup, PutAgent, PutOutcome, PutSchedule, ResponseRow, RunFailure,
+    ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState,
+    UsageGroup, UsageSum,
 };
 pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
 pub use compactions::{PendingCompaction, Written};
@@ -57,7 +57,7 @@ pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};
 pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
 pub use migrate::{Layout, MigrateError, migrate};
-pub use partition::{DueSchedule, DueTimer, TimerState};
+pub use partition::{DueSchedule, DueTimer, TaskDelay, TimerState};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningRows, ReasoningThread,

@@ -1,8 +1,8 @@
 //! Schedules and delayed tasks as gateways write them, beside the owner that fires them.
 
-use model::{CommandId, Metadata, ScheduleName, Task, TaskId, TaskKind, TimerId, Timestamp};
+use model::{CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TaskKind, TimerId, Timestamp};
 use partition::{NextDue, TimerEnd, TimerWrite};
-use store::{Committed, Delayed, DelayedTask, PutOutcome, PutSchedule, Store, StoredSchedule, TimerState};
+use store::{Committed, PutOutcome, PutSchedule, Store, StoredSchedule, TaskDelay, TimerState};
 
 use crate::fixture::{Database, Owner};
 use crate::values::agent;
@@ -119,13 +119,13 @@ async fn a_schedule_and_what_waits_of_an_agent_end_with_it() {
         },
         not_before: Timestamp(4_000_000_000_000),
     };
-    assert_eq!(store.delay_task(&delayed).await.unwrap(), Delayed::Stored);
+    assert_eq!(store.delay_task(&delayed).await.unwrap(), TaskDelay::Stored);
     let waiting = store.delayed_tasks(&agent("helper"), None, 8).await.unwrap();
     assert_eq!(waiting, std::slice::from_ref(&delayed));
     let threads = [agent("helper").thread()];
     store.mark_erased(&threads, "anna").await.unwrap();
     assert_eq!(store.put_schedule(&put("c2", "0 9 * * *", Some(1_000))).await.unwrap(), PutOutcome::Erased);
-    assert_eq!(store.delay_task(&delayed).await.unwrap(), Delayed::Erased);
+    assert_eq!(store.delay_task(&delayed).await.unwrap(), TaskDelay::Erased);
     let erased = store.erase_some(&threads).await.unwrap();
     assert_eq!((erased["timers"], erased["schedules"]), (2, 1));
     assert_eq!(
@@ -151,7 +151,7 @@ async fn many_requests_for_one_delayed_task_store_it_once() {
         let (store, delayed) = (store.clone(), delayed("one"));
         async move { store.delay_task(&delayed).await.unwrap() }
     }));
-    assert_eq!(all.await, [Delayed::Stored; 16]);
-    assert_eq!(store.delay_task(&delayed("another")).await.unwrap(), Delayed::Conflict);
+    assert_eq!(all.await, [TaskDelay::Stored; 16]);
+    assert_eq!(store.delay_task(&delayed("another")).await.unwrap(), TaskDelay::Conflict);
     assert_eq!(database.number("SELECT count(*) FROM timers").await, 1);
 }

@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry,
-    ScheduleName, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened,
-    TurnOptions,
+    AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
+    Metadata, RejectedEntry, ScheduleName, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp,
+    TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -76,6 +76,9 @@ pub enum InvalidCommand {
         /// Where tasks of that kind wait.
         queue: AgentId,
     },
+    /// A time for which a task cannot wait.
+    #[error("not_before {0}")]
+    NotBefore(&'static str),
     /// Something that only the system may send to what follows turns.
     #[error(
         "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
@@ -103,6 +106,7 @@ impl InvalidCommand {
             Self::EmptyInput => "empty_input",
             Self::InputTooLarge(_) => "input_too_large",
             Self::WrongQueue { .. } => "wrong_queue",
+            Self::NotBefore(_) => "invalid_not_before",
             Self::Internal(_) => "internal_thread",
             Self::WrongSubject(_) => "wrong_subject",
         }
@@ -225,15 +229,29 @@ pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, 
 }
 
 /// A task on `tasks.<agent>`.
-pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidCommand> {
+pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
+    let not_before = task.not_before_ms.map(Timestamp);
     check_input(&task.content)?;
-    Ok(Task {
+    let task = Task {
         agent: agent.clone(),
         id: task_id(&task.task_id)?,
         kind: in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?,
         metadata: metadata(task.metadata, owners_mark(&task.task_id))?,
         content: task.content,
-    })
+    };
+    from_then_on(task, not_before)
+}
+
+/// A task that may have to wait for its time.
+pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<Command, InvalidCommand> {
+    let Some(not_before) = not_before else { return Ok(Command::Task(task)) };
+    match (task.kind, not_before) {
+        (TaskKind::Task, Timestamp(0..)) => {
+            Ok(Command::DelayedTask(Box::new(DelayedTask { task, not_before })))
+        }
+        (TaskKind::Task, _) => Err(InvalidCommand::NotBefore("must not be before 1970")),
+        _ => Err(InvalidCommand::NotBefore("is for tasks of kind task alone")),
+    }
 }
 
 /// A control command about a turn, on `chunks.<thread>`.
@@ -431,11 +449,21 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
 
 /// The payload of a task, for `tasks.<agent>`.
 pub fn encode_task(task: &Task) -> Bytes {
+    encode(task, None)
+}
+
+/// The payload of a task that enters its queue later, for `tasks.<agent>`.
+pub fn encode_delayed_task(delayed: &DelayedTask) -> Bytes {
+    encode(&delayed.task, Some(delayed.not_before))
+}
+
+fn encode(task: &Task, not_before: Option<Timestamp>) -> Bytes {
     let task = pb::Task {
         task_id: task.id.as_str().to_owned(),
         content: task.content.clone(),
         metadata: convert::pb_metadata(&task.metadata),
         kind: task.kind as i32,
+        not_before_ms: not_before.map(|at| at.0),
     };
     pb::TaskEntry { task: Some(task), control: None }.encode_to_vec().into()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     BatchType, Chunk, ChunkKind, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
-    MAX_CHUNK_ID, MessageId, Metadata, Role,
+    MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -70,6 +70,12 @@ pub(crate) fn kind(number: i32) -> Result<ChunkKind, InvalidField> {
 pub(crate) fn chunk_id(number: i64) -> Result<u32, InvalidField> {
     let id = u32::try_from(number).ok().filter(|id| *id <= MAX_CHUNK_ID);
     id.ok_or(InvalidField::Chunk(InvalidChunk::Id(number)))
+}
+
+/// The moment of a text in the form of RFC 3339, to the millisecond.
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    let at = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).ok()?;
+    i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Timestamp)
 }
 
 pub(crate) fn timestamp(text: &str) -> Result<Option<Box<str>>, InvalidField> {

@@ -121,11 +121,11 @@ fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Res
             code: "malformed",
             detail: format!("not a task in JSON: {error}"),
         })?;
-        return Ok(Command::Task(task.task(agent)?));
+        return Ok(task.command(agent)?);
     }
     let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
     match (entry.task, entry.control) {
-        (Some(task), None) => Ok(Command::Task(command::task(agent, task)?)),
+        (Some(task), None) => Ok(command::task(agent, task)?),
         (None, Some(control)) => Ok(Command::Control(command::control_agent(agent, control)?)),
         (None, None) => refuse("malformed", "the payload holds neither a task nor a control command"),
         (Some(_), Some(_)) => {

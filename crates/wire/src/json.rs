@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use model::{AgentId, Chunk, ChunkKind, IncomingChunk, Metadata, Role, Task, TaskKind};
+use model::{AgentId, Chunk, ChunkKind, Command, IncomingChunk, Metadata, Role, Task, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::command::{InvalidCommand, check_input, in_its_queue, task_id};
+use crate::command::{InvalidCommand, check_input, from_then_on, in_its_queue, task_id};
 use crate::convert::{self, InvalidField};
 
 #[derive(Deserialize)]
@@ -47,21 +47,30 @@ pub(crate) struct JsonTask {
     metadata: Option<Map<String, Value>>,
     #[serde(default)]
     kind: Option<String>,
+    /// RFC 3339.
+    #[serde(default)]
+    not_before: Option<String>,
 }
 
 impl JsonTask {
-    pub(crate) fn task(self, agent: &AgentId) -> Result<Task, InvalidCommand> {
+    pub(crate) fn command(self, agent: &AgentId) -> Result<Command, InvalidCommand> {
         check_input(&self.content)?;
         let metadata = Metadata::new(self.metadata.unwrap_or_default()).map_err(InvalidField::from)?;
         metadata.tokens_used().map_err(InvalidField::from)?;
         metadata.check_from_client().map_err(InvalidField::from)?;
-        Ok(Task {
+        let not_before = self.not_before.as_deref().map(|text| {
+            let moment = convert::parse_rfc3339(text);
+            moment.ok_or(InvalidCommand::NotBefore("must be a time like 2026-12-24T18:00:00Z"))
+        });
+        let not_before = not_before.transpose()?;
+        let task = Task {
             agent: agent.clone(),
             id: task_id(&self.task_id)?,
             kind: in_its_queue(agent, named("kind", self.kind, TaskKind::from_name)?)?,
             content: self.content,
             metadata,
-        })
+        };
+        from_then_on(task, not_before)
     }
 }
 

@@ -22,8 +22,11 @@ pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/antiphon.v1.rs"));
 }
 
-pub use command::{InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_opened, encode_task};
-pub use convert::InvalidField;
+pub use command::{
+    InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_delayed_task, encode_opened,
+    encode_task,
+};
+pub use convert::{InvalidField, parse_rfc3339};
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };

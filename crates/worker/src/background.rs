@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use model::{AgentId, MessageKey, Position, TimerId, TurnId};
+use model::{AgentId, DelayedTask, MessageKey, Position, Seq, TimerId, TurnId};
 use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
 use store::Applied;
@@ -104,6 +104,10 @@ impl BackgroundTasks {
 
     pub(crate) fn load_timers(&self, from_ms: i64, limit: usize) {
         let _ = self.timers.send(TimerTask::Load { from_ms, limit });
+    }
+
+    pub(crate) fn delay_task(&self, seq: Seq, delayed: DelayedTask) {
+        let _ = self.timers.send(TimerTask::Delay(seq, delayed));
     }
 
     /// The next answer. Cancel-safe; `None` when one of the tasks has ended, and so some answers would never come.

@@ -2,10 +2,10 @@
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use model::{ControlKind, Task, TaskId, TimerId, Timestamp};
+use model::{ControlKind, DelayedTask, Task, TaskId, TimerId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{Delayed, DelayedTask, MOST_DELAYED_TASKS};
+use store::{MOST_DELAYED_TASKS, TaskDelay};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
@@ -18,9 +18,6 @@ use crate::extract::path;
 use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
-
-/// A task may wait for so long.
-const MOST_DELAY_MS: i64 = 366 * 86_400_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -69,25 +66,25 @@ pub(crate) async fn delay(
 ) -> Result<String, Problem> {
     let backend = ctx.backend()?;
     let invalid = |detail: &str| Problem::bad_request("invalid_not_before", detail.to_owned());
-    let not_before = views::parse_rfc3339(not_before)
+    let not_before = wire::parse_rfc3339(not_before)
         .ok_or_else(|| invalid("not_before must be a time like 2026-12-24T18:00:00Z"))?;
-    if not_before.since_ms(backend.store().database_time().await?) > MOST_DELAY_MS {
+    if not_before.since_ms(backend.store().database_time().await?) > DelayedTask::MOST_DELAY_MS {
         return Err(invalid("not_before must be within 366 days from now"));
     }
     let (agent, id) = (task.agent.clone(), task.id.clone());
     match backend.store().delay_task(&DelayedTask { task, not_before }).await? {
-        Delayed::Stored => {}
-        Delayed::Conflict => {
+        TaskDelay::Stored => {}
+        TaskDelay::Conflict => {
             let detail = "the agent knows a task of that id with another payload or time";
             return Err(Problem::conflict("task_conflict", detail));
         }
-        Delayed::Full => {
+        TaskDelay::Full => {
             let detail = format!(
                 "{MOST_DELAYED_TASKS} tasks of the agent wait for their time, which is as many as may"
             );
             return Err(Problem::conflict("too_many_delayed_tasks", detail));
         }
-        Delayed::Erased => return Err(schedules::erased(backend, &agent).await),
+        TaskDelay::Erased => return Err(schedules::erased(backend, &agent).await),
     }
     control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await?;
     Ok(format!("/v1/agents/{}/delayed-tasks/{id}", agent.name()))

@@ -248,7 +248,7 @@ fn snoozed_until(body: &SnoozeBody, now: Timestamp) -> Result<Timestamp, Problem
             let ms = i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000));
             now.plus_ms(ms.unwrap_or(i64::MAX / 2))
         }
-        (None, Some(text)) => views::parse_rfc3339(text)
+        (None, Some(text)) => wire::parse_rfc3339(text)
             .ok_or_else(|| invalid("until must be a time like 2026-12-24T18:00:00Z"))?,
         (Some(_), Some(_)) | (None, None) => return Err(invalid("either seconds or until is needed")),
     };

@@ -7,7 +7,7 @@ use store::{UsageGroup, UsageSum};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::{schemas, views};
+use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::error::Problem;
 use crate::extract::query::QueryParams;
@@ -69,7 +69,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let invalid = |detail: String| Problem::bad_request("invalid_query", detail);
     let moment = |name: &str, text: &str| {
-        views::parse_rfc3339(text)
+        wire::parse_rfc3339(text)
             .ok_or_else(|| invalid(format!("{name} must be a time like 2026-12-24T18:00:00Z")))
     };
     let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);

@@ -27,12 +27,6 @@ pub fn rfc3339(at: Timestamp) -> Option<String> {
     at.format(&Rfc3339).ok()
 }
 
-/// The moment of a text in the form of RFC 3339, to the millisecond.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
-    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-    i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Timestamp)
-}
-
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]

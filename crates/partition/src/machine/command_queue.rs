@@ -1,6 +1,6 @@
 //! Commands that were read and are not in the store yet.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{AgentId, BusyPolicy, Command, ControlKind, Frame, Position, Seq, Task, ThreadId, TurnId};
 
@@ -9,7 +9,7 @@ use crate::turn_state::is_real;
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
 /// Most commands that wait for the store's word; beyond it they wait in the stream.
-pub(super) const MOST_PENDING: usize = 2_048;
+const MOST_PENDING: usize = 2_048;
 
 /// Commands on their way.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct CommandQueue {
     moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
+    /// Tasks that enter their queues later and are on their way to the store.
+    pub(super) delaying: BTreeMap<Seq, RawPayload>,
     pub(super) writes: Writes,
 }
 
@@ -77,6 +79,7 @@ impl CommandQueue {
             stored: checkpoint,
             moved: VecDeque::new(),
             incoming: VecDeque::new(),
+            delaying: BTreeMap::new(),
             writes: Writes::default(),
         }
     }
@@ -92,7 +95,7 @@ impl CommandQueue {
 
     /// Commands that are in memory and not in the store yet.
     pub(super) fn len(&self) -> usize {
-        self.pending.len() + self.incoming.len()
+        self.pending.len() + self.incoming.len() + self.delaying.len()
     }
 
     /// Bytes of the keys of commands that are remembered.
@@ -112,6 +115,11 @@ impl CommandQueue {
         while self.recent.first().is_some_and(|taken| taken.seq <= known) {
             self.recent.forget_first();
         }
+    }
+
+    /// As many wait for the store's word as may.
+    pub(super) fn is_full(&self) -> bool {
+        self.pending.len() + self.delaying.len() >= MOST_PENDING
     }
 
     /// The first that waits for the store's word.
@@ -158,7 +166,10 @@ impl CommandQueue {
             Pending::Command { command: Command::Turn(opened), .. } => {
                 opened.thread == *thread && is_real(opened)
             }
-            Pending::Command { command: Command::Task(_) | Command::Control(_), .. }
+            Pending::Command {
+                command: Command::Task(_) | Command::DelayedTask(_) | Command::Control(_),
+                ..
+            }
             | Pending::Frame { .. } => false,
         })
     }
@@ -181,7 +192,7 @@ impl CommandQueue {
             Pending::Command { command: Command::Control(control), .. } => {
                 control.kind == ControlKind::StopTurn(turn.clone())
             }
-            Pending::Command { command: Command::Task(_), .. } => false,
+            Pending::Command { command: Command::Task(_) | Command::DelayedTask(_), .. } => false,
             Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
                 TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
             }),

@@ -1,21 +1,24 @@
 //! Commands: taken in the order of the stream, each once, after the store has said what it knows of them.
 
 use model::{
-    BusyPolicy, Command, Control, ControlKind, Frame, RejectedEntry, Seq, Timestamp, TurnError, TurnId,
-    TurnOpened,
+    BusyPolicy, Command, Control, ControlKind, DelayedTask, Frame, RejectedEntry, Seq, Timestamp, TurnError,
+    TurnId, TurnOpened,
 };
 use scheduling::{Admission, Readiness};
 
-use super::command_queue::{MOST_PENDING, Pending, TakenCommand};
+use super::command_queue::{Pending, TakenCommand};
 use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, is_real};
-use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload};
+use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
 fn key_of(command: &Command) -> CommandKey {
     match command {
         Command::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
         Command::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin()),
+        Command::DelayedTask(delayed) => {
+            CommandKey::Task(delayed.task.agent.clone(), delayed.task.id.clone(), None)
+        }
         Command::Control(control) => {
             let task = match &control.kind {
                 ControlKind::RetryTask(task)
@@ -50,7 +53,7 @@ impl Partition {
         if seq <= self.commands.read {
             return;
         }
-        if self.deferring.is_some() || *room == 0 || self.commands.pending.len() >= MOST_PENDING {
+        if self.deferring.is_some() || *room == 0 || self.commands.is_full() {
             return self.defer((seq, 0), actions);
         }
         *room -= 1;
@@ -167,17 +170,18 @@ impl Partition {
             }
         };
         if let Some(digest) = known {
-            match &command {
-                Command::Task(task) if task.digest() != digest => {
-                    let detail = format!("task {} is known with another payload", task.id);
-                    return self.refuse(seq, raw, "task_conflict", detail);
-                }
-                Command::Turn(_) | Command::Task(_) | Command::Control(_) => {
-                    self.counters.duplicate_commands += 1;
-                    self.holds.remove(&(seq, NO_SLOT));
-                    return;
-                }
+            let task = match &command {
+                Command::Task(task) => Some(task),
+                Command::DelayedTask(delayed) => Some(&delayed.task),
+                Command::Turn(_) | Command::Control(_) => None,
+            };
+            if let Some(task) = task.filter(|task| task.digest() != digest) {
+                let detail = format!("task {} is known with another payload", task.id);
+                return self.refuse(seq, raw, "task_conflict", detail);
             }
+            self.counters.duplicate_commands += 1;
+            self.holds.remove(&(seq, NO_SLOT));
+            return;
         }
         if verdict == CommandVerdict::Unknown {
             let detail = "there is no such agent or thread, and they may not be created by use here";
@@ -198,6 +202,17 @@ impl Partition {
                 self.commands.recent.insert(key, TakenCommand { seq, digest });
                 self.commands.incoming.push_back((seq, task, digest));
             }
+            Command::DelayedTask(delayed)
+                if delayed.not_before.since_ms(now) > DelayedTask::MOST_DELAY_MS =>
+            {
+                let detail = "not_before must be within 366 days from now".to_owned();
+                self.refuse(seq, raw, "invalid_not_before", detail);
+            }
+            Command::DelayedTask(delayed) => {
+                // Also when its time has come: where it has waited before, and was cancelled, the store knows.
+                self.commands.delaying.insert(seq, raw);
+                actions.push(Action::DelayTask { seq, delayed });
+            }
             Command::Control(control) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
                 self.counters.control_commands += 1;
@@ -217,6 +232,23 @@ impl Partition {
                 }
             }
         }
+    }
+
+    /// The store has a task that enters its queue later, or does not take it.
+    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: TaskDelay) {
+        let Some(raw) = self.commands.delaying.remove(&seq) else { return };
+        let (code, detail) = match outcome {
+            TaskDelay::Stored | TaskDelay::Erased => {
+                self.holds.remove(&(seq, NO_SLOT));
+                self.counters.erased_commands += u64::from(outcome == TaskDelay::Erased);
+                return self.timers.reread();
+            }
+            TaskDelay::Conflict => {
+                ("task_conflict", "the agent knows a task of that id with another payload or time")
+            }
+            TaskDelay::Full => ("too_many_delayed_tasks", "as many tasks of the agent wait as may"),
+        };
+        self.refuse(seq, raw, code, detail.to_owned());
     }
 
     fn refuse_retry(&mut self, seq: Seq, raw: RawPayload) {

@@ -217,6 +217,7 @@ fn render(action: &Action) -> String {
         | Action::Send(_)
         | Action::DecideTimers(_)
         | Action::LoadTimers { .. }
+        | Action::DelayTask { .. }
         | Action::Status(_)
         | Action::Report(
             MachineReport::TurnFailed { .. } | MachineReport::Unauthorized(_) | MachineReport::Timer { .. },

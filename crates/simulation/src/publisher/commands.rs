@@ -108,6 +108,7 @@ pub(crate) fn owner_of(command: &Command) -> String {
         Command::Task(task) => {
             task.origin().map_or_else(|| task.agent.agent().to_string(), |origin| origin.to_string())
         }
+        Command::DelayedTask(delayed) => delayed.task.agent.agent().to_string(),
         Command::Control(control) => control.subject.to_string(),
     }
 }

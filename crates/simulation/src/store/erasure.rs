@@ -97,6 +97,7 @@ impl Store {
             EntryBody::Command(Command::Task(task), _) => {
                 is_erased(&task.agent.thread()) || task.origin().is_some_and(|of| is_erased(&of))
             }
+            EntryBody::Command(Command::DelayedTask(delayed), _) => is_erased(&delayed.task.agent.thread()),
             EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
             EntryBody::Frame(frame) => is_erased(&frame.thread),
             // It is kept, but may have been deleted since.

@@ -1,6 +1,6 @@
 //! What is scheduled in the world, and for whom.
 
-use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TimerId, TurnId};
+use model::{AgentId, DelayedTask, MessageKey, PartitionId, Position, Seq, ThreadId, TimerId, TurnId};
 use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, Start, Takeover};
 
 use super::state::compaction::DueCompaction;
@@ -57,6 +57,8 @@ pub(crate) enum WorldEvent {
     DecideTimers(Address, Vec<TimerId>),
     /// The next timers are read, from so many ms on.
     LoadTimers(Address, i64, usize),
+    /// A task that enters its queue later is stored; its entry.
+    DelayTask(Address, Seq, Box<DelayedTask>),
     /// If everything rests, the clocks go ahead.
     GoAhead,
     /// A person writes.

@@ -195,6 +195,7 @@ impl World {
             Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
             Action::DecideTimers(due) => self.request_timers(address, due),
             Action::LoadTimers { from_ms, limit } => self.request_window(address, from_ms, limit),
+            Action::DelayTask { seq, delayed } => self.request_delay(address, seq, delayed),
             Action::Send(batch) if self.bug == Some(PlantedBug::OutboxBeforeCommit) => {
                 self.sent(address, batch.id)
             }
@@ -416,6 +417,7 @@ fn brief(action: &Action) -> String {
         Action::LoadTasks { agent, after, .. } => format!("{agent} after {after}"),
         Action::DecideTimers(due) => format!("{due:?}"),
         Action::LoadTimers { from_ms, .. } => format!("in {from_ms} ms and later"),
+        Action::DelayTask { seq, delayed } => format!("{} of {seq}", delayed.task.id),
         Action::Send(batch) => format!("{}", batch.id),
         Action::Status(explanation) => format!("{explanation:?}"),
     }

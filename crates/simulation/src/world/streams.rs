@@ -30,6 +30,7 @@ impl World {
         let key = match &command {
             Command::Turn(opened) => opened.thread.as_str(),
             Command::Task(task) => task.agent.as_str(),
+            Command::DelayedTask(delayed) => delayed.task.agent.as_str(),
             Command::Control(control) => control.subject.as_str(),
         };
         let partition = partition_of(key, self.scenario.partitions);

@@ -2,12 +2,12 @@
 //! just then.
 
 use model::{
-    AgentId, BusyPolicy, Command, Metadata, PartitionId, Position, ThreadId, TimerId, TimerKind, TurnId,
-    TurnOpened, TurnOptions,
+    AgentId, BusyPolicy, Command, DelayedTask, Metadata, PartitionId, Position, Seq, Task, TaskId, TaskKind,
+    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
-    Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TimerDecision, TimerState,
-    TimerVerdict, decide_timer,
+    Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TaskDelay, TimerDecision,
+    TimerState, TimerVerdict, decide_timer,
 };
 use serde_json::{Value, json};
 
@@ -73,8 +73,42 @@ impl World {
         let Ok(id) = TimerId::of_agent(TimerKind::Task, agent, &format!("d{number}")) else { return };
         let now = self.store.database_ms(self.time);
         let due = now + self.follow_ups.rng.pick([1, 500, 60_000, 3 * 86_400_000]);
-        let body = json!({ "task": { "id": format!("delayed{number}"), "content": "delayed" } });
-        self.put_timer(&id, agent, due, &body, now);
+        let task = format!("delayed{number}");
+        if self.follow_ups.rng.chance(0.5) {
+            // A service sends it.
+            let Ok(task) = TaskId::parse(&task) else { return };
+            let task = Task {
+                agent: agent.clone(),
+                id: task,
+                kind: TaskKind::Task,
+                content: "delayed".to_owned(),
+                metadata: Metadata::EMPTY,
+            };
+            let delayed = DelayedTask { task, not_before: Timestamp(due) };
+            return self.publish_command(Command::DelayedTask(Box::new(delayed)));
+        }
+        self.put_timer(&id, agent, due, &delayed_body(&task), now);
+    }
+
+    /// Whichever worker sends it, and as often as it may.
+    pub(super) fn request_delay(&mut self, address: Address, seq: Seq, delayed: Box<DelayedTask>) {
+        let Some(delay) = self.in_order(address) else { return };
+        self.schedule(delay, WorldEvent::DelayTask(address, seq, delayed));
+    }
+
+    pub(super) fn delay_task(&mut self, address: Address, seq: Seq, delayed: DelayedTask) {
+        let DelayedTask { task, not_before } = delayed;
+        let id = TimerId::of_task(&task.agent, &task.id);
+        let outcome = match self.store.is_erased(&task.agent.thread()) {
+            true => TaskDelay::Erased,
+            false => TaskDelay::Stored,
+        };
+        if self.store.timer(&id).is_none() {
+            let now = self.store.database_ms(self.time);
+            self.put_timer(&id, &task.agent, not_before.0, &delayed_body(task.id.as_str()), now);
+        }
+        let Some(delay) = self.in_order(address) else { return };
+        self.answer(address, delay, Input::TaskDelayed { seq, outcome });
     }
 
     fn put_timer(&mut self, id: &TimerId, agent: &AgentId, due: i64, body: &Value, now: i64) {
@@ -441,6 +475,10 @@ impl World {
             *counter += 1;
         }
     }
+}
+
+fn delayed_body(task: &str) -> Value {
+    json!({ "task": { "id": task, "content": "delayed" } })
 }
 
 /// Planted bugs of what the rules are asked with.

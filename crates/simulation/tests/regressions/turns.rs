@@ -198,7 +198,7 @@ fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
 fn inputs_filling_the_room_do_not_stop_the_reader() {
     let opened = match input("x", BusyPolicy::Enqueue) {
         Command::Turn(opened) => *opened,
-        Command::Task(_) | Command::Control(_) => unreachable!(),
+        Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => unreachable!(),
     };
     let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0) }];
     let mut script = Script::taken_over(PartitionLimits::default(), Takeover { open_turns, ..bare() });

@@ -1,6 +1,7 @@
 //! Follow-ups and delayed tasks, as people look at them, and delayed tasks as gateways write them.
 
-use model::{AgentId, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnId};
+use model::{AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnId};
+use partition::TaskDelay;
 use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -72,28 +73,6 @@ pub struct FollowUpRow {
     pub ended_by: Option<String>,
     /// The turn that it fired.
     pub fired_turn: Option<TurnId>,
-}
-
-/// A task that enters its agent's queue later.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DelayedTask {
-    /// The task.
-    pub task: Task,
-    /// It enters the queue then, and not before, by the database's clock.
-    pub not_before: Timestamp,
-}
-
-/// What came of delaying a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delayed {
-    /// It waits, or has waited: the same was said before.
-    Stored,
-    /// The agent has one of that id with another payload or time.
-    Conflict,
-    /// See [`MOST_DELAYED_TASKS`].
-    Full,
-    /// The agent was erased.
-    Erased,
 }
 
 const FOLLOW_UP_COLUMNS: &str =
@@ -170,16 +149,16 @@ impl Store {
     }
 
     /// Stores a task that enters the queue later; a command announces it to its owner, which otherwise finds it within a minute.
-    pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<Delayed, StoreError> {
+    pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<TaskDelay, StoreError> {
         let done = match self.try_delay_task(delayed).await? {
             // Another request has stored one of that id at the same moment, and now it is seen.
             None => self.try_delay_task(delayed).await?,
             done => done,
         };
-        Ok(done.unwrap_or(Delayed::Conflict))
+        Ok(done.unwrap_or(TaskDelay::Conflict))
     }
 
-    async fn try_delay_task(&self, delayed: &DelayedTask) -> Result<Option<Delayed>, StoreError> {
+    async fn try_delay_task(&self, delayed: &DelayedTask) -> Result<Option<TaskDelay>, StoreError> {
         let agent = &delayed.task.agent;
         let statement = sqlx::query(include_str!("timers/delay.sql"))
             .bind(agent_bucket(agent))
@@ -194,11 +173,11 @@ impl Store {
         let is = |column: &str| row.try_get::<bool, _>(column);
         let (is_added, is_full, is_erased) = (is("is_added")?, is("is_full")?, is("is_erased")?);
         Ok(match known {
-            _ if is_erased => Some(Delayed::Erased),
-            Some(known) if known == body(delayed) => Some(Delayed::Stored),
-            Some(_) => Some(Delayed::Conflict),
-            None if is_added => Some(Delayed::Stored),
-            None => is_full.then_some(Delayed::Full),
+            _ if is_erased => Some(TaskDelay::Erased),
+            Some(known) if known == body(delayed) => Some(TaskDelay::Stored),
+            Some(_) => Some(TaskDelay::Conflict),
+            None if is_added => Some(TaskDelay::Stored),
+            None => is_full.then_some(TaskDelay::Full),
         })
     }
 

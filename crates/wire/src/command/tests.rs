@@ -1,6 +1,6 @@
 use model::{
-    ActiveTurn, Bucket, Command, Cut, IdRange, MessageId, OpenMessageStatus, PartitionCount, PartitionId,
-    Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
+    ActiveTurn, Bucket, Command, Cut, DelayedTask, IdRange, MessageId, OpenMessageStatus, PartitionCount,
+    PartitionId, Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -133,6 +133,18 @@ proptest! {
         prop_assert_eq!(decode(&subject, json.to_string()), Ok(Command::Task(task.clone())));
         let with_line_feed = format!("\n\r {json}");
         prop_assert_eq!(decode(&subject, with_line_feed), Ok(Command::Task(task)));
+    }
+
+    #[test]
+    fn delayed_tasks_come_back_as_they_went(
+        (agent, id, at) in (id(), id(), 0_i64..=253_402_300_799_999),
+        (content, metadata) in (content(), metadata()),
+    ) {
+        let (agent, id) = (AgentId::parse(&agent).unwrap(), TaskId::parse(&id).unwrap());
+        let task = Task { agent, id, kind: TaskKind::Task, content, metadata };
+        let delayed = DelayedTask { task, not_before: Timestamp(at) };
+        let decoded = decode(&format!("tasks.0.{}", delayed.task.agent), encode_delayed_task(&delayed));
+        prop_assert_eq!(decoded, Ok(Command::DelayedTask(Box::new(delayed))));
     }
 
     #[test]
@@ -481,6 +493,20 @@ fn hostile_tasks_are_refused_with_their_reason() {
     let minimal = decode("tasks.0.a1", r#"{"task_id":"k","content":"x"}"#).unwrap();
     let Command::Task(task) = minimal else { panic!("{minimal:?}") };
     assert_eq!((task.kind, task.metadata), (TaskKind::Task, Metadata::EMPTY));
+}
+
+#[test]
+fn a_task_names_the_time_before_which_it_does_not_begin() {
+    let at = |not_before: &str| format!(r#"{{"task_id":"k","content":"x","not_before":"{not_before}"}}"#);
+    let Ok(Command::DelayedTask(delayed)) = decode("tasks.0.a1", at("2026-12-24T18:00:00.5+01:00")) else {
+        panic!("no delayed task")
+    };
+    assert_eq!(delayed.not_before, Timestamp(1_798_131_600_500));
+    for wrong in ["tomorrow", "2026-12-24", "1969-12-31T23:59:59Z"] {
+        assert_eq!(code("tasks.0.a1", at(wrong)), "invalid_not_before", "{wrong}");
+    }
+    let memory = r#"{"task_id":"k","content":"x","kind":"memory","not_before":"2026-12-24T18:00:00Z"}"#;
+    assert_eq!(code("tasks.0.a1+memory", memory), "invalid_not_before");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Timers that are due: what decides about them is read for many at once, and the rules are asked before anything is sent.
 
-use model::TimerId;
+use model::{DelayedTask, Seq, TimerId};
 use partition::{Input, Start, TimerPage, decide_timer};
 use store::{Applied, Store};
 use tokio::sync::mpsc;
@@ -14,6 +14,8 @@ pub(super) enum TimerTask {
     Decide(Vec<TimerId>),
     /// The timers that are due in so many ms or later.
     Load { from_ms: i64, limit: usize },
+    /// The task enters its queue later.
+    Delay(Seq, DelayedTask),
 }
 
 pub(super) async fn run(
@@ -25,6 +27,11 @@ pub(super) async fn run(
     while let Some(task) = tasks.recv().await {
         let answer = match task {
             TimerTask::Decide(timers) => decided(&store, owner, timers, &answered).await,
+            TimerTask::Delay(seq, delayed) => {
+                let ask = || store.delay_task(&delayed);
+                let outcome = until_answered(ask, "delaying a task", &answered).await;
+                outcome.map(|outcome| Input::TaskDelayed { seq, outcome })
+            }
             TimerTask::Load { from_ms, limit } => loaded(&store, owner, from_ms, limit, &answered).await,
         };
         let Some(answer) = answer else { return };

@@ -33,6 +33,7 @@ impl PartitionSession<'_> {
                 Action::LoadTasks { agent, after, limit } => self.background.load(agent, after, limit),
                 Action::DecideTimers(due) => self.background.decide_timers(due),
                 Action::LoadTimers { from_ms, limit } => self.background.load_timers(from_ms, limit),
+                Action::DelayTask { seq, delayed } => self.background.delay_task(seq, *delayed),
                 Action::Send(batch) => self.background.send(batch),
             }
         }

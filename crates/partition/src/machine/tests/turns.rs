@@ -319,6 +319,7 @@ fn render(action: &Action) -> Option<String> {
             format!("end {} run {run} {outcome}", name(&turn))
         }
         Action::LoadTasks { after, .. } => format!("load after {after}"),
+        Action::DelayTask { seq, delayed } => format!("delay {} of {seq}", delayed.task.id),
         Action::LoadTimers { .. } => "load timers".to_owned(),
         Action::Report(MachineReport::Unauthorized(_)) => "not asked".to_owned(),
         Action::Report(MachineReport::GivenUp { .. }) => "given up".to_owned(),

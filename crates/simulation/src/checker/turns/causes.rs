@@ -127,14 +127,14 @@ impl Facts<'_> {
     fn inputs(&self) -> impl Iterator<Item = (&Ordered, &model::TurnOpened)> {
         self.turns.ledger.iter().filter_map(|ordered| match &ordered.command {
             Command::Turn(opened) => Some((ordered, &**opened)),
-            Command::Task(_) | Command::Control(_) => None,
+            Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => None,
         })
     }
 
     fn is_stopped(&self, turn: &TurnId) -> bool {
         self.turns.ledger.iter().any(|ordered| match &ordered.command {
             Command::Control(control) => control.kind == ControlKind::StopTurn(turn.clone()),
-            Command::Turn(_) | Command::Task(_) => false,
+            Command::Turn(_) | Command::Task(_) | Command::DelayedTask(_) => false,
         })
     }
 

@@ -113,7 +113,7 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
 fn edited(turns: &Turns) -> BTreeSet<(&AgentId, &TaskId)> {
     let controls = turns.ledger.iter().filter_map(|ordered| match &ordered.command {
         Command::Control(control) => Some(control),
-        Command::Turn(_) | Command::Task(_) => None,
+        Command::Turn(_) | Command::Task(_) | Command::DelayedTask(_) => None,
     });
     let edited = controls.filter_map(|control| match &control.kind {
         ControlKind::EditTask { task, .. } => Some((&control.subject, task)),
@@ -137,7 +137,7 @@ fn check_acts(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) 
             Command::Turn(opened) => {
                 retries.insert(format!("{}-retry{}", opened.turn, opened.run));
             }
-            Command::Task(_) => {}
+            Command::Task(_) | Command::DelayedTask(_) => {}
         }
     }
     let mut seen = BTreeSet::new();

@@ -57,7 +57,10 @@ impl Erased<'_> {
                 {
                     self.tasks.insert((task.agent.clone(), task.id.clone()));
                 }
-                Command::Turn(_) | Command::Task(_) | Command::Control(_) => {}
+                Command::DelayedTask(delayed) if self.threads.contains(&delayed.task.agent.thread()) => {
+                    self.tasks.insert((delayed.task.agent.clone(), delayed.task.id.clone()));
+                }
+                Command::Turn(_) | Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => {}
             }
         }
         for happened in &turns.history {
@@ -86,6 +89,7 @@ impl Erased<'_> {
         match command {
             Command::Turn(opened) => self.turns.contains(&opened.turn),
             Command::Task(task) => self.tasks.contains(&(task.agent.clone(), task.id.clone())),
+            Command::DelayedTask(delayed) => self.threads.contains(&delayed.task.agent.thread()),
             Command::Control(control) => self.threads.contains(&control.subject.thread()),
         }
     }

@@ -182,7 +182,7 @@ fn check_continuations(
                 Some(name(format!("turn {}", opened.turn), opened.metadata.continues()?))
             }
             Command::Task(task) => Some(name(format!("task {}", task.id), task.metadata.continues()?)),
-            Command::Control(_) => None,
+            Command::DelayedTask(_) | Command::Control(_) => None,
         })
         .collect();
     for next in wanted.symmetric_difference(&sent) {

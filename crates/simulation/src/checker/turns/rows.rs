@@ -92,6 +92,8 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
                     contents.insert(task.content.clone());
                 }
             }
+            // The task that it becomes is in the ledger.
+            Command::DelayedTask(_) => {}
             Command::Control(control) => {
                 if let ControlKind::EditTask { task, content, .. } = &control.kind {
                     edits.push((&control.subject, task, content));
@@ -132,7 +134,7 @@ fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
                     .entry((&task.agent, &task.id))
                     .or_insert_with(|| vec![task.metadata.continues(), None]);
             }
-            Command::Control(_) => {}
+            Command::DelayedTask(_) | Command::Control(_) => {}
         }
     }
     for happened in &turns.history {

@@ -79,7 +79,7 @@ fn is_of_person(turns: &Turns, turn: &TurnId) -> bool {
         Command::Turn(opened) => {
             opened.turn == *turn && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
         }
-        Command::Task(_) | Command::Control(_) => false,
+        Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => false,
     })
 }
 

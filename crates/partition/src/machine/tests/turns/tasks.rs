@@ -187,6 +187,62 @@ fn the_same_task_is_taken_once_and_another_payload_is_refused() {
     assert_eq!((refusal.code, &payload[..], letters.len()), ("task_conflict", &b"p"[..], 1));
 }
 
+fn delayed(id: &str, wait_ms: i64) -> Command {
+    let not_before = T0.plus_ms(wait_ms);
+    Command::DelayedTask(Box::new(DelayedTask { task: task_of(id, "call back"), not_before }))
+}
+
+#[test]
+fn an_entry_is_done_once_its_delayed_task_is_stored() {
+    let mut script = TurnScript::new();
+    assert_eq!(script.command(delayed("t1", 1_000)), ["delay t1 of 1"]);
+    script.task("t2");
+    let commit = script.last_commit();
+    let tasks: Vec<_> = commit.tasks.iter().map(|write| write.queued.task.id.as_str()).collect();
+    assert_eq!(
+        (tasks, commit.checkpoint),
+        (vec!["t2"], Seq(0)),
+        "t1 is in no queue, and is read again after a crash"
+    );
+    let loads = script.handle(Input::TaskDelayed { seq: Seq(1), outcome: TaskDelay::Stored });
+    assert_eq!(loads, ["load timers"], "it may be due before all that are known");
+    script.task("t3");
+    assert_eq!(script.last_commit().checkpoint, Seq(3));
+    assert_eq!(script.command(delayed("t2", -1_000)), Vec::<String>::new());
+    let refusal = |script: &TurnScript| match &script.last_commit().dead_letters[0].source {
+        DeadLetterSource::Entry { refusal, payload, .. } => (refusal.code, payload.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refusal(&script).0, "task_conflict", "t2 is in the queue with another text");
+}
+
+#[test]
+fn a_delayed_task_that_cannot_wait_becomes_a_dead_letter() {
+    for (outcome, code) in
+        [(TaskDelay::Conflict, "task_conflict"), (TaskDelay::Full, "too_many_delayed_tasks")]
+    {
+        let mut script = TurnScript::new();
+        script.command(delayed("t1", 1_000));
+        script.handle(Input::TaskDelayed { seq: Seq(1), outcome });
+        let DeadLetterSource::Entry { refusal, payload, .. } = &script.last_commit().dead_letters[0].source
+        else {
+            panic!()
+        };
+        assert_eq!((refusal.code, &payload[..]), (code, &b"p"[..]));
+    }
+    let mut script = TurnScript::new();
+    assert!(script.command(delayed("t1", DelayedTask::MOST_DELAY_MS + 1)).is_empty());
+    let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
+        panic!()
+    };
+    assert_eq!(refusal.code, "invalid_not_before");
+    let mut script = TurnScript::new();
+    script.command(delayed("t1", 1_000));
+    script.handle(Input::TaskDelayed { seq: Seq(1), outcome: TaskDelay::Erased });
+    script.task("t2");
+    assert_eq!((script.last_commit().dead_letters.len(), script.last_commit().checkpoint), (0, Seq(2)));
+}
+
 #[test]
 fn orders_for_unknown_agents_are_refused() {
     let mut script = TurnScript::new();

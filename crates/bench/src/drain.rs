@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sqlx::PgPool;
 use tokio::time::sleep;
 
@@ -29,6 +29,8 @@ pub(super) struct Drain {
     pub(super) used: Used,
     /// The worker's resident bytes at [`MEMORY_AT`].
     pub(super) memory: [u64; 3],
+    /// Entries that the worker has read for each one in the stream.
+    pub(super) reads: f64,
 }
 
 /// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
@@ -75,13 +77,32 @@ async fn watch(
             memory.push(usage::resident(worker));
         }
     }
-    let seconds = started.elapsed().as_secs_f64();
+    let (seconds, used) = (started.elapsed().as_secs_f64(), meter.used());
     Ok(Drain {
         rate: backlog.chunks as f64 / seconds,
         turns: backlog.messages.len() as f64 / seconds,
-        used: meter.used(),
+        used,
         memory: [memory[0], memory[1], memory[2]],
+        reads: entries_read(backlog, fleet).await? / backlog.entries as f64,
     })
+}
+
+/// The worker adds to its counter now and then.
+async fn entries_read(backlog: &Backlog, fleet: &Fleet) -> Result<f64> {
+    let begun = Instant::now();
+    loop {
+        let metrics = fleet.workers.first().context("no worker runs")?.metrics().await?;
+        let read = metrics.sum("antiphon_worker_entries_total");
+        if read >= backlog.entries as f64 {
+            return Ok(read);
+        }
+        ensure!(
+            begun.elapsed() < LIMIT,
+            "the worker says that it has read {read} entries of {}",
+            backlog.entries
+        );
+        sleep(POLL).await;
+    }
 }
 
 /// Whether the partition has an owner, and its checkpoint.

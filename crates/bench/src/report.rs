@@ -17,6 +17,8 @@ use crate::{
 const READING_RATIO: f64 = 0.6;
 /// Turns beside raw insert.
 const INSERT_RATIO: f64 = 0.5;
+/// Entries read for each one in the stream.
+const READS: f64 = 1.02;
 /// Nanoseconds per chunk inside the reorder buffer.
 const REORDER_NS: f64 = 150.0;
 /// What is left of allocations per chunk when only the digests' vector grows.
@@ -61,6 +63,7 @@ pub(super) fn backlogs(single: &BacklogRounds, sixteen: &BacklogRounds, short: &
     );
     rows.extend(turns(short));
     rows.extend(all.iter().filter_map(|rounds| processors(rounds)));
+    rows.extend(all.iter().filter_map(|rounds| reads(rounds)));
     rows.extend(all.iter().filter_map(|rounds| memory(rounds)));
     rows
 }
@@ -130,6 +133,14 @@ fn processors(rounds: &BacklogRounds) -> Option<Row> {
     let row =
         row.note(format!("nats-server {nats:.2}, postgres {postgres:.2}; others used {foreign:.1} cores"));
     Some(row.figure("us_per_chunk", json!({"worker": worker, "nats-server": nats, "postgres": postgres})))
+}
+
+/// The round that read most counts.
+fn reads(rounds: &BacklogRounds) -> Option<Row> {
+    let most = rounds.drains.iter().map(|drain| drain.reads).max_by(f64::total_cmp)?;
+    let what = format!("entries read / in the stream, {}", rounds.backlog.shape.name);
+    let row = Row::new('d', what, format!("{most:.3}")).figure("reads_per_entry", most);
+    Some(row.goal(format!("<= {READS}"), most <= READS))
 }
 
 /// The round that grew most counts.

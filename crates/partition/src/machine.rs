@@ -62,6 +62,8 @@ pub struct Partition {
     holds: BTreeSet<(Seq, Slot)>,
     /// What has ended, in the order in which it did, and waits for a commit.
     ended: VecDeque<EndedInput>,
+    /// Of the chunks of what has ended.
+    ended_bytes: usize,
     /// Of entries that are in it.
     refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
@@ -94,6 +96,8 @@ pub struct Partition {
     /// Messages with something new to publish.
     touched: Vec<Slot>,
     to_look_up: Vec<MessageKey>,
+    /// Messages of which the store is asked.
+    looking_up: usize,
     /// Look-ups under way for messages that were forgotten meanwhile. Their answers may be older than the message's end
     /// by the time they come, so they do not count for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
@@ -136,6 +140,8 @@ struct InFlightCommit {
     timers: Vec<(TimerId, Option<i64>)>,
     /// How far positions had been given.
     given: Option<PositionMark>,
+    /// Of the chunks of what has ended with it.
+    bytes: usize,
 }
 
 /// What a refused entry takes in memory, about.
@@ -162,6 +168,7 @@ impl Partition {
             clock: StreamClock::new(limits.stream_step_ms),
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
+            ended_bytes: 0,
             refused_bytes: 0,
             in_flight: None,
             commands: CommandQueue::new(takeover.checkpoint, hash_seed),
@@ -186,6 +193,7 @@ impl Partition {
             swept_at: now,
             touched: Vec::new(),
             to_look_up: Vec::new(),
+            looking_up: 0,
             forgotten_look_ups: BTreeMap::new(),
             counters: Counters::default(),
         };
@@ -261,6 +269,7 @@ impl Partition {
         }
         self.publish(&mut actions);
         if !self.to_look_up.is_empty() {
+            self.looking_up += self.to_look_up.len();
             actions.push(Action::Lookup(std::mem::take(&mut self.to_look_up)));
         }
         if let Some(keys) = self.commands.take_checks() {
@@ -268,6 +277,7 @@ impl Partition {
         }
         self.start_ready(now, &mut actions);
         self.commit_if_ready(now, &mut actions);
+        self.clock.set_paused(self.is_ahead(), now);
         actions
     }
 
@@ -283,25 +293,6 @@ impl Partition {
         let due = self.timers.first().filter(|_| self.unsent < MOST_UNSENT);
         let timer = backoff.into_iter().chain(postponed).chain(due).min().filter(|_| self.may_begin());
         tick.into_iter().chain(timer).min()
-    }
-
-    /// False while reading on would be of no use: new messages have to wait and none is open that could get on, or more entries were refused
-    /// than the store has taken.
-    pub fn wants_entries(&self) -> bool {
-        if self.refused_bytes > self.limits.refused_bytes {
-            return false;
-        }
-        // Nothing begins, and so nothing ends, before everything has been read.
-        self.deferring.is_none()
-            || !self.has_caught_up
-            || self.last_seq < self.begins_after
-            || self.messages.iter().any(|open| open.phase != Phase::Ended)
-            || self.table.active > 0
-    }
-
-    /// True while new messages wait in the stream: the driver passes [`Input::Room`] when there is room.
-    pub fn is_deferring(&self) -> bool {
-        self.deferring.is_some()
     }
 
     /// How it stands.
@@ -350,6 +341,7 @@ impl Partition {
     }
 
     fn found(&mut self, found: Vec<(MessageKey, Lookup)>, now: Timestamp, actions: &mut Vec<Action>) {
+        self.looking_up = self.looking_up.saturating_sub(found.len());
         for (key, known) in found {
             if self.is_forgotten_look_up(&key) && known != Lookup::Ended {
                 continue;
@@ -422,7 +414,7 @@ impl Partition {
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
             true => self.answer_ended(slot),
-            false => self.ended.push_back(EndedInput::Message(slot)),
+            false => self.push_ended(EndedInput::Message(slot)),
         }
     }
 

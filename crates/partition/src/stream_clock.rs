@@ -12,6 +12,8 @@ use model::Timestamp;
 pub(crate) struct StreamClock {
     elapsed_ms: i64,
     caught_up_since: Option<Timestamp>,
+    /// Nothing is read for a while, so real time says nothing of what was published.
+    is_paused: bool,
     /// The stream's time at the read position; an estimate while real time counts.
     latest_stored_at: Option<Timestamp>,
     step_ms: i64,
@@ -22,14 +24,14 @@ impl StreamClock {
     pub(crate) const START: Timestamp = Timestamp(0);
 
     pub(crate) fn new(step_ms: i64) -> Self {
-        Self { elapsed_ms: 0, caught_up_since: None, latest_stored_at: None, step_ms }
+        Self { elapsed_ms: 0, caught_up_since: None, is_paused: false, latest_stored_at: None, step_ms }
     }
 
     /// Moves with real time if the reader has seen everything, and returns the time.
     pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
         if let Some(since) = &mut self.caught_up_since {
             // A process that stood still for a minute has read nothing for a minute.
-            let passed_ms = now.since_ms(*since).min(self.step_ms);
+            let passed_ms = if self.is_paused { 0 } else { now.since_ms(*since).min(self.step_ms) };
             self.elapsed_ms += passed_ms;
             // What real time has counted, the stream's time must not count again when the reader falls behind.
             self.latest_stored_at = self.latest_stored_at.map(|at| at.plus_ms(passed_ms));
@@ -49,6 +51,14 @@ impl StreamClock {
             (true, None) => self.caught_up_since = Some(now),
             (true, Some(_)) => {}
             (false, _) => self.caught_up_since = None,
+        }
+    }
+
+    /// While it is paused, no real time counts: what would close a gap may stand unread in the stream.
+    pub(crate) fn set_paused(&mut self, is_paused: bool, now: Timestamp) {
+        if self.is_paused != is_paused {
+            self.now(now);
+            self.is_paused = is_paused;
         }
     }
 
@@ -109,6 +119,16 @@ mod tests {
         clock.set_caught_up(false, Timestamp(10_000));
         clock.observe(Timestamp(72_500));
         assert_eq!(clock.now(Timestamp(10_000)), Timestamp(500));
+    }
+
+    #[test]
+    fn while_the_reader_pauses_no_real_time_counts() {
+        let mut clock = StreamClock::new(2_000);
+        clock.set_caught_up(true, Timestamp(10_000));
+        clock.set_paused(true, Timestamp(11_000));
+        assert_eq!(clock.now(Timestamp(12_000)), Timestamp(1_000));
+        clock.set_paused(false, Timestamp(60_000));
+        assert_eq!(clock.now(Timestamp(60_500)), Timestamp(1_500));
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Partition {
     pub(super) fn give_up(&mut self, seq: Seq, raw: RawPayload, refusal: RejectedEntry) {
         let RawPayload { subject, payload } = raw;
         self.refused_bytes += refused_size(&payload);
-        self.ended.push_back(EndedInput::Entry { seq, subject, payload, refusal });
+        self.push_ended(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
     fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp) {

@@ -18,6 +18,22 @@ use crate::turn_state::TurnPhase;
 use crate::types::{OpenTurn, Outgoing};
 
 impl Partition {
+    /// Hands what has ended to the next commit.
+    pub(super) fn push_ended(&mut self, ended: EndedInput) {
+        self.ended_bytes += self.ended_size(&ended);
+        self.ended.push_back(ended);
+    }
+
+    /// Bytes of chunks that are in memory until the end is committed.
+    fn ended_size(&self, ended: &EndedInput) -> usize {
+        let slot = match ended {
+            EndedInput::Message(slot) => Some(*slot),
+            EndedInput::Turn(id) => self.table.turns.get(id).and_then(|turn| turn.slot),
+            EndedInput::Entry { .. } => None,
+        };
+        slot.and_then(|slot| self.messages.get(slot)).map_or(0, OpenMessage::bytes)
+    }
+
     /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
     /// once: the commit is applied as a whole, or the machine is dropped with them.
     pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
@@ -26,7 +42,7 @@ impl Partition {
         }
         let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
         let (mut in_flight, mut outgoing) = (InFlightCommit::default(), Vec::new());
-        self.add_ended(&mut commit, &mut in_flight.ended, &mut outgoing, now, actions);
+        self.add_ended(&mut commit, &mut in_flight, &mut outgoing, now, actions);
         self.add_tasks(&mut commit, now);
         in_flight.more = self.add_writes(&mut commit);
         let (timers, fired) = self.timers.take_writes();
@@ -60,7 +76,7 @@ impl Partition {
     fn add_ended(
         &mut self,
         commit: &mut Commit,
-        in_flight: &mut Vec<InFlight>,
+        in_flight: &mut InFlightCommit,
         outgoing: &mut Vec<Outgoing>,
         now: Timestamp,
         actions: &mut Vec<Action>,
@@ -68,8 +84,14 @@ impl Partition {
         let (mut size, mut waiting) = (0, Vec::new());
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
+            if self.must_wait_for_input(&ended) {
+                waiting.push(ended);
+                continue;
+            }
+            let bytes = self.ended_size(&ended);
+            self.ended_bytes = self.ended_bytes.saturating_sub(bytes);
+            in_flight.bytes += bytes;
             match ended {
-                ended if self.must_wait_for_input(&ended) => waiting.push(ended),
                 EndedInput::Entry { seq, subject, payload, refusal } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
@@ -82,10 +104,10 @@ impl Partition {
                     let Some((position, outcome)) = self.add_message(slot, commit, &mut size, now) else {
                         continue;
                     };
-                    in_flight.push(InFlight::Message { slot, position, outcome });
+                    in_flight.ended.push(InFlight::Message { slot, position, outcome });
                 }
                 EndedInput::Turn(id) => {
-                    in_flight.extend(self.add_turn(&id, commit, outgoing, now, actions));
+                    in_flight.ended.extend(self.add_turn(&id, commit, outgoing, now, actions));
                     let written = commit.turns.last().filter(|turn| turn.turn == id);
                     size += written.map_or(256, |turn| turn.messages.iter().map(Message::size).sum());
                 }
@@ -183,7 +205,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlightCommit { ended, tasks, more, outbox, timers, given } = in_flight;
+        let InFlightCommit { ended, tasks, more, outbox, timers, given, .. } = in_flight;
         self.committed = given.unwrap_or(self.committed);
         self.commands.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();

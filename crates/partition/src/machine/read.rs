@@ -5,10 +5,41 @@ use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId};
 use super::{EntryPlace, NO_SLOT, Partition};
 use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
 use crate::messages::Slot;
-use crate::open::{ChunkOutcome, OpenMessage};
+use crate::open::{ChunkOutcome, OpenMessage, Phase};
 use crate::types::RawPayload;
 
+/// Reading pauses at so many full commits of what has ended: enough to keep the store busy.
+const COMMITS_AHEAD: usize = 4;
+
 impl Partition {
+    /// False while reading on would be of no use: enough has ended for the next commits, new messages have to wait and none is open that
+    /// could get on, or more entries were refused than the store has taken.
+    pub fn wants_entries(&self) -> bool {
+        if self.refused_bytes > self.limits.refused_bytes || self.is_ahead() {
+            return false;
+        }
+        // Nothing begins, and so nothing ends, before everything has been read.
+        self.deferring.is_none()
+            || !self.has_caught_up
+            || self.last_seq < self.begins_after
+            || self.messages.iter().any(|open| open.phase != Phase::Ended)
+            || self.table.active > 0
+    }
+
+    /// As much as a few commits hold has ended or waits for the store's word. All of it is settled without another entry being read, and what
+    /// is read meanwhile would fill the memory until messages have to wait in the stream and are read again.
+    pub(super) fn is_ahead(&self) -> bool {
+        let in_flight = self.in_flight.as_ref();
+        let count = self.looking_up + self.ended.len() + in_flight.map_or(0, |commit| commit.ended.len());
+        let bytes = self.ended_bytes + in_flight.map_or(0, |commit| commit.bytes);
+        count >= COMMITS_AHEAD * self.limits.commit_turns || bytes >= COMMITS_AHEAD * self.limits.commit_bytes
+    }
+
+    /// True while new messages wait in the stream: the driver passes [`Input::Room`] when there is room.
+    pub fn is_deferring(&self) -> bool {
+        self.deferring.is_some()
+    }
+
     pub(super) fn read(
         &mut self,
         entries: Vec<StreamEntry>,

@@ -462,7 +462,7 @@ impl Partition {
             open.phase = Phase::Ended;
         }
         turn.end = Some(end);
-        self.ended.push_back(EndedInput::Turn(id.clone()));
+        self.push_ended(EndedInput::Turn(id.clone()));
     }
 
     /// Runs without progress fail, but for those of which chunks have been read that wait behind a command.

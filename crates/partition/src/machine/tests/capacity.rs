@@ -103,3 +103,52 @@ fn spill_by_distance_saves_only_new_chunks() {
         script.commits.iter().flat_map(|commit| &commit.spilled_messages).map(|save| save.chunks.len());
     assert_eq!(saved.collect::<Vec<_>>(), [1, 1], "the second save has only the second chunk");
 }
+
+fn one_message_a_commit() -> PartitionLimits {
+    PartitionLimits {
+        commit_turns: 1,
+        checkpoint_ms: i64::MAX,
+        spill_after_ms: i64::MAX,
+        ..PartitionLimits::default()
+    }
+}
+
+#[test]
+fn reading_pauses_at_a_few_commits_of_what_has_ended() {
+    let mut script = ChunkScript::with(one_message_a_commit(), takeover());
+    script.run("m0:0a! m1:0b! m2:0c!");
+    assert!(script.machine.wants_entries(), "three have ended");
+    script.run("m3:0d!");
+    assert!(!script.machine.wants_entries(), "four have");
+    script.run("ok");
+    assert!(script.machine.wants_entries(), "one is committed");
+    let limits = PartitionLimits { commit_bytes: 10, ..one_message_a_commit() };
+    let mut script = ChunkScript::with(limits, takeover());
+    script.run(&format!("m0:0{}!", "x".repeat(39)));
+    assert!(script.machine.wants_entries());
+    script.run(&format!("ok m1:0{}!", "x".repeat(40)));
+    assert!(!script.machine.wants_entries(), "it fills four commits by its bytes");
+    script.run("ok");
+    assert!(script.machine.wants_entries());
+}
+
+#[test]
+fn reading_pauses_while_the_store_is_asked_about_much() {
+    let mut script = ChunkScript::with(one_message_a_commit(), takeover());
+    script.auto_found = false;
+    script.run("m0:0a m1:0b m2:0c");
+    assert!(script.machine.wants_entries());
+    script.run("m3:0d");
+    assert!(!script.machine.wants_entries());
+    script.run("found");
+    assert!(script.machine.wants_entries(), "open messages end by what is read alone");
+}
+
+#[test]
+fn while_reading_pauses_no_gap_grows_older() {
+    let mut script = ChunkScript::with(one_message_a_commit(), takeover());
+    script.run("gap:1x m0:0a! m1:0b! m2:0c! m3:0d!");
+    assert_eq!(script.run("+100s"), "-", "what closes it may be the next entry");
+    let ended = script.run("ok ok ok ok +100s");
+    assert!(ended.contains("gap:dead:gap_timeout"), "{ended}");
+}

@@ -22,6 +22,7 @@ mod threads;
 mod timeouts;
 mod timer_acts;
 mod timers;
+mod usage;
 
 use store::{Store, StoreConfig};
 
@@ -30,7 +31,7 @@ use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner,
     FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Migrate, Reasoning,
-    ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand,
+    ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -77,6 +78,11 @@ pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), ExitErr
         }
         DeadLettersCommand::Drop(drop) => dead_letters::drop(&connect(&drop.database).await?, &drop).await,
     }
+}
+
+/// Prints what calls of models have used.
+pub(crate) async fn run_usage(options: UsageOptions) -> Result<(), ExitError> {
+    usage::sums(&connect(&options.database).await?, &options).await
 }
 
 /// Runs a command on incidents.

@@ -8,6 +8,7 @@ mod operator;
 mod process;
 mod settings;
 mod timers;
+mod usage;
 mod values;
 mod variables;
 mod worker;
@@ -24,6 +25,7 @@ pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::timers::*;
+pub(crate) use self::usage::UsageOptions;
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
@@ -84,6 +86,8 @@ pub(crate) enum Command {
     DeadLetters(DeadLetters),
     /// Make, list and revoke API keys.
     Keys(Keys),
+    /// See what the calls of models have used, and what they cost.
+    Usage(UsageOptions),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
     Incidents(Incidents),
     /// Look at reasoning sessions of agents, and take compressions back.

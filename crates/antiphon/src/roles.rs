@@ -21,6 +21,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::DeadLetters(options) => return commands::run_dead_letters(options).await,
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
+        Command::Usage(options) => return commands::run_usage(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
         Command::Reasoning(options) => return commands::run_reasoning(options).await,
         Command::FollowUps(options) => return commands::run_follow_ups(options).await,
@@ -50,6 +51,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::DeadLetters(_)
             | Command::Erase(_)
             | Command::Keys(_)
+            | Command::Usage(_)
             | Command::Incidents(_)
             | Command::Reasoning(_)
             | Command::FollowUps(_)

@@ -3,6 +3,7 @@
 mod messages;
 mod timer_acts;
 mod timers;
+mod usage;
 
 use std::path::{Path, PathBuf};
 

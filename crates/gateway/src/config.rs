@@ -2,6 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use store::PriceTable;
 
 use crate::auth::authenticator::Authenticator;
 use crate::auth::config::{AccessConfig, TokenError};
@@ -18,12 +21,20 @@ pub struct GatewayConfig {
     pub addr_variable: &'static str,
     /// Bounds.
     pub limits: GatewayLimits,
+    /// What tokens of models cost.
+    pub prices: Option<Arc<PriceTable>>,
 }
 
 impl GatewayConfig {
     /// A gateway at `addr` with the default bounds.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
-        Self { access, addr, addr_variable: "ANTIPHON_HTTP_ADDR", limits: GatewayLimits::default() }
+        Self {
+            access,
+            addr,
+            addr_variable: "ANTIPHON_HTTP_ADDR",
+            limits: GatewayLimits::default(),
+            prices: None,
+        }
     }
 
     /// Says what no waiting can cure, before anything is waited for.

@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
 use runtime::{Clock, Health, spawn_named};
-use store::Store;
+use store::{PriceTable, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,7 @@ use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView, SnoozeBody};
 pub use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView};
+pub use crate::api::usage::UsageReport;
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
@@ -65,6 +66,7 @@ pub struct Gateway {
     limits: GatewayLimits,
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
+    prices: Option<Arc<PriceTable>>,
 }
 
 impl Gateway {
@@ -80,7 +82,8 @@ impl Gateway {
         let listener = listener::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();
-        Ok(Self { listener, addr, limits: config.limits, access, authenticator })
+        let prices = config.prices.clone();
+        Ok(Self { listener, addr, limits: config.limits, access, authenticator, prices })
     }
 
     /// The address that was taken.
@@ -111,6 +114,7 @@ impl Gateway {
         let limits = self.limits;
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());
+        let store = store.with_prices(self.prices);
         let prepare = async move {
             let unscoped = store.unscoped();
             let count = background::partition_count(&unscoped).await;

@@ -27,7 +27,7 @@ pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
-pub use usage::{UsageGroup, UsageSum};
+pub use usage::{InvalidPrices, Price, PriceTable, UsageGroup, UsageSum};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
 use serde_json::{Map, Value};

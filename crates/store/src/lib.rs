@@ -39,10 +39,10 @@ mod timers;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow, MOST_DELAYED_TASKS,
-    MOST_SCHEDULES, NewThread, PositionLookup, PutAgent, PutOutcome, PutSchedule, ResponseRow, RunFailure,
-    ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState,
-    UsageGroup, UsageSum,
+    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, FollowUpRow, InvalidPrices, KeyClaim, KeyRow,
+    MOST_DELAYED_TASKS, MOST_SCHEDULES, NewThread, PositionLookup, Price, PriceTable, PutAgent, PutOutcome,
+    PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus,
+    ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
 };
 pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
 pub use compactions::{PendingCompaction, Written};

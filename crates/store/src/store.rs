@@ -7,6 +7,7 @@ use model::{PartitionCount, Tenant, ThreadId};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 
+use crate::api::PriceTable;
 use crate::commit::CommitWriter;
 use crate::config::{StoreConfig, TenantScope};
 use crate::connect::{self, run_uncancelled};
@@ -27,6 +28,7 @@ pub struct Store {
     config: Arc<StoreConfig>,
     /// `None`: that of the session.
     scope: Option<TenantScope>,
+    prices: Option<Arc<PriceTable>>,
 }
 
 impl Store {
@@ -47,7 +49,7 @@ impl Store {
                 )
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, config: Arc::new(config.clone()), scope: None })
+        Ok(Self { pool, config: Arc::new(config.clone()), scope: None, prices: None })
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
@@ -55,6 +57,17 @@ impl Store {
     #[must_use]
     pub fn for_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { scope: Some(TenantScope::Tenant(tenant)), ..self.clone() }
+    }
+
+    /// The same database, with what tokens of models cost.
+    #[must_use]
+    pub fn with_prices(&self, prices: Option<Arc<PriceTable>>) -> Self {
+        Self { prices, ..self.clone() }
+    }
+
+    /// What tokens of models cost; `None`: it is not known.
+    pub fn prices(&self) -> Option<&PriceTable> {
+        self.prices.as_deref()
     }
 
     /// The same database without a tenant scope, for what concerns the whole installation.

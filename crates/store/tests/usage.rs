@@ -1,10 +1,11 @@
 //! What turns have used: written with their commit, under its fence, once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ModelCall, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
-use store::{Committed, UsageGroup};
+use store::{Committed, Price, PriceTable, UsageGroup};
 
 use crate::fixture::{Database, Owner, key, thread};
 use crate::values::agent;
@@ -127,4 +128,49 @@ async fn sums_are_those_of_the_rows_and_of_one_tenant() {
     assert_eq!(today, [format!(r#"{{"day":"{}"}}"#, day.as_deref().unwrap())]);
     assert!(own.usage(from, from, &[], 10).await.unwrap().is_empty(), "the end is not part of it");
     assert_eq!(store.usage(from, to, &[UsageGroup::Thread], 10).await.unwrap().len(), 3, "of all tenants");
+}
+
+#[tokio::test]
+async fn costs_follow_the_price_of_the_time_of_each_call() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    let cached = ModelCall { cached_tokens: Some(400_000), ..call("m", 1_000_000, 100_000) };
+    commit.usage = vec![
+        used("t", "old", 0, call("m", 1_000_000, 100_000)),
+        used("t", "new", 0, cached),
+        used("t", "tiny", 0, call("m", 1, 1)),
+        used("t", "other", 0, call("n", 5, 5)),
+        used("t", "none", 0, ModelCall::default()),
+    ];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    database
+        .execute(
+            "UPDATE usage SET created_at = CASE WHEN message_id LIKE '%old%' THEN '2026-05-31T23:59:59.999Z'::timestamptz
+                                                ELSE '2026-06-01T00:00:00Z'::timestamptz END",
+        )
+        .await;
+    let price = |from: Option<&str>, input, cached_input, output| Price {
+        model: "m".to_owned(),
+        from: from.map(str::to_owned),
+        input,
+        cached_input,
+        output,
+    };
+    let prices = vec![price(Some("2026-06-01"), 1.1, Some(0.1), 8.0), price(None, 2.0, None, 10.0)];
+    let priced = store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices })));
+    let (from, to) = (Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000));
+    let costs = async |by: &[UsageGroup]| {
+        let sums = priced.usage(from, to, by, 10).await.unwrap();
+        sums.into_iter().map(|sum| (sum.cost, sum.unpriced_calls)).collect::<Vec<_>>()
+    };
+    // Old 2 + 1; new 0.6 * 1.1 + 0.4 * 0.1 + 0.8; tiny 1.1e-6 + 8e-6.
+    assert_eq!(
+        costs(&[UsageGroup::Day]).await,
+        [(Some("3".to_owned()), 0), (Some("1.5000091".to_owned()), 2)]
+    );
+    let by_model = [(Some("4.5000091".to_owned()), 0), (None, 1), (None, 1)];
+    assert_eq!(costs(&[UsageGroup::Model]).await, by_model);
+    let unpriced = store.usage(from, to, &[], 10).await.unwrap();
+    assert_eq!((unpriced[0].cost.as_deref(), unpriced[0].unpriced_calls), (None, 5));
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use gateway::{GatewayConfig, HttpLimits};
 
 use super::auth::AuthOptions;
+use super::usage::Prices;
 use super::values::{delay, up_to_a_day};
 use crate::exit::ExitError;
 
@@ -22,6 +23,8 @@ pub(crate) struct GatewaySettings {
     pub(crate) access: Box<AuthOptions>,
     #[command(flatten)]
     pub(crate) http: HttpSettings,
+    #[command(flatten)]
+    pub(crate) prices: Prices,
 }
 
 /// Bounds of the API's connections.
@@ -64,7 +67,9 @@ impl GatewaySettings {
     /// # Errors
     /// It cannot work.
     pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
-        http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await
+        let prices = self.prices.read()?;
+        let config = http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await?;
+        Ok(GatewayConfig { prices, ..config })
     }
 }
 

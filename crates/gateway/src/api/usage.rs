@@ -1,12 +1,12 @@
 //! What the calls of models have used.
 
 use axum::response::Response;
-use model::{AgentId, ThreadId};
+use model::{AgentId, ThreadId, Timestamp};
 use serde::{Deserialize, Serialize};
-use store::{UsageGroup, UsageSum};
+use store::{Store, StoreError, UsageGroup, UsageSum};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::json_no_store;
+use crate::api::respond::{csv_no_store, json_no_store};
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
 use crate::error::Problem;
@@ -26,17 +26,23 @@ pub(crate) struct UsageQuery {
     to: String,
     /// Any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`, with commas between them; without it all is one sum.
     group_by: Option<String>,
+    /// `json`, or `csv` with a line of names and a line for each group.
+    #[param(default = "json", pattern = "^(json|csv)$")]
+    format: Option<String>,
 }
 
 /// What the calls of models have used, in sums.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct UsageReport {
-    usage: Vec<Usage>,
+pub struct UsageReport {
+    /// Of the costs; null: no prices are known here.
+    #[schema(required)]
+    currency: Option<String>,
+    usage: Vec<SummedUsage>,
 }
 
 /// The sum of one group. What was not asked for, or is not known, is null.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Usage {
+pub(crate) struct SummedUsage {
     #[schema(required)]
     day: Option<String>,
     #[schema(required)]
@@ -61,6 +67,11 @@ pub(crate) struct Usage {
     cached_tokens: i64,
     /// Part of the output, as far as it was said.
     reasoning_tokens: i64,
+    /// What the calls cost together by the operator's prices, as a decimal number; null: none of them has a price.
+    #[schema(required)]
+    cost: Option<String>,
+    /// Calls of models without a price at their time, which `cost` leaves out.
+    unpriced_calls: i64,
 }
 
 pub(crate) async fn get(
@@ -68,29 +79,94 @@ pub(crate) async fn get(
     QueryParams(query): QueryParams<UsageQuery>,
 ) -> Result<Response, Problem> {
     let invalid = |detail: String| Problem::bad_request("invalid_query", detail);
+    let is_csv = match query.format.as_deref() {
+        None | Some("json") => false,
+        Some("csv") => true,
+        Some(other) => return Err(invalid(format!("format: {other} is neither json nor csv"))),
+    };
     let moment = |name: &str, text: &str| {
         wire::parse_rfc3339(text)
             .ok_or_else(|| invalid(format!("{name} must be a time like 2026-12-24T18:00:00Z")))
     };
     let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);
     let names = query.group_by.as_deref().unwrap_or_default();
-    let group = |name: &str| {
-        let known = UsageGroup::ALL.into_iter().find(|group| group.name() == name);
-        known.ok_or_else(|| {
-            invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind"))
-        })
-    };
-    let by: Vec<UsageGroup> =
-        names.split(',').filter(|name| !name.is_empty()).map(group).collect::<Result<_, _>>()?;
-    let sums = ctx.store()?.usage(from, to, &by, MOST_GROUPS + 1).await?;
-    if sums.len() > MOST_GROUPS as usize {
-        let detail = format!("these are more than {MOST_GROUPS} groups; ask for a shorter time or for fewer");
-        return Err(invalid(detail));
-    }
-    Ok(json_no_store(UsageReport { usage: sums.into_iter().map(Usage::from).collect() }))
+    let by = UsageGroup::list(names).map_err(|name| {
+        invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind"))
+    })?;
+    let report = UsageReport::read(ctx.store()?, from, to, &by).await?;
+    let report = report.ok_or_else(|| invalid(UsageReport::TOO_MANY.to_owned()))?;
+    Ok(if is_csv { csv_no_store(report.to_csv()) } else { json_no_store(report) })
 }
 
-impl From<UsageSum> for Usage {
+impl UsageReport {
+    /// Why there is no report.
+    pub const TOO_MANY: &str = "these are more than 10000 groups; ask for a shorter time or for fewer";
+
+    /// The sums of the calls of turns that ended from `from` on and before `to`; `None`: they are too many.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn read(
+        store: &Store,
+        from: Timestamp,
+        to: Timestamp,
+        by: &[UsageGroup],
+    ) -> Result<Option<Self>, StoreError> {
+        let sums = store.usage(from, to, by, MOST_GROUPS + 1).await?;
+        let currency = store.prices().map(|prices| prices.currency.clone());
+        let usage: Vec<SummedUsage> = sums.into_iter().map(SummedUsage::from).collect();
+        Ok((usage.len() <= MOST_GROUPS as usize).then_some(Self { currency, usage }))
+    }
+
+    /// The same as lines of RFC 4180: a line of names, and one for each group, which ends with the currency.
+    pub fn to_csv(&self) -> String {
+        let names = [
+            "day",
+            "agent_id",
+            "thread_id",
+            "user_id",
+            "model",
+            "kind",
+            "calls",
+            "partial_calls",
+            "input_tokens",
+            "output_tokens",
+            "cached_tokens",
+            "reasoning_tokens",
+            "cost",
+            "unpriced_calls",
+            "currency",
+        ];
+        let mut lines = names.join(",") + "\r\n";
+        for usage in &self.usage {
+            let of =
+                [&usage.day, &usage.agent_id, &usage.thread_id, &usage.user_id, &usage.model, &usage.kind];
+            let counts = [
+                usage.calls,
+                usage.partial_calls,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cached_tokens,
+                usage.reasoning_tokens,
+            ];
+            let mut fields: Vec<String> = of.into_iter().map(|part| quoted(part.as_deref())).collect();
+            fields.extend(counts.map(|count| count.to_string()));
+            fields.push(usage.cost.clone().unwrap_or_default());
+            fields.push(usage.unpriced_calls.to_string());
+            fields.push(quoted(self.currency.as_deref()));
+            lines += &fields.join(",");
+            lines += "\r\n";
+        }
+        lines
+    }
+}
+
+/// A text as a field; what is not known is nothing, which differs from an empty text.
+fn quoted(text: Option<&str>) -> String {
+    text.map(|text| format!("\"{}\"", text.replace('"', "\"\""))).unwrap_or_default()
+}
+
+impl From<UsageSum> for SummedUsage {
     fn from(sum: UsageSum) -> Self {
         let [day, agent, thread, user_id, model, kind] = sum.of;
         // Clients know of no tenant.
@@ -109,6 +185,8 @@ impl From<UsageSum> for Usage {
             output_tokens: sum.output_tokens,
             cached_tokens: sum.cached_tokens,
             reasoning_tokens: sum.reasoning_tokens,
+            cost: sum.cost,
+            unpriced_calls: sum.unpriced_calls,
         }
     }
 }

@@ -279,6 +279,15 @@ impl Operation {
         self
     }
 
+    /// The good answer that was added last, or another form of it.
+    pub(crate) fn or_as(mut self, kind: &str, schema: Value) -> Self {
+        self.answers = match self.answers.pop() {
+            Some(last) => self.answers.into_iter().chain([last.or(kind, schema)]).collect(),
+            None => self.answers,
+        };
+        self
+    }
+
     /// The good answer that was added last, as a stream of events instead.
     pub(crate) fn or_streams(mut self, events: Stream) -> Self {
         self.schemas.extend(events.schemas());

@@ -26,7 +26,7 @@ async fn usage_is_summed_by_what_is_asked_for() {
     let of = |day: Option<&str>, agent: Option<&str>, counts: [u64; 5]| {
         json!({"day": day, "agent_id": agent, "thread_id": null, "user_id": null, "model": null, "kind": null,
                "calls": counts[0], "partial_calls": counts[1], "input_tokens": counts[2], "output_tokens": counts[3],
-               "cached_tokens": counts[4], "reasoning_tokens": 0})
+               "cached_tokens": counts[4], "reasoning_tokens": 0, "cost": null, "unpriced_calls": counts[0]})
     };
     assert_eq!(usage("to=2026-11-24T00:00:00Z").await, json!([of(None, None, [3, 1, 18, 25, 5])]));
     assert_eq!(
@@ -37,7 +37,25 @@ async fn usage_is_summed_by_what_is_asked_for() {
         ])
     );
     assert_eq!(usage("to=2026-11-23T10:00:00Z&group_by=model").await[0]["model"], "m", "before `to` alone");
-    for query in ["", "to=tomorrow", "to=2026-11-24T00:00:00Z&group_by=week", "to=2026-11-24T00:00:00Z&x=1"] {
+    let csv = bare(
+        gateway,
+        "GET",
+        "/v1/usage?from=2026-11-22T00:00:00Z&to=2026-11-23T10:00:00Z&group_by=model,agent&format=csv",
+    )
+    .await;
+    assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
+    assert_eq!(
+        csv.text,
+        "day,agent_id,thread_id,user_id,model,kind,calls,partial_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
+         unpriced_calls,currency\r\n,\"ann\",,,\"m\",,2,1,17,23,5,0,,2,\r\n"
+    );
+    for query in [
+        "",
+        "to=tomorrow",
+        "to=2026-11-24T00:00:00Z&group_by=week",
+        "to=2026-11-24T00:00:00Z&format=xml",
+        "to=2026-11-24T00:00:00Z&x=1",
+    ] {
         let refused = bare(gateway, "GET", &format!("/v1/usage?from=2026-11-22T00:00:00Z&{query}")).await;
         assert_eq!(refused.problem(), (400, "invalid_query".to_owned(), false), "{query}");
     }

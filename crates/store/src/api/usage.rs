@@ -10,6 +10,10 @@ use crate::error::StoreError;
 use crate::row::{count, interval};
 use crate::store::Store;
 
+mod prices;
+
+pub use prices::{InvalidPrices, Price, PriceTable};
+
 /// By what calls are summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageGroup {
@@ -43,6 +47,16 @@ impl UsageGroup {
         }
     }
 
+    /// Those of a list with commas between the names.
+    ///
+    /// # Errors
+    /// The name that is none of them.
+    pub fn list(names: &str) -> Result<Vec<Self>, String> {
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let known = |name: &str| Self::ALL.into_iter().find(|group| group.name() == name);
+        names.map(|name| known(name).ok_or_else(|| name.to_owned())).collect()
+    }
+
     fn column(self) -> &'static str {
         match self {
             Self::Day => "to_char(u.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
@@ -72,10 +86,15 @@ pub struct UsageSum {
     pub cached_tokens: i64,
     /// How many of the output are reasoning, as far as it was said.
     pub reasoning_tokens: i64,
+    /// How many calls are of models without a price at their time.
+    pub unpriced_calls: i64,
+    /// What the others cost together, exactly, as a decimal number; `None`: there are no others.
+    pub cost: Option<String>,
 }
 
 impl Store {
-    /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups.
+    /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
+    /// are reckoned by the prices of [`Store::with_prices`].
     pub async fn usage(
         &self,
         from: Timestamp,
@@ -88,7 +107,19 @@ impl Store {
         let groups =
             UsageGroup::ALL.map(|group| format!("{} AS of_{}", columns[group as usize], group.name()));
         let sql = include_str!("usage/sums.sql").replace("{groups}", &groups.join(", "));
-        let statement = sqlx::query(AssertSqlSafe(sql)).bind(from.0).bind(to.0).bind(i64::from(limit));
+        let prices = self.prices().map_or(&[][..], |table| &table.prices);
+        let amounts = |amount: fn(&Price) -> f64| -> Vec<String> {
+            prices.iter().map(|price| amount(price).to_string()).collect()
+        };
+        let statement = sqlx::query(AssertSqlSafe(sql))
+            .bind(from.0)
+            .bind(to.0)
+            .bind(i64::from(limit))
+            .bind(prices.iter().map(|price| price.model.as_str()).collect::<Vec<_>>())
+            .bind(prices.iter().map(|price| price.from.as_deref().map(starts)).collect::<Vec<_>>())
+            .bind(amounts(|price| price.input))
+            .bind(amounts(|price| price.cached_input.unwrap_or(price.input)))
+            .bind(amounts(|price| price.output));
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
@@ -106,6 +137,11 @@ impl Store {
     }
 }
 
+/// A day begins in UTC.
+fn starts(from: &str) -> String {
+    if from.contains(['T', 't']) { from.to_owned() } else { format!("{from}T00:00:00Z") }
+}
+
 fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
     let mut of = [const { None }; 6];
     for (place, part) in of.iter_mut().enumerate() {
@@ -119,5 +155,7 @@ fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
         output_tokens: row.try_get("output_tokens")?,
         cached_tokens: row.try_get("cached_tokens")?,
         reasoning_tokens: row.try_get("reasoning_tokens")?,
+        unpriced_calls: row.try_get("unpriced_calls")?,
+        cost: row.try_get("cost")?,
     })
 }

@@ -1,0 +1,154 @@
+//! What tokens of models cost.
+
+use std::collections::BTreeSet;
+
+use model::Timestamp;
+use serde::Deserialize;
+
+/// Most prices of a table.
+const MOST_PRICES: usize = 10_000;
+/// Longest name of a currency, bytes.
+const CURRENCY_BYTES: usize = 16;
+
+/// What tokens of models cost, by the calls' models and times.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceTable {
+    /// Of all amounts, such as `USD`.
+    pub currency: String,
+    /// In any order.
+    pub prices: Vec<Price>,
+}
+
+/// What tokens of a model cost from a time on, until the model's next price. Amounts are for a million tokens.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// The model, as calls name it.
+    pub model: String,
+    /// Of calls from then on, in RFC 3339 or as a day in UTC; `None`: of all.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Tokens that the model reads.
+    pub input: f64,
+    /// Those of the input that come from a cache; `None`: they cost what the others do.
+    #[serde(default)]
+    pub cached_input: Option<f64>,
+    /// Tokens that the model writes, its reasoning included.
+    pub output: f64,
+}
+
+/// What is wrong with a table of prices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPrices {
+    /// It is not the JSON of one.
+    #[error("not a table of prices in JSON: {0}")]
+    Malformed(String),
+    /// Its currency.
+    #[error("the currency must have 1 to {CURRENCY_BYTES} bytes")]
+    Currency,
+    /// Too many.
+    #[error("{0} prices are more than {MOST_PRICES}")]
+    TooMany(usize),
+    /// A field of a price.
+    #[error("price {number} ({model}): {what}")]
+    Price {
+        /// Its place, from 1.
+        number: usize,
+        /// Its model.
+        model: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl PriceTable {
+    /// Reads a table; `moment` reads times in RFC 3339.
+    ///
+    /// # Errors
+    /// It is not the JSON of one, an amount is negative, a time cannot be read, or a model has two prices from the same time on.
+    pub fn parse(json: &str, moment: impl Fn(&str) -> Option<Timestamp>) -> Result<Self, InvalidPrices> {
+        let table: Self =
+            serde_json::from_str(json).map_err(|error| InvalidPrices::Malformed(error.to_string()))?;
+        if !(1..=CURRENCY_BYTES).contains(&table.currency.len()) {
+            return Err(InvalidPrices::Currency);
+        }
+        if table.prices.len() > MOST_PRICES {
+            return Err(InvalidPrices::TooMany(table.prices.len()));
+        }
+        let mut seen = BTreeSet::new();
+        for (number, price) in (1..).zip(&table.prices) {
+            let wrong = |what| InvalidPrices::Price { number, model: price.model.clone(), what };
+            if price.model.is_empty() || price.model.contains('\0') {
+                return Err(wrong("its model has no name"));
+            }
+            let amounts = [Some(price.input), price.cached_input, Some(price.output)];
+            if amounts.into_iter().flatten().any(|amount| !(0.0..=1e9).contains(&amount)) {
+                return Err(wrong("an amount must be from 0 to 1000000000"));
+            }
+            let from = price.from.as_deref().map(|text| moment(text).or_else(|| moment(&midnight(text))));
+            let from = from.map(|from| {
+                from.ok_or_else(|| wrong("from must be a time like 2026-12-24T18:00:00Z or a day"))
+            });
+            if !seen.insert((&price.model, from.transpose()?)) {
+                return Err(wrong("the model has another price from the same time on"));
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn midnight(day: &str) -> String {
+    format!("{day}T00:00:00Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(text: &str) -> Option<Timestamp> {
+        text.ends_with('Z').then_some(Timestamp(text.len() as i64))
+    }
+
+    #[test]
+    fn prices_are_read_as_they_were_written() {
+        let json = r#"{"currency": "USD", "prices": [
+            {"model": "m", "input": 1.25, "output": 10},
+            {"model": "m", "from": "2026-06-01", "input": 1, "cached_input": 0.1, "output": 8}]}"#;
+        let table = PriceTable::parse(json, moment).unwrap();
+        let [first, second] = &table.prices[..] else { panic!("{table:?}") };
+        assert_eq!(
+            (table.currency.as_str(), first.input, first.cached_input, first.output),
+            ("USD", 1.25, None, 10.0)
+        );
+        assert_eq!((second.from.as_deref(), second.cached_input), (Some("2026-06-01"), Some(0.1)));
+    }
+
+    #[test]
+    fn a_table_that_makes_no_sense_names_what_is_wrong() {
+        let price = r#"{"model": "m", "input": 1, "output": 1}"#;
+        for (json, named) in [
+            ("[]", "not a table of prices"),
+            (r#"{"currency": "", "prices": []}"#, "currency"),
+            (r#"{"currency": "USD", "price": []}"#, "unknown field `price`"),
+            (
+                r#"{"currency": "USD", "prices": [{"model": "m", "input": -1, "output": 1}]}"#,
+                "price 1 (m): an amount",
+            ),
+            (r#"{"currency": "USD", "prices": [{"model": "", "input": 1, "output": 1}]}"#, "no name"),
+            (
+                r#"{"currency": "USD", "prices": [{"model": "m", "from": "may", "input": 1, "output": 1}]}"#,
+                "price 1 (m): from must",
+            ),
+            (
+                &format!(r#"{{"currency": "USD", "prices": [{price}, {price}]}}"#),
+                "price 2 (m): the model has",
+            ),
+        ] {
+            // A day becomes a time by its hour alone.
+            let error =
+                PriceTable::parse(json, |text| moment(text).filter(|_| !text.contains("may"))).unwrap_err();
+            assert!(error.to_string().contains(named), "{json}: {error}");
+        }
+    }
+}

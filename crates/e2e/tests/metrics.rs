@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use testkit::{db_snapshot, load::PlannedMessage, text};
+use testkit::{db_snapshot, fleet::FleetOptions, http, load::PlannedMessage, text};
 
-use crate::fixture::{Fixture, short};
+use crate::{
+    api_client::scripted,
+    fixture::{Fixture, short},
+};
 
 /// The metrics of the requirements' row C15, by the names of the README.
 const ROW_C15: [&str; 11] = [
@@ -85,6 +88,58 @@ async fn every_metric_of_the_buffers_moves() {
     for (name, value) in exact {
         assert_eq!(metrics.sum(name), value, "{name}");
     }
+}
+
+/// A pod's series may not grow beyond that with 32 partitions.
+const MOST_SERIES: usize = 400;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
+    let fleet = |options| FleetOptions { partitions: 32, ..one_worker(scripted(options)) };
+    let mut fixture = Fixture::with(fleet).await;
+    let api = fixture.api();
+    for number in 0..40 {
+        api.say(&format!("thread-{number}"), "hello").await.unwrap();
+        api.send("GET", &format!("/v1/threads/thread-{number}"), None, &[]).await.unwrap();
+        api.send("GET", &format!("/nowhere/{number}"), None, &[]).await.unwrap();
+    }
+    fixture.until_messages("thread-39", 2).await;
+    let of_partitions =
+        |metrics: &testkit::fleet::Metrics| metrics.series("antiphon_worker_read_sequence").count();
+    let worker = &fixture.fleet.workers[0];
+    fixture
+        .until("turns are timed, and every partition shows", Duration::from_secs(20), async || {
+            let metrics = worker.metrics().await.unwrap();
+            metrics.sum("antiphon_worker_turn_seconds_count") >= 40.0
+                && metrics.sum("antiphon_worker_first_chunk_seconds_count") >= 40.0
+                && of_partitions(&metrics) == 32
+        })
+        .await;
+    let processes = [&fixture.fleet.workers, &fixture.fleet.gateways].into_iter().flatten();
+    for process in processes {
+        let text = http::get(process.metrics_addr(), "/metrics").await.unwrap().text;
+        let series = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+        assert!(series > 40 && series <= MOST_SERIES, "{}: {series} series\n{text}", process.name());
+        assert!(!text.contains("NaN"), "{}", process.name());
+    }
+    let gateway = fixture.fleet.gateways[0].metrics().await.unwrap();
+    let requests = |route: &str| gateway.sum_where("antiphon_gateway_http_requests_total", "route", route);
+    assert_eq!(requests("POST /v1/threads/{thread}/messages"), 40.0);
+    assert_eq!(requests("GET /v1/threads/{thread}"), 40.0);
+    assert_eq!(requests("other"), 40.0);
+    assert!(gateway.sum_where("antiphon_gateway_http_request_seconds_count", "kind", "write") >= 40.0);
+    let added = fixture.fleet.add_worker().unwrap();
+    fixture.fleet.workers[added].spawn().unwrap();
+    let both = &fixture.fleet.workers;
+    fixture
+        .until("two workers share the series", Duration::from_secs(30), async || {
+            let mut shown = Vec::new();
+            for worker in both {
+                shown.push(worker.metrics().await.map_or(0, |metrics| of_partitions(&metrics)));
+            }
+            shown == [16, 16]
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,10 @@
 //! What a gateway counts. Every metric is declared here, once.
 
-use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
+use std::time::Duration;
+
+use metrics::{
+    Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
 const CONNECTIONS_REJECTED: &str = "antiphon_gateway_connections_rejected_total";
@@ -16,6 +20,8 @@ const CHUNKS_SKIPPED: &str = "antiphon_gateway_chunks_skipped_total";
 const RESYNCS: &str = "antiphon_gateway_resyncs_total";
 const SUBSCRIBERS_ABORTED: &str = "antiphon_gateway_subscribers_aborted_total";
 const HTTP_ERRORS: &str = "antiphon_gateway_http_errors_total";
+const HTTP_REQUESTS: &str = "antiphon_gateway_http_requests_total";
+const HTTP_SECONDS: &str = "antiphon_gateway_http_request_seconds";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 
@@ -123,6 +129,12 @@ pub(crate) fn describe() {
         SUBSCRIBERS_ABORTED,
         "Viewers cut without an end, by reason: lag, over_budget, retold, internal; each may resume"
     );
+    describe_counter!(HTTP_REQUESTS, "Requests answered, by route and class of status: 2xx, 3xx, 4xx, 5xx");
+    describe_histogram!(
+        HTTP_SECONDS,
+        Unit::Seconds,
+        "From the head of a request to the head of its answer, by kind: read, write, stream"
+    );
     describe_counter!(HTTP_ERRORS, "Requests answered with an error, by code");
     describe_counter!(
         COMMANDS,
@@ -205,6 +217,14 @@ pub(crate) fn subscriber_aborted(reason: AbortReason) {
 
 pub(crate) fn http_error(code: &'static str) {
     counter!(HTTP_ERRORS, "code" => code).increment(1);
+}
+
+pub(crate) fn http_request(route: String, status: &'static str) {
+    counter!(HTTP_REQUESTS, "route" => route, "status" => status).increment(1);
+}
+
+pub(crate) fn http_seconds(kind: &'static str, took: Duration) {
+    histogram!(HTTP_SECONDS, "kind" => kind).record(took);
 }
 
 pub(crate) fn frame_decode_error() {

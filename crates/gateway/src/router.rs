@@ -22,7 +22,7 @@ use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
 use crate::error::{self, Problem};
 use crate::http::connection::{Refusal, Refuse};
-use crate::http::request_id;
+use crate::http::{request_id, request_metrics};
 use crate::openapi::pages;
 use crate::streaming::subscriber::SubscribeError;
 
@@ -48,6 +48,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
         .layer(middleware::from_fn(request_id::identify))
         .layer(middleware::from_fn_with_state(Arc::new(policy), check_head))
+        .layer(middleware::from_fn(request_metrics::count))
 }
 
 /// Before anything else is read of a request.

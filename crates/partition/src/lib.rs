@@ -36,7 +36,7 @@ pub use due_timer::{DueSchedule, DueTimer, TimerState};
 pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
-pub use stats::{Counters, Stats};
+pub use stats::{Counters, Stats, TurnTimes};
 pub use timer_decision::decide_timer;
 pub use timers::{
     ArmedTimer, NextDue, PendingTimer, TimerDecision, TimerEnd, TimerPage, TimerVerdict, TimerWrite,

@@ -16,7 +16,7 @@ use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase};
 use crate::recent::Recent;
 use crate::snapshot::snapshot;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
 use crate::timer_window::TimerWindow;
 use crate::timers::TimerPage;
@@ -102,6 +102,7 @@ pub struct Partition {
     /// by the time they come, so they do not count for a message that was opened again.
     forgotten_look_ups: BTreeMap<MessageKey, u32>,
     counters: Counters,
+    turn_times: TurnTimes,
 }
 
 #[derive(Debug)]
@@ -196,6 +197,7 @@ impl Partition {
             looking_up: 0,
             forgotten_look_ups: BTreeMap::new(),
             counters: Counters::default(),
+            turn_times: TurnTimes::default(),
         };
         let time = partition.clock.now(now);
         partition.restore_work(&mut takeover, now);
@@ -298,6 +300,7 @@ impl Partition {
     /// How it stands.
     pub fn stats(&mut self, now: Timestamp) -> Stats {
         let time = self.clock.now(now);
+        let (runnable_agents, oldest_runnable_ms) = self.table.runnable(now);
         Stats {
             open: self.messages.len(),
             chunks: self.messages.chunks,
@@ -314,6 +317,8 @@ impl Partition {
             backing_off: self.table.backoffs.len(),
             timers: self.timers.len(),
             queued_tasks: self.table.queues.values().map(scheduling::AgentQueue::len).sum(),
+            runnable_agents,
+            oldest_runnable_ms,
             unsent: self.unsent,
             remembered_bytes: self.recent.bytes() + self.commands.remembered_bytes(),
         }
@@ -333,6 +338,11 @@ impl Partition {
     /// What happened since the last call.
     pub fn take_counters(&mut self) -> Counters {
         std::mem::take(&mut self.counters)
+    }
+
+    /// How long turns took that have come on since the last call.
+    pub fn take_turn_times(&mut self) -> TurnTimes {
+        std::mem::take(&mut self.turn_times)
     }
 
     /// The last entry read: where a reader that lost its place goes on.

@@ -1,5 +1,9 @@
 //! Figures of a partition, for metrics.
 
+use model::Timestamp;
+
+use crate::turn_state::TrackedTurn;
+
 /// What happened since the counters were last taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -67,6 +71,36 @@ pub struct Counters {
     pub control_commands: u64,
 }
 
+/// How long turns of inputs took that have come on since the times were last taken, ms from when this owner read the input. Of turns
+/// that an owner before it has begun there is nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnTimes {
+    /// Until the first chunk of the answer was read.
+    pub first_chunk_ms: Vec<i64>,
+    /// Until the whole answer was committed.
+    pub committed_ms: Vec<i64>,
+}
+
+impl TurnTimes {
+    /// More than that between two times that they are taken are not kept.
+    const MOST: usize = 10_000;
+
+    pub(crate) fn heard(&mut self, turn: &TrackedTurn, now: Timestamp) {
+        note(&mut self.first_chunk_ms, turn, now);
+    }
+
+    pub(crate) fn committed(&mut self, turn: &TrackedTurn, now: Timestamp) {
+        note(&mut self.committed_ms, turn, now);
+    }
+}
+
+fn note(times: &mut Vec<i64>, turn: &TrackedTurn, now: Timestamp) {
+    let is_own = !(turn.is_task() || turn.is_restored || turn.is_adopted);
+    if is_own && times.len() < TurnTimes::MOST {
+        times.push(now.since_ms(turn.known_at).max(0));
+    }
+}
+
 /// How it stands now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -96,6 +130,10 @@ pub struct Stats {
     pub timers: usize,
     /// Tasks in memory.
     pub queued_tasks: usize,
+    /// Agents whose first task is under way or may begin.
+    pub runnable_agents: usize,
+    /// Age of the oldest task that may begin and has not begun, ms.
+    pub oldest_runnable_ms: i64,
     /// Batches of the outbox that have not been published.
     pub unsent: usize,
     /// Bytes of the keys of messages and commands that were done lately.

@@ -7,7 +7,7 @@ use model::{
     AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, TimerId,
     Timestamp, TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
 };
-use scheduling::{AgentQueue, Readiness, ThreadQueue};
+use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 use serde_json::Value;
 
 use crate::messages::Slot;
@@ -277,6 +277,18 @@ pub(crate) struct TurnTable {
 }
 
 impl TurnTable {
+    /// How many agents have a first task that is under way or may begin, and the age of the oldest task that may begin and has not, ms.
+    pub(crate) fn runnable(&self, now: Timestamp) -> (usize, i64) {
+        let heads = self.queues.values().map(|queue| (queue.head_state(now), queue.first()));
+        heads.fold((0, 0), |(agents, oldest_ms), (state, first)| match (state, first) {
+            (HeadState::Ready, Some(first)) => {
+                (agents + 1, oldest_ms.max(now.since_ms(first.position.timestamp())))
+            }
+            (HeadState::Running, _) => (agents + 1, oldest_ms),
+            _ => (agents, oldest_ms),
+        })
+    }
+
     pub(crate) fn new(token_key: TokenKey, seed: u64) -> Self {
         Self {
             turns: BTreeMap::new(),

@@ -11,9 +11,11 @@ use crate::spawn_named;
 /// Histograms whose name ends so are durations.
 const SECONDS: &str = "_seconds";
 
-/// From half a millisecond, a commit on a local disk, to a minute, an outage.
-const SECONDS_BUCKETS: [f64; 17] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
+/// From half a millisecond, a commit on a local disk, to ten minutes, a long turn.
+const SECONDS_BUCKETS: [f64; 19] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+    300.0, 600.0,
+];
 
 const BUILD_INFO: &str = "antiphon_build_info";
 
@@ -51,10 +53,11 @@ impl Recorder {
         Ok(Self { handle, process })
     }
 
-    /// Everything recorded, with the process's own figures, in the Prometheus text format.
+    /// Everything recorded, with the process's own figures, in the Prometheus text format. A gauge that is no number is left
+    /// out: what it measured is gone, and the recorder itself forgets nothing.
     pub fn render(&self) -> String {
         self.process.collect();
-        self.handle.render()
+        without_gone(&self.handle.render())
     }
 
     /// Keeps the recorder's memory bounded between scrapes until `token` is tripped. Without this, histograms of a
@@ -75,6 +78,10 @@ pub fn set_build_info(version: &'static str, role: &str) {
     ::metrics::gauge!(BUILD_INFO, "version" => version, "role" => role.to_owned()).set(1.0);
 }
 
+fn without_gone(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.trim_end().ends_with(" NaN")).collect()
+}
+
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix(SECONDS.to_owned()), &SECONDS_BUCKETS)
 }
@@ -93,6 +100,20 @@ mod tests {
         let text = recorder.handle().render();
         assert!(text.contains("commit_seconds_bucket{le=\"0.005\"} 1"), "{text}");
         assert!(text.contains("batch_turns{quantile="), "{text}");
+    }
+
+    #[test]
+    fn gauge_that_is_no_number_is_not_shown() {
+        let recorder = builder().expect("buckets").build_recorder();
+        ::metrics::with_local_recorder(&recorder, || {
+            ::metrics::gauge!("held", "partition" => "1").set(f64::NAN);
+            ::metrics::gauge!("held", "partition" => "2").set(0.0);
+            ::metrics::histogram!("turn_seconds").record(400.0);
+        });
+        let text = without_gone(&recorder.handle().render());
+        assert!(!text.contains("partition=\"1\"") && text.contains("held{partition=\"2\"} 0"), "{text}");
+        assert!(text.contains("turn_seconds_bucket{le=\"300\"} 0"), "{text}");
+        assert!(text.contains("turn_seconds_bucket{le=\"600\"} 1"), "{text}");
     }
 
     #[tokio::test]

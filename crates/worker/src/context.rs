@@ -9,6 +9,7 @@ use store::Store;
 use crate::budget::Budget;
 use crate::committer::Committers;
 use crate::config::WorkerConfig;
+use crate::gauges::WorkerGauges;
 
 /// What every part of a worker needs.
 #[derive(Clone)]
@@ -20,4 +21,5 @@ pub(crate) struct Context {
     pub(crate) health: Health,
     pub(crate) budget: Arc<Budget>,
     pub(crate) committers: Arc<Committers>,
+    pub(crate) gauges: Arc<WorkerGauges>,
 }

@@ -11,6 +11,7 @@ mod config;
 mod context;
 mod error;
 mod expiry;
+mod gauges;
 mod lease;
 mod metrics;
 mod ownership;
@@ -59,6 +60,7 @@ pub async fn run(
         health,
         budget: Arc::new(budget),
         committers: Arc::new(committers),
+        gauges: Arc::default(),
     };
     let keep_keys = context.config.keep_keys;
     runtime::spawn_named("expiry", expiry::delete_expired(context.store.clone(), keep_keys, stop.clone()));

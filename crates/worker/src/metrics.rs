@@ -1,7 +1,13 @@
 //! The metrics of a worker: names, kinds and what they count. deploy/REFERENCE.md has the table.
 
-use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use partition::{Counters, Stats};
+use std::sync::Arc;
+
+use metrics::{
+    Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use partition::{Counters, TurnTimes};
+
+use crate::gauges::{PartitionGauges, WorkerGauges};
 
 // Names of what is counted elsewhere in this crate.
 pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
@@ -15,6 +21,9 @@ pub(crate) const DELETED_ROWS: &str = "antiphon_worker_deleted_rows_total";
 pub(crate) const RETAINED_BYTES: &str = "antiphon_worker_retained_bytes";
 pub(crate) const RETENTION_DELETED_BATCHES: &str = "antiphon_worker_retention_deleted_batches_total";
 pub(crate) const COMMIT_SECONDS: &str = "antiphon_worker_commit_seconds";
+/// Histograms of turns of inputs.
+const FIRST_CHUNK_SECONDS: &str = "antiphon_worker_first_chunk_seconds";
+const TURN_SECONDS: &str = "antiphon_worker_turn_seconds";
 pub(crate) const FENCED_COMMITS: &str = "antiphon_worker_fenced_commits_total";
 pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
 pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
@@ -92,29 +101,22 @@ pub(crate) fn describe() {
         (PARTITIONS, "Partitions held"),
         (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
         (OPEN_INCIDENTS, "Incidents of the partitions held that are not acknowledged"),
-        ("antiphon_worker_open_messages", "Messages in memory"),
-        ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
-        ("antiphon_worker_buffered_bytes", "Bytes of open messages"),
-        (
-            "antiphon_worker_deduplication_bytes",
-            "Bytes of the keys of messages and commands done lately, so that repetitions are told",
-        ),
-        ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
-        ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
-        ("antiphon_worker_pending_commits", "Ended inputs that wait for their commit"),
-        ("antiphon_worker_active_turns", "Turns under way"),
-        ("antiphon_worker_waiting_turns", "Inputs that wait for their thread"),
-        ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out"),
-        ("antiphon_worker_queued_tasks", "Tasks in memory"),
-        ("antiphon_worker_timers", "Timers in memory: those that are due next"),
-        ("antiphon_worker_outbox_pending", "Batches of the outbox that have not been published"),
-        ("antiphon_worker_read_sequence", "Last stream sequence read"),
-        ("antiphon_worker_checkpoint_sequence", "Last checkpoint"),
     ];
     for (name, help) in gauges {
         describe_gauge!(name, help);
     }
+    crate::gauges::describe();
     describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "From ready to durable");
+    describe_histogram!(
+        FIRST_CHUNK_SECONDS,
+        Unit::Seconds,
+        "From reading an input in the stream to reading the first chunk of its answer"
+    );
+    describe_histogram!(
+        TURN_SECONDS,
+        Unit::Seconds,
+        "From reading an input in the stream to the commit of its whole answer"
+    );
     // Of a counter that appears with its first increment, no rate sees that increment.
     let rare = [
         UNKNOWN_COMMITS,
@@ -130,17 +132,18 @@ pub(crate) fn describe() {
     gauge!(OPEN_INCIDENTS).increment(0.0);
 }
 
-/// The metrics of one partition; its gauges fall to zero when it leaves.
+/// The metrics of one partition; its gauges go when it leaves.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     partition: String,
+    gauges: Arc<WorkerGauges>,
     /// A look-up of its counter for each action would cost more than most actions.
     actions: Vec<(&'static str, Counter)>,
 }
 
 impl WorkerMetrics {
-    pub(crate) fn new(partition: String) -> Self {
-        Self { partition, actions: Vec::new() }
+    pub(crate) fn new(partition: String, gauges: Arc<WorkerGauges>) -> Self {
+        Self { partition, gauges, actions: Vec::new() }
     }
 
     pub(crate) fn action(&mut self, name: &'static str) {
@@ -189,30 +192,23 @@ impl WorkerMetrics {
         count("antiphon_worker_control_commands_total", counters.control_commands);
     }
 
-    pub(crate) fn set_gauges(&self, stats: &Stats) {
-        let set =
-            |name: &'static str, value: f64| gauge!(name, "partition" => self.partition.clone()).set(value);
-        let average = if stats.open == 0 { 0.0 } else { stats.chunks as f64 / stats.open as f64 };
-        set("antiphon_worker_open_messages", stats.open as f64);
-        set("antiphon_worker_buffered_chunks", stats.chunks as f64);
-        set("antiphon_worker_buffered_bytes", stats.bytes as f64);
-        set("antiphon_worker_chunks_per_message", average);
-        set("antiphon_worker_oldest_message_age_seconds", stats.oldest_ms as f64 / 1_000.0);
-        set("antiphon_worker_pending_commits", stats.uncommitted as f64);
-        set("antiphon_worker_active_turns", stats.active_turns as f64);
-        set("antiphon_worker_waiting_turns", stats.waiting_turns as f64);
-        set("antiphon_worker_backing_off_agents", stats.backing_off as f64);
-        set("antiphon_worker_queued_tasks", stats.queued_tasks as f64);
-        set("antiphon_worker_timers", stats.timers as f64);
-        set("antiphon_worker_outbox_pending", stats.unsent as f64);
-        set("antiphon_worker_deduplication_bytes", stats.remembered_bytes as f64);
-        set("antiphon_worker_read_sequence", stats.last_seq as f64);
-        set("antiphon_worker_checkpoint_sequence", stats.checkpoint as f64);
+    pub(crate) fn set_gauges(&self, now: PartitionGauges) {
+        self.gauges.set(&self.partition, now);
+    }
+
+    #[allow(clippy::unused_self, reason = "what a partition counts is counted here")]
+    pub(crate) fn add_turn_times(&self, times: &TurnTimes) {
+        for (name, times) in
+            [(FIRST_CHUNK_SECONDS, &times.first_chunk_ms), (TURN_SECONDS, &times.committed_ms)]
+        {
+            let histogram = histogram!(name);
+            times.iter().for_each(|ms| histogram.record(*ms as f64 / 1_000.0));
+        }
     }
 }
 
 impl Drop for WorkerMetrics {
     fn drop(&mut self) {
-        self.set_gauges(&Stats::default());
+        self.gauges.remove(&self.partition);
     }
 }

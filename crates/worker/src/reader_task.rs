@@ -17,8 +17,8 @@ const AHEAD: usize = 4;
 /// What comes from the stream.
 #[derive(Debug)]
 pub(crate) enum ReadEvent {
-    /// The next entries in order, and what the last of them is recognised by.
-    Entries(Vec<StreamEntry>, Option<Mark>),
+    /// The next entries in order, what the last of them is recognised by, and how many stood behind it in the stream.
+    Entries(Vec<StreamEntry>, Option<Mark>, u64),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
     /// See [`ReaderEvent::Trouble`].
@@ -85,8 +85,9 @@ async fn read(
                 let fed = match event {
                     ReaderEvent::Entries(entries) => {
                         let last = entries.last().map(RawEntry::mark);
+                        let unread = entries.last().map_or(0, |entry| entry.unread);
                         let decoded = entries.into_iter().map(|raw| decode(partition, raw, &limits));
-                        ReadEvent::Entries(decoded.collect(), last)
+                        ReadEvent::Entries(decoded.collect(), last, unread)
                     }
                     ReaderEvent::CaughtUp(caught_up) => ReadEvent::CaughtUp(caught_up),
                     ReaderEvent::Trouble(trouble) => ReadEvent::Trouble(trouble),

@@ -19,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::committer::CommitOutcome;
 use crate::context::Context;
+use crate::gauges::PartitionGauges;
 use crate::lease::Lease;
 use crate::reader_task::ReadEvent;
 pub(crate) use state::SessionEnd;
@@ -112,8 +113,12 @@ impl PartitionSession<'_> {
                     self.handle(input).await;
                 }
             }
-            SessionInput::Read(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
+            SessionInput::Read(Some(ReadEvent::Entries(entries, last, unread))) => {
+                self.unread = unread;
+                self.read(entries, last).await;
+            }
             SessionInput::Read(Some(ReadEvent::CaughtUp(caught_up))) => {
+                self.unread = if caught_up { 0 } else { self.unread };
                 self.handle(Input::CaughtUp(caught_up)).await
             }
             SessionInput::Read(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
@@ -158,7 +163,11 @@ impl PartitionSession<'_> {
     async fn housekeeping(&mut self) {
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
-        self.metrics.set_gauges(&stats);
+        let last_stored_at = self.read.filter(|_| self.unread > 0);
+        let lag_ms = last_stored_at
+            .map_or(0, |last| (self.context.clock.now_ms() - last.stored_at_ns / 1_000_000).max(0));
+        self.metrics.set_gauges(PartitionGauges { stats, unread: self.unread, lag_ms });
+        self.metrics.add_turn_times(&self.machine.take_turn_times());
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PURGE_EVERY) {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);

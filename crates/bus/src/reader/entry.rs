@@ -19,6 +19,8 @@ pub struct RawEntry {
     pub payload: Bytes,
     /// When it was stored, by the server's clock: ns of Unix time.
     pub stored_at_ns: i64,
+    /// How many entries stood behind it in the stream when it was delivered.
+    pub unread: u64,
 }
 
 impl RawEntry {

@@ -228,6 +228,7 @@ impl ConsumerSession {
             subject: message.subject,
             payload: message.payload,
             stored_at_ns: delivery.stored_at_ns,
+            unread: delivery.unread,
         });
     }
 

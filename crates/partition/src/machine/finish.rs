@@ -428,7 +428,10 @@ impl Partition {
         };
         match &outcome {
             Some(MessageOutcome::Stopped) => self.counters.turns_stopped += 1,
-            Some(MessageOutcome::Complete) => self.counters.turns_completed += 1,
+            Some(MessageOutcome::Complete) => {
+                self.counters.turns_completed += 1;
+                self.turn_times.committed(&turn, now);
+            }
             Some(MessageOutcome::Failed(_)) | None => {}
         }
         if matches!(outcome, Some(MessageOutcome::Complete | MessageOutcome::Stopped)) {

@@ -82,6 +82,9 @@ impl Partition {
     fn attach(&mut self, id: &TurnId, slot: Slot, now: Timestamp) {
         let time = self.clock.now(now);
         let Some(turn) = self.table.turns.get_mut(id) else { return };
+        if !turn.is_heard {
+            self.turn_times.heard(turn, now);
+        }
         (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;

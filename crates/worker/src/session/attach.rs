@@ -1,5 +1,6 @@
 //! Starting a session: the partition as the store has it, and its stream as it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BusError, ExpectedStream, PartitionReader, StreamState};
@@ -94,11 +95,12 @@ async fn try_attach<'a>(
         background: BackgroundTasks::start(context, applied, backlog),
         query_server,
         queries: PendingQueries::default(),
-        metrics: WorkerMetrics::new(partition.to_string()),
+        metrics: WorkerMetrics::new(partition.to_string(), Arc::clone(&context.gauges)),
         purge: Purge::new(partition, config.purge_tail),
         share: context.budget.share(),
         incarnation: incarnation.into(),
         read: place.read,
+        unread: 0,
         gone: Vec::new(),
         in_flight: None,
         rounds: 0,

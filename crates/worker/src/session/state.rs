@@ -52,6 +52,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) incarnation: Arc<str>,
     /// The highest entry that was read.
     pub(super) read: Option<Mark>,
+    /// Entries that stood in the stream behind the last that was read.
+    pub(super) unread: u64,
     /// What the stream jumped over and no commit has named yet.
     pub(super) gone: Vec<Gone>,
     pub(super) in_flight: Option<InFlight>,

@@ -81,3 +81,31 @@ fn why_things_wait() {
     script.command(control("p", ControlKind::Pause));
     assert_eq!(ask(&mut script, QueryTarget::Agent(agent())).reason, Some(WaitReason::Paused));
 }
+
+#[test]
+fn what_may_begin_and_how_long_turns_take_is_measured() {
+    let mut script = TurnScript::with(PartitionLimits { active_turns: 1, ..quiet() }, bare());
+    script.open("x");
+    script.later(2_000);
+    script.task("t1");
+    let runnable = |script: &mut TurnScript| {
+        let stats = script.machine.stats(script.now);
+        (stats.runnable_agents, stats.oldest_runnable_ms)
+    };
+    assert_eq!(runnable(&mut script), (1, 0));
+    script.later(3_000);
+    assert_eq!(runnable(&mut script), (1, 3_000));
+    script.say(0, &["hi"]);
+    assert_eq!(script.machine.take_turn_times().first_chunk_ms, [5_000]);
+    script.later(1_000);
+    script.say(1, &["there!"]);
+    let times = script.machine.take_turn_times();
+    assert_eq!((times.first_chunk_ms, times.committed_ms), (vec![], vec![6_000]));
+    assert_eq!(runnable(&mut script), (1, 0), "the task is under way");
+    script.say(0, &["done!"]);
+    assert_eq!(runnable(&mut script), (0, 0));
+    assert_eq!(script.machine.take_turn_times(), TurnTimes::default(), "of tasks nothing is timed");
+    script.command(control("pause", ControlKind::Pause));
+    script.task("t2");
+    assert_eq!(runnable(&mut script), (0, 0), "a paused agent is not runnable");
+}

@@ -1,0 +1,124 @@
+//! The gauges of a worker: most of them are sums over its partitions, so that a pod's series do not grow with them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{describe_gauge, gauge};
+use partition::Stats;
+
+/// How one partition stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PartitionGauges {
+    pub(crate) stats: Stats,
+    /// Entries of the stream behind the last one that was read.
+    pub(crate) unread: u64,
+    /// How long ago the last one was stored, ms; 0 when none is unread.
+    pub(crate) lag_ms: i64,
+}
+
+type OfOne = fn(&PartitionGauges) -> f64;
+
+/// One series for each partition. A partition that leaves takes its series along.
+const OF_PARTITIONS: [(&str, &str, OfOne); 5] = [
+    ("antiphon_worker_read_sequence", "Last stream sequence read", |it| it.stats.last_seq as f64),
+    ("antiphon_worker_checkpoint_sequence", "Last checkpoint", |it| it.stats.checkpoint as f64),
+    ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message", |it| {
+        it.stats.oldest_ms as f64 / 1_000.0
+    }),
+    ("antiphon_worker_queued_tasks", "Tasks in memory", |it| it.stats.queued_tasks as f64),
+    ("antiphon_worker_reader_lag_entries", "Entries of the stream that are not read yet", |it| {
+        it.unread as f64
+    }),
+];
+
+/// One series, the sum over the partitions held.
+const SUMS: [(&str, &str, OfOne); 11] = [
+    ("antiphon_worker_open_messages", "Messages in memory", |it| it.stats.open as f64),
+    ("antiphon_worker_buffered_chunks", "Chunks of open messages", |it| it.stats.chunks as f64),
+    ("antiphon_worker_buffered_bytes", "Bytes of open messages", |it| it.stats.bytes as f64),
+    ("antiphon_worker_pending_commits", "Ended inputs that wait for their commit", |it| {
+        it.stats.uncommitted as f64
+    }),
+    ("antiphon_worker_active_turns", "Turns under way", |it| it.stats.active_turns as f64),
+    ("antiphon_worker_waiting_turns", "Inputs that wait for their thread", |it| {
+        it.stats.waiting_turns as f64
+    }),
+    ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out", |it| {
+        it.stats.backing_off as f64
+    }),
+    ("antiphon_worker_runnable_agents", "Agents whose first task is under way or may begin", |it| {
+        it.stats.runnable_agents as f64
+    }),
+    ("antiphon_worker_timers", "Timers in memory: those that are due next", |it| it.stats.timers as f64),
+    ("antiphon_worker_outbox_pending", "Batches of the outbox that have not been published", |it| {
+        it.stats.unsent as f64
+    }),
+    (
+        "antiphon_worker_deduplication_bytes",
+        "Bytes of the keys of messages and commands done lately, so that repetitions are recognized",
+        |it| it.stats.remembered_bytes as f64,
+    ),
+];
+
+/// One series, the highest of the partitions held.
+const HIGHEST: [(&str, &str, OfOne); 2] = [
+    (
+        "antiphon_worker_oldest_runnable_task_age_seconds",
+        "Age of the oldest task that may begin and has not begun",
+        |it| it.stats.oldest_runnable_ms as f64 / 1_000.0,
+    ),
+    (
+        "antiphon_worker_reader_lag_seconds",
+        "How long ago the last entry read was stored, while others are unread",
+        |it| it.lag_ms as f64 / 1_000.0,
+    ),
+];
+
+const CHUNKS_PER_MESSAGE: &str = "antiphon_worker_chunks_per_message";
+
+/// Help texts for the metrics endpoint.
+pub(crate) fn describe() {
+    for (name, help, _) in OF_PARTITIONS.iter().chain(&SUMS).chain(&HIGHEST) {
+        describe_gauge!(*name, *help);
+    }
+    describe_gauge!(CHUNKS_PER_MESSAGE, "Average chunks per open message");
+}
+
+/// The partitions held, as they last reported.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerGauges {
+    held: Mutex<BTreeMap<String, PartitionGauges>>,
+}
+
+impl WorkerGauges {
+    pub(crate) fn set(&self, partition: &str, now: PartitionGauges) {
+        for (name, _, value) in OF_PARTITIONS {
+            gauge!(name, "partition" => partition.to_owned()).set(value(&now));
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.insert(partition.to_owned(), now);
+        set_totals(&held);
+    }
+
+    pub(crate) fn remove(&self, partition: &str) {
+        for (name, _, _) in OF_PARTITIONS {
+            // A gauge that is no number is not shown.
+            gauge!(name, "partition" => partition.to_owned()).set(f64::NAN);
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.remove(partition);
+        set_totals(&held);
+    }
+}
+
+fn set_totals(held: &BTreeMap<String, PartitionGauges>) {
+    let sum = |value: OfOne| held.values().map(value).sum::<f64>();
+    for (name, _, value) in SUMS {
+        gauge!(name).set(sum(value));
+    }
+    for (name, _, value) in HIGHEST {
+        gauge!(name).set(held.values().map(value).fold(0.0, f64::max));
+    }
+    let (open, chunks) = (sum(|it| it.stats.open as f64), sum(|it| it.stats.chunks as f64));
+    gauge!(CHUNKS_PER_MESSAGE).set(if open == 0.0 { 0.0 } else { chunks / open });
+}

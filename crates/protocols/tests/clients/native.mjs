@@ -36,6 +36,7 @@ class Listener {
   #messages = new Map();
   #ended = new Set();
   #settle = undefined;
+  #isDone = false;
 
   constructor(client) {
     this.client = client;
@@ -62,6 +63,7 @@ class Listener {
 
   #look() {
     if (!this.#settle || !this.#ended.has(this.answer)) return;
+    this.#isDone = true;
     this.source.close();
     this.#settle.done({ text: this.#text, tools: this.#tools });
   }
@@ -107,7 +109,8 @@ class Listener {
     if (code && code !== 200 && code < 500) return this.#fail(`refused: ${code} ${message}`);
     if (!client.isNew && source.readyState !== EventSource.CLOSED) return;
     source.close();
-    setTimeout(() => this.#open(), client.lane.random() * PAUSE_MS);
+    // The answer may be known to be whole meanwhile: its stream was cut behind the end, and then the message was acknowledged.
+    setTimeout(() => this.#isDone || this.#open(), client.lane.random() * PAUSE_MS);
   }
 
   #fail(why) {

@@ -24,7 +24,7 @@ pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> 
     screen.text(&format!("agent:  {}", shown.last().map_or("", String::as_str)));
     screen.dim("You say nothing, in this thread:");
     tokio::try_join!(silent.bring_forward(&first), awake.bring_forward(&second))?;
-    let (said, is_withdrawn) = tokio::join!(spoken(&silent), withdrawn(&awake, &second));
+    let (said, is_withdrawn) = tokio::join!(first_words(&silent), withdrawn(&awake, &second));
     let (said, is_withdrawn) = (said?, is_withdrawn?);
     screen.text(&format!("agent:  {said}"));
     let refused = silent.refused(&first).await?;
@@ -49,7 +49,7 @@ fn introduce(talk: &Talk<'_>, screen: &mut Screen) {
 }
 
 /// The text with which the agent speaks first: it comes without an input that people could see.
-async fn spoken(talk: &Talk<'_>) -> Result<String> {
+async fn first_words(talk: &Talk<'_>) -> Result<String> {
     talk.until("the agent speaks first", async || talk.texts().await?.into_iter().nth(2).map(Ok).transpose())
         .await
 }

@@ -1,6 +1,6 @@
 //! Tasks of agents.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{AgentId, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId, Timestamp};
 
@@ -68,6 +68,17 @@ pub struct DelayedTask {
 impl DelayedTask {
     /// The longest that a task may wait, ms.
     pub const MOST_DELAY_MS: i64 = 366 * 86_400_000;
+
+    /// The body of its timer, as its owner reads it when it is due.
+    pub fn timer_body(&self) -> Value {
+        let Self { task, not_before } = self;
+        // As text: jsonb writes numbers in another way, and then the digest of the task would be another.
+        let metadata = task.metadata.as_map().map(|map| Value::Object(map.clone()).to_string());
+        json!({
+            "task": { "id": task.id.as_str(), "content": task.content, "metadata": metadata },
+            "not_before_ms": not_before.0,
+        })
+    }
 }
 
 /// A task in its agent's queue.

@@ -242,7 +242,7 @@ impl Partition {
             Input::TimersDecided(decisions) => self.timers_decided(decisions, now, &mut actions),
             Input::Timers(page) => self.timers.loaded(page, now),
             Input::TimersChanged => self.timers.reread(),
-            Input::TaskDelayed { seq, outcome } => self.task_delayed(seq, outcome),
+            Input::TaskDelayed { seq, outcome } => self.task_delayed(seq, outcome, now),
             Input::Sent(batch) => {
                 self.unsent -= 1;
                 self.sent.push(batch);

@@ -110,8 +110,8 @@ pub struct ArmedTimer {
     pub wait_ms: i64,
     /// See the table.
     pub body: Metadata,
-    /// The turn whose end sets it: where the store refuses that, it is not set.
-    pub armed_by: TurnId,
+    /// The turn whose end sets it: where the store refuses that, it is not set. `None`: no turn does.
+    pub armed_by: Option<TurnId>,
 }
 
 /// What a commit writes of a timer; but for [`TimerWrite::Arm`] only while it waits, or to take back what it fired.
@@ -160,9 +160,14 @@ impl TimerWrite {
     /// The turn without whose messages it is not written.
     pub(crate) fn armed_by(&self) -> Option<&TurnId> {
         match self {
-            Self::Arm(armed) => Some(&armed.armed_by),
+            Self::Arm(armed) => armed.armed_by.as_ref(),
             Self::Fire { .. } | Self::Postpone { .. } | Self::End { .. } => None,
         }
+    }
+
+    /// The timer was stored before, by the database's clock: the window reads it from there.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }
 
     /// In how many ms it is due once this is written; `None`: it does not wait.

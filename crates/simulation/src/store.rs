@@ -436,8 +436,6 @@ impl Store {
             Command::Turn(opened) if self.is_undone && opened.run > 0 => true,
             Command::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
             Command::Task(task) => tables.knows_task(&task.agent, &task.id),
-            // It is stored outside of commits, so a store that goes back before the next one may lose it unseen, as it loses what gateways write.
-            Command::DelayedTask(_) if self.is_undone => true,
             Command::DelayedTask(delayed) => {
                 let task = &delayed.task;
                 tables.timers.contains_key(&TimerId::of_task(&task.agent, &task.id))

@@ -24,7 +24,7 @@ fn arm(of: &str, position: i64, wait_ms: i64) -> TimerWrite {
         body: metadata(json!({
             "trigger_type": "check_in", "reason": "quiet", "armed_position": position.to_string(),
         })),
-        armed_by: TurnId::foreground(&thread(of), &format!("i{position}")).unwrap(),
+        armed_by: Some(TurnId::foreground(&thread(of), &format!("i{position}")).unwrap()),
     })
 }
 
@@ -228,7 +228,7 @@ async fn a_timer_that_goes_on_is_due_again() {
             agent: agent("helper"),
             wait_ms: 0,
             body: metadata(json!({"schedule": "daily"})),
-            armed_by: TurnId::foreground(&thread("t"), "x").unwrap(),
+            armed_by: Some(TurnId::foreground(&thread("t"), "x").unwrap()),
         })],
     )
     .await;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::{AgentId, BusyPolicy, Command, ControlKind, Frame, Position, Seq, Task, ThreadId, TurnId};
+use model::{
+    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Frame, Position, Seq, Task, ThreadId, TurnId,
+};
 
 use crate::recent::Recent;
 use crate::turn_state::is_real;
@@ -28,7 +30,7 @@ pub(super) struct CommandQueue {
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
     /// Tasks that enter their queues later and are on their way to the store.
-    pub(super) delaying: BTreeMap<Seq, RawPayload>,
+    pub(super) delaying: BTreeMap<Seq, (RawPayload, Box<DelayedTask>)>,
     pub(super) writes: Writes,
 }
 

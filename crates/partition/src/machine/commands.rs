@@ -1,14 +1,15 @@
 //! Commands: taken in the order of the stream, each once, after the store has said what it knows of them.
 
 use model::{
-    BusyPolicy, Command, Control, ControlKind, DelayedTask, Frame, RejectedEntry, Seq, Timestamp, TurnError,
-    TurnId, TurnOpened,
+    BusyPolicy, Command, Control, ControlKind, DelayedTask, Frame, Metadata, RejectedEntry, Seq, TimerId,
+    Timestamp, TurnError, TurnId, TurnOpened,
 };
 use scheduling::{Admission, Readiness};
 
 use super::command_queue::{Pending, TakenCommand};
 use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport};
+use crate::timers::{ArmedTimer, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, is_real};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
@@ -210,7 +211,7 @@ impl Partition {
             }
             Command::DelayedTask(delayed) => {
                 // Also when its time has come: where it has waited before, and was cancelled, the store knows.
-                self.commands.delaying.insert(seq, raw);
+                self.commands.delaying.insert(seq, (raw, delayed.clone()));
                 actions.push(Action::DelayTask { seq, delayed });
             }
             Command::Control(control) => {
@@ -235,13 +236,14 @@ impl Partition {
     }
 
     /// The store has a task that enters its queue later, or does not take it.
-    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: TaskDelay) {
-        let Some(raw) = self.commands.delaying.remove(&seq) else { return };
+    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: TaskDelay, now: Timestamp) {
+        let Some((raw, delayed)) = self.commands.delaying.remove(&seq) else { return };
         let (code, detail) = match outcome {
-            TaskDelay::Stored | TaskDelay::Erased => {
+            TaskDelay::Stored => return self.arm_delayed(seq, &delayed, now),
+            TaskDelay::Erased => {
+                self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
-                self.counters.erased_commands += u64::from(outcome == TaskDelay::Erased);
-                return self.timers.reread();
+                return;
             }
             TaskDelay::Conflict => {
                 ("task_conflict", "the agent knows a task of that id with another payload or time")
@@ -249,6 +251,25 @@ impl Partition {
             TaskDelay::Full => ("too_many_delayed_tasks", "as many tasks of the agent wait as may"),
         };
         self.refuse(seq, raw, code, detail.to_owned());
+    }
+
+    /// The commit that lets the checkpoint pass the entry writes the timer again, where it is not there: what is stored outside of commits is lost
+    /// with a store that goes back in time, and the fence does not see it.
+    fn arm_delayed(&mut self, seq: Seq, delayed: &DelayedTask, now: Timestamp) {
+        let DelayedTask { task, not_before } = delayed;
+        let id = TimerId::of_task(&task.agent, &task.id);
+        self.timers.reread();
+        self.commands.writes.seqs.push(seq);
+        let body = delayed.timer_body().as_object().cloned().and_then(|body| Metadata::new(body).ok());
+        let armed = ArmedTimer {
+            id,
+            thread: None,
+            agent: task.agent.clone(),
+            wait_ms: not_before.since_ms(now),
+            body: body.unwrap_or_default(),
+            armed_by: None,
+        };
+        self.timers.write(TimerWrite::Arm(armed), None);
     }
 
     fn refuse_retry(&mut self, seq: Seq, raw: RawPayload) {

@@ -58,7 +58,8 @@ impl Partition {
         commit.sent = std::mem::take(&mut self.sent);
         commit.ended_spills.append(&mut self.orphans);
         in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
-        in_flight.timers = commit.timers.iter().map(|write| (write.id().clone(), write.waits_ms())).collect();
+        let timers = commit.timers.iter().filter(|write| !write.is_stored());
+        in_flight.timers = timers.map(|write| (write.id().clone(), write.waits_ms())).collect();
         in_flight.outbox.clone_from(&commit.outbox);
         in_flight.given = Some(self.positions.given());
         self.checkpoint = commit.checkpoint;

@@ -112,7 +112,7 @@ impl Partition {
                     agent: turn.agent.clone(),
                     wait_ms: armed.delay_ms,
                     body: body(&turn.id, &armed, answer.placement.position),
-                    armed_by: turn.id.clone(),
+                    armed_by: Some(turn.id.clone()),
                 });
                 actions.push(report(&write, TimerOutcome::Armed));
                 Some(write)

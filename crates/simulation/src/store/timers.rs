@@ -107,7 +107,7 @@ impl Store {
             ended: None,
         };
         self.tables[number].timers.insert(armed.id.clone(), row);
-        let step = TimerStep::Armed { by: Some(armed.armed_by.clone()), due_ms: due };
+        let step = TimerStep::Armed { by: armed.armed_by.clone(), due_ms: due };
         self.note_timer(&armed.id, armed.thread.clone(), now, step);
     }
 

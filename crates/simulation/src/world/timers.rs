@@ -524,7 +524,7 @@ pub(super) fn arm_after_error(commit: &mut Commit) {
         agent: failed.opened.agent.clone(),
         wait_ms: 30_000,
         body: body.as_object().cloned().and_then(|body| Metadata::new(body).ok()).unwrap_or_default(),
-        armed_by: failed.opened.turn.clone(),
+        armed_by: Some(failed.opened.turn.clone()),
     }));
 }
 

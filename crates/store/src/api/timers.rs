@@ -2,7 +2,7 @@
 
 use model::{AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnId};
 use partition::TaskDelay;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -165,7 +165,7 @@ impl Store {
             .bind(TimerId::of_task(agent, &delayed.task.id).to_string())
             .bind(agent.as_str())
             .bind(delayed.not_before.0)
-            .bind(body(delayed))
+            .bind(delayed.timer_body())
             .bind(MOST_DELAYED_TASKS);
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(no_row)?;
@@ -174,7 +174,7 @@ impl Store {
         let (is_added, is_full, is_erased) = (is("is_added")?, is("is_full")?, is("is_erased")?);
         Ok(match known {
             _ if is_erased => Some(TaskDelay::Erased),
-            Some(known) if known == body(delayed) => Some(TaskDelay::Stored),
+            Some(known) if known == delayed.timer_body() => Some(TaskDelay::Stored),
             Some(_) => Some(TaskDelay::Conflict),
             None if is_added => Some(TaskDelay::Stored),
             None => is_full.then_some(TaskDelay::Full),
@@ -237,17 +237,6 @@ fn follow_up(row: &PgRow) -> Result<FollowUpRow, StoreError> {
         ended_at: timestamp_opt(row, "ended_ms")?,
         ended_by: row.try_get("ended_by")?,
         fired_turn: turn.map_err(|error| column_error("fired_turn", &error))?,
-    })
-}
-
-/// As the owner reads it when it is due.
-fn body(delayed: &DelayedTask) -> Value {
-    let DelayedTask { task, not_before } = delayed;
-    // As text: jsonb writes numbers in another way, and then the digest of the task would be another.
-    let metadata = task.metadata.as_map().map(|map| Value::Object(map.clone()).to_string());
-    json!({
-        "task": { "id": task.id.as_str(), "content": task.content, "metadata": metadata },
-        "not_before_ms": not_before.0,
     })
 }
 

@@ -206,6 +206,11 @@ fn an_entry_is_done_once_its_delayed_task_is_stored() {
     );
     let loads = script.handle(Input::TaskDelayed { seq: Seq(1), outcome: TaskDelay::Stored });
     assert_eq!(loads, ["load timers"], "it may be due before all that are known");
+    let [TimerWrite::Arm(armed)] = &script.last_commit().timers[..] else { panic!() };
+    let (wait_ms, body) = (armed.wait_ms, Value::Object(armed.body.as_map().unwrap().clone()));
+    let Command::DelayedTask(sent) = delayed("t1", 1_000) else { panic!() };
+    assert_eq!((wait_ms, body), (1_000, sent.timer_body()), "a store that went back meanwhile has it again");
+    assert_eq!(script.last_commit().checkpoint, Seq(2));
     script.task("t3");
     assert_eq!(script.last_commit().checkpoint, Seq(3));
     assert_eq!(script.command(delayed("t2", -1_000)), Vec::<String>::new());

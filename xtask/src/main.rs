@@ -15,6 +15,7 @@ cargo xtask <command>
   test [--ci] [args]        fmt, tidy, build with clippy, all tests; args go to the test runner
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   doctor                    which servers and tools are used, where from, and why
+  image [NAME]              a container image of the binary (needs buildah), its digest and its size
   services                  start NATS and Postgres, print their URLs, wait for Ctrl-C
   simulate --seeds N [--from S|fresh] [--bug NAME]
                             seeded simulation with faults (release build), on all cores; it ends with the count of each
@@ -63,6 +64,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "test" => commands::test::test(args),
         "tidy" => commands::test::tidy(),
         "doctor" => commands::doctor::doctor(),
+        "image" => commands::image::image(args),
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),

@@ -2,6 +2,7 @@
 
 mod backup;
 mod configuration;
+mod image;
 mod monitoring;
 mod nats_permissions;
 

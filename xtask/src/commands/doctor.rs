@@ -55,6 +55,8 @@ const OTHERS: &[(&str, &str, &[&str], &str)] = &[
     ("cargo-nextest", "cargo-nextest", &["nextest", "--version"], "absent: tests run with cargo test"),
     ("cargo-deny", "cargo-deny", &["--version"], "absent: tidy skips licences and bans"),
     ("git", "git", &["--version"], "absent: tidy walks the folders itself"),
+    ("buildah", "buildah", &["--version"], "absent: no `cargo xtask image`"),
+    ("objcopy", "objcopy", &["--version"], "absent: no `cargo xtask image`"),
     ("python3", "python3", &["--version"], "absent: the pip link of the chain fails"),
     (
         "pip",

@@ -1,5 +1,7 @@
 //! Whether commands were taken before, and the queues that they filled.
 
+use std::time::Duration;
+
 use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
 use partition::{CommandKey, CommandVerdict};
 use sqlx::Row;
@@ -8,7 +10,7 @@ use sqlx::postgres::PgRow;
 use crate::error::StoreError;
 use crate::leases::Applied;
 use crate::lookup::{check_owner, columns_of};
-use crate::row::{count, queued};
+use crate::row::queued;
 use crate::store::Store;
 use crate::takeover::{is_null, limit_beyond};
 
@@ -88,9 +90,13 @@ impl Store {
     ///
     /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
     pub async fn purge_task_ids(&self, limit: u32) -> Result<u64, StoreError> {
-        let statement =
-            sqlx::query(include_str!("command_verdicts/purge_task_ids.sql")).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
+        // Operators name pending and failed tasks by their ids, and a pending one must not come twice.
+        let which = "AND EXISTS (SELECT FROM agents AS a
+                         WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id AND a.head_position >= t.position OFFSET 0)
+             AND NOT EXISTS (SELECT FROM failed_tasks AS f
+                             WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id AND f.position = t.position OFFSET 0)
+             ORDER BY t.created_at";
+        self.delete_older(("task_ids", "created_at"), which, Duration::from_secs(7 * 86_400), limit).await
     }
 }
 

@@ -7,6 +7,7 @@
 //! crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
 //! database's clock decides about leases and ages.
 
+mod aged;
 mod api;
 mod command_verdicts;
 mod commit;

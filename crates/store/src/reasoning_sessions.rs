@@ -21,7 +21,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
-use crate::row::{column_error, count, interval, parse_column};
+use crate::row::{column_error, parse_column};
 use crate::store::Store;
 
 use shown::{BLOCK_MESSAGES, ShownPieces, longest_result};
@@ -158,16 +158,7 @@ impl Store {
 
     /// Forgets at most `limit` sessions that have not changed for so long, and says how many; to be called until it says fewer.
     pub async fn purge_reasoning(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (
-                 DELETE FROM reasoning_sessions WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM reasoning_sessions WHERE changed_at < clock_timestamp() - $1 LIMIT $2))
-                 RETURNING 1
-             )
-             SELECT count(*) AS count FROM gone",
-        );
-        let statement = statement.bind(interval(age)).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
+        self.delete_older(("reasoning_sessions", "changed_at"), "", age, limit).await
     }
 }
 

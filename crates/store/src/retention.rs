@@ -10,7 +10,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
-use crate::row::{column_error, count, interval};
+use crate::row::{column_error, count};
 use crate::store::Store;
 
 /// A thread as retention sees it.
@@ -139,16 +139,7 @@ impl Store {
     /// Forgets at most `limit` messages that retention has deleted longer than `age` ago, and says how many; to be called until it says
     /// fewer.
     pub async fn purge_expired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (
-                 DELETE FROM expired_messages WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM expired_messages WHERE expired_at < clock_timestamp() - $1
-                     ORDER BY expired_at LIMIT $2))
-                 RETURNING 1
-             )
-             SELECT count(*) AS count FROM gone",
-        );
-        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
+        self.delete_older(("expired_messages", "expired_at"), "ORDER BY t.expired_at", age, limit).await
     }
 }
 

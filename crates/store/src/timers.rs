@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 use crate::error::StoreError;
 use crate::leases::Applied;
 use crate::lookup::{check_owner, columns_of};
-use crate::row::{column_error, count, interval, object, parse_column};
+use crate::row::{column_error, object, parse_column};
 use crate::store::Store;
 
 /// Timers that a bucket gives to a window: the busiest ones come again with the next.
@@ -71,9 +71,10 @@ impl Store {
     /// Forgets at most `limit` timers that have ended longer than `age` ago, and says how many; to be called until it says fewer. Those of a
     /// thread with one that waits stay: the rules count them.
     pub async fn purge_timers(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement =
-            sqlx::query(include_str!("timers/purge.sql")).bind(interval(age)).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
+        let which = "AND NOT EXISTS (SELECT FROM timers AS w
+                      WHERE w.bucket = t.bucket AND w.thread_id = t.thread_id AND w.state = 'pending' OFFSET 0)
+             ORDER BY t.ended_at";
+        self.delete_older(("timers", "ended_at"), which, age, limit).await
     }
 
     /// What decides about these timers, in their order; one that is not there has `None`.

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
 use crate::error::StoreError;
-use crate::row::{batch_type, count, interval, message_id, metadata, missing, role, unsigned};
+use crate::row::{batch_type, message_id, metadata, missing, role, unsigned};
 use crate::store::Store;
 
 /// A row that belongs to an end: a message, a step of an answer or its result before it, or a failure.
@@ -112,16 +112,7 @@ impl Store {
     /// Forgets at most `limit` failures of messages older than `age`, and says how many; to be called until it says fewer. What is kept of
     /// the inputs themselves stays.
     pub async fn purge_failed_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (
-                 DELETE FROM failed_messages WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM failed_messages WHERE created_at < clock_timestamp() - $1
-                     ORDER BY created_at LIMIT $2))
-                 RETURNING 1
-             )
-             SELECT count(*) AS count FROM gone",
-        );
-        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
+        self.delete_older(("failed_messages", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 
     /// The last answer to a person in the thread, and when it was written.

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use super::{json, thread_bucket, timestamp};
 use crate::error::StoreError;
-use crate::row::{count, interval, metadata};
+use crate::row::metadata;
 use crate::store::Store;
 
 /// What a client asked for with an input, as far as its response says it again.
@@ -88,9 +88,7 @@ impl Store {
 
     /// Forgets at most `limit` of them that are older than `age`, and says how many; to be called until it says fewer.
     pub async fn purge_responses(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement =
-            sqlx::query(include_str!("responses/purge.sql")).bind(interval(age)).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
+        self.delete_older(("responses", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 }
 

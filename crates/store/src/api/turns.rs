@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
 use crate::error::StoreError;
-use crate::row::{count, interval, opened, parse_column, unsigned};
+use crate::row::{opened, parse_column, unsigned};
 use crate::store::Store;
 
 /// Who had an idempotency key first.
@@ -109,9 +109,7 @@ impl Store {
 
     /// Forgets at most `limit` idempotency keys older than `age`, and says how many; to be called until it says fewer.
     pub async fn purge_keys(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement =
-            sqlx::query(include_str!("turns/purge_keys.sql")).bind(interval(age)).bind(i64::from(limit));
-        count(&self.rows(statement).await?)
+        self.delete_older(("idempotency_keys", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 
     /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has just begun.

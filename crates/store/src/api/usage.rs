@@ -7,7 +7,6 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::error::StoreError;
-use crate::row::{count, interval};
 use crate::store::Store;
 
 mod prices;
@@ -125,15 +124,8 @@ impl Store {
 
     /// Deletes at most `limit` calls of turns that ended so long ago, and says how many; to be called until it says fewer.
     pub async fn purge_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        let statement = sqlx::query(
-            "WITH gone AS (
-                 DELETE FROM usage WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM usage WHERE created_at < clock_timestamp() - $1 LIMIT $2))
-                 RETURNING 1
-             )
-             SELECT count(*) AS count FROM gone",
-        );
-        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
+        // Without an order: its index gives none.
+        self.delete_older(("usage", "created_at"), "", age, limit).await
     }
 }
 

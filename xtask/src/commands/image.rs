@@ -1,6 +1,7 @@
 //! `image`: a container image that holds the binary, what it is linked to, and nothing else.
 //!
 //! The same sources on the same machine give the same digest: owners, modes and times of what is in it do not depend on who builds it, or when.
+//! It has no history, into which buildah writes a digest that does.
 
 use std::{
     fs,
@@ -148,7 +149,8 @@ fn write_image(names: &[String], context: &Path) -> Result<()> {
     say(&format!("buildah: {}", names.join(", ")));
     let containerfile = workspace::root().join("deploy/image/Containerfile");
     let mut buildah = Command::new("buildah");
-    buildah.args(["bud", "--isolation", "chroot", "--format", "oci", "--timestamp", "0", "--quiet"]);
+    buildah.args(["bud", "--quiet", "--isolation", "chroot", "--format", "oci"]);
+    buildah.args(["--timestamp", "0", "--omit-history"]);
     buildah.args(names.iter().flat_map(|name| ["--tag", name.as_str()])).arg("--file").arg(containerfile);
     output_of(buildah.arg(context)).map(drop)
 }

@@ -81,5 +81,29 @@ CREATE TABLE usage (
     autovacuum_vacuum_insert_scale_factor = 0.05
 );
 
--- Read and deleted by time. Rows are written in the order of time, so ranges of pages are enough, and cost a write nothing.
+-- Read and rolled up by time. Rows are written in the order of time, so ranges of pages are enough, and cost a write nothing.
 CREATE INDEX usage_created_at ON usage USING brin (created_at) WITH (pages_per_range = 32);
+
+-- What calls of days long ago have used: a sum for each day, tenant, agent, kind and model, into which the rows of `usage` go. Without
+-- threads, and so without users: a sum has no part of a person that erasing would have to take out again, and there are few of them, so
+-- that they need no end. Without a bucket: sums of several databases can be added.
+CREATE TABLE usage_days (
+    -- The day's start in UTC. The price of that time is that of all its calls.
+    day_at              timestamptz NOT NULL,
+    calls               bigint      NOT NULL,
+    partial_calls       bigint      NOT NULL,
+    input_tokens        bigint      NOT NULL,
+    output_tokens       bigint      NOT NULL,
+    -- As calls said it; what they did not say counts as none.
+    cached_tokens       bigint      NOT NULL,
+    -- What of it has the price of cached input: of no call more than its input.
+    cached_input_tokens bigint      NOT NULL,
+    reasoning_tokens    bigint      NOT NULL,
+    -- Of the threads; '-': the default one.
+    tenant              text        NOT NULL,
+    agent_id            text        NOT NULL,
+    kind                text        NOT NULL,
+    -- NULL: not said.
+    model               text,
+    UNIQUE NULLS NOT DISTINCT (day_at, tenant, agent_id, kind, model)
+);

@@ -83,6 +83,7 @@ DECLARE
         ['idempotency_keys', 'antiphon_tenant_visible(thread_id)'],
         ['responses', 'antiphon_tenant_visible(thread_id)'],
         ['usage', 'antiphon_tenant_visible(thread_id)'],
+        ['usage_days', 'antiphon_tenant_visible(CASE tenant WHEN ''-'' THEN '''' ELSE tenant || ''~'' END)'],
         ['spilled_messages', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_chunks', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_turns', 'antiphon_tenant_visible(thread_id)'],

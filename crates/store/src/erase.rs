@@ -28,12 +28,13 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
-const OF_TENANTS: [(&str, &str); 5] = [
+const OF_TENANTS: [(&str, &str); 6] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
     ("api_keys", "coalesce(tenant, '-')"),
+    ("usage_days", "tenant"),
 ];
 
 /// Where the names of users stand who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
@@ -116,6 +117,12 @@ fn places() -> Vec<ErasedTable> {
         // What would fire in the thread, and of the agent whose thread it is its schedules and delayed tasks.
         "JOIN timers AS t ON t.bucket = k.bucket AND (t.thread_id = k.id OR (t.thread_id IS NULL AND t.agent_id = k.id))"
             .to_owned(),
+    ));
+    places.push(place(
+        "usage_days",
+        "usage_days",
+        // Of the agent whose thread it is, wherever its calls were.
+        "JOIN usage_days AS t ON t.agent_id = k.id".to_owned(),
     ));
     places.push(place(
         "dead_letters",

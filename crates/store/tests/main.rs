@@ -35,4 +35,5 @@ mod takeover;
 mod timers;
 mod turns;
 mod usage;
+mod usage_days;
 mod values;

@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 25] = [
+const OWNED: [(&str, &str); 26] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -31,6 +31,7 @@ const OWNED: [(&str, &str); 25] = [
     ("idempotency_keys", "thread_id"),
     ("responses", "thread_id"),
     ("usage", "thread_id"),
+    ("usage_days", "agent_id"),
     ("compactions", "thread_id"),
     ("erased_threads", "thread_id"),
     ("dead_letters", "thread_id"),

@@ -1,7 +1,6 @@
 //! What turns have used: written with their commit, under its fence, once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::{ModelCall, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
@@ -62,23 +61,6 @@ async fn who_has_lost_the_lease_writes_no_usage() {
     commit.usage = vec![used("t", "x", 0, call("m", 7, 3))];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Fenced);
     assert!(rows(&database).await.is_empty());
-}
-
-#[tokio::test]
-async fn usage_of_long_ago_is_deleted() {
-    let (database, store) = Database::new(1).await;
-    let owner = Owner::new(&store, "a").await;
-    let mut commit = owner.empty();
-    commit.usage = ["x", "y", "z"].map(|input| used("t", input, 0, call("m", 1, 1))).into();
-    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
-    let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_usage(day, 10).await.unwrap(), 0);
-    database
-        .execute("UPDATE usage SET created_at = created_at - interval '25 h' WHERE message_id NOT LIKE '%z%'")
-        .await;
-    assert_eq!(store.purge_usage(day, 1).await.unwrap(), 1);
-    assert_eq!(store.purge_usage(day, 10).await.unwrap(), 1);
-    assert_eq!(database.number("SELECT count(*) FROM usage").await, 1);
 }
 
 #[tokio::test]

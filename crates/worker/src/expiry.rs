@@ -20,7 +20,7 @@ const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
 const KEEP_REASONING: Duration = Duration::from_secs(30 * 86_400);
 /// Timers that have fired or ended, for those who ask why an agent wrote.
 const KEEP_TIMERS: Duration = Duration::from_secs(90 * 86_400);
-/// What the calls of models have used: a year, and the month in which its bill is looked at.
+/// What each call of a model has used: a year, and the month in which its bill is looked at. Then the sums of days remain.
 const KEEP_USAGE: Duration = Duration::from_secs(400 * 86_400);
 /// Sessions of one statement: each goes with its messages.
 const MOST_SESSIONS: u32 = 50;
@@ -28,7 +28,7 @@ const MOST_SESSIONS: u32 = 50;
 const MOST: u32 = 5_000;
 
 /// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
-/// for with more than thirty days ago, timers that ended more than ninety days ago, usage of more than 400 days ago, and reasoning sessions that have not changed for as long, until `stop`.
+/// for with more than thirty days ago, timers that ended more than ninety days ago, single calls of models of more than 400 days ago, and reasoning sessions that have not changed for as long, until `stop`.
 pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
@@ -47,7 +47,7 @@ pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: Canc
         .await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
         until_less("old timers", &stop, || store.purge_timers(KEEP_TIMERS, MOST)).await;
-        until_less("old usage", &stop, || store.purge_usage(KEEP_USAGE, MOST)).await;
+        until_less("calls of long ago", &stop, || store.roll_up_usage(KEEP_USAGE, MOST)).await;
         until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
             store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
         })

@@ -28,6 +28,11 @@ pub(super) async fn sums(store: &Store, options: &UsageOptions) -> Result<(), Ex
     }
     let json = output::json(&report);
     output::print(options.database.format, &json, || {
+        if let Some(day) = json["details_from"].as_str() {
+            output::eprint_line(&format!(
+                "of days before {day} only sums are kept, without threads and users"
+            ));
+        }
         let mut table = Table::new([
             "DAY", "AGENT", "THREAD", "USER", "MODEL", "KIND", "CALLS", "INPUT", "CACHED", "OUTPUT", "COST",
             "UNPRICED",

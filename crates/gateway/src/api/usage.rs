@@ -37,6 +37,10 @@ pub struct UsageReport {
     /// Of the costs; null: no prices are known here.
     #[schema(required)]
     currency: Option<String>,
+    /// Of days before this one (in UTC) only sums are kept: their calls count as of the day's start, by the price of that time, and have no
+    /// thread and no user. Null: there are none.
+    #[schema(required)]
+    details_from: Option<String>,
     usage: Vec<SummedUsage>,
 }
 
@@ -113,12 +117,14 @@ impl UsageReport {
         by: &[UsageGroup],
     ) -> Result<Option<Self>, StoreError> {
         let sums = store.usage(from, to, by, MOST_GROUPS + 1).await?;
+        // After the sums: what is rolled up in between is said to be, and not the other way round.
+        let details_from = store.usage_details_from().await?;
         let currency = store.prices().map(|prices| prices.currency.clone());
         let usage: Vec<SummedUsage> = sums.into_iter().map(SummedUsage::from).collect();
-        Ok((usage.len() <= MOST_GROUPS as usize).then_some(Self { currency, usage }))
+        Ok((usage.len() <= MOST_GROUPS as usize).then_some(Self { currency, details_from, usage }))
     }
 
-    /// The same as lines of RFC 4180: a line of names, and one for each group, which ends with the currency.
+    /// The same as lines of RFC 4180: a line of names, and one for each group, which ends with the currency and the first day with details.
     pub fn to_csv(&self) -> String {
         let names = [
             "day",
@@ -136,6 +142,7 @@ impl UsageReport {
             "cost",
             "unpriced_calls",
             "currency",
+            "details_from",
         ];
         let mut lines = names.join(",") + "\r\n";
         for usage in &self.usage {
@@ -154,6 +161,7 @@ impl UsageReport {
             fields.push(usage.cost.clone().unwrap_or_default());
             fields.push(usage.unpriced_calls.to_string());
             fields.push(quoted(self.currency.as_deref()));
+            fields.push(quoted(self.details_from.as_deref()));
             lines += &fields.join(",");
             lines += "\r\n";
         }

@@ -74,7 +74,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .response::<UsageReport>(
                 200,
                 "Sums, in the order of their groups",
-                json!({ "currency": "USD", "usage": [used()] }),
+                json!({ "currency": "USD", "details_from": "2025-10-18", "usage": [used()] }),
             )
             .or_as("text/csv", json!({ "type": "string" })),
     ]

@@ -1,5 +1,7 @@
 //! What the calls of models have used, over HTTP.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testkit::http;
 
@@ -47,7 +49,7 @@ async fn usage_is_summed_by_what_is_asked_for() {
     assert_eq!(
         csv.text,
         "day,agent_id,thread_id,user_id,model,kind,calls,partial_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
-         unpriced_calls,currency\r\n,\"ann\",,,\"m\",,2,1,17,23,5,0,,2,\r\n"
+         unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,2,1,17,23,5,0,,2,,\r\n"
     );
     for query in [
         "",
@@ -59,4 +61,41 @@ async fn usage_is_summed_by_what_is_asked_for() {
         let refused = bare(gateway, "GET", &format!("/v1/usage?from=2026-11-22T00:00:00Z&{query}")).await;
         assert_eq!(refused.problem(), (400, "invalid_query".to_owned(), false), "{query}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_sums_of_days_have_no_thread_and_the_same_totals() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    fixture
+        .write(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
+                                cached_tokens, is_partial)
+             VALUES ('2020-02-28T23:59:59Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false),
+                    ('2020-02-28T10:00Z', $bucket(t2), 't2', 'b', 0, 'ann', 'turn', 'm', 10, 20, NULL, true),
+                    (now(), $bucket(t2), 't2', 'c', 0, 'ann', 'turn', 'm', 1, 2, NULL, false)",
+        )
+        .await;
+    let get = async |query: &str| {
+        let path = format!("/v1/usage?from=2020-02-28T00:00:00Z&to=2100-01-01T00:00:00Z&{query}");
+        (
+            http::get_json(gateway, &path).await.unwrap(),
+            bare(gateway, "GET", &format!("{path}&format=csv")).await.text,
+        )
+    };
+    let (all, lines) = get("group_by=agent,model,kind").await;
+    assert_eq!((&all["details_from"], &all["usage"][0]["calls"]), (&json!(null), &json!(3)));
+    assert_eq!(fixture.store.roll_up_usage(Duration::from_secs(86_400), 10).await.unwrap(), 2);
+    let (after, lines_after) = get("group_by=agent,model,kind").await;
+    assert_eq!((&after["details_from"], &after["usage"]), (&json!("2020-02-29"), &all["usage"]));
+    let last = lines.rfind(",\r\n").unwrap();
+    assert_eq!(
+        lines_after,
+        format!("{},\"2020-02-29\"\r\n", &lines[..last]),
+        "the last column alone is another"
+    );
+    let (by_thread, _) = get("group_by=thread").await;
+    let threads: Vec<_> =
+        by_thread["usage"].as_array().unwrap().iter().map(|of| (&of["thread_id"], &of["calls"])).collect();
+    assert_eq!(threads, [(&json!("t2"), &json!(1)), (&json!(null), &json!(2))]);
 }

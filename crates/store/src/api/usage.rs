@@ -7,6 +7,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::error::StoreError;
+use crate::row::{count, interval};
 use crate::store::Store;
 
 mod prices;
@@ -93,7 +94,8 @@ pub struct UsageSum {
 
 impl Store {
     /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
-    /// are reckoned by the prices of [`Store::with_prices`].
+    /// are reckoned by the prices of [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of their day, and
+    /// belong to no thread and user.
     pub async fn usage(
         &self,
         from: Timestamp,
@@ -122,10 +124,21 @@ impl Store {
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
-    /// Deletes at most `limit` calls of turns that ended so long ago, and says how many; to be called until it says fewer.
-    pub async fn purge_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        // Without an order: its index gives none.
-        self.delete_older(("usage", "created_at"), "", age, limit).await
+    /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
+    /// until it says fewer. All sums stay what they are, but their threads are not known any more.
+    pub async fn roll_up_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement =
+            sqlx::query(include_str!("usage/roll_up.sql")).bind(interval(age)).bind(i64::from(limit));
+        count(&self.rows(statement).await?)
+    }
+
+    /// The first day in UTC, like `2026-12-24`, after all those of which only sums are kept; `None`: there are none.
+    pub async fn usage_details_from(&self) -> Result<Option<String>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT to_char(max(day_at) AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD') AS day FROM usage_days",
+        );
+        let rows = self.rows(statement).await?;
+        Ok(rows.first().map(|row| row.try_get("day")).transpose()?.flatten())
     }
 }
 

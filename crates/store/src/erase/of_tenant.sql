@@ -7,6 +7,7 @@ SELECT DISTINCT thread_id FROM (
     UNION ALL SELECT thread_id FROM idempotency_keys
     UNION ALL SELECT thread_id FROM responses
     UNION ALL SELECT thread_id FROM usage
+    UNION ALL SELECT agent_id FROM usage_days
     UNION ALL SELECT thread_id FROM spilled_messages
     UNION ALL SELECT thread_id FROM compactions
     UNION ALL SELECT coalesce(thread_id, agent_id) FROM timers

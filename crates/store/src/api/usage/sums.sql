@@ -6,20 +6,32 @@ WITH prices AS (
     FROM unnest($4::text[], $5::text[]::timestamptz[], $6::text[]::numeric[], $7::text[]::numeric[], $8::text[]::numeric[])
          AS p (model, starts, input, cached, output)
 )
+, used AS (
+    SELECT created_at, bucket, thread_id, agent_id, kind, model, 1::bigint AS calls, is_partial::integer::bigint AS partial_calls,
+           input_tokens, output_tokens, coalesce(cached_tokens, 0) AS cached_tokens,
+           least(coalesce(cached_tokens, 0), input_tokens) AS cached_input_tokens, coalesce(reasoning_tokens, 0) AS reasoning_tokens
+    FROM usage
+    WHERE created_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND created_at < 'epoch'::timestamptz + $2 * interval '1 ms'
+    UNION ALL
+    -- As if all calls of the day had been at its start.
+    SELECT day_at, NULL, NULL, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
+           cached_input_tokens, reasoning_tokens
+    FROM usage_days
+    WHERE day_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND day_at < 'epoch'::timestamptz + $2 * interval '1 ms'
+)
 SELECT {groups},
-       count(*) AS calls,
-       count(*) FILTER (WHERE u.is_partial) AS partial_calls,
+       sum(u.calls)::bigint AS calls,
+       sum(u.partial_calls)::bigint AS partial_calls,
        sum(u.input_tokens)::bigint AS input_tokens,
        sum(u.output_tokens)::bigint AS output_tokens,
-       coalesce(sum(u.cached_tokens), 0)::bigint AS cached_tokens,
-       coalesce(sum(u.reasoning_tokens), 0)::bigint AS reasoning_tokens,
-       count(*) FILTER (WHERE p.model IS NULL) AS unpriced_calls,
+       sum(u.cached_tokens)::bigint AS cached_tokens,
+       sum(u.reasoning_tokens)::bigint AS reasoning_tokens,
+       coalesce(sum(u.calls) FILTER (WHERE p.model IS NULL), 0)::bigint AS unpriced_calls,
        trim_scale(sum(u.input_tokens * p.input + u.output_tokens * p.output
-                      - least(coalesce(u.cached_tokens, 0), u.input_tokens) * (p.input - p.cached)) / 1000000)::text AS cost
-FROM usage AS u
+                      - u.cached_input_tokens * (p.input - p.cached)) / 1000000)::text AS cost
+FROM used AS u
 LEFT JOIN prices AS p ON p.model = u.model AND u.created_at >= p.starts AND u.created_at < p.ends
 LEFT JOIN threads AS t ON t.bucket = u.bucket AND t.thread_id = u.thread_id
-WHERE u.created_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND u.created_at < 'epoch'::timestamptz + $2 * interval '1 ms'
 GROUP BY 1, 2, 3, 4, 5, 6
 ORDER BY 1, 2, 3, 4, 5, 6
 LIMIT $3

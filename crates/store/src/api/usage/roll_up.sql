@@ -1,0 +1,34 @@
+-- $1 age, $2 how many at most. A call is either a row of `usage` or in a sum of `usage_days`, whatever else happens: it goes from the one
+-- to the other in this statement.
+WITH old AS MATERIALIZED (
+    -- Whole days, so that a time within a day finds all calls of it or none in detail. now() and not clock_timestamp(): the index needs a
+    -- time that stands still. SKIP LOCKED: a row that is being erased is none of a sum, and several workers share the work.
+    SELECT ctid AS place
+    FROM usage
+    WHERE created_at < date_trunc('day', now() - $1, 'UTC')
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)
+, gone AS (
+    DELETE FROM usage AS u USING old AS o WHERE u.ctid = o.place RETURNING u.*
+)
+, summed AS (
+    INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
+                                 cached_input_tokens, reasoning_tokens)
+    SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, count(*),
+           count(*) FILTER (WHERE is_partial), sum(input_tokens), sum(output_tokens), coalesce(sum(cached_tokens), 0),
+           sum(least(coalesce(cached_tokens, 0), input_tokens)), coalesce(sum(reasoning_tokens), 0)
+    FROM gone
+    GROUP BY 1, 2, 3, 4, 5
+    -- In one order, so that two workers wait for each other at most one way.
+    ORDER BY 1, 2, 3, 4, 5
+    ON CONFLICT (day_at, tenant, agent_id, kind, model) DO UPDATE
+    SET calls = d.calls + excluded.calls,
+        partial_calls = d.partial_calls + excluded.partial_calls,
+        input_tokens = d.input_tokens + excluded.input_tokens,
+        output_tokens = d.output_tokens + excluded.output_tokens,
+        cached_tokens = d.cached_tokens + excluded.cached_tokens,
+        cached_input_tokens = d.cached_input_tokens + excluded.cached_input_tokens,
+        reasoning_tokens = d.reasoning_tokens + excluded.reasoning_tokens
+)
+SELECT count(*) AS count FROM gone

@@ -57,7 +57,7 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
         all.extend(entries);
     }
     if options.rows.contains(&'f') {
-        table.rows.push(idle::measure(&options, &mut environment).await?);
+        table.rows.extend(idle::measure(&options, &mut environment).await?);
     }
     drop((responder, environment));
     if options.rows.contains(&'g') {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use model::{Metadata, PartitionId, Position, Role, TimerId, TimerKind, Timestamp, TurnId};
+use model::{Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, Timestamp, TurnId};
 use partition::{ArmedTimer, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
 use serde_json::json;
 use sqlx::Row;
-use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
+use store::{Applied, Committed, DueTimer, Kept, KeptBound, Store, StoreError, TimerState};
 
 use crate::fixture::{Database, Owner, TTL, message, metadata, thread, thread_of};
 use crate::values::{agent, failed_turn};
@@ -213,6 +213,61 @@ async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
     database.execute("DELETE FROM messages WHERE thread_id = 't'").await;
     let timer = due(&store, "t", 41).await;
     assert!(timer.real_input.is_none() && timer.is_history_gone && timer.is_superseded());
+}
+
+#[tokio::test]
+async fn a_failed_input_deleted_by_age_cancels_follow_ups() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("before", 1, 60_000), arm("after", 1, 60_000), arm("hidden", 1, 60_000)]).await;
+    for (of, metadata) in [("before", "{}"), ("after", "{}"), ("hidden", r#"{"synthetic": true}"#)] {
+        let bucket = thread(of).bucket().get();
+        let row = format!(
+            "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable, failed_at)
+             VALUES ({bucket}, '{of}', 'u', 'helper', 0, 'x', '{metadata}', 'c', 't', true, now() - interval '40 days')"
+        );
+        database.execute(&row).await;
+    }
+    // Armed before the failure, as one that was put off for long; the other one after it.
+    database
+        .execute("UPDATE timers SET created_at = now() - interval '41 days' WHERE thread_id <> 'after'")
+        .await;
+    assert!(due(&store, "before", 1).await.has_failed_input);
+    let age = KeptBound::Age(Duration::from_secs(30 * 86_400));
+    assert_eq!(store.delete_beyond(Kept::FailedTurns, age, 100).await.unwrap(), 3);
+    let row = |of: &str, state: &str, by: Option<&str>| {
+        (id(of, 1).to_string(), state.to_owned(), by.map(str::to_owned))
+    };
+    let rows: Vec<(String, String, Option<String>)> =
+        sqlx::query_as("SELECT timer_id, state, ended_by FROM timers ORDER BY thread_id")
+            .fetch_all(&mut database.session().await)
+            .await
+            .unwrap();
+    let expected = [
+        row("after", "pending", None),
+        row("before", "cancelled", Some("message")),
+        row("hidden", "pending", None),
+    ];
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn a_delayed_task_written_again_keeps_its_time() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let task = TaskId::parse("k").unwrap();
+    let armed = ArmedTimer {
+        id: TimerId::of_task(&agent("helper"), &task),
+        thread: None,
+        agent: agent("helper"),
+        // As the clock of a worker has it that is an hour behind.
+        wait_ms: 3_600_000,
+        body: metadata(json!({"task": {"id": "k", "content": "x"}, "not_before_ms": 4_102_444_800_123_i64})),
+        armed_by: None,
+    };
+    write(&owner, vec![TimerWrite::Arm(armed)]).await;
+    let due = "SELECT floor(extract(epoch FROM due_at) * 1000)::bigint FROM timers";
+    assert_eq!(database.number(due).await, 4_102_444_800_123);
 }
 
 #[tokio::test]

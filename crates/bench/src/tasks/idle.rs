@@ -8,7 +8,10 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    super::{table::Row, usage::Meter},
+    super::{
+        table::Row,
+        usage::{self, Meter, Used},
+    },
     antiphon_runs,
     echo_workflow::EchoWorkflow,
     end_to_end,
@@ -17,7 +20,7 @@ use super::{
     options::TaskBenchOptions,
 };
 use testkit::{
-    fleet::READY_LIMIT,
+    fleet::{Fleet, READY_LIMIT},
     publisher::{Addressing, Publisher},
 };
 
@@ -26,8 +29,16 @@ const MOST_PERCENT: f64 = 1.0;
 /// Until it is idle: checkpoints, purges, the last rows of the outbox.
 const REST: Duration = Duration::from_secs(8);
 
-/// A worker and a gateway, after one task of each agent has been completed.
-pub(super) async fn measure(options: &TaskBenchOptions, environment: &mut TaskEnvironment) -> Result<Row> {
+/// Timers that wait, a month ahead, in all buckets.
+const TIMERS: u32 = 1_000_000;
+/// How much more memory a worker may need for them.
+const MOST_BYTES: u64 = 20 << 20;
+
+/// A worker and a gateway, after one task of each agent has been completed; then the same beside [`TIMERS`] timers that wait.
+pub(super) async fn measure(
+    options: &TaskBenchOptions,
+    environment: &mut TaskEnvironment,
+) -> Result<Vec<Row>> {
     let load = TaskLoad { tasks: 1, ..options.load('b') };
     let database = environment.database().await?;
     let mut fleet = end_to_end::fleet(environment, &database, 1).await?;
@@ -44,29 +55,88 @@ pub(super) async fn measure(options: &TaskBenchOptions, environment: &mut TaskEn
     let left = antiphon_runs::LEFT.replace("{total}", &load.total().to_string());
     let left: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(left)).fetch_one(&mut connection).await?;
     anyhow::ensure!(left == 0, "{left} tasks are not completed");
+    restart(&mut fleet).await?;
+    let without = rest(options, environment, &fleet).await;
+    let timers = if options.quick { TIMERS / 100 } else { TIMERS };
+    sqlx::query(sqlx::AssertSqlSafe(pending_timers(timers))).execute(&mut connection).await?;
+    sqlx::query("VACUUM (ANALYZE) timers").execute(&mut connection).await?;
     connection.close().await?;
+    restart(&mut fleet).await?;
+    let with = rest(options, environment, &fleet).await;
+    let more = with.worker_bytes.saturating_sub(without.worker_bytes);
+    let memory =
+        Row::new('f', "memory of a worker for waiting timers", format!("{:.1} MB", more as f64 / 1e6))
+            .goal(format!("< {} MiB", MOST_BYTES >> 20), more < MOST_BYTES)
+            .note(format!(
+                "{timers} timers; resident {} and {} KiB",
+                without.worker_bytes >> 10,
+                with.worker_bytes >> 10
+            ))
+            .figure("bytes", json!(more));
+    let beside = format!("idle worker and gateway, {timers} timers that wait");
+    let agents = format!("{} agents", load.agents);
+    Ok(vec![without.row("idle worker and gateway", &agents), with.row(&beside, &agents), memory])
+}
+
+/// Follow-ups of as many threads, due in a month.
+fn pending_timers(count: u32) -> String {
+    format!(
+        "INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
+         SELECT b, 'f' || lpad(to_hex(b), 4, '0') || '-' || n, 'follow_up', 'waiting-' || n, 'helper', 0,
+                clock_timestamp() + interval '30 days' + n * interval '1 ms',
+                '{{\"trigger_type\": \"check_in\", \"armed_position\": \"1\"}}'
+         FROM (SELECT n, n % {} AS b FROM generate_series(1, {count}) AS n) AS n",
+        model::BUCKETS
+    )
+}
+
+/// The workers begin anew, and load what waits.
+async fn restart(fleet: &mut Fleet) -> Result<()> {
+    for worker in &mut fleet.workers {
+        worker.kill().await?;
+        worker.spawn()?;
+    }
+    fleet.ready(READY_LIMIT).await?;
+    sleep(REST).await;
+    Ok(())
+}
+
+/// What an idle fleet uses.
+struct IdleUse {
+    used: Used,
+    worker_bytes: u64,
+}
+
+async fn rest(options: &TaskBenchOptions, environment: &TaskEnvironment, fleet: &Fleet) -> IdleUse {
     let own =
         fleet.workers.iter().map(|it| ("worker", it)).chain(fleet.gateways.iter().map(|it| ("gateway", it)));
     let mut processes: Vec<_> = own.filter_map(|(name, process)| Some((name, process.pid()?))).collect();
     processes.extend(environment.processes());
     let meter = Meter::start(&processes);
     sleep(Duration::from_secs_f64(options.seconds.max(2.0))).await;
-    let used = meter.used();
-    let percent = |wanted: &str| {
-        let times = used.processes.iter().filter(|(name, _)| *name == wanted).map(|(_, it)| it.as_secs_f64());
-        times.sum::<f64>() / used.seconds * 100.0
-    };
-    let (worker, gateway) = (percent("worker"), percent("gateway"));
-    let note = format!(
-        "worker {worker:.2} %, gateway {gateway:.2} %; postgres {:.2} %, nats-server {:.2} %; {} agents, {:.0} s",
-        percent("postgres"),
-        percent("nats-server"),
-        load.agents,
-        used.seconds
-    );
-    let total = worker + gateway;
-    Ok(Row::new('f', "idle worker and gateway", format!("{total:.2} % of a core"))
-        .goal(format!("< {MOST_PERCENT} %"), total < MOST_PERCENT)
-        .note(note)
-        .figure("percent", json!({"worker": worker, "gateway": gateway})))
+    let worker = processes.iter().filter(|(name, _)| *name == "worker").map(|(_, pid)| usage::resident(*pid));
+    IdleUse { used: meter.used(), worker_bytes: worker.sum() }
+}
+
+impl IdleUse {
+    fn percent(&self, wanted: &str) -> f64 {
+        let times =
+            self.used.processes.iter().filter(|(name, _)| *name == wanted).map(|(_, it)| it.as_secs_f64());
+        times.sum::<f64>() / self.used.seconds * 100.0
+    }
+
+    fn row(&self, name: &str, agents: &str) -> Row {
+        let (worker, gateway) = (self.percent("worker"), self.percent("gateway"));
+        let note = format!(
+            "worker {worker:.2} %, gateway {gateway:.2} %; postgres {:.2} %, nats-server {:.2} %; {agents}, {:.0} s",
+            self.percent("postgres"),
+            self.percent("nats-server"),
+            self.used.seconds
+        );
+        let total = worker + gateway;
+        Row::new('f', name, format!("{total:.2} % of a core"))
+            .goal(format!("< {MOST_PERCENT} %"), total < MOST_PERCENT)
+            .note(note)
+            .figure("percent", json!({"worker": worker, "gateway": gateway}))
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use batches::Item;
 use model::{
     AgentId, BatchType, Metadata, PartitionCount, PartitionId, Position, Role, ThreadId, TimerId, TimerKind,
-    Timestamp,
+    Timestamp, TurnId,
 };
 use partition::{
     ArmedTimer, Commit, DueTimer, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState, TimerWrite,
@@ -56,17 +56,20 @@ impl Store {
     }
 
     /// One statement: what is changed is what was there before it.
-    pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
+    pub(super) fn apply_timers(&mut self, commit: &Commit, dropped: &[(ThreadId, TurnId)], time: i64) {
         let number = usize::from(commit.partition.0);
         let now = self.database_ms(time);
         for failed in &commit.failed_turns {
             let key = (failed.opened.thread.clone(), failed.opened.turn.clone());
             self.tables[number].failed_at.insert(key, now);
         }
-        if commit.timers.is_empty() {
+        if commit.timers.is_empty() && dropped.is_empty() {
             return;
         }
         let before = self.tables[number].timers.clone();
+        for key in dropped {
+            self.cancel_answered(number, key, now);
+        }
         for write in &commit.timers {
             if let TimerWrite::Arm(armed) = write {
                 self.arm(number, armed, &before, now);
@@ -74,6 +77,27 @@ impl Store {
         }
         for write in &commit.timers {
             self.change(number, write, &before, commit, now);
+        }
+    }
+
+    /// The row of a failed input that goes was what kept a follow-up of before from being sent.
+    fn cancel_answered(&mut self, number: usize, failed: &(ThreadId, TurnId), now: i64) {
+        let (thread, tables) = (&failed.0, &mut self.tables[number]);
+        let Some(failed_at) = tables.failed_at.get(failed).copied() else { return };
+        let is_answered = |(id, row): &(&TimerId, &mut TimerRow)| {
+            id.kind() == TimerKind::FollowUp
+                && row.thread.as_ref() == Some(thread)
+                && row.is_pending()
+                && row.created < failed_at
+        };
+        let mut cancelled = Vec::new();
+        for (id, row) in tables.timers.iter_mut().filter(is_answered) {
+            (row.state, row.ended) = ("cancelled", Some(now));
+            cancelled.push(id.clone());
+        }
+        for id in cancelled {
+            let step = TimerStep::Ended { state: "cancelled", by: "message".to_owned() };
+            self.note_timer(&id, Some(thread.clone()), now, step);
         }
     }
 
@@ -96,7 +120,8 @@ impl Store {
         if before.contains_key(&armed.id) {
             return;
         }
-        let due = now + armed.wait_ms;
+        let not_before = armed.body.get("not_before_ms").and_then(Value::as_i64);
+        let due = not_before.unwrap_or(now + armed.wait_ms);
         let row = TimerRow {
             thread: armed.thread.clone(),
             agent: armed.agent.clone(),

@@ -35,6 +35,7 @@ pub(crate) struct Tables {
 }
 
 /// What one commit does here, besides messages.
+#[derive(Default)]
 pub(crate) struct CommitEffects {
     pub(crate) happened: Vec<TransitionKind>,
     /// Indices of turns whose messages are written.
@@ -43,6 +44,8 @@ pub(crate) struct CommitEffects {
     pub(crate) failed: Vec<MessageKey>,
     /// A queue was further than its owner thought.
     pub(crate) is_stale: bool,
+    /// Inputs of people that had failed, and whose rows are gone.
+    pub(crate) dropped_inputs: Vec<(ThreadId, TurnId)>,
 }
 
 impl Tables {
@@ -65,8 +68,7 @@ impl Tables {
         skew: i64,
         bug: Option<PlantedBug>,
     ) -> CommitEffects {
-        let mut applied =
-            CommitEffects { happened: Vec::new(), turns: Vec::new(), failed: Vec::new(), is_stale: false };
+        let mut applied = CommitEffects::default();
         let before = self.agents.clone();
         let won: Vec<bool> = commit
             .agents
@@ -301,6 +303,9 @@ impl Tables {
         for key in &commit.dropped_turns {
             if let Some(failed) = self.failed_turns.remove(key) {
                 self.dropped.insert(key.clone(), failed.opened.run);
+                if failed.opened.metadata.get("synthetic") != Some(&serde_json::Value::Bool(true)) {
+                    applied.dropped_inputs.push(key.clone());
+                }
                 let (thread, turn) = key.clone();
                 applied.happened.push(TransitionKind::Dropped { thread, turn });
             }

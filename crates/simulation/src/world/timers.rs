@@ -247,7 +247,6 @@ impl World {
                     && opened.run == 0
                     && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
                     && self.ended_number(&opened.turn).is_none_or(|ended| ended > armed)
-                    && !self.is_dropped(&opened.turn)
             });
             if let Some(newer) = newer {
                 let (subject, expected) = (write.turn.to_string(), "nothing: a person has written");
@@ -263,13 +262,6 @@ impl World {
             matches!(event.step, TimerStep::Armed { .. }) && event.timer.turn().as_ref() == Ok(turn)
         };
         self.store.timers.events.iter().find(is_its).map(|event| event.number)
-    }
-
-    /// An operator has dropped it after it had failed: nothing says any more that it came.
-    fn is_dropped(&self, turn: &TurnId) -> bool {
-        let is_its =
-            |what: &TransitionKind| matches!(what, TransitionKind::Dropped { turn: of, .. } if of == turn);
-        self.store.history.iter().any(|happened| is_its(&happened.what))
     }
 
     fn ended_number(&self, turn: &TurnId) -> Option<u64> {

@@ -15,7 +15,10 @@
 , set_timers AS (
     INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
     SELECT a.bucket, a.timer_id, a.kind, a.thread_id, a.agent_id, a.agent_bucket,
-           clock_timestamp() + a.wait_ms * interval '1 ms', a.body::jsonb
+           -- A delayed task has its time by the database's clock.
+           coalesce('epoch'::timestamptz + (a.body::jsonb ->> 'not_before_ms')::bigint * interval '1 ms',
+                    clock_timestamp() + a.wait_ms * interval '1 ms'),
+           a.body::jsonb
     FROM armed AS a
     ON CONFLICT (bucket, timer_id) DO NOTHING
 )

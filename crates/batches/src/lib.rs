@@ -16,6 +16,7 @@ pub mod export_import;
 mod fold;
 pub mod foreign;
 mod item;
+pub mod memory;
 mod pairing;
 pub mod render;
 pub mod retention;

@@ -86,7 +86,7 @@ impl Fixture {
         found
     }
 
-    async fn command(&self, words: &str) -> Value {
+    pub(crate) async fn command(&self, words: &str) -> Value {
         let env = [
             ("DATABASE_URL".to_owned(), self.database_url()),
             ("NATS_URL".to_owned(), self.nats.url().to_owned()),

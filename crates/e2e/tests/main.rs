@@ -34,6 +34,7 @@ mod handover;
 mod http_robustness;
 mod inputs;
 mod links;
+mod memory;
 mod metrics;
 mod new_user;
 mod outages;

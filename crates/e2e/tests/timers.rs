@@ -69,6 +69,25 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_writes_into_the_thread_where_people_talk() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    api.say("talk", "remind me").await.unwrap();
+    workflow.next(SOON).await.unwrap().answer("I will").await.unwrap();
+    fixture.until_messages("talk", 2).await;
+    let at = in_seconds(&fixture, 1.0).await;
+    let body = json!({"at": at, "content": "Remind the user"});
+    api.call("PUT", "/v1/agents/talk/schedules/reminder", Some(&body)).await.unwrap();
+    let asked = asked_with(&workflow, "Remind the user").await;
+    let context: Vec<_> = asked.request.context.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(context, ["remind me", "I will", "Remind the user"], "it knows what was said there");
+    asked.answer("As I promised: it is time").await.unwrap();
+    fixture.until_messages("talk", 4).await;
+    let history = api.history("talk").await.unwrap();
+    assert_eq!(history.last().unwrap()["content"], "As I promised: it is time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn follow_ups_are_put_off_cancelled_and_explained() {
     let fixture = Fixture::new().await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);

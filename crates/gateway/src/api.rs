@@ -13,6 +13,7 @@ pub(crate) mod failed_turns;
 pub(crate) mod follow_ups;
 pub(crate) mod history;
 pub(crate) mod keys;
+pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;

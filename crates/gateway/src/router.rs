@@ -13,7 +13,7 @@ use runtime::Health;
 
 use crate::api::{
     agents, audit, batches, context, dead_letters, delayed_tasks, events, failed_turns, follow_ups, history,
-    keys, messages, schedules,
+    keys, memory, messages, schedules,
 };
 use crate::api::{reasoning, service_info, tasks, threads, tickets, turns, usage};
 use crate::app::authorize::Scopes;
@@ -160,16 +160,20 @@ fn of_agents(state: &AppState) -> Router<AppState> {
         .route("/v1/keys/{key}", require(ManageKeys, delete(keys::revoke)))
 }
 
-/// What agents do later.
+/// What agents do later, and what they remember.
 fn of_timers(state: &AppState) -> Router<AppState> {
-    use Permission::{OperateAgents, ReadAgents};
+    use Permission::{OperateAgents, ReadAgents, ReadThreads};
     let routes = Scopes { state };
     let require = |permission, handlers| routes.require(permission, handlers);
+    let memory = require(ReadThreads, get(memory::list)).merge(require(OperateAgents, post(memory::add)));
+    let fact = require(OperateAgents, patch(memory::change).delete(memory::delete));
     let schedule = "/v1/agents/{agent}/schedules/{schedule}";
     let acts = put(schedules::put).delete(schedules::delete);
     let delayed = "/v1/agents/{agent}/delayed-tasks/{task}";
     let cancel = require(OperateAgents, delete(delayed_tasks::delete));
     Router::new()
+        .route("/v1/agents/{agent}/memory", memory)
+        .route("/v1/agents/{agent}/memory/{fact}", fact)
         .route("/v1/agents/{agent}/schedules", require(ReadAgents, get(schedules::list)))
         .route(schedule, require(ReadAgents, get(schedules::get)).merge(require(OperateAgents, acts)))
         .route(&format!("{schedule}/dry-run"), require(ReadAgents, post(schedules::dry_run)))

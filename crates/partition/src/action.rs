@@ -339,6 +339,13 @@ pub enum MachineReport {
     Deferring(Seq),
     /// Chunks of a turn came without its token: their publisher is not authorized.
     Unauthorized(MessageKey),
+    /// The answer to a memory task is not what it should be: nothing is remembered of its turn.
+    InvalidFacts {
+        /// The task's turn.
+        turn: TurnId,
+        /// What is wrong.
+        text: String,
+    },
     /// Something became of a timer.
     Timer {
         /// Which.

@@ -67,6 +67,10 @@ pub struct Counters {
     pub continuations_rejected: u64,
     /// Calls of tools in finished messages that cannot be distinguished by their ids: they have none, or that of another call.
     pub ambiguous_calls: u64,
+    /// Facts that memory tasks have found.
+    pub facts: u64,
+    /// Answers to memory tasks that have not the shape of facts.
+    pub invalid_facts: u64,
     /// Control commands taken.
     pub control_commands: u64,
 }

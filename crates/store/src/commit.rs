@@ -6,6 +6,7 @@
 mod coalesce;
 mod columns;
 mod dead_letters_spills;
+mod facts;
 mod orders;
 mod statement;
 mod submission;
@@ -30,6 +31,7 @@ use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
 
 pub use self::submission::{Gone, Submission};
+pub use facts::MOST_OF_SCOPE;
 
 /// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);

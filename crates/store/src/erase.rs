@@ -31,6 +31,7 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
 const OF_TENANTS: [(&str, &str); 6] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
+    ("facts", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
     ("api_keys", "coalesce(tenant, '-')"),
@@ -123,6 +124,12 @@ fn places() -> Vec<ErasedTable> {
         "usage_days",
         // Of the agent whose thread it is, wherever its calls were.
         "JOIN usage_days AS t ON t.agent_id = k.id".to_owned(),
+    ));
+    places.push(place(
+        "facts",
+        "facts",
+        // What was found in the thread or counts in it alone, and of the agent whose thread it is all that it remembers.
+        "JOIN facts AS t ON t.thread_id = k.id OR t.agent_id = k.id".to_owned(),
     ));
     places.push(place(
         "dead_letters",
@@ -376,6 +383,14 @@ impl Store {
                         .await?;
                     counts.insert(format!("{table}.{column}"), count(&rows)?);
                 }
+                // Also those that were given, and belong to no thread of the user.
+                let facts = sqlx::query(
+                    "WITH gone AS (
+                         DELETE FROM facts WHERE scope = 'user:' || $1 AND antiphon_tenant_of(agent_id) = $2 RETURNING 1
+                     ) SELECT count(*) AS count FROM gone",
+                );
+                let rows = self.rows(facts.bind(user.clone()).bind(tenant)).await?;
+                counts.insert("facts".to_owned(), count(&rows)?);
             }
         }
         Ok(counts)

@@ -20,6 +20,7 @@ mod durability;
 mod erase;
 mod error;
 mod export_import;
+mod facts;
 mod history;
 mod incidents;
 mod kept;
@@ -45,7 +46,7 @@ pub use api::{
     PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus,
     ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
 };
-pub use commit::{CommitError, CommitWriter, Committed, Gone, Submission};
+pub use commit::{CommitError, CommitWriter, Committed, Gone, MOST_OF_SCOPE, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
@@ -53,6 +54,7 @@ pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLe
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
+pub use facts::{FactFilter, FactRow, FactScope, NewFact};
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};

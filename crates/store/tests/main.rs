@@ -11,6 +11,7 @@ mod cancellation;
 mod commits;
 mod contexts;
 mod ends;
+mod facts;
 mod fencing;
 mod fixture;
 mod going_back;

@@ -39,6 +39,7 @@ const OWNED: [(&str, &str); 26] = [
     ("agent_settings", "agent_id"),
     ("timers", "agent_id"),
     ("schedules", "agent_id"),
+    ("facts", "agent_id"),
     ("tasks", "agent_id"),
     ("task_ids", "agent_id"),
     ("failed_tasks", "agent_id"),

@@ -38,6 +38,9 @@ pub struct TurnRequest {
     /// Stands for the turns before the context that were compacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+    /// What the agent remembers that fits the input, the best first; empty unless its settings ask for memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<RememberedFact>,
     /// About how many tokens the agent's `system`, the summary and the context take.
     #[serde(default)]
     pub context_tokens: u64,
@@ -59,6 +62,25 @@ pub struct TaskRef {
     pub task_id: String,
     /// `task`, `work_request` or `memory`.
     pub kind: String,
+}
+
+/// A fact that an agent remembers, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RememberedFact {
+    /// Its id.
+    pub fact_id: String,
+    /// One sentence.
+    pub text: String,
+    /// What it is about: `preference`, `event` and the like.
+    pub kind: String,
+    /// From 0 to 1.
+    pub confidence: f32,
+    /// The thread that it was found in; absent for one that was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// The answer there after which it was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
 }
 
 /// One message of a context.

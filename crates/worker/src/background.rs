@@ -3,6 +3,7 @@
 //! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
 
 mod compaction;
+mod memory;
 mod outbox_publisher;
 mod publish_queue;
 mod store_lookups;

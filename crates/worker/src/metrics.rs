@@ -29,6 +29,8 @@ pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
 pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
+/// Turns that began with memory.
+pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
 pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
@@ -73,6 +75,12 @@ pub(crate) fn describe() {
             "antiphon_worker_ambiguous_calls_total",
             "Calls of tools stored without an id or with that of another call of their step",
         ),
+        ("antiphon_worker_facts_total", "Facts found by memory tasks"),
+        (
+            "antiphon_worker_invalid_facts_total",
+            "Answers to memory tasks that do not have the shape of facts",
+        ),
+        (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
         (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
         (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
         (DELETED_ROWS, "Rows deleted that were kept for people: too old, or too many"),
@@ -189,6 +197,8 @@ impl WorkerMetrics {
         count("antiphon_worker_continuations_total", counters.continuations);
         count("antiphon_worker_continuations_rejected_total", counters.continuations_rejected);
         count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
+        count("antiphon_worker_facts_total", counters.facts);
+        count("antiphon_worker_invalid_facts_total", counters.invalid_facts);
         count("antiphon_worker_control_commands_total", counters.control_commands);
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct TurnAttempt {
     pub(crate) context: Vec<ContextMessage>,
     /// Stands for the turns before the context.
     pub(crate) summary: Option<String>,
+    /// What the agent remembers that fits the input.
+    pub(crate) memory: Vec<String>,
     pub(crate) settings: Map<String, Value>,
     /// What the client asks of the model for this turn.
     pub(crate) parameters: Map<String, Value>,
@@ -76,6 +78,7 @@ impl TurnAttempt {
             task_kind: request.task.map(|task| task.kind),
             context: request.context,
             summary: request.summary,
+            memory: request.memory.into_iter().map(|fact| fact.text).collect(),
             settings: request.settings,
             parameters: request.parameters,
             correlation_id: request.correlation_id.map(Into::into),

@@ -28,7 +28,7 @@ enum Rule {
     Text(usize),
 }
 
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 16] = [
     ("deadline_ms", Rule::Number(100, DAY_MS)),
     ("backoff_base_ms", Rule::Number(1, DAY_MS)),
     ("backoff_cap_ms", Rule::Number(1, 30 * DAY_MS)),
@@ -38,6 +38,8 @@ const RULES: [(&str, Rule); 14] = [
     ("tokenizer", Rule::OneOf(&["estimate", "o200k_base", "cl100k_base"])),
     ("work_request", Rule::Bool),
     ("memory", Rule::Bool),
+    ("memory_tokens", Rule::Number(1, 32_000)),
+    ("memory_language", Rule::Text(63)),
     ("foreground_during_backoff", Rule::OneOf(&["pass", "refuse"])),
     ("client_instructions", Rule::OneOf(&["refuse", "append"])),
     ("client_history", Rule::OneOf(&["refuse", "ignore", "import"])),

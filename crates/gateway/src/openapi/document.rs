@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
-use crate::openapi::{agents, gateway, keys, operation, protocols, reasoning, tasks, threads, timers};
+use crate::openapi::{
+    agents, gateway, keys, memory, operation, protocols, reasoning, tasks, threads, timers,
+};
 
 /// The description as JSON.
 pub(crate) fn document() -> Bytes {
@@ -28,6 +30,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         agents::operations(),
         tasks::operations(),
         timers::operations(),
+        memory::operations(),
         keys::operations(),
         reasoning::operations(),
     ];

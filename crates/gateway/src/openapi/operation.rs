@@ -136,6 +136,7 @@ impl Operation {
                 "agent"
                     if self.method == "put"
                         || self.path.contains("/schedules")
+                        || self.path.contains("/memory")
                         || self.path.contains("/delayed-tasks")
                         || self.path.ends_with("{agent}/tasks") && self.method == "post" =>
                 {

@@ -10,6 +10,8 @@ pub(crate) const TASKS: &str = "tasks";
 
 pub(crate) const TIMERS: &str = "timers";
 
+pub(crate) const MEMORY: &str = "memory";
+
 pub(crate) const AI_SDK: &str = "ai-sdk";
 
 pub(crate) const OPENAI: &str = "openai";
@@ -20,12 +22,13 @@ pub(crate) const KEYS: &str = "keys";
 
 pub(crate) const GATEWAY: &str = "gateway";
 
-pub(crate) const TAGS: [(&str, &str); 10] = [
+pub(crate) const TAGS: [(&str, &str); 11] = [
     (THREADS, "Threads: their messages, their streams of events, and what a model sees of them."),
     (TURNS, "Turns under way, and those that failed."),
     (AGENTS, "Agents: their settings, their backoff, and what operators do to them."),
     (TASKS, "The queues of agents."),
     (TIMERS, "What happens later: follow-ups, schedules, and tasks that wait for their time."),
+    (MEMORY, "What agents remember of users and threads."),
     (AI_SDK, "The same threads for Vercel's AI SDK: the UI message stream."),
     (
         OPENAI,

@@ -20,6 +20,11 @@ const MOST_OF_TURN: usize = 128 << 10;
 /// What the model reads.
 const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
 
+/// What the model is asked for memory. See [`batches::memory::parse_facts`].
+const NOTE_FACTS: &str = "Note the facts of this turn that are worth remembering of the user, as JSON and nothing else: \
+    {\"facts\": [{\"text\": \"one sentence that makes sense alone\", \"kind\": \"preference\", \"confidence\": 0.9}]}. \
+    At most 32; without any: {\"facts\": []}.";
+
 /// Whether a batch goes on.
 #[derive(Debug, PartialEq)]
 pub(super) enum Continuation {
@@ -90,12 +95,7 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
 pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Position>) -> Vec<Task> {
     let wanted = [
         (opened.options.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
-        (
-            opened.options.memory,
-            TaskKind::Memory,
-            "memory",
-            "Note the facts of this turn that are worth remembering.",
-        ),
+        (opened.options.memory, TaskKind::Memory, "memory", NOTE_FACTS),
     ];
     if wanted.iter().all(|(wanted, ..)| !wanted) {
         return Vec::new();

@@ -217,7 +217,18 @@ impl Partition {
             outgoing.push(*next);
         }
         outgoing.push(Outgoing::TurnEnded(ended));
-        commit.turns.push(TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal });
+        let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
+        match write.noted_facts() {
+            Ok(noted) => self.counters.facts += noted.map_or(0, |noted| noted.facts.len() as u64),
+            Err(error) => {
+                self.counters.invalid_facts += 1;
+                actions.push(Action::Report(MachineReport::InvalidFacts {
+                    turn: id.clone(),
+                    text: error.to_string(),
+                }));
+            }
+        }
+        commit.turns.push(write);
         outcome
     }
 

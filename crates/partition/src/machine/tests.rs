@@ -220,7 +220,10 @@ fn render(action: &Action) -> String {
         | Action::DelayTask { .. }
         | Action::Status(_)
         | Action::Report(
-            MachineReport::TurnFailed { .. } | MachineReport::Unauthorized(_) | MachineReport::Timer { .. },
+            MachineReport::TurnFailed { .. }
+            | MachineReport::Unauthorized(_)
+            | MachineReport::Timer { .. }
+            | MachineReport::InvalidFacts { .. },
         ) => action.name().to_owned(),
         Action::Report(MachineReport::Conflict { .. }) => "conflict".into(),
         Action::Report(MachineReport::GivenUp { .. }) => "given-up".into(),

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use super::submission::Submission;
-use super::{columns, dead_letters_spills, orders, tasks, timers, turns, usage};
+use super::{columns, dead_letters_spills, facts, orders, tasks, timers, turns, usage};
 use crate::statement::Statement;
 
 /// Adds the values of one part.
@@ -36,7 +36,9 @@ impl StatementParts {
     const TIMERS: usize = 1 << 7;
     /// What turns have used.
     const USAGE: usize = 1 << 8;
-    const COMBINATIONS: usize = 1 << 9;
+    /// What memory tasks have found. Only together with `TURNS`.
+    const FACTS: usize = 1 << 9;
+    const COMBINATIONS: usize = 1 << 10;
 
     fn of(group: &[Submission<'_>]) -> Self {
         Self(group.iter().fold(0, |parts, submission| parts | needed(submission)))
@@ -49,7 +51,7 @@ impl StatementParts {
     /// The text of each part with the number of its parameters, and what binds them.
     fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
         let turns = self.has(Self::TURNS);
-        let all: [(bool, &'static str, usize, Option<Bind>); 12] = [
+        let all: [(bool, &'static str, usize, Option<Bind>); 13] = [
             (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
             (
                 turns && self.has(Self::MESSAGES),
@@ -69,6 +71,7 @@ impl StatementParts {
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 56, Some(orders::orders)),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 16, Some(timers::timers)),
             (self.has(Self::USAGE), include_str!("8_usage.sql"), 13, Some(usage::usage)),
+            (self.has(Self::FACTS), include_str!("8_facts.sql"), 14, Some(facts::facts)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
                 self.has(Self::REST),
@@ -133,6 +136,7 @@ fn needed(submission: &Submission<'_>) -> usize {
         (!submission.gone.is_empty(), StatementParts::GONE),
         (!commit.timers.is_empty(), StatementParts::TIMERS),
         (!commit.usage.is_empty(), StatementParts::USAGE),
+        (commit.turns.iter().any(facts::has_facts), StatementParts::FACTS),
     ]
     .into_iter()
     .filter_map(|(is_needed, part)| is_needed.then_some(part))

@@ -18,6 +18,7 @@ SELECT DISTINCT thread_id FROM (
     UNION ALL SELECT agent_id FROM agents
     UNION ALL SELECT agent_id FROM agent_settings
     UNION ALL SELECT agent_id FROM reasoning_sessions
+    UNION ALL SELECT agent_id FROM facts
     UNION ALL SELECT subject_id FROM audit_log WHERE subject_id NOT LIKE '%+reasoning'
 ) AS ids
 WHERE antiphon_tenant_of(thread_id) = $1

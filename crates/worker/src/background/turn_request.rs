@@ -124,7 +124,7 @@ pub(super) fn builder<'a>(
 }
 
 /// Whether the input has all that the turn is about: what came before in its thread is about other turns.
-fn says_all(start: &Start) -> bool {
+pub(super) fn says_all(start: &Start) -> bool {
     matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
 }
 
@@ -176,6 +176,7 @@ pub(super) fn request(
         task: start.task.as_ref().map(task),
         context: messages(context),
         summary: context.summary.clone(),
+        memory: Vec::new(),
         context_tokens: context.tokens,
         settings,
         parameters: start.options.parameters.as_map().cloned().unwrap_or_default(),

@@ -21,6 +21,7 @@ use tracing::Instrument;
 use wire::work::TurnRequest;
 
 use super::compaction::Compactor;
+use super::memory;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::until_answered;
 use super::timers::timer_of;
@@ -392,7 +393,7 @@ async fn made(
         tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
     }
     let counter = tokenizer::counter(of_context.tokenizer);
-    let mut is_first = true;
+    let (mut is_first, mut known) = (true, None);
     loop {
         let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
         let built = match until_answered(ask, "reading a context", answered).await? {
@@ -403,9 +404,17 @@ async fn made(
             note_late(context, start, &of_context, &built);
         }
         compacting.consider(context, start, found, &of_context, &built);
+        let facts = match known.take() {
+            Some(facts) => facts,
+            None => {
+                memory::remembered(context, start, &found.settings, &built, counter.as_ref(), answered)
+                    .await?
+            }
+        };
         let (settings, partitions) =
             (turn_request::settings(start, &found.settings), context.config.partitions);
-        let request = turn_request::request(start, settings, workflow, rules, &built, partitions);
+        let mut request = turn_request::request(start, settings, workflow, rules, &built, partitions);
+        request.memory.clone_from(&facts);
         let payload = match serde_json::to_vec(&request) {
             Ok(payload) => payload,
             Err(error) => return Some(Err(error.to_string())),
@@ -420,6 +429,7 @@ async fn made(
         }
         tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
         of_context.tokens = built.tokens.min(of_context.tokens) / 2;
+        known = Some(facts);
     }
 }
 

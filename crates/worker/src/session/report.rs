@@ -46,6 +46,9 @@ pub(super) fn log(report: &MachineReport) {
                 "a run of a turn failed"
             )
         }
+        MachineReport::InvalidFacts { turn, text } => {
+            tracing::info!(%turn, text, "nothing is remembered: the answer to a memory task has another shape");
+        }
         MachineReport::Timer { timer, outcome, by } => {
             tracing::debug!(%timer, outcome = outcome.name(), by, "something became of a timer");
         }

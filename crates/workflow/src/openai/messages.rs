@@ -47,12 +47,19 @@ pub(super) fn call_ids(turn: &TurnAttempt) -> HashSet<String> {
     turn.context.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone()).collect()
 }
 
-/// The instructions of the agent's `system`, the client's, what stands for the turns before, then the context.
+/// The instructions of the agent's `system`, the client's, what is remembered, what stands for the turns before, then the context.
 pub(super) fn of_context(turn: &TurnAttempt) -> Vec<Value> {
     let system = |text: &str| json!({"role": "system", "content": text});
-    let said = [turn.text_setting("system"), turn.instructions(), turn.summary.as_deref()];
+    let memory = memory(&turn.memory);
+    let said = [turn.text_setting("system"), turn.instructions(), memory.as_deref(), turn.summary.as_deref()];
     let before = said.into_iter().flatten();
     before.map(system).chain(turn.context.iter().map(message)).collect()
+}
+
+/// What is remembered, for the model to read.
+fn memory(facts: &[String]) -> Option<String> {
+    let lines = || facts.iter().map(|fact| format!("- {fact}")).collect::<Vec<_>>().join("\n");
+    (!facts.is_empty()).then(|| format!("What you remember from before:\n{}", lines()))
 }
 
 fn message(message: &ContextMessage) -> Value {

@@ -1,0 +1,163 @@
+//! Facts that an agent remembers: what a model has noted of a turn, and what memory is asked when a turn begins. Pure.
+
+use model::Role;
+use serde::Deserialize;
+
+use crate::Item;
+use crate::context::Context;
+
+/// Most facts of one turn.
+pub const MOST_FACTS: usize = 32;
+/// Longest text of a fact, characters.
+pub const MOST_FACT_CHARS: usize = 1_000;
+/// Longest kind of a fact, characters.
+const MOST_KIND_CHARS: usize = 64;
+/// Of a query, characters: what is asked about stands at its end or is long-winded.
+const MOST_QUERY_CHARS: usize = 2_000;
+
+/// Something worth remembering.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// One sentence that makes sense alone.
+    pub text: String,
+    /// What it is about: `preference`, `event` and the like, in small letters, digits and `_`.
+    pub kind: String,
+    /// How certain it is, from 0 to 1.
+    pub confidence: f32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    facts: Vec<Fact>,
+}
+
+/// Why an answer has no facts that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidFacts {
+    /// It is no JSON of that shape.
+    #[error("the answer is not {{\"facts\": [{{\"text\", \"kind\", \"confidence\"}}]}}: {0}")]
+    Shape(String),
+    /// One of them is out of bounds.
+    #[error("fact {number}: {why}")]
+    Fact {
+        /// Which, from 0.
+        number: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// There are more than [`MOST_FACTS`].
+    #[error("{0} facts, and a turn may have {MOST_FACTS}")]
+    TooMany(usize),
+}
+
+/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence"}]}` and nothing else, but for a fence of code around it.
+///
+/// # Errors
+/// It is something else, or one of the facts is out of bounds: then none of them counts.
+pub fn parse_facts(answer: &str) -> Result<Vec<Fact>, InvalidFacts> {
+    let Answer { facts } =
+        serde_json::from_str(unfenced(answer)).map_err(|error| InvalidFacts::Shape(error.to_string()))?;
+    if facts.len() > MOST_FACTS {
+        return Err(InvalidFacts::TooMany(facts.len()));
+    }
+    for (number, fact) in facts.iter().enumerate() {
+        if let Some(why) = fact.fault() {
+            return Err(InvalidFacts::Fact { number, why });
+        }
+    }
+    Ok(facts)
+}
+
+impl Fact {
+    /// What is wrong with it; `None`: it can be stored.
+    pub fn fault(&self) -> Option<&'static str> {
+        let is_kind = |kind: &str| {
+            (1..=MOST_KIND_CHARS).contains(&kind.len())
+                && kind.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+        };
+        if self.text.trim().is_empty() {
+            Some("the text is empty")
+        } else if self.text.chars().count() > MOST_FACT_CHARS {
+            Some("the text is longer than 1,000 characters")
+        } else if self.text.contains('\0') {
+            Some("the text has a NUL character")
+        } else if !is_kind(&self.kind) {
+            Some("the kind is not 1 to 64 small letters, digits and _")
+        } else if !(0.0..=1.0).contains(&self.confidence) {
+            Some("the confidence is not a number from 0 to 1")
+        } else {
+            None
+        }
+    }
+}
+
+/// Models like to put JSON into a fence.
+fn unfenced(answer: &str) -> &str {
+    let trimmed = answer.trim();
+    let inside = trimmed.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    inside.map_or(trimmed, |inside| inside.strip_prefix("json").unwrap_or(inside).trim())
+}
+
+/// What memory is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryQuery {
+    /// The text.
+    pub text: String,
+    /// Where it comes from.
+    pub source: QuerySource,
+}
+
+/// Where a query comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuerySource {
+    /// The message that the turn answers.
+    CurrentMessage,
+    /// The last message of a person before it.
+    LastMessage,
+    /// The summary of what was compacted.
+    Summary,
+}
+
+impl QuerySource {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CurrentMessage => "current_message",
+            Self::LastMessage => "last_message",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// The query of a turn whose context this is: its input, else the last message of a person, else the summary; `None`: there is nothing to
+/// ask. What the system made up itself is never asked about, and neither is what has no text.
+pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
+    // A continuation is the newest message, and not in the newest batch.
+    let mut items: Vec<&Item> = context.batches.iter().flat_map(|batch| batch.items()).collect();
+    items.sort_by_key(|item| std::cmp::Reverse(item.position));
+    let mut items = items.into_iter();
+    let current = items.next().and_then(text_of_person);
+    let query = |text: &str, source| {
+        let from = text.char_indices().rev().nth(MOST_QUERY_CHARS - 1).map_or(0, |(at, _)| at);
+        Some(MemoryQuery { text: text[from..].to_owned(), source })
+    };
+    if let Some(text) = current {
+        return query(text, QuerySource::CurrentMessage);
+    }
+    if let Some(text) = items.find_map(text_of_person) {
+        return query(text, QuerySource::LastMessage);
+    }
+    let summary = context.summary.as_deref().map(str::trim).filter(|summary| !summary.is_empty())?;
+    query(summary, QuerySource::Summary)
+}
+
+/// The text of a message of a person, or of a task.
+fn text_of_person(item: &Item) -> Option<&str> {
+    let text = item.content.trim();
+    (item.role == Role::User && !item.is_synthetic() && !text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::context::Older;
+use crate::group;
+use crate::testing::{items, with_metadata};
+
+fn context(items: Vec<Item>, summary: Option<&str>) -> Context {
+    Context {
+        system: None,
+        summary: summary.map(str::to_owned),
+        batches: group(items),
+        active: None,
+        decisions: Vec::new(),
+        tokens: 0,
+        budget: 0,
+        older: Older::Nothing,
+    }
+}
+
+fn synthetic(item: Item) -> Item {
+    with_metadata(item, json!({"synthetic": true}))
+}
+
+fn asked(items: Vec<Item>, summary: Option<&str>) -> Option<(String, QuerySource)> {
+    memory_query(&context(items, summary)).map(|query| (query.text, query.source))
+}
+
+#[test]
+fn the_current_message_is_asked_about() {
+    let said = asked(items("1.0u 1.1a 2.0u"), Some("summary")).unwrap();
+    assert_eq!(said, ("text 2.0".to_owned(), QuerySource::CurrentMessage));
+}
+
+#[test]
+fn a_follow_up_is_never_the_query() {
+    let mut all = items("1.0u 1.1a 2.0u 2.1a 3.0u 3.1a 4.0u");
+    for at in [4, 6] {
+        all[at] = synthetic(all[at].clone());
+    }
+    assert_eq!(asked(all.clone(), None), Some(("text 2.0".to_owned(), QuerySource::LastMessage)));
+    // Only the boolean true is synthetic.
+    for real in [json!({"synthetic": "true"}), json!({"synthetic": 1}), json!({"synthetic": null})] {
+        all[6] = with_metadata(all[6].clone(), real);
+        assert_eq!(asked(all.clone(), None), Some(("text 4.0".to_owned(), QuerySource::CurrentMessage)));
+    }
+}
+
+#[test]
+fn a_continuation_of_an_older_batch_walks_back_by_position() {
+    let mut all = items("1.0u@10 1.1a@11 2.0u@20 2.1a@21 1.2u@30");
+    all[4] = synthetic(all[4].clone());
+    assert_eq!(asked(all, None), Some(("text 2.0".to_owned(), QuerySource::LastMessage)));
+}
+
+#[test]
+fn without_a_text_of_a_person_the_summary_or_nothing_is_asked() {
+    let mut all = items("1.0u 1.1a 2.0u");
+    (all[0].content, all[2].content) = (" \n\t".to_owned(), String::new());
+    assert_eq!(asked(all.clone(), Some(" short ")), Some(("short".to_owned(), QuerySource::Summary)));
+    assert_eq!(asked(all.clone(), Some("  ")), None);
+    assert_eq!(asked(all, None), None);
+    assert_eq!(asked(Vec::new(), None), None);
+}
+
+#[test]
+fn a_long_query_is_its_end() {
+    let mut all = items("1.0u");
+    all[0].content = format!("{}{}", "ä".repeat(5_000), "?");
+    let (text, _) = asked(all, None).unwrap();
+    assert!(text.chars().count() == 2_000 && text.ends_with("ä?"));
+}
+
+#[test]
+fn ten_thousand_messages_are_walked_in_a_millisecond() {
+    let mut all: Vec<Item> = (1..=10_000).flat_map(|n| items(&format!("{n}.0u"))).map(synthetic).collect();
+    all[0] = items("1.0u").remove(0);
+    let context = context(all, None);
+    // The best of some: what else the machine does is not measured. Release builds need a tenth.
+    let best = (0..5).map(|_| {
+        let begun = Instant::now();
+        assert_eq!(memory_query(&context).unwrap().text, "text 1.0");
+        begun.elapsed()
+    });
+    assert!(best.min().unwrap() < Duration::from_millis(10));
+}
+
+#[test]
+fn facts_are_of_one_shape() {
+    let fact = json!({"text": "Ann lives in Bern", "kind": "place", "confidence": 0.9});
+    let answer = json!({"facts": [fact]}).to_string();
+    let expected = vec![Fact { text: "Ann lives in Bern".into(), kind: "place".into(), confidence: 0.9 }];
+    for text in [answer.clone(), format!(" ```json\n{answer}\n``` "), format!("```\n{answer}```")] {
+        assert_eq!(parse_facts(&text), Ok(expected.clone()), "{text}");
+    }
+    assert_eq!(parse_facts(r#"{"facts": []}"#), Ok(Vec::new()));
+    for bad in [
+        "",
+        "Here are the facts.",
+        "[]",
+        r#"{"facts": {}}"#,
+        r#"{"facts": [], "more": 1}"#,
+        r#"{"facts": ["x"]}"#,
+    ] {
+        assert!(matches!(parse_facts(bad), Err(InvalidFacts::Shape(_))), "{bad}");
+    }
+    for (key, value) in [
+        ("text", json!(" ")),
+        ("text", json!("a\0b")),
+        ("text", json!("x".repeat(1_001))),
+        ("kind", json!("")),
+        ("kind", json!("Two words")),
+        ("confidence", json!(1.01)),
+        ("confidence", json!(-0.1)),
+    ] {
+        let mut bad = fact.clone();
+        bad[key] = value;
+        let parsed = parse_facts(&json!({"facts": [fact, bad]}).to_string());
+        assert!(matches!(parsed, Err(InvalidFacts::Fact { number: 1, .. })), "{bad}");
+    }
+    let many = json!({"facts": vec![fact; 33]}).to_string();
+    assert_eq!(parse_facts(&many), Err(InvalidFacts::TooMany(33)));
+}
+
+proptest! {
+    /// The query is the newest text of a person, if there is one, whatever stands between.
+    #[test]
+    fn the_newest_text_of_a_person_is_the_query(kinds in prop::collection::vec(0..4_u8, 1..40)) {
+        let mut all = Vec::new();
+        for (n, kind) in (1..).zip(&kinds) {
+            let mut one = items(&format!("{n}.0u")).remove(0);
+            match kind {
+                0 => {}
+                1 => one = synthetic(one),
+                2 => one.content = "  ".to_owned(),
+                _ => one.role = Role::Assistant,
+            }
+            all.push(one);
+        }
+        let newest = kinds.iter().rposition(|kind| *kind == 0);
+        let query = asked(all, None);
+        prop_assert_eq!(query.as_ref().map(|(text, _)| text.clone()), newest.map(|at| format!("text {}.0", at + 1)));
+        let is_current = newest == Some(kinds.len() - 1);
+        prop_assert_eq!(query.map(|(_, source)| source == QuerySource::CurrentMessage), newest.map(|_| is_current));
+    }
+
+    #[test]
+    fn no_answer_makes_the_parser_panic(text in ".{0,200}") {
+        let _ = parse_facts(&text);
+    }
+}

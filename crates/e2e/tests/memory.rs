@@ -1,0 +1,135 @@
+//! What an agent remembers of a user: noted after a turn, used in a later thread of the same user and in no other's, erased.
+
+use serde_json::{Value, json};
+use testkit::manual_workflow::ManualWorkflow;
+use wire::work::TurnRequest;
+
+use crate::{api_client::SOON, fixture::Fixture};
+
+async fn thread_of(fixture: &Fixture, thread: &str, user: &str) {
+    let body = json!({"thread_id": thread, "agent_id": "helper", "metadata": {"user_id": user}});
+    fixture.api().call("POST", "/v1/threads", Some(&body)).await.unwrap();
+}
+
+/// The next two requests, whichever comes first: of a person's turn that is answered with `answer`, and of a memory task that finds `facts`.
+async fn answered(workflow: &ManualWorkflow, answer: &str, facts: &Value) -> (TurnRequest, TurnRequest) {
+    let turn = workflow.next(SOON).await.unwrap();
+    let asked = turn.request.clone();
+    assert!(asked.task.is_none(), "{:?}", asked.task);
+    turn.answer(answer).await.unwrap();
+    let noted = workflow.next(SOON).await.unwrap();
+    let task = noted.request.clone();
+    assert_eq!(task.task.as_ref().unwrap().kind, "memory");
+    noted.answer(&json!({ "facts": facts }).to_string()).await.unwrap();
+    (asked, task)
+}
+
+fn remembered(request: &TurnRequest) -> Vec<&str> {
+    request.memory.iter().map(|fact| fact.text.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("helper", json!({"memory": true, "memory_language": "english"})).await;
+    for (thread, user) in [("first", "ann"), ("later", "ann"), ("other", "bob")] {
+        thread_of(&fixture, thread, user).await;
+    }
+    // A talk of twenty turns, each of which tells something.
+    let mut source = String::new();
+    for number in 0..20 {
+        let said = api.say("first", &format!("I own boat number {number}")).await.unwrap();
+        let fact = json!({"text": format!("The user owns boat number {number}"), "kind": "possession", "confidence": 0.9});
+        let facts = if number == 7 {
+            json!([fact, {"text": "Boats need paint", "kind": "note", "confidence": 0.2}])
+        } else {
+            json!([fact])
+        };
+        let (turn, noted) = answered(&workflow, "How nice", &facts).await;
+        assert_eq!(turn.turn_id, said.id);
+        assert!(noted.memory.is_empty(), "a memory task has all that it is about");
+        source = turn.message_id;
+    }
+    let facts = async |query: &str| {
+        let page = api.call("GET", &format!("/v1/agents/helper/memory{query}"), None).await.unwrap();
+        page["facts"].as_array().unwrap().clone()
+    };
+    fixture.until("all is noted", SOON, async || facts("?limit=100").await.len() == 21).await;
+    let newest = &facts("?user_id=ann&limit=1").await[0];
+    assert_eq!(
+        [&newest["scope"], &newest["user_id"], &newest["thread_id"], &newest["message_id"]],
+        [&json!("user"), &json!("ann"), &json!("first"), &json!(source)]
+    );
+    assert_eq!(facts("?user_id=bob").await, Vec::<Value>::new());
+
+    // In a later thread of the same user what fits is there, within its bounds, and in another user's nothing is.
+    api.say("later", "Which of my boats has the number 19?").await.unwrap();
+    let (turn, _) = answered(&workflow, "The newest", &json!([])).await;
+    assert_eq!(remembered(&turn)[0], "The user owns boat number 19");
+    assert!(remembered(&turn).len() <= 16);
+    assert_eq!(turn.memory[0].message_id.as_deref(), Some(source.as_str()));
+    api.say("other", "Which of my boats has the number 19?").await.unwrap();
+    let (turn, _) = answered(&workflow, "I do not know", &json!("not facts")).await;
+    assert!(remembered(&turn).is_empty());
+    fixture
+        .until("bad output is counted", SOON, async || {
+            fixture.metric("antiphon_worker_invalid_facts_total").await == 1.0
+        })
+        .await;
+    fixture.until_tasks("helper+memory", &["completed"; 22]).await;
+
+    // What a person corrects is used as corrected, and what is forgotten is not.
+    let wanted = "?thread_id=later&q=number+19";
+    let best = facts(wanted).await[0].clone();
+    let path = format!("/v1/agents/helper/memory/{}", best["fact_id"].as_str().unwrap());
+    let corrected = api.call("PATCH", &path, Some(&json!({"text": "Boat number 19 is sold"}))).await.unwrap();
+    assert_eq!((&corrected["kind"], &corrected["user_id"]), (&json!("possession"), &json!("ann")));
+    assert_eq!(facts(wanted).await[0]["text"], "Boat number 19 is sold");
+    assert_eq!(facts("?superseded=true&limit=100").await.len(), 22);
+    let path = format!("/v1/agents/helper/memory/{}", corrected["fact_id"].as_str().unwrap());
+    api.send("DELETE", &path, None, &[]).await.unwrap();
+    assert!(facts(wanted).await.iter().all(|fact| fact["text"] != "Boat number 19 is sold"));
+    let gone = api.send("DELETE", &path, None, &[]).await.unwrap();
+    assert_eq!((gone.status, &gone.json().unwrap()["code"]), (404, &json!("unknown_fact")));
+    let given = json!({"text": "Say number 19 out loud", "user_id": "bob"});
+    api.call("POST", "/v1/agents/helper/memory", Some(&given)).await.unwrap();
+    assert_eq!(facts("?thread_id=other&q=number+19").await.len(), 1);
+
+    // With the thread goes what was found in it.
+    fixture.command("threads erase first --yes --actor ada --wait-seconds 40").await;
+    let left: Vec<_> =
+        facts("?superseded=true&limit=100").await.iter().map(|fact| fact["text"].clone()).collect();
+    assert_eq!(left, ["Say number 19 out loud"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_setting_nothing_is_remembered() {
+    let fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("helper", json!({})).await;
+    thread_of(&fixture, "talk", "ann").await;
+    let given = json!({"text": "The user is called Ann", "user_id": "ann"});
+    api.call("POST", "/v1/agents/helper/memory", Some(&given)).await.unwrap();
+    api.say("talk", "What is the user called?").await.unwrap();
+    let asked = workflow.next(SOON).await.unwrap();
+    assert!(asked.request.memory.is_empty() && !asked.raw.as_object().unwrap().contains_key("memory"));
+    asked.answer("I do not know").await.unwrap();
+    fixture.until_messages("talk", 2).await;
+    fixture.no_request_comes(&workflow).await;
+    for bad in [
+        json!({"text": " "}),
+        json!({"text": "x", "kind": "No Kind"}),
+        json!({"text": "x", "confidence": 2}),
+        json!({"text": "x", "user_id": "a", "thread_id": "t"}),
+    ] {
+        let refused = api.send("POST", "/v1/agents/helper/memory", Some(&bad), &[]).await.unwrap();
+        assert_eq!(
+            (refused.status, &refused.json().unwrap()["code"]),
+            (400, &json!("invalid_fact")),
+            "{bad}"
+        );
+    }
+    let refused = api.send("GET", "/v1/agents/helper/memory?q=x", None, &[]).await.unwrap();
+    assert_eq!((refused.status, &refused.json().unwrap()["code"]), (400, &json!("invalid_query")));
+}

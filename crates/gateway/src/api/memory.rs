@@ -1,0 +1,254 @@
+//! What an agent remembers.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use batches::memory::Fact;
+use model::AgentId;
+use serde::{Deserialize, Serialize};
+use store::{FactFilter, FactRow, FactScope, NewFact, Store};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::json_no_store;
+use crate::api::{agents, schemas, views};
+use crate::app::request_context::RequestContext;
+use crate::commands::control;
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
+use crate::extract::path::PathParam;
+use crate::extract::query;
+use crate::extract::query::QueryParams;
+
+/// Longest `user_id` and id of a fact, bytes.
+const MOST_BYTES: usize = 256;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FactsQuery {
+    /// Only facts of threads whose metadata has this `user_id`.
+    #[param(max_length = 256)]
+    user_id: Option<String>,
+    /// Only facts of this thread, which has no user; with `q`: what the agent would be given there.
+    #[param(value_type = Option<schemas::ThreadIdSchema>)]
+    thread_id: Option<String>,
+    /// The text of a message, with `thread_id`: the facts that fit it, the best first.
+    #[param(max_length = 2000)]
+    q: Option<String>,
+    /// `true`: also facts whose place others have taken.
+    #[param(default = "false", pattern = "^(true|false)$")]
+    superseded: Option<String>,
+    /// Most facts.
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// A fact as it is given: for one user, for one thread, or for all threads of the agent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FactBody {
+    /// One sentence that makes sense alone.
+    #[schema(min_length = 1, max_length = 1000)]
+    text: String,
+    /// What it is about: small letters, digits and `_`.
+    #[schema(pattern = "^[a-z0-9_]{1,64}$", default = "note")]
+    kind: Option<String>,
+    #[schema(minimum = 0, maximum = 1, default = 1)]
+    confidence: Option<f32>,
+    #[schema(min_length = 1, max_length = 256)]
+    user_id: Option<String>,
+    #[schema(value_type = Option<schemas::ThreadIdSchema>)]
+    thread_id: Option<String>,
+}
+
+/// What takes the place of a fact. What is not given stays as it was.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangedFactBody {
+    /// One sentence that makes sense alone.
+    #[schema(min_length = 1, max_length = 1000)]
+    text: String,
+    #[schema(pattern = "^[a-z0-9_]{1,64}$")]
+    kind: Option<String>,
+    #[schema(minimum = 0, maximum = 1)]
+    confidence: Option<f32>,
+}
+
+impl MaxBodySize for FactBody {
+    const MAX_BYTES: usize = 16 << 10;
+}
+
+impl MaxBodySize for ChangedFactBody {
+    const MAX_BYTES: usize = 16 << 10;
+}
+
+/// A fact, and for whom it is used.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FactView {
+    fact_id: String,
+    text: String,
+    kind: String,
+    confidence: f32,
+    /// `user`, `thread` or `agent`.
+    scope: &'static str,
+    #[schema(required)]
+    user_id: Option<String>,
+    /// The thread that it was found in, or counts in.
+    #[schema(value_type = Option<schemas::ThreadIdSchema>, required)]
+    thread_id: Option<String>,
+    /// The answer there after which it was found; null: it was given.
+    #[schema(required)]
+    message_id: Option<String>,
+    /// The fact that has taken its place.
+    #[schema(required)]
+    superseded_by: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    created_at: Option<String>,
+}
+
+/// What an agent remembers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FactsPage {
+    #[schema(value_type = schemas::AgentIdSchema)]
+    agent_id: String,
+    facts: Vec<FactView>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_fact", "the agent remembers no such fact, or another one has taken its place")
+}
+
+fn invalid(detail: impl Into<String>) -> Problem {
+    Problem::bad_request("invalid_fact", detail.into())
+}
+
+fn is_text(text: &str) -> bool {
+    (1..=MOST_BYTES).contains(&text.len()) && !text.contains('\0')
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    QueryParams(query): QueryParams<FactsQuery>,
+) -> Result<Response, Problem> {
+    let (agent, store) = (ctx.agent(&agent)?, ctx.store()?);
+    let limit = query::limit(query.limit.as_deref())?;
+    let with_superseded = match query.superseded.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Problem::bad_request("invalid_query", "superseded must be true or false")),
+    };
+    let thread = query.thread_id.map(|thread| ctx.thread_in("thread_id", &thread)).transpose()?;
+    let rows = match (query.q, query.user_id, thread) {
+        (Some(text), None, Some(thread)) if !with_superseded => {
+            store.search_facts(&agent, &thread, &text, limit).await?
+        }
+        (Some(_), ..) => {
+            return Err(Problem::bad_request(
+                "invalid_query",
+                "q wants thread_id, and neither user_id nor superseded",
+            ));
+        }
+        (None, Some(_), Some(_)) => {
+            return Err(Problem::bad_request("invalid_query", "user_id or thread_id, not both"));
+        }
+        (None, user, thread) => {
+            if user.as_deref().is_some_and(|user| !is_text(user)) {
+                return Err(Problem::bad_request("invalid_query", "user_id must have 1 to 256 bytes"));
+            }
+            let scope = user.map(FactScope::User).or(thread.map(FactScope::Thread));
+            store.facts(&agent, &FactFilter { scope, with_superseded, limit }).await?
+        }
+    };
+    if rows.is_empty() {
+        check_known(store, &agent).await?;
+    }
+    let facts = rows.into_iter().map(FactView::from).collect();
+    Ok(json_no_store(FactsPage { agent_id: agent.name().to_owned(), facts }))
+}
+
+async fn check_known(store: &Store, agent: &AgentId) -> Result<(), Problem> {
+    store.agent(agent).await?.map(drop).ok_or_else(agents::unknown)
+}
+
+fn check(text: &str, kind: Option<&str>, confidence: Option<f32>) -> Result<(), Problem> {
+    let (kind, confidence) = (kind.unwrap_or("note").to_owned(), confidence.unwrap_or(1.0));
+    let fact = Fact { text: text.to_owned(), kind, confidence };
+    fact.fault().map_or(Ok(()), |fault| Err(invalid(fault)))
+}
+
+pub(crate) async fn add(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<FactBody>,
+) -> Result<Response, Problem> {
+    let (agent, actor, store) = (ctx.agent(&agent)?, ctx.actor(&headers)?, ctx.store()?);
+    check(&body.text, body.kind.as_deref(), body.confidence)?;
+    let thread = body.thread_id.map(|thread| ctx.thread_in("thread_id", &thread)).transpose()?;
+    let scope = match (body.user_id, thread) {
+        (Some(_), Some(_)) => return Err(invalid("user_id or thread_id, not both")),
+        (Some(user), None) if is_text(&user) => FactScope::User(user),
+        (Some(_), None) => return Err(invalid("user_id must have 1 to 256 bytes, and no NUL character")),
+        (None, Some(thread)) => FactScope::Thread(thread),
+        (None, None) => FactScope::Agent,
+    };
+    check_known(store, &agent).await?;
+    let command = control::new_id()?;
+    let id = command.as_str().to_owned();
+    let (kind, confidence) = (body.kind, body.confidence);
+    let new = NewFact { id, scope: Some(scope), text: body.text, kind, confidence, supersedes: None };
+    let row = store.add_fact(&agent, &new, &command, &actor).await?.ok_or_else(unknown)?;
+    Ok((StatusCode::CREATED, json_no_store(FactView::from(row))).into_response())
+}
+
+pub(crate) async fn change(
+    ctx: RequestContext,
+    PathParam((agent, fact)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ChangedFactBody>,
+) -> Result<Response, Problem> {
+    let (agent, actor) = (ctx.agent(&agent)?, ctx.actor(&headers)?);
+    check(&body.text, body.kind.as_deref(), body.confidence)?;
+    let fact = Some(fact).filter(|fact| is_text(fact)).ok_or_else(unknown)?;
+    let command = control::new_id()?;
+    let id = command.as_str().to_owned();
+    let (kind, confidence) = (body.kind, body.confidence);
+    let new = NewFact { id, scope: None, text: body.text, kind, confidence, supersedes: Some(fact) };
+    let row = ctx.store()?.add_fact(&agent, &new, &command, &actor).await?.ok_or_else(unknown)?;
+    Ok(json_no_store(FactView::from(row)))
+}
+
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam((agent, fact)): PathParam<(String, String)>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (agent, actor) = (ctx.agent(&agent)?, ctx.actor(&headers)?);
+    let command = control::new_id()?;
+    if !(is_text(&fact) && ctx.store()?.delete_fact(&agent, &fact, &command, &actor).await?) {
+        return Err(unknown());
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+impl From<FactRow> for FactView {
+    fn from(row: FactRow) -> Self {
+        let (scope, user_id) = match row.scope {
+            FactScope::User(user) => ("user", Some(user)),
+            FactScope::Thread(_) => ("thread", None),
+            FactScope::Agent => ("agent", None),
+        };
+        Self {
+            fact_id: row.id,
+            text: row.text,
+            kind: row.kind,
+            confidence: row.confidence,
+            scope,
+            user_id,
+            thread_id: row.thread.map(|thread| thread.name().to_owned()),
+            message_id: row.assistant_message_id,
+            superseded_by: row.superseded_by,
+            created_at: views::rfc3339(row.created_at),
+        }
+    }
+}

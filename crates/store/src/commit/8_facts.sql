@@ -1,0 +1,39 @@
+-- Facts that memory tasks have found: $1 commit, $2 bucket, $3 thread of the queue, $4 turn, $5 agent, $6 its bucket, $7 thread that they are about,
+-- $8 its bucket, $9 the answer there, $10 number of the fact, $11 text, $12 kind, $13 confidence, $14 how many of a scope are kept.
+, found_facts AS MATERIALIZED (
+    SELECT i.bucket, i.agent_id, i.answer || '-f' || i.ordinal AS fact_id,
+           coalesce('user:' || (t.metadata ->> 'user_id'), 'thread:' || t.thread_id) AS scope,
+           i.thread_id, i.answer, i.text, i.kind, i.confidence,
+           coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c WHERE c.cfgname = s.settings ->> 'memory_language' LIMIT 1),
+                    'simple'::regconfig) AS language
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::smallint[],
+                $9::text[], $10::smallint[], $11::text[], $12::text[], $13::real[])
+         AS i (number, bucket, queue, turn_id, agent_id, agent_bucket, thread_id, thread_bucket, answer, ordinal, text, kind, confidence)
+    JOIN fence USING (number)
+    JOIN begun AS b ON b.bucket = i.bucket AND b.thread_id = i.queue AND b.turn_id = i.turn_id AND b.is_new
+    -- Of a thread that was erased nothing is remembered.
+    JOIN threads AS t ON t.bucket = i.thread_bucket AND t.thread_id = i.thread_id
+    LEFT JOIN agent_settings AS s ON s.bucket = i.agent_bucket AND s.agent_id = i.agent_id
+)
+, noted_facts AS (
+    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language)
+    SELECT f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence, f.language
+    FROM found_facts AS f
+    -- What is known in the same words is not noted again.
+    WHERE NOT EXISTS (
+        SELECT FROM facts AS k
+        WHERE k.bucket = f.bucket AND k.agent_id = f.agent_id AND k.scope = f.scope AND k.superseded_by IS NULL
+          AND lower(k.text) = lower(f.text)
+        OFFSET 0)
+    ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING
+)
+, forgotten_facts AS (
+    DELETE FROM facts AS f
+    USING (SELECT DISTINCT bucket, agent_id, scope FROM found_facts) AS s
+    CROSS JOIN LATERAL (
+        SELECT o.fact_id FROM facts AS o
+        WHERE o.bucket = s.bucket AND o.agent_id = s.agent_id AND o.scope = s.scope
+        ORDER BY o.created_at DESC OFFSET (SELECT min(most) FROM unnest($14::bigint[]) AS most)
+    ) AS o
+    WHERE f.bucket = s.bucket AND f.agent_id = s.agent_id AND f.fact_id = o.fact_id
+)

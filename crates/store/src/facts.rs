@@ -1,0 +1,201 @@
+//! What agents remember: searched when turns begin, listed, given and deleted over HTTP.
+
+use std::time::Duration;
+
+use model::{AgentId, CommandId, TaskKind, ThreadId, Timestamp};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::commit::MOST_OF_SCOPE;
+use crate::error::StoreError;
+use crate::row::{count, parse_column};
+use crate::store::Store;
+
+/// For whom a fact is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FactScope {
+    /// In all threads with this `user_id`.
+    User(String),
+    /// In this thread, which has no user.
+    Thread(ThreadId),
+    /// In all threads of the agent.
+    Agent,
+}
+
+impl FactScope {
+    /// As the table has it.
+    fn text(&self) -> String {
+        match self {
+            Self::User(user) => format!("user:{user}"),
+            Self::Thread(thread) => format!("thread:{thread}"),
+            Self::Agent => "agent".to_owned(),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        match text.split_once(':') {
+            None if text == "agent" => Ok(Self::Agent),
+            Some(("user", user)) => Ok(Self::User(user.to_owned())),
+            Some(("thread", thread)) => {
+                ThreadId::parse(thread).map(Self::Thread).map_err(|_| "no id of a thread")
+            }
+            _ => Err("no such scope"),
+        }
+    }
+}
+
+/// A fact as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FactRow {
+    /// Which.
+    pub id: String,
+    /// For whom it is used.
+    pub scope: FactScope,
+    /// The thread it was found in; `None`: it was given.
+    pub thread: Option<ThreadId>,
+    /// The answer after which it was found.
+    pub assistant_message_id: Option<String>,
+    /// What is remembered.
+    pub text: String,
+    /// What it is about.
+    pub kind: String,
+    /// From 0 to 1.
+    pub confidence: f32,
+    /// The fact that has taken its place.
+    pub superseded_by: Option<String>,
+    /// When it was written, by the database's clock.
+    pub created_at: Timestamp,
+}
+
+/// A fact as it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewFact {
+    /// Its id.
+    pub id: String,
+    /// For whom; `None`: as the one whose place it takes.
+    pub scope: Option<FactScope>,
+    /// What is remembered.
+    pub text: String,
+    /// What it is about; `None`: as the one whose place it takes, else a `note`.
+    pub kind: Option<String>,
+    /// From 0 to 1; `None`: likewise, else 1.
+    pub confidence: Option<f32>,
+    /// The fact whose place it takes.
+    pub supersedes: Option<String>,
+}
+
+/// Which facts are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FactFilter {
+    /// Of this scope; `None`: of all.
+    pub scope: Option<FactScope>,
+    /// Also those that others have taken the place of.
+    pub with_superseded: bool,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// The bucket of an agent's facts.
+fn bucket(agent: &AgentId) -> i16 {
+    agent.queue_of(TaskKind::Memory).thread().bucket().get() as i16
+}
+
+impl Store {
+    /// The facts that fit the text best, of those that count in this thread, the best first.
+    pub async fn search_facts(
+        &self,
+        agent: &AgentId,
+        thread: &ThreadId,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<FactRow>, StoreError> {
+        let statement = sqlx::query(include_str!("facts/search.sql"))
+            .bind(bucket(agent))
+            .bind(agent.as_str())
+            .bind(thread.bucket().get() as i16)
+            .bind(thread.as_str())
+            .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
+            .bind(text.replace('\0', " "))
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(fact).collect()
+    }
+
+    /// Facts of an agent, the newest first.
+    pub async fn facts(&self, agent: &AgentId, filter: &FactFilter) -> Result<Vec<FactRow>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT f.*, (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms FROM facts AS f
+             WHERE f.bucket = $1 AND f.agent_id = $2 AND ($3::text IS NULL OR f.scope = $3)
+               AND ($4 OR f.superseded_by IS NULL)
+             ORDER BY f.created_at DESC, f.fact_id LIMIT $5",
+        )
+        .bind(bucket(agent))
+        .bind(agent.as_str())
+        .bind(filter.scope.as_ref().map(FactScope::text))
+        .bind(filter.with_superseded)
+        .bind(i64::from(filter.limit));
+        self.rows(statement).await?.iter().map(fact).collect()
+    }
+
+    /// Stores a fact that is given, with its line in the audit log of the agent; the oldest of its scope go where there are too many. `None`: what
+    /// it would take the place of is not there, or another one has.
+    pub async fn add_fact(
+        &self,
+        agent: &AgentId,
+        new: &NewFact,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<Option<FactRow>, StoreError> {
+        let statement = sqlx::query(include_str!("facts/add.sql"))
+            .bind(bucket(agent))
+            .bind(agent.as_str())
+            .bind(new.id.as_str())
+            .bind(new.scope.as_ref().map(FactScope::text))
+            .bind(new.text.as_str())
+            .bind(new.kind.as_deref())
+            .bind(new.confidence)
+            .bind(new.supersedes.as_deref())
+            .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
+            .bind(command.as_str())
+            .bind(actor.to_owned())
+            .bind(MOST_OF_SCOPE);
+        self.rows(statement).await?.first().map(fact).transpose()
+    }
+
+    /// Deletes a fact and all whose place it has taken, with a line in the audit log; false when there is none of that id.
+    pub async fn delete_fact(
+        &self,
+        agent: &AgentId,
+        id: &str,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let statement = sqlx::query(include_str!("facts/delete.sql"))
+            .bind(bucket(agent))
+            .bind(agent.as_str())
+            .bind(id.to_owned())
+            .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
+            .bind(command.as_str())
+            .bind(actor.to_owned());
+        Ok(count(&self.rows(statement).await?)? > 0)
+    }
+
+    /// Forgets at most `limit` facts that are older than `age`, and says how many; to be called until it says fewer.
+    pub async fn purge_facts(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.delete_older(("facts", "created_at"), "", age, limit).await
+    }
+}
+
+fn fact(row: &PgRow) -> Result<FactRow, StoreError> {
+    let thread = row.try_get::<Option<&str>, _>("thread_id")?.map(ThreadId::parse).transpose();
+    Ok(FactRow {
+        id: row.try_get("fact_id")?,
+        scope: parse_column(row, "scope", FactScope::parse)?,
+        thread: thread.map_err(|error| crate::row::column_error("thread_id", &error))?,
+        assistant_message_id: row.try_get("assistant_message_id")?,
+        text: row.try_get("text")?,
+        kind: row.try_get("kind")?,
+        confidence: row.try_get("confidence")?,
+        superseded_by: row.try_get("superseded_by")?,
+        created_at: Timestamp(row.try_get("created_ms")?),
+    })
+}

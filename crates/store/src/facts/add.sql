@@ -1,0 +1,31 @@
+-- $1 bucket, $2 agent, $3 fact, $4 scope, $5 text, $6 kind, $7 confidence, $8 the fact whose place it takes (NULL: of none), $9 bucket of the agent,
+-- $10 command, $11 actor, $12 how many of a scope are kept.
+WITH replaced AS (
+    UPDATE facts SET superseded_by = $3
+    WHERE bucket = $1 AND agent_id = $2 AND fact_id = $8 AND superseded_by IS NULL
+    RETURNING scope, thread_id, assistant_message_id, kind, confidence
+)
+, added AS (
+    INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language)
+    SELECT $1, $2, $3, coalesce(r.scope, $4),
+           CASE WHEN $8::text IS NULL AND $4 LIKE 'thread:%' THEN substr($4, 8) ELSE r.thread_id END, r.assistant_message_id, $5,
+           coalesce($6::text, r.kind, 'note'), coalesce($7::real, r.confidence, 1),
+           coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c
+                 JOIN agent_settings AS s ON c.cfgname = s.settings ->> 'memory_language'
+                 WHERE s.bucket = $9 AND s.agent_id = $2 LIMIT 1), 'simple'::regconfig)
+    FROM (SELECT) AS one LEFT JOIN replaced AS r ON true
+    WHERE $8::text IS NULL OR r.scope IS NOT NULL
+    RETURNING *
+)
+, forgotten AS (
+    DELETE FROM facts AS f
+    USING (SELECT o.fact_id FROM facts AS o
+           WHERE o.bucket = $1 AND o.agent_id = $2 AND o.scope = $4 ORDER BY o.created_at DESC OFFSET $12 - 1) AS o
+    WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = o.fact_id AND EXISTS (SELECT FROM added)
+)
+, audited AS (
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
+    SELECT $9, $2, $10, $11, CASE WHEN $8::text IS NULL THEN 'add_fact' ELSE 'change_fact' END, a.fact_id FROM added AS a
+    ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
+)
+SELECT a.*, (extract(epoch FROM a.created_at) * 1000)::bigint AS created_ms FROM added AS a

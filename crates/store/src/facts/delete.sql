@@ -1,0 +1,18 @@
+-- $1 bucket, $2 agent, $3 fact, $4 bucket of the agent, $5 command, $6 actor. Its history goes with it: to forget is to forget all of it.
+WITH RECURSIVE history AS (
+    SELECT fact_id FROM facts WHERE bucket = $1 AND agent_id = $2 AND fact_id = $3
+    UNION
+    SELECT f.fact_id FROM history AS h
+    JOIN facts AS f ON f.bucket = $1 AND f.agent_id = $2 AND f.superseded_by = h.fact_id
+)
+, gone AS (
+    DELETE FROM facts AS f USING history AS h
+    WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = h.fact_id
+    RETURNING f.fact_id
+)
+, audited AS (
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
+    SELECT $4, $2, $5, $6, 'delete_fact', $3 FROM gone LIMIT 1
+    ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
+)
+SELECT count(*) AS count FROM gone

@@ -1,0 +1,215 @@
+//! What agents remember: written with memory tasks, searched, corrected and forgotten.
+
+use std::time::Duration;
+
+use model::{AgentId, CommandId, TaskKind, TurnId};
+use serde_json::{Value, json};
+use store::{Committed, ErasedOwner, FactFilter, FactRow, FactScope, NewFact, Store};
+
+use crate::fixture::{Database, Owner, metadata, thread};
+use crate::values::{agent, finishes};
+
+/// Everything that is remembered, also what is superseded.
+const ALL: FactFilter = FactFilter { scope: None, with_superseded: true, limit: 5_000 };
+
+fn queue() -> AgentId {
+    agent("ann").queue_of(TaskKind::Memory)
+}
+
+/// A thread with this user, if it has one.
+async fn talk(database: &Database, name: &str, user: Option<&str>) {
+    let said = user.map_or(json!({}), |user| json!({ "user_id": user }));
+    let bucket = thread(name).bucket().get();
+    database
+        .execute(&format!(
+            "INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({bucket}, '{name}', 'ann', '{said}')"
+        ))
+        .await;
+}
+
+/// The turn of a memory task about an answer in a thread is committed, with this answer of its own.
+async fn note(owner: &Owner, about: &str, answer: &str, said: &str, position: i64) {
+    let thread = queue().thread();
+    let turn = TurnId::foreground(&thread, &format!("n{position}")).unwrap();
+    let mut write = finishes(thread.as_str(), &turn, 0, position, None);
+    write.messages[0].metadata = metadata(json!({"thread_id": about, "assistant_message_id": answer}));
+    write.messages.last_mut().unwrap().content = said.to_owned();
+    let mut commit = owner.empty();
+    commit.turns = vec![write];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+fn facts(texts: &[&str]) -> String {
+    let facts: Vec<Value> =
+        texts.iter().map(|text| json!({"text": text, "kind": "note", "confidence": 0.8})).collect();
+    json!({ "facts": facts }).to_string()
+}
+
+fn texts(rows: &[FactRow]) -> Vec<&str> {
+    let mut texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
+    texts.sort_unstable();
+    texts
+}
+
+async fn found(store: &Store, name: &str, text: &str) -> Vec<FactRow> {
+    store.search_facts(&agent("ann"), &thread(name), text, 10).await.unwrap()
+}
+
+fn given(id: &str, scope: Option<FactScope>, text: &str, supersedes: Option<&str>) -> NewFact {
+    let supersedes = supersedes.map(str::to_owned);
+    NewFact { id: id.to_owned(), scope, text: text.to_owned(), kind: None, confidence: None, supersedes }
+}
+
+async fn add(store: &Store, new: NewFact) -> Option<FactRow> {
+    let command = CommandId::parse(&new.id).unwrap();
+    store.add_fact(&agent("ann"), &new, &command, "ada").await.unwrap()
+}
+
+#[tokio::test]
+async fn facts_are_written_once_and_found_by_their_user_alone() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    for (name, user) in [("t1", Some("u")), ("t2", Some("u")), ("t3", Some("v")), ("t4", None), ("t5", None)]
+    {
+        talk(&database, name, user).await;
+    }
+    note(&owner, "t1", "m1", &facts(&["Lives in Bern", "Has a dog's bowl"]), 10).await;
+    // Once more, by a task that was sent again; then the same in other turns, and of a thread that is not there any more.
+    note(&owner, "t1", "m1", &facts(&["Lives in Basel", "Has a cat"]), 20).await;
+    note(&owner, "t2", "m2", &facts(&["lives in bern", "Likes tea"]), 30).await;
+    note(&owner, "gone", "m3", &facts(&["Was erased"]), 40).await;
+    note(&owner, "t4", "m4", &facts(&["Lives in Bonn"]), 50).await;
+    note(&owner, "t5", "m5", "I have noted nothing.", 60).await;
+    let all = store.facts(&agent("ann"), &ALL).await.unwrap();
+    assert_eq!(texts(&all), ["Has a dog's bowl", "Likes tea", "Lives in Bern", "Lives in Bonn"]);
+    let bern = all.iter().find(|fact| fact.text == "Lives in Bern").unwrap();
+    assert_eq!((bern.id.as_str(), bern.assistant_message_id.as_deref()), ("m1-f0", Some("m1")));
+    assert_eq!((&bern.scope, &bern.thread), (&FactScope::User("u".to_owned()), &Some(thread("t1"))));
+
+    assert_eq!(
+        texts(&found(&store, "t2", "Where do I live? It is not Bern, is it?").await),
+        ["Lives in Bern"]
+    );
+    assert_eq!(texts(&found(&store, "t4", "lives bern bonn").await), ["Lives in Bonn"]);
+    for other in ["t3", "t5", "none"] {
+        assert_eq!(found(&store, other, "lives in bern").await, [], "{other}");
+    }
+    // What means something to the search does not, in a message.
+    assert_eq!(texts(&found(&store, "t1", r"a dog's & | ! ( :* \ bowl").await), ["Has a dog's bowl"]);
+    assert_eq!(found(&store, "t1", "").await, []);
+    assert_eq!(found(&store, "t1", " ' \\ \0 ").await, []);
+}
+
+#[tokio::test]
+async fn the_language_of_the_settings_counts() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    talk(&database, "t", None).await;
+    let settings = async |language: &str| {
+        let bucket = model::Bucket::of_key("ann").get();
+        database
+            .execute(&format!(
+                "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, 'ann', 'w', '{{\"memory_language\": \"{language}\"}}')
+                 ON CONFLICT (bucket, agent_id) DO UPDATE SET settings = excluded.settings"
+            ))
+            .await;
+    };
+    settings("english").await;
+    note(&owner, "t", "m", &facts(&["She runs marathons"]), 10).await;
+    assert_eq!(texts(&found(&store, "t", "the run of a marathon").await), ["She runs marathons"]);
+    assert_eq!(found(&store, "t", "the of a").await, [], "words without meaning");
+    // One that there is not is none, and keeps nothing from being written.
+    settings("klingon").await;
+    note(&owner, "t", "n", &facts(&["Heghlu meH"]), 20).await;
+    assert_eq!(texts(&found(&store, "t", "heghlu").await), ["Heghlu meH"]);
+}
+
+#[tokio::test]
+async fn a_correction_supersedes_and_forgetting_takes_all() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    talk(&database, "t", Some("u")).await;
+    note(&owner, "t", "m", &facts(&["Lives in Bern"]), 10).await;
+    let moved = add(&store, given("c1", None, "Lives in Basel", Some("m-f0"))).await.unwrap();
+    assert_eq!(
+        (&moved.scope, moved.kind.as_str(), moved.confidence),
+        (&FactScope::User("u".to_owned()), "note", 0.8)
+    );
+    assert_eq!(
+        add(&store, given("c2", None, "Lives in Bonn", Some("m-f0"))).await,
+        None,
+        "it has one already"
+    );
+    assert_eq!(add(&store, given("c3", None, "Lives in Bonn", Some("x"))).await, None);
+    assert_eq!(texts(&found(&store, "t", "lives").await), ["Lives in Basel"]);
+    let all = store.facts(&agent("ann"), &ALL).await.unwrap();
+    assert_eq!(all.iter().find(|fact| fact.id == "m-f0").unwrap().superseded_by.as_deref(), Some("c1"));
+    add(&store, given("c4", Some(FactScope::Agent), "Everyone lives", None)).await.unwrap();
+    assert_eq!(texts(&found(&store, "t", "lives").await), ["Everyone lives", "Lives in Basel"]);
+    let forget = async |id: &str, command: &str| {
+        store.delete_fact(&agent("ann"), id, &CommandId::parse(command).unwrap(), "ada").await.unwrap()
+    };
+    assert!(forget("c1", "d1").await && !forget("c1", "d2").await);
+    assert_eq!(texts(&store.facts(&agent("ann"), &ALL).await.unwrap()), ["Everyone lives"]);
+    let audit = "SELECT string_agg(action || ' ' || target, ', ' ORDER BY created_at) AS all FROM audit_log";
+    let expected = r#"{"all":"change_fact c1, add_fact c4, delete_fact c1"}"#;
+    assert_eq!(database.rows(audit).await, [expected]);
+}
+
+#[tokio::test]
+async fn the_oldest_of_a_scope_go_and_old_ones_by_age() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    talk(&database, "t", Some("u")).await;
+    let bucket = queue().thread().bucket().get();
+    database
+        .execute(&format!(
+            "INSERT INTO facts (bucket, agent_id, fact_id, scope, text, kind, confidence, created_at)
+             SELECT {bucket}, 'ann', 'o' || n, 'user:u', 'old ' || n, 'note', 1, now() - n * interval '1 day' FROM generate_series(1, 1000) AS n"
+        ))
+        .await;
+    note(&owner, "t", "m", &facts(&["one", "two"]), 10).await;
+    note(&owner, "t", "n", &facts(&["three"]), 20).await;
+    let rows = store.facts(&agent("ann"), &ALL).await.unwrap();
+    let has = |id: &str| rows.iter().any(|row| row.id == id);
+    // A statement sees what was there before it.
+    assert!(
+        (1_000..=1_002).contains(&rows.len()) && has("m-f0") && has("o1") && !has("o1000"),
+        "{}",
+        rows.len()
+    );
+    let day = Duration::from_secs(86_400);
+    assert_eq!(store.purge_facts(day * 990, 5).await.unwrap(), 5);
+    while store.purge_facts(day * 500, 100).await.unwrap() > 0 {}
+    let left = store.facts(&agent("ann"), &ALL).await.unwrap();
+    assert_eq!(
+        left.len(),
+        502,
+        "499 old ones, whose last is a moment older than its day, and three new ones"
+    );
+}
+
+#[tokio::test]
+async fn erasing_leaves_no_fact() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    for (name, user) in [("t1", Some("u")), ("t2", Some("u")), ("t3", None)] {
+        talk(&database, name, user).await;
+    }
+    note(&owner, "t1", "m1", &facts(&["of t1"]), 10).await;
+    note(&owner, "t2", "m2", &facts(&["of t2"]), 20).await;
+    add(&store, given("c1", Some(FactScope::User("u".to_owned())), "given", None)).await.unwrap();
+    add(&store, given("c2", Some(FactScope::Thread(thread("t3"))), "of t3", None)).await.unwrap();
+    let left = async || {
+        let rows = store.facts(&agent("ann"), &ALL).await.unwrap();
+        texts(&rows).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    store.mark_erased(&[thread("t1"), thread("t3")], "ada").await.unwrap();
+    let erased = store.erase_some(&[thread("t1"), thread("t3")]).await.unwrap();
+    assert_eq!((erased["facts"], left().await), (2, vec!["given".to_owned(), "of t2".to_owned()]));
+    let erased = store.erase_owner(&ErasedOwner::User(None, "u".to_owned())).await.unwrap();
+    assert_eq!((erased["facts"], left().await), (2, Vec::new()), "also what was given");
+    add(&store, given("c3", Some(FactScope::Agent), "of all", None)).await.unwrap();
+    let erased = store.erase_some(&[thread("ann")]).await.unwrap();
+    assert_eq!((erased["facts"], left().await), (1, Vec::new()), "with its agent");
+}

@@ -1,0 +1,67 @@
+//! What an agent remembers, for a turn that begins.
+
+use batches::memory::{MemoryQuery, memory_query};
+use batches::{Context as ModelContext, TokenCounter};
+use metrics::counter;
+use partition::{Input, Start};
+use serde_json::{Map, Value};
+use store::FactRow;
+use tokio::sync::mpsc;
+use wire::work::RememberedFact;
+
+use super::store_lookups::until_answered;
+use super::turn_request;
+use crate::context::Context;
+
+/// Facts of one request, whatever room there is.
+const MOST_FACTS: u32 = 16;
+/// Tokens that they may take, where the settings do not say.
+const DEFAULT_TOKENS: u64 = 512;
+
+/// The facts that fit what the turn is about, the best first, as many as there is room for; none, and nothing is read, unless the settings of
+/// the agent ask for memory. `None` when the session has ended.
+pub(super) async fn remembered(
+    context: &Context,
+    start: &Start,
+    settings: &Map<String, Value>,
+    built: &ModelContext,
+    counter: &dyn TokenCounter,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Vec<RememberedFact>> {
+    if settings.get("memory") != Some(&Value::Bool(true)) || turn_request::says_all(start) {
+        return Some(Vec::new());
+    }
+    let query = memory_query(built);
+    let source = query.as_ref().map_or("none", |query| query.source.name());
+    counter!(crate::metrics::MEMORY_QUERIES, "source" => source).increment(1);
+    let Some(MemoryQuery { text, .. }) = query else {
+        tracing::debug!(turn = %start.turn, thread = %start.thread, "no text to ask memory about");
+        return Some(Vec::new());
+    };
+    let agent = start.agent.agent();
+    let ask = || context.store.search_facts(&agent, &start.thread, &text, MOST_FACTS);
+    let found = until_answered(ask, "reading memory", answered).await?;
+    let room = settings.get("memory_tokens").and_then(Value::as_u64).unwrap_or(DEFAULT_TOKENS);
+    Some(within(found, room, counter))
+}
+
+/// Those that come before the room is used up: a fact that is worse does not take the place of a better one.
+fn within(found: Vec<FactRow>, room: u64, counter: &dyn TokenCounter) -> Vec<RememberedFact> {
+    let mut used = 0;
+    let fits = |fact: &FactRow| {
+        used += counter.count(&fact.text);
+        used <= room
+    };
+    found.into_iter().take_while(fits).map(shown).collect()
+}
+
+fn shown(fact: FactRow) -> RememberedFact {
+    RememberedFact {
+        fact_id: fact.id,
+        text: fact.text,
+        kind: fact.kind,
+        confidence: fact.confidence,
+        thread_id: fact.thread.map(|thread| thread.as_str().to_owned()),
+        message_id: fact.assistant_message_id,
+    }
+}

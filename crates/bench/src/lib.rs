@@ -13,6 +13,7 @@ mod drain;
 mod environment;
 mod insert;
 mod latency;
+pub mod memory;
 mod read;
 pub mod reasoning;
 mod reorder_rate;

@@ -28,7 +28,7 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
-const OF_TENANTS: [(&str, &str); 6] = [
+const OF_TENANTS: [(&str, &str); 7] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("facts", "antiphon_tenant_of(agent_id)"),

@@ -1,0 +1,139 @@
+//! `cargo xtask bench memory`: how long it takes to find what an agent remembers, of few facts and beside many.
+//!
+//! Entry: [`run`]. Facts stand in a Postgres of the bench's own, filled by SQL; searches go through the shipped function of `store`, one
+//! after the other, each for another user with another question.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use devservices::{
+    services::{Postgres, PostgresOptions},
+    tools,
+};
+use model::{AgentId, Bucket, PartitionCount, TaskKind, ThreadId};
+use sqlx::{Connection as _, PgConnection};
+use store::{MOST_OF_SCOPE, Store, StoreConfig};
+use testkit::services::TestDatabase;
+
+use super::table::{Row, Table};
+use super::timing::Timings;
+
+const AGENT: &str = "helper";
+const P50_GOAL_MS: f64 = 3.0;
+const P99_GOAL_MS: f64 = 15.0;
+/// Facts that are asked for, as a turn does.
+const ASKED: u32 = 16;
+
+/// Measures how fast facts are found and prints one table.
+#[derive(Debug, Clone, Parser)]
+pub struct MemoryBenchOptions {
+    /// Users of the agent, each with as many facts as are kept.
+    #[arg(long, default_value_t = 100)]
+    pub users: u32,
+    /// Facts of other agents in the same table.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub others: u32,
+    /// Searches.
+    #[arg(long, default_value_t = 1_000)]
+    pub searches: u32,
+    /// Few facts and searches: whether it works at all. The exit code says nothing of the figures.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the figures go as JSON.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+/// Measures, prints the table, and returns whether every goal was met.
+pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
+    let mut options = options.clone();
+    if options.quick {
+        (options.users, options.others, options.searches) = (3, 1_000, 20);
+    }
+    ensure!(options.users > 0 && options.searches > 0, "nothing to measure");
+    let mut postgres = PostgresOptions::new(tools::postgres()?.path);
+    postgres.fsync = true;
+    let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
+    postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let postgres = Postgres::start(None, &postgres)?;
+    let database = TestDatabase::create_on(&postgres.url()).await?;
+    store::migrate(database.url(), PartitionCount::new(8)?).await?;
+    let mut connection = PgConnection::connect(database.url()).await?;
+    let store = Store::connect(&StoreConfig::new(database.url())).await?;
+    let mut table = Table::default();
+    fill(&mut connection, &options, 0).await?;
+    table.rows.push(searched(&store, &options, "alone").await?);
+    fill(&mut connection, &options, options.others).await?;
+    let beside = format!("beside {} of other agents", options.others);
+    table.rows.push(searched(&store, &options, &beside).await?);
+    println!("\n{table}");
+    if let Some(path) = &options.json {
+        let json = serde_json::to_vec_pretty(&table)?;
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(options.quick || table.is_met())
+}
+
+/// The facts of the agent, or so many of others. A fact has eight of 3,000 words, the frequent ones more often.
+async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, others: u32) -> Result<()> {
+    let bucket = |agent: &str| -> Result<u16> {
+        Ok(AgentId::parse(agent)?.queue_of(TaskKind::Memory).thread().bucket().get())
+    };
+    let text = "(SELECT string_agg('w' || floor(3000 * power(random(), 3))::int, ' ') FROM generate_series(1, 8) WHERE n IS NOT NULL)";
+    let rows = if others == 0 {
+        let threads: Vec<String> = (0..options.users)
+            .map(|user| {
+                let thread = format!("t{user}");
+                let bucket = Bucket::of_key(&thread).get();
+                format!("({bucket}, '{thread}', '{AGENT}', '{{\"user_id\": \"u{user}\"}}'::jsonb)")
+            })
+            .collect();
+        let threads = format!(
+            "INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES {}",
+            threads.join(", ")
+        );
+        sqlx::query(sqlx::AssertSqlSafe(threads)).execute(&mut *connection).await?;
+        let (bucket, all) = (bucket(AGENT)?, i64::from(options.users) * MOST_OF_SCOPE);
+        format!(
+            "SELECT {bucket}, '{AGENT}', 'f' || n, 'user:u' || n % {}, {text}, 'note', 1 FROM generate_series(1, {all}) AS n",
+            options.users
+        )
+    } else {
+        let bucket = bucket("other")?;
+        format!(
+            "SELECT {bucket}, 'other' || n % 1000, 'f' || n, 'user:u' || n % 100000, {text}, 'note', 1 FROM generate_series(1, {others}) AS n"
+        )
+    };
+    let insert =
+        format!("INSERT INTO facts (bucket, agent_id, fact_id, scope, text, kind, confidence) {rows}");
+    sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&mut *connection).await?;
+    sqlx::query("VACUUM (ANALYZE) facts").execute(connection).await?;
+    Ok(())
+}
+
+async fn searched(store: &Store, options: &MemoryBenchOptions, beside: &str) -> Result<Row> {
+    let agent = AgentId::parse(AGENT)?;
+    let mut timings = Timings::default();
+    let mut found = 0;
+    for number in 0..options.searches {
+        let thread = ThreadId::parse(&format!("t{}", number % options.users))?;
+        // Two frequent words and two rare ones.
+        let text =
+            format!("w{} w{} w{} w{}", number % 7, number % 31, 500 + number % 900, 1_500 + number % 1_500);
+        found +=
+            timings.time(async { Ok(store.search_facts(&agent, &thread, &text, ASKED).await?) }).await?.len();
+    }
+    let (p50, p99) = (timings.p50_ms(), timings.p99_ms());
+    ensure!(found > 0, "nothing was found");
+    let what = format!(
+        "search of {} facts of a user, {} of the agent, {beside}",
+        MOST_OF_SCOPE,
+        i64::from(options.users) * MOST_OF_SCOPE
+    );
+    Ok(Row::new('a', what, format!("p50 {p50:.2} ms, p99 {p99:.2} ms"))
+        .goal(format!("<= {P50_GOAL_MS} and {P99_GOAL_MS} ms"), p50 <= P50_GOAL_MS && p99 <= P99_GOAL_MS)
+        .note(format!("{:.1} found", f64::from(found as u32) / f64::from(options.searches)))
+        .figure("p50_ms", p50)
+        .figure("p99_ms", p99))
+}

@@ -8,6 +8,8 @@ use crate::context::Context;
 
 /// Most facts of one turn.
 pub const MOST_FACTS: usize = 32;
+/// Facts that a turn begins with, whatever room there is.
+pub const MOST_OF_TURN: u32 = 16;
 /// Longest text of a fact, characters.
 pub const MOST_FACT_CHARS: usize = 1_000;
 /// Longest kind of a fact, characters.

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use batches::memory::MOST_OF_TURN;
 use clap::Parser;
 use devservices::{
     services::{Postgres, PostgresOptions},
@@ -22,8 +23,6 @@ use super::timing::Timings;
 const AGENT: &str = "helper";
 const P50_GOAL_MS: f64 = 3.0;
 const P99_GOAL_MS: f64 = 15.0;
-/// Facts that are asked for, as a turn does.
-const ASKED: u32 = 16;
 
 /// Measures how fast facts are found and prints one table.
 #[derive(Debug, Clone, Parser)]
@@ -121,8 +120,10 @@ async fn searched(store: &Store, options: &MemoryBenchOptions, beside: &str) -> 
         // Two frequent words and two rare ones.
         let text =
             format!("w{} w{} w{} w{}", number % 7, number % 31, 500 + number % 900, 1_500 + number % 1_500);
-        found +=
-            timings.time(async { Ok(store.search_facts(&agent, &thread, &text, ASKED).await?) }).await?.len();
+        found += timings
+            .time(async { Ok(store.search_facts(&agent, &thread, &text, MOST_OF_TURN).await?) })
+            .await?
+            .len();
     }
     let (p50, p99) = (timings.p50_ms(), timings.p99_ms());
     ensure!(found > 0, "nothing was found");

@@ -79,6 +79,10 @@ async fn facts_of_a_talk_are_used_for_the_same_user_alone() {
         .await;
     fixture.until_tasks("helper+memory", &["completed"; 22]).await;
 
+    let context = api.call("GET", "/v1/threads/later/context", None).await.unwrap();
+    assert_eq!(context["memory"]["source"], "last_message");
+    assert_eq!(context["memory"]["facts"][0]["message_id"], source);
+
     // What a person corrects is used as corrected, and what is forgotten is not.
     let wanted = "?thread_id=later&q=number+19";
     let best = facts(wanted).await[0].clone();
@@ -117,6 +121,8 @@ async fn without_the_setting_nothing_is_remembered() {
     asked.answer("I do not know").await.unwrap();
     fixture.until_messages("talk", 2).await;
     fixture.no_request_comes(&workflow).await;
+    let context = api.call("GET", "/v1/threads/talk/context", None).await.unwrap();
+    assert_eq!(context["memory"], Value::Null);
     for bad in [
         json!({"text": " "}),
         json!({"text": "x", "kind": "No Kind"}),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::memory::MemoryView;
 use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::{schemas, views};
@@ -68,6 +69,9 @@ pub(crate) struct ContextView {
     messages: Vec<Value>,
     /// What was changed in what is shown, so that a provider takes it.
     repairs: Vec<RepairView>,
+    /// What the agent remembers that fits the last message; null: its settings do not ask for memory, or the context is one of before.
+    #[schema(required)]
+    memory: Option<MemoryView>,
     /// What of the agent's settings cannot be used.
     complaints: Vec<String>,
 }
@@ -215,6 +219,10 @@ pub(crate) async fn get(
     backend.store().fill(&thread, &mut builder).await?;
     let context = builder.build();
     let rendered = without_ending(render(&context));
+    let memory = match at {
+        Some(_) => None,
+        None => MemoryView::of(backend.store(), &agent, &thread, &context).await?,
+    };
     Ok(json_no_store(ContextView {
         thread_id: thread.name().to_owned(),
         agent_id: agent.name().to_owned(),
@@ -228,6 +236,7 @@ pub(crate) async fn get(
         system: rendered.system,
         messages: rendered.messages,
         repairs: rendered.repairs.iter().map(RepairView::from).collect(),
+        memory,
         complaints,
     }))
 }

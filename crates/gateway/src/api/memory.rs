@@ -2,9 +2,10 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use batches::memory::Fact;
-use model::AgentId;
+use batches::memory::{Fact, MOST_OF_TURN, MemoryQuery, memory_query};
+use model::{AgentId, ThreadId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::{FactFilter, FactRow, FactScope, NewFact, Store};
 use utoipa::{IntoParams, ToSchema};
 
@@ -102,6 +103,41 @@ pub(crate) struct FactView {
     superseded_by: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
+}
+
+/// What memory is asked about where a turn begins now, and what it finds.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MemoryView {
+    /// `current_message`, `last_message` or `summary`; null: there is nothing to ask about.
+    #[schema(required)]
+    source: Option<&'static str>,
+    /// The text that is asked about.
+    #[schema(required)]
+    query: Option<String>,
+    /// What fits it, the best first. A turn has as many as `memory_tokens` allow.
+    facts: Vec<FactView>,
+}
+
+impl MemoryView {
+    /// As a turn with this context would find it; `None`: the settings do not ask for memory.
+    pub(crate) async fn of(
+        store: &Store,
+        agent: &AgentId,
+        thread: &ThreadId,
+        context: &batches::Context,
+    ) -> Result<Option<Self>, Problem> {
+        let settings = store.agent(agent).await?.and_then(|row| row.settings);
+        let settings = settings.map(|settings| settings.settings).unwrap_or_default();
+        if settings.get("memory") != Some(&Value::Bool(true)) {
+            return Ok(None);
+        }
+        let Some(MemoryQuery { text, source }) = memory_query(context) else {
+            return Ok(Some(Self { source: None, query: None, facts: Vec::new() }));
+        };
+        let found = store.search_facts(agent, thread, &text, MOST_OF_TURN).await?;
+        let facts = found.into_iter().map(FactView::from).collect();
+        Ok(Some(Self { source: Some(source.name()), query: Some(text), facts }))
+    }
 }
 
 /// What an agent remembers.

@@ -314,7 +314,7 @@ fn context() -> Value {
             "first_number": 1, "last_number": 2, "tokens": 12,
         }],
         "messages": [{ "role": "user", "content": "How is the weather?" }, { "role": "assistant", "content": "Sunny." }],
-        "repairs": [], "complaints": [],
+        "repairs": [], "memory": null, "complaints": [],
     })
 }
 

@@ -1,6 +1,6 @@
 //! What an agent remembers, for a turn that begins.
 
-use batches::memory::{MemoryQuery, memory_query};
+use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query};
 use batches::{Context as ModelContext, TokenCounter};
 use metrics::counter;
 use partition::{Input, Start};
@@ -13,8 +13,6 @@ use super::store_lookups::until_answered;
 use super::turn_request;
 use crate::context::Context;
 
-/// Facts of one request, whatever room there is.
-const MOST_FACTS: u32 = 16;
 /// Tokens that they may take, where the settings do not say.
 const DEFAULT_TOKENS: u64 = 512;
 
@@ -39,7 +37,7 @@ pub(super) async fn remembered(
         return Some(Vec::new());
     };
     let agent = start.agent.agent();
-    let ask = || context.store.search_facts(&agent, &start.thread, &text, MOST_FACTS);
+    let ask = || context.store.search_facts(&agent, &start.thread, &text, MOST_OF_TURN);
     let found = until_answered(ask, "reading memory", answered).await?;
     let room = settings.get("memory_tokens").and_then(Value::as_u64).unwrap_or(DEFAULT_TOKENS);
     Some(within(found, room, counter))

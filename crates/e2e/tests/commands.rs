@@ -491,6 +491,8 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');
          INSERT INTO usage (bucket, thread_id, message_id, call, agent_id, kind, input_tokens, output_tokens, is_partial)
              VALUES ({bucket}, 'long', 'm1', 0, 'a', 'turn', 1, 1, false);
+         INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, text, kind, confidence)
+             VALUES (mod({bucket} + 1, 1024), 'a', 'm1-f0', 'user:u', 'long', 'secret', 'note', 1);
          INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
     ))
     .await;

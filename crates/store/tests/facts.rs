@@ -76,7 +76,7 @@ async fn facts_are_written_once_and_found_by_their_user_alone() {
     note(&owner, "t1", "m1", &facts(&["Lives in Bern", "Has a dog's bowl"]), 10).await;
     // Once more, by a task that was sent again; then the same in other turns, and of a thread that is not there any more.
     note(&owner, "t1", "m1", &facts(&["Lives in Basel", "Has a cat"]), 20).await;
-    note(&owner, "t2", "m2", &facts(&["lives in bern", "Likes tea"]), 30).await;
+    note(&owner, "t2", "m2", &facts(&["lives in bern", "Likes tea", "likes TEA"]), 30).await;
     note(&owner, "gone", "m3", &facts(&["Was erased"]), 40).await;
     note(&owner, "t4", "m4", &facts(&["Lives in Bonn"]), 50).await;
     note(&owner, "t5", "m5", "I have noted nothing.", 60).await;
@@ -178,14 +178,21 @@ async fn the_oldest_of_a_scope_go_and_old_ones_by_age() {
         "{}",
         rows.len()
     );
+    for number in 0..4 {
+        let old = if number == 0 { "m-f0".to_owned() } else { format!("c{}", number - 1) };
+        let new = given(&format!("c{number}"), None, "one more", Some(&old));
+        assert!(add(&store, new).await.is_some());
+        let kept = store.facts(&agent("ann"), &ALL).await.unwrap().len();
+        assert_eq!(kept, 1_000, "what is superseded counts as well");
+    }
     let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_facts(day * 990, 5).await.unwrap(), 5);
+    assert_eq!(store.purge_facts(day * 980, 5).await.unwrap(), 5);
     while store.purge_facts(day * 500, 100).await.unwrap() > 0 {}
     let left = store.facts(&agent("ann"), &ALL).await.unwrap();
     assert_eq!(
         left.len(),
-        502,
-        "499 old ones, whose last is a moment older than its day, and three new ones"
+        506,
+        "499 old ones, whose last is a moment older than its day, and seven new ones"
     );
 }
 

@@ -17,14 +17,16 @@
 )
 , noted_facts AS (
     INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, assistant_message_id, text, kind, confidence, language)
-    SELECT f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence, f.language
+    -- What is known in the same words is not noted again, and neither is what is found twice.
+    SELECT DISTINCT ON (f.bucket, f.agent_id, f.scope, lower(f.text))
+           f.bucket, f.agent_id, f.fact_id, f.scope, f.thread_id, f.answer, f.text, f.kind, f.confidence, f.language
     FROM found_facts AS f
-    -- What is known in the same words is not noted again.
     WHERE NOT EXISTS (
         SELECT FROM facts AS k
         WHERE k.bucket = f.bucket AND k.agent_id = f.agent_id AND k.scope = f.scope AND k.superseded_by IS NULL
           AND lower(k.text) = lower(f.text)
         OFFSET 0)
+    ORDER BY f.bucket, f.agent_id, f.scope, lower(f.text), f.fact_id
     ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING
 )
 , forgotten_facts AS (
@@ -33,7 +35,7 @@
     CROSS JOIN LATERAL (
         SELECT o.fact_id FROM facts AS o
         WHERE o.bucket = s.bucket AND o.agent_id = s.agent_id AND o.scope = s.scope
-        ORDER BY o.created_at DESC OFFSET (SELECT min(most) FROM unnest($14::bigint[]) AS most)
+        ORDER BY o.created_at DESC OFFSET $14::bigint
     ) AS o
     WHERE f.bucket = s.bucket AND f.agent_id = s.agent_id AND f.fact_id = o.fact_id
 )

@@ -48,5 +48,5 @@ pub(super) fn facts(statement: Statement, group: &[Submission<'_>]) -> Statement
         .bind(column(&rows, |row| storable(&row.noted.facts[row.at].text)))
         .bind(column(&rows, |row| row.noted.facts[row.at].kind.as_str()))
         .bind(column(&rows, |row| row.noted.facts[row.at].confidence))
-        .bind(vec![MOST_OF_SCOPE])
+        .bind(MOST_OF_SCOPE)
 }

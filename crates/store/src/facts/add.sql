@@ -19,9 +19,14 @@ WITH replaced AS (
 )
 , forgotten AS (
     DELETE FROM facts AS f
-    USING (SELECT o.fact_id FROM facts AS o
-           WHERE o.bucket = $1 AND o.agent_id = $2 AND o.scope = $4 ORDER BY o.created_at DESC OFFSET $12 - 1) AS o
-    WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = o.fact_id AND EXISTS (SELECT FROM added)
+    USING added AS a
+    CROSS JOIN LATERAL (
+        SELECT o.fact_id FROM facts AS o
+        WHERE o.bucket = a.bucket AND o.agent_id = a.agent_id AND o.scope = a.scope
+        -- The one that is added is not seen here.
+        ORDER BY o.created_at DESC OFFSET $12 - 1
+    ) AS o
+    WHERE f.bucket = a.bucket AND f.agent_id = a.agent_id AND f.fact_id = o.fact_id
 )
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)

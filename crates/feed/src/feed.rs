@@ -16,8 +16,9 @@ use crate::open::FeedMessage;
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
 /// Pause before an owner that is not current, or does not name what was shown, is asked again.
 pub(crate) const AGAIN_MS: i64 = 2_000;
-/// A message that so many answers of a current owner in a row do not name is lost.
-const ABSENT: u32 = 2;
+/// A message that so many answers of a current owner in a row do not name is lost: one that was frozen may believe for a moment that it is
+/// the owner still.
+pub(crate) const ABSENT: u32 = 2;
 /// Pause after the store could not be read.
 const READ_PAUSE_MS: i64 = 500;
 /// Frames that wait for an answer or for the store: at most so many bytes. Beyond it they are dropped, and a new cut is asked for.
@@ -68,8 +69,6 @@ pub struct Feed {
     reads: StoreReads,
     /// More messages are open than are shown.
     pub(crate) left_out: bool,
-    /// The last answer came from an owner that has read all there is.
-    pub(crate) is_current: bool,
     events: VecDeque<FeedEvent>,
     log_budget: usize,
     log_bytes: usize,
@@ -84,6 +83,8 @@ pub(crate) struct SnapshotRequests {
     pause_ms: i64,
     /// How many answers have come.
     pub(crate) answered: u64,
+    /// How many of the last ones came from one owner that has read all there is.
+    pub(crate) current: u32,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +117,6 @@ impl Feed {
             asks: SnapshotRequests { wanted: true, ..SnapshotRequests::default() },
             reads: StoreReads::default(),
             left_out: false,
-            is_current: false,
             events: VecDeque::new(),
             log_budget,
             log_bytes: 0,
@@ -205,7 +205,9 @@ impl Feed {
         }
         (self.asks.under_way, self.asks.pause_ms) = (false, 0);
         self.asks.answered += 1;
-        self.is_current = cut.is_current;
+        let is_same_owner = known.is_some_and(|(epoch, _)| epoch == cut.epoch);
+        let before = if is_same_owner { self.asks.current } else { 0 };
+        self.asks.current = if cut.is_current { before.saturating_add(1) } else { 0 };
         // Nothing was missing, and frames have overtaken the answer.
         if known.is_some_and(|known| mark < known) {
             return;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use model::{MessageId, Timestamp};
 use protocols::{Cursor, MessageOffset, Native};
 
-use crate::feed::{AGAIN_MS, Feed};
+use crate::feed::{ABSENT, AGAIN_MS, Feed};
 use crate::open::FeedMessage;
 
 /// What comes of a viewer's wish to join.
@@ -44,18 +44,20 @@ impl Feed {
             return JoinResult::Behind;
         }
         if cursor.base() > base.max(through) {
-            return self.unless_newer(asked, now, JoinResult::Beyond);
+            // The store decides.
+            return self.unless_newer(asked, now, 1, JoinResult::Beyond);
         }
         // Between the two nothing has ended.
         let mut native = Native::new(self.thread().clone(), cursor.clone());
         let mut forgotten = Vec::new();
+        let answers = if self.left_out { 1 } else { ABSENT };
         for (message, seen) in cursor.open() {
             match self.open.get(message) {
                 Some(open) if is_beyond(seen, open.seen()) => {
-                    return self.unless_newer(asked, now, JoinResult::Ahead);
+                    return self.unless_newer(asked, now, ABSENT, JoinResult::Ahead);
                 }
                 Some(_) => {}
-                None => match self.unless_newer(asked, now, JoinResult::Unknown(message.clone())) {
+                None => match self.unless_newer(asked, now, answers, JoinResult::Unknown(message.clone())) {
                     // It is there and not shown here: when it ends it is shown anew.
                     JoinResult::Unknown(message) if self.left_out => forgotten.push(message),
                     other => return other,
@@ -105,16 +107,21 @@ impl Feed {
         }
     }
 
-    /// A verdict needs an answer of an owner that was asked after the viewer came, and that has read all there is.
-    fn unless_newer(&mut self, asked: u64, now: Timestamp, verdict: JoinResult) -> JoinResult {
-        let is_newer = self.asks.answered > asked;
-        if is_newer && self.is_current && self.is_settled() {
+    /// A verdict needs so many answers in a row of an owner that was asked after the viewer came, and that has read all there is.
+    fn unless_newer(&mut self, asked: u64, now: Timestamp, answers: u32, verdict: JoinResult) -> JoinResult {
+        let newer = self.asks.answered.saturating_sub(asked);
+        let is_sure = newer >= answers.into() && self.asks.current >= answers;
+        if is_sure && self.is_settled() {
             return verdict;
         }
         if !self.asks.wanted && !self.asks.is_under_way() {
             self.asks.wanted = true;
-            // An owner that is still reading is given some time.
-            let pause_ms = if is_newer && !self.is_current { AGAIN_MS / 8 } else { 0 };
+            // An owner that is still reading is given some time, and one that is an owner no more to find out.
+            let pause_ms = match (newer, self.asks.current) {
+                (0, _) => 0,
+                (_, 0) => AGAIN_MS / 8,
+                _ => AGAIN_MS,
+            };
             self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
         JoinResult::Wait

@@ -10,6 +10,7 @@ use wire::live::{LiveFrame, MessageEnd};
 use wire::query::SnapshotReply;
 
 use super::*;
+use crate::feed::AGAIN_MS;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const EPOCH: u64 = 7;
@@ -200,6 +201,26 @@ fn cursor_is_judged_by_a_reply_requested_after_it_came() {
     assert_eq!(feed.join(Some(&Cursor::at(at(4))), asked, NOW), JoinResult::Behind);
     assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), JoinResult::Joined(Vec::new()));
     assert_eq!(feed.join(None, asked, NOW), JoinResult::Joined(Vec::new()));
+}
+
+/// An owner that was frozen, and is one no more, answers once before it finds out.
+#[test]
+fn a_message_is_unknown_after_two_answers_of_one_owner() {
+    let mut feed = begun(5);
+    let cursor = Cursor::parse("5~m.0.1.4").unwrap();
+    let asked = feed.asked();
+    let answered = |feed: &mut Feed, epoch: u64, now: Timestamp| {
+        assert!(feed.poll_snapshot_request(now).is_some());
+        feed.on_reply(reply(epoch, 0, 5), now);
+        feed.join(Some(&cursor), asked, now)
+    };
+    assert_eq!(feed.join(Some(&cursor), asked, NOW), JoinResult::Wait);
+    assert_eq!(answered(&mut feed, EPOCH, NOW), JoinResult::Wait);
+    assert_eq!(feed.poll_snapshot_request(NOW.plus_ms(AGAIN_MS - 1)), None, "it is given time");
+    let later = NOW.plus_ms(AGAIN_MS);
+    assert_eq!(answered(&mut feed, EPOCH + 1, later), JoinResult::Wait, "that was another one");
+    let unknown = JoinResult::Unknown(MessageId::parse("m").unwrap());
+    assert_eq!(answered(&mut feed, EPOCH + 1, later.plus_ms(AGAIN_MS)), unknown);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::open::FeedMessage;
 /// Pause after a query without a reply: first, and at most.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
 /// Pause before an owner that is not current, or does not name what was shown, is asked again.
-pub(crate) const AGAIN_MS: i64 = 2_000;
+const AGAIN_MS: i64 = 2_000;
 /// A message that so many answers of a current owner in a row do not name is lost: one that was frozen may believe for a moment that it is
 /// the owner still.
 pub(crate) const ABSENT: u32 = 2;

@@ -4,8 +4,11 @@ use bytes::Bytes;
 use model::{MessageId, Timestamp};
 use protocols::{Cursor, MessageOffset, Native};
 
-use crate::feed::{ABSENT, AGAIN_MS, Feed};
+use crate::feed::{ABSENT, Feed};
 use crate::open::FeedMessage;
+
+/// Pause between two queries on which a cursor is judged.
+pub(crate) const JUDGE_AGAIN_MS: i64 = 250;
 
 /// What comes of a viewer's wish to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,12 +119,9 @@ impl Feed {
         }
         if !self.asks.wanted && !self.asks.is_under_way() {
             self.asks.wanted = true;
-            // An owner that is still reading is given some time, and one that is an owner no more to find out.
-            let pause_ms = match (newer, self.asks.current) {
-                (0, _) => 0,
-                (_, 0) => AGAIN_MS / 8,
-                _ => AGAIN_MS,
-            };
+            // An owner that is still reading is given some time, and one that is an owner no more to find out; the viewer waits for an answer to
+            // its request meanwhile.
+            let pause_ms = if newer > 0 { JUDGE_AGAIN_MS } else { 0 };
             self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
         JoinResult::Wait

@@ -10,7 +10,7 @@ use wire::live::{LiveFrame, MessageEnd};
 use wire::query::SnapshotReply;
 
 use super::*;
-use crate::feed::AGAIN_MS;
+use crate::join::JUDGE_AGAIN_MS;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const EPOCH: u64 = 7;
@@ -216,11 +216,11 @@ fn a_message_is_unknown_after_two_answers_of_one_owner() {
     };
     assert_eq!(feed.join(Some(&cursor), asked, NOW), JoinResult::Wait);
     assert_eq!(answered(&mut feed, EPOCH, NOW), JoinResult::Wait);
-    assert_eq!(feed.poll_snapshot_request(NOW.plus_ms(AGAIN_MS - 1)), None, "it is given time");
-    let later = NOW.plus_ms(AGAIN_MS);
+    assert_eq!(feed.poll_snapshot_request(NOW.plus_ms(JUDGE_AGAIN_MS - 1)), None, "it is given time");
+    let later = NOW.plus_ms(JUDGE_AGAIN_MS);
     assert_eq!(answered(&mut feed, EPOCH + 1, later), JoinResult::Wait, "that was another one");
     let unknown = JoinResult::Unknown(MessageId::parse("m").unwrap());
-    assert_eq!(answered(&mut feed, EPOCH + 1, later.plus_ms(AGAIN_MS)), unknown);
+    assert_eq!(answered(&mut feed, EPOCH + 1, later.plus_ms(JUDGE_AGAIN_MS)), unknown);
 }
 
 #[test]

@@ -89,6 +89,7 @@ pub(crate) async fn serve_metrics(
 ) -> Result<(), ExitError> {
     let recorder = Recorder::install().map_err(|error| ExitError::Failed(error.to_string()))?;
     runtime::metrics::set_build_info(env!("CARGO_PKG_VERSION"), name.trim_start_matches("antiphon "));
+    runtime::traces::describe_metrics();
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
     let router = endpoint::metrics_router(recorder, health.clone());

@@ -8,6 +8,7 @@ mod operator;
 mod process;
 mod settings;
 mod timers;
+mod traces;
 mod usage;
 mod values;
 mod variables;

@@ -1,14 +1,19 @@
 //! Composing the roles from their parts.
 
+use std::time::Duration;
+
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
-use runtime::{Shutdown, telemetry};
+use runtime::{Shutdown, telemetry, traces};
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Services, connect_services, migrate_all};
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{commands, mcp_role, workflow_role};
+
+/// When the roles have drained, the last spans may take so long.
+const TRACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs one command to its end.
 pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
@@ -58,7 +63,9 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Schedules(_) => Ok(()),
         }
     };
-    work.await
+    let ended = work.await;
+    traces::flush(TRACES_TIMEOUT).await;
+    ended
 }
 
 async fn migrate(options: &Migrate) -> Result<(), ExitError> {
@@ -68,6 +75,7 @@ async fn migrate(options: &Migrate) -> Result<(), ExitError> {
 }
 
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitError> {
+    options.process.traces.install("worker")?;
     let services = connect_services(&options.process, "antiphon worker", &[], shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     if let Some(wanted) = options.partitions {
@@ -78,6 +86,7 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitErro
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitError> {
     let config = options.gateway.config().await?;
+    options.process.traces.install("gateway")?;
     let services =
         connect_services(&options.process, "antiphon gateway", &[gateway::READINESS], shutdown).await?;
     let Some(services) = services else { return Ok(()) };
@@ -92,6 +101,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
         true => Some(options.workflow.prepare().await?),
         false => None,
     };
+    options.process.traces.install("all")?;
     let migrated = tokio::select! {
         () = shutdown.token().cancelled_owned() => return Ok(()),
         migrated = migrate_all(&options.process.servers, &options.streams, options.partitions) => migrated,

@@ -122,6 +122,7 @@ impl PreparedWorkflow {
 /// Runs the service alone: metrics and probes at once, then it waits for NATS.
 pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), ExitError> {
     let prepared = options.workflow.prepare().await?;
+    options.traces.install("workflow")?;
     let health = Health::default();
     health.set_ready("nats", !prepared.needs_nats());
     serve_metrics(options.metrics.metrics_addr, "antiphon workflow", &health, shutdown).await?;

@@ -18,6 +18,7 @@ mod query;
 mod reader;
 mod servers;
 mod stream;
+mod trace;
 mod work;
 
 /// A subject; dereferences to `str`.

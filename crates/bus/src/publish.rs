@@ -8,6 +8,7 @@ use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use model::Seq;
 use runtime::Backoff;
+use runtime::traces::TraceContext;
 use tokio::time::Instant;
 
 use crate::connection::Bus;
@@ -30,6 +31,7 @@ struct Publication<'a> {
     payload: Bytes,
     content_type: Option<&'a str>,
     id: Option<&'a str>,
+    trace: Option<&'a TraceContext>,
 }
 
 impl Bus {
@@ -47,7 +49,7 @@ impl Bus {
         content_type: Option<&str>,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Publication { subject, payload, content_type, id: None };
+        let entry = Publication { subject, payload, content_type, id: None, trace: None };
         self.publish_until(&entry, timeout).await
     }
 
@@ -63,7 +65,24 @@ impl Bus {
         id: &str,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Publication { subject, payload, content_type, id: Some(id) };
+        let entry = Publication { subject, payload, content_type, id: Some(id), trace: None };
+        self.publish_until(&entry, timeout).await
+    }
+
+    /// As [`Self::publish_acked`], or with an id as [`Self::publish_with_id`], and with the trace that the entry belongs to in its headers.
+    ///
+    /// # Errors
+    /// As [`Self::publish_acked`].
+    pub async fn publish_traced(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        content_type: Option<&str>,
+        id: Option<&str>,
+        trace: Option<&TraceContext>,
+        timeout: Duration,
+    ) -> Result<PublishAck, BusError> {
+        let entry = Publication { subject, payload, content_type, id, trace };
         self.publish_until(&entry, timeout).await
     }
 
@@ -95,6 +114,9 @@ impl Bus {
         let mut message = PublishMessage::build().payload(entry.payload.clone());
         if let Some(content_type) = entry.content_type {
             message = message.header("Content-Type", content_type);
+        }
+        for (name, value) in entry.trace.into_iter().flat_map(TraceContext::headers) {
+            message = message.header(name, value.as_str());
         }
         if let Some(id) = entry.id {
             message = message.message_id(id);

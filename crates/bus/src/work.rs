@@ -14,11 +14,13 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use model::{Seq, WorkflowName};
 use runtime::Backoff;
+use runtime::traces::TraceContext;
 use wire::subject;
 
 use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{Bus, ConnectionHandle};
 use crate::error::{BusError, Disposition};
+use crate::trace::trace_of;
 
 /// Without a word from the service for so long, a request is delivered again.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
@@ -191,6 +193,8 @@ pub struct WorkItem {
     pub delivered: u32,
     /// Its sequence in the stream.
     pub seq: Seq,
+    /// The trace that it belongs to, as the owner of the turn says.
+    pub trace: Option<TraceContext>,
     link: ConnectionHandle,
     acker: Acker,
 }
@@ -202,7 +206,8 @@ impl WorkItem {
             (u32::try_from(info.delivered).unwrap_or(1).max(1), Seq(info.stream_sequence))
         };
         let (message, acker) = message.split();
-        Ok(Self { payload: message.payload, delivered, seq, link, acker })
+        let trace = message.headers.as_ref().filter(|_| runtime::traces::is_on()).and_then(trace_of);
+        Ok(Self { payload: message.payload, delivered, seq, trace, link, acker })
     }
 
     /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Not confirmed.

@@ -278,6 +278,11 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
         ("worker", "DATABASE_URL", ""),
         ("worker", "ANTIPHON_LEASE_TTL_SECOND", "10"),
         ("gateway", "ANTIPHON_MCP_HOST", "localhost"),
+        ("gateway", "OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        ("worker", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("worker", "OTEL_EXPORTER_OTLP_HEADERS", "key"),
+        ("workflow", "OTEL_TRACES_SAMPLER", "sometimes"),
+        ("worker", "OTEL_BSP_MAX_QUEUE_SIZE", "0"),
     ];
     let mut wrong = Vec::new();
     for (command, name, value) in cases {

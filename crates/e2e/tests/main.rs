@@ -49,4 +49,5 @@ mod streams;
 mod subscribers;
 mod tasks;
 mod timers;
+mod traces;
 mod turns;

@@ -9,5 +9,6 @@ pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod request_id;
 pub(crate) mod request_metrics;
+pub(crate) mod request_trace;
 pub(crate) mod timeout_stream;
 pub(crate) mod wake_gated;

@@ -22,7 +22,7 @@ use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
 use crate::error::{self, Problem};
 use crate::http::connection::{Refusal, Refuse};
-use crate::http::{request_id, request_metrics};
+use crate::http::{request_id, request_metrics, request_trace};
 use crate::openapi::pages;
 use crate::streaming::subscriber::SubscribeError;
 
@@ -44,11 +44,15 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         })
         .method_not_allowed_fallback(async |uri: Uri| refusal_at(uri.path(), Problem::method_not_allowed()));
     let cors = Arc::clone(&policy.cors);
-    routes
+    let routes = routes
         .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
         .layer(middleware::from_fn(request_id::identify))
         .layer(middleware::from_fn_with_state(Arc::new(policy), check_head))
-        .layer(middleware::from_fn(request_metrics::count))
+        .layer(middleware::from_fn(request_metrics::count));
+    match runtime::traces::is_on() {
+        true => routes.layer(middleware::from_fn(request_trace::trace)),
+        false => routes,
+    }
 }
 
 /// Before anything else is read of a request.

@@ -1,4 +1,4 @@
-//! What every process needs whatever it does: named tasks, signals, logs, health, metrics, a clock, a backoff, retries.
+//! What every process needs whatever it does: named tasks, signals, logs, traces, health, metrics, a clock, a backoff, retries.
 //!
 //! No word of the domain occurs here: nothing in this crate knows what a thread, a partition or a chunk is.
 
@@ -12,6 +12,7 @@ pub mod retry;
 pub mod shutdown;
 pub mod spawn;
 pub mod telemetry;
+pub mod traces;
 
 pub use backoff::Backoff;
 pub use clock::Clock;

@@ -18,6 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use model::{AgentId, DelayedTask, MessageKey, Position, Seq, TimerId, TurnId};
 use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
+use runtime::traces::TraceContext;
 use store::Applied;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -87,8 +88,9 @@ impl BackgroundTasks {
         let _ = self.loads.send(store_lookups::LoadTasks { agent, after, limit });
     }
 
-    pub(crate) fn begin(&self, start: Start) {
-        let _ = self.starts.send(TurnTask::Start(Arc::new(start)));
+    /// `trace`: what the request belongs to.
+    pub(crate) fn begin(&self, start: Start, trace: Option<TraceContext>) {
+        let _ = self.starts.send(TurnTask::Start(Arc::new(start), trace));
     }
 
     pub(crate) fn abandon(&self, turn: TurnId, run: u32) {

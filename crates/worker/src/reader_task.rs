@@ -1,9 +1,10 @@
 //! Reading and decoding a partition's stream beside the machine that uses it.
 
 use bus::{PartitionReader, RawEntry, ReaderEvent};
-use model::{Mark, PartitionId, Seq};
+use model::{Command, Mark, MessageId, PartitionId, Seq, TaskId, TurnId};
 use partition::{EntryBody, RawPayload, StreamEntry};
 use runtime::spawn_named;
+use runtime::traces::{self, TraceContext};
 use tokio::sync::mpsc;
 use wire::{DecodeLimits, Decoded};
 
@@ -17,14 +18,33 @@ const AHEAD: usize = 4;
 /// What comes from the stream.
 #[derive(Debug)]
 pub(crate) enum ReadEvent {
-    /// The next entries in order, what the last of them is recognised by, and how many stood behind it in the stream.
-    Entries(Vec<StreamEntry>, Option<Mark>, u64),
+    /// The next entries in order, what the last of them is recognised by, how many stood behind it in the stream, and which of them
+    /// belong to traces.
+    Entries(Vec<StreamEntry>, Option<Mark>, u64, Vec<TracedEntry>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
     /// See [`ReaderEvent::Trouble`].
     Trouble(Option<String>),
     /// The stream is another one now.
     StreamChanged,
+}
+
+/// An entry that names the trace that it belongs to. Only inputs and first frames do.
+#[derive(Debug)]
+pub(crate) struct TracedEntry {
+    pub(crate) subject: TracedSubject,
+    pub(crate) trace: TraceContext,
+    /// ns of Unix time, by the clock of the server.
+    pub(crate) stored_at_ns: i64,
+}
+
+/// What an entry with a trace is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum TracedSubject {
+    Turn(TurnId),
+    Task(TaskId),
+    /// The first chunk of it.
+    Answer(MessageId),
 }
 
 /// A reader in a task of its own. It pauses when what it has read is not taken.
@@ -86,8 +106,10 @@ async fn read(
                     ReaderEvent::Entries(entries) => {
                         let last = entries.last().map(RawEntry::mark);
                         let unread = entries.last().map_or(0, |entry| entry.unread);
-                        let decoded = entries.into_iter().map(|raw| decode(partition, raw, &limits));
-                        ReadEvent::Entries(decoded.collect(), last, unread)
+                        let mut traced = Vec::new();
+                        let decoded =
+                            entries.into_iter().map(|raw| decode(partition, raw, &limits, &mut traced));
+                        ReadEvent::Entries(decoded.collect(), last, unread, traced)
                     }
                     ReaderEvent::CaughtUp(caught_up) => ReadEvent::CaughtUp(caught_up),
                     ReaderEvent::Trouble(trouble) => ReadEvent::Trouble(trouble),
@@ -102,10 +124,22 @@ async fn read(
     reader.close().await;
 }
 
-fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> StreamEntry {
+fn decode(
+    partition: PartitionId,
+    raw: RawEntry,
+    limits: &DecodeLimits,
+    traced: &mut Vec<TracedEntry>,
+) -> StreamEntry {
     let (seq, stored_at) = (raw.seq, raw.stored_at());
     let decoded =
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
+    if let Ok(decoded) = &decoded
+        && traces::is_on()
+        && let Some(subject) = traced_subject(decoded)
+        && let Some(trace) = raw.trace()
+    {
+        traced.push(TracedEntry { subject, trace, stored_at_ns: raw.stored_at_ns });
+    }
     let body = match decoded {
         Ok(Decoded::Frame(frame)) => EntryBody::Frame(frame),
         Ok(Decoded::Command(command)) => {
@@ -118,4 +152,17 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Strea
         }
     };
     StreamEntry { seq, stored_at, body }
+}
+
+/// What may name a trace: of the chunks of an answer only the first, so that nothing is looked up for the others.
+fn traced_subject(decoded: &Decoded) -> Option<TracedSubject> {
+    match decoded {
+        Decoded::Frame(frame) => {
+            let (message, first) = frame.chunks.first().map(|of| (&of.message, &of.chunk))?;
+            (first.id == 0).then(|| TracedSubject::Answer(message.clone()))
+        }
+        Decoded::Command(Command::Turn(opened)) => Some(TracedSubject::Turn(opened.turn.clone())),
+        Decoded::Command(Command::Task(task)) => Some(TracedSubject::Task(task.id.clone())),
+        Decoded::Command(Command::DelayedTask(_) | Command::Control(_)) => None,
+    }
 }

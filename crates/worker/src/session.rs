@@ -5,6 +5,7 @@ mod limited;
 mod perform;
 pub(crate) mod report;
 mod state;
+mod turn_traces;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -107,14 +108,22 @@ impl PartitionSession<'_> {
             SessionInput::Drain => return ControlFlow::Break(self.drain().await),
             SessionInput::Doubted => return ControlFlow::Break(SessionEnd::Rebuild),
             SessionInput::CommitOutcome(settled) => return self.settled(settled).await,
-            SessionInput::Answered(Some(answer)) => self.handle(*answer).await,
+            SessionInput::Answered(Some(answer)) => {
+                if let (Some(traces), Input::Started { turn, run, .. }) = (&mut self.traces, &*answer) {
+                    traces.requested(turn, *run);
+                }
+                self.handle(*answer).await;
+            }
             SessionInput::Asked(Some(request)) => {
                 if let Some(input) = self.queries.accept(request) {
                     self.handle(input).await;
                 }
             }
-            SessionInput::Read(Some(ReadEvent::Entries(entries, last, unread))) => {
+            SessionInput::Read(Some(ReadEvent::Entries(entries, last, unread, traced))) => {
                 self.unread = unread;
+                if let Some(traces) = &mut self.traces {
+                    traces.read(traced);
+                }
                 self.read(entries, last).await;
             }
             SessionInput::Read(Some(ReadEvent::CaughtUp(caught_up))) => {

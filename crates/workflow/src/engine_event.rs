@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ErrorClass, ModelCall};
+use runtime::traces::TraceContext;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -32,6 +33,8 @@ pub(crate) enum EngineEvent {
     Result { call: CallName, text: String, is_error: bool },
     /// A call of a model has ended.
     ModelCall(ModelCall),
+    /// A call of a model begins, which belongs to this trace.
+    CallStarted(TraceContext),
     /// What follows is not joined with what came before.
     Break,
     /// Something that only scripts do.

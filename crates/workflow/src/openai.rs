@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use model::ModelCall;
 use runtime::Clock;
+use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
 use serde_json::{Map, Value, json};
 
 use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, ReceiverDropped};
@@ -80,7 +81,15 @@ impl OpenAi {
         let mut known_ids = messages::call_ids(turn);
         for step in 0..self.max_steps {
             let body = messages::request_body(turn, &self.model, &history, &tools);
-            let called = self.model_call(&body, Calls::new(step, &mut known_ids), sender).await;
+            let mut span = self.trace(turn);
+            let trace = span.context();
+            if let Some(trace) = &trace {
+                sender.send(EngineEvent::CallStarted(trace.clone())).await?;
+            }
+            let called =
+                self.model_call(&body, trace.as_ref(), Calls::new(step, &mut known_ids), sender).await;
+            note_call(&mut span, &called);
+            span.end();
             metrics::model_call(called.as_ref().err().map(|failure| failure.class));
             let reply = called?;
             spent.add(&reply);
@@ -105,14 +114,30 @@ impl OpenAi {
         Err(Failure::permanent("too_many_steps", format!("the model still calls tools after {steps} steps")))
     }
 
+    fn trace(&self, turn: &TurnAttempt) -> Span {
+        let Some(parent) = &turn.trace else { return Span::default() };
+        let model = messages::model(turn, &self.model);
+        let mut span = Span::start(format!("chat {model}"), SpanKind::Client, Some(parent), SpanStart::Now);
+        if span.is_recorded() {
+            span.set("gen_ai.operation.name", "chat");
+            // The protocol: who is behind the endpoint is not known.
+            span.set("gen_ai.provider.name", "openai");
+            span.set("gen_ai.request.model", model.to_owned());
+            span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
+            span.set("server.address", self.endpoint.host().to_owned());
+        }
+        span
+    }
+
     /// One model call; what it says is passed on as it comes.
     async fn model_call(
         &self,
         body: &Value,
+        trace: Option<&TraceContext>,
         calls: Calls<'_>,
         sender: &EngineSender,
     ) -> Result<ModelReply, Failure> {
-        let mut events = self.endpoint.ask(body).await?;
+        let mut events = self.endpoint.ask(body, trace).await?;
         let mut partial = PartialModelReply { reply: ModelReply::default(), calls };
         while let Some(delta) = events.next().await? {
             partial.add(delta, sender).await?;
@@ -143,6 +168,31 @@ impl OpenAi {
         }
         Ok(results)
     }
+}
+
+/// Counts and names, nothing of what was said.
+fn note_call(span: &mut Span, called: &Result<ModelReply, Failure>) {
+    if !span.is_recorded() {
+        return;
+    }
+    let reply = match called {
+        Ok(reply) => reply,
+        Err(failure) => return span.fail(failure.code.clone()),
+    };
+    if let Some(model) = &reply.model {
+        span.set("gen_ai.response.model", model.clone());
+    }
+    if reply.usage != TokenUsage::default() {
+        span.set("gen_ai.usage.input_tokens", count(reply.usage.prompt));
+        span.set("gen_ai.usage.output_tokens", count(reply.usage.completion));
+    }
+    if let Some(reason) = &reply.finish_reason {
+        span.set_list("gen_ai.response.finish_reasons", [reason.clone()]);
+    }
+}
+
+fn count(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
 }
 
 /// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken};
+use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, TurnRequest};
 
@@ -33,6 +34,8 @@ pub(crate) struct TurnAttempt {
     /// What the client asks of the model for this turn.
     pub(crate) parameters: Map<String, Value>,
     pub(crate) correlation_id: Option<Box<str>>,
+    /// What its spans and its first frame belong to; set by the service.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// A payload that is no turn request: it will never be one.
@@ -82,6 +85,7 @@ impl TurnAttempt {
             settings: request.settings,
             parameters: request.parameters,
             correlation_id: request.correlation_id.map(Into::into),
+            trace: None,
         })
     }
 

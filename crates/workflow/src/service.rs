@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bus::{ACK_WAIT, Bus, BusError, CancelSubscription, Disposition, WorkItem, WorkOptions};
 use model::{TurnId, WorkflowName};
-use runtime::{Backoff, Health, spawn_named};
+use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
+use runtime::{Backoff, Health, spawn_named, traces};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +103,7 @@ impl Service {
     }
 
     async fn take(&self, item: WorkItem) {
-        let turn = match TurnAttempt::read(&item.payload, item.delivered.into()) {
+        let mut turn = match TurnAttempt::read(&item.payload, item.delivered.into()) {
             Ok(turn) => turn,
             Err(garbage) => {
                 metrics::garbage();
@@ -110,12 +111,16 @@ impl Service {
                 return settle_item(&item, Settle::GiveUp).await;
             }
         };
+        let mut traced = trace(&turn, item.trace.as_ref());
+        turn.trace = traced.context();
         let span = of_turn(&turn);
         let attended = async {
             let counted = metrics::taken(item.delivered > 1);
             let (outcome, settle) = self.attend(&item, &turn).await;
             tracing::debug!(outcome = outcome.name(), "turn request ended");
             counted.ended(outcome);
+            traced.set("antiphon.turn.outcome", outcome.name());
+            traced.end();
             settle_item(&item, settle).await;
         };
         attended.instrument(span).await;
@@ -157,6 +162,23 @@ impl Service {
 fn of_turn(turn: &TurnAttempt) -> tracing::Span {
     tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
         correlation_id = turn.correlation_id.as_deref())
+}
+
+fn trace(turn: &TurnAttempt, parent: Option<&TraceContext>) -> Span {
+    if !traces::is_on() {
+        return Span::default();
+    }
+    let name = format!("invoke_agent {}", turn.agent);
+    let mut span = Span::start(name, SpanKind::Consumer, parent, SpanStart::Now);
+    if span.is_recorded() {
+        span.set("gen_ai.operation.name", "invoke_agent");
+        span.set("gen_ai.agent.id", turn.agent.clone());
+        span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
+        span.set("antiphon.turn.id", turn.id.as_str().to_owned());
+        span.set("antiphon.turn.run", i64::from(turn.run));
+        span.set("antiphon.turn.attempt", i64::from(turn.attempt));
+    }
+    span
 }
 
 /// What is sent to the server about a request.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::{Frame, ThreadId, TurnToken};
+use runtime::traces::TraceContext;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until};
 
@@ -38,6 +39,8 @@ pub(crate) struct ChunkWriter {
     faults: FrameFaults,
     started_at: Instant,
     published_at: Option<Instant>,
+    /// What the first frame belongs to; the others do not name it.
+    trace: Option<TraceContext>,
 }
 
 /// Faults that a script injects into the frames.
@@ -62,6 +65,7 @@ impl ChunkWriter {
             faults: FrameFaults::default(),
             started_at: Instant::now(),
             published_at: None,
+            trace: turn.trace.clone(),
         }
     }
 
@@ -108,6 +112,8 @@ impl ChunkWriter {
             EngineEvent::Call(call, arguments) => self.builder.call(&call, &arguments),
             EngineEvent::Result { call, text, is_error } => self.builder.result(&call, &text, is_error),
             EngineEvent::ModelCall(call) => self.builder.model_call(&call),
+            EngineEvent::CallStarted(trace) if self.published_at.is_none() => self.trace = Some(trace),
+            EngineEvent::CallStarted(_) => {}
             EngineEvent::Break => self.publish(),
             EngineEvent::InjectedFault(trick) => self.play(trick),
             EngineEvent::Ended(_) => {}
@@ -177,9 +183,12 @@ impl ChunkWriter {
 
     fn send(&mut self, payload: Bytes) {
         let (bus, subject, ack_timeout) = (self.bus.clone(), self.subject.clone(), self.deadline);
+        let trace = self.trace.take();
         self.in_flight.push(Box::pin(async move {
             let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
-            bus.publish_acked(&subject, payload, content_type, ack_timeout).await.map(drop)
+            let published =
+                bus.publish_traced(&subject, payload, content_type, None, trace.as_ref(), ack_timeout);
+            published.await.map(drop)
         }));
     }
 }

@@ -85,6 +85,7 @@ const IMPURE: &[&str] = &[
     "hyper",
     "reqwest",
     "futures-util",
+    "opentelemetry",
 ];
 
 /// Foreign crates with an owner: what they do is asked of the owner. Crates for development stand outside.
@@ -95,6 +96,9 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rmcp", &["mcp", "workflow"]),
     ("jiff", &["scheduling"]),
     ("croner", &["scheduling"]),
+    ("opentelemetry", &["runtime"]),
+    ("opentelemetry-proto", &["runtime"]),
+    ("opentelemetry_sdk", &["runtime"]),
 ];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {

@@ -32,10 +32,12 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
             check_nats(&options.servers.nats).await
         }
         CheckedCommand::Worker(options) => {
+            options.process.traces.settings("worker")?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await
         }
         CheckedCommand::Gateway(options) => {
+            options.process.traces.settings("gateway")?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await?;
             options.gateway.config().await.map(drop)
@@ -45,10 +47,12 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
             options.config().await.map(drop)
         }
         CheckedCommand::Workflow(options) => {
+            options.traces.settings("workflow")?;
             check_nats(&options.nats).await?;
             options.workflow.check()
         }
         CheckedCommand::All(options) => {
+            options.process.traces.settings("all")?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await?;
             options.gateway.config().await?;

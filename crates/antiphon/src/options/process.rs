@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use runtime::telemetry::LogFormat;
 
+use super::traces::Traces;
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Log {
     /// What is logged, for example `info` or `warn,worker=debug`.
@@ -63,6 +65,8 @@ pub(crate) struct ProcessArguments {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) metrics: Metrics,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
 }
 
 /// Where a process can be observed.

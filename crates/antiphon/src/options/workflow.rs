@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use model::WorkflowName;
 
 use super::process::{Metrics, NatsArguments};
+use super::traces::Traces;
 use super::values::{mcp_url, seconds, workflow};
 
 /// What answers turn requests.
@@ -27,6 +28,8 @@ pub(crate) struct Workflow {
     pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) metrics: Metrics,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     #[command(flatten)]
     pub(crate) workflow: WorkflowSettings,
 }

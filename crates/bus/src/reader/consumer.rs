@@ -217,6 +217,7 @@ impl TryFrom<Stored> for RawEntry {
             subject: message.subject.into(),
             content_type: message.headers.as_deref().and_then(content_type),
             payload: payload.into(),
+            headers: None,
             stored_at_ns: to_ns(message.time.unix_timestamp_nanos()),
             // The server does not say it of an entry that was asked for.
             unread: 0,

@@ -1,8 +1,11 @@
 //! Entries of a stream.
 
-use async_nats::Subject;
+use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use model::{Mark, Seq, Timestamp};
+use runtime::traces::TraceContext;
+
+use crate::trace::trace_of;
 
 pub(super) const CONTENT_TYPE: &str = "Content-Type";
 
@@ -19,6 +22,8 @@ pub struct RawEntry {
     pub payload: Bytes,
     /// When it was stored, by the server's clock: ns of Unix time.
     pub stored_at_ns: i64,
+    /// All of its headers; `None` as well when it was asked for alone.
+    pub(super) headers: Option<HeaderMap>,
     /// How many entries stood behind it in the stream when it was delivered.
     pub unread: u64,
 }
@@ -27,6 +32,11 @@ impl RawEntry {
     /// When it was stored, to the millisecond.
     pub fn stored_at(&self) -> Timestamp {
         Timestamp(self.stored_at_ns / 1_000_000)
+    }
+
+    /// The trace that it belongs to, as its publisher says. Looked up when it is asked for: not every entry has one.
+    pub fn trace(&self) -> Option<TraceContext> {
+        trace_of(self.headers.as_ref()?)
     }
 
     /// What it is recognised by.

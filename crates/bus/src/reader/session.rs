@@ -227,6 +227,7 @@ impl ConsumerSession {
             content_type: message.headers.as_ref().and_then(content_type),
             subject: message.subject,
             payload: message.payload,
+            headers: message.headers,
             stored_at_ns: delivery.stored_at_ns,
             unread: delivery.unread,
         });

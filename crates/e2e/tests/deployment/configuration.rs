@@ -31,6 +31,11 @@ const WRONG: &[WrongSetting] = &[
     ("worker", &[("NATS_URL", "http://x")], "NATS_URL"),
     ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/nowhere/creds")], "/nowhere/creds"),
     ("worker", &[("ANTIPHON_NATS_CA", "/nowhere/ca.pem")], "/nowhere/ca.pem"),
+    ("worker", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    ("worker", &[("OTEL_EXPORTER_OTLP_HEADERS", "a-password")], "OTEL_EXPORTER_OTLP_HEADERS"),
+    ("gateway", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/protobuf"),
+    ("workflow", &[("OTEL_TRACES_SAMPLER", "sometimes")], "parentbased_traceidratio"),
+    ("workflow", &[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")], "ratio"),
     ("migrate", &[("ANTIPHON_STREAM_REPLICAS", "6")], "--stream-replicas"),
     ("migrate", &[("ANTIPHON_PARTITIONS", "2048")], "--partitions"),
     ("gateway", &[("ANTIPHON_INSECURE", "true"), ("ANTIPHON_HTTP_ADDR", "0.0.0.0:80")], "ANTIPHON_HTTP_ADDR"),
@@ -74,7 +79,11 @@ async fn config_check_refuses_wrong_settings_with_one_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn config_check_says_what_counts_and_why() {
-    let env = [("ANTIPHON_LLM_API_KEY", "a-password"), ("ANTIPHON_MAX_OPEN_MESSAGES", "5")];
+    let env = [
+        ("ANTIPHON_LLM_API_KEY", "a-password"),
+        ("ANTIPHON_MAX_OPEN_MESSAGES", "5"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "key=a-password"),
+    ];
     let arguments = ["all", "-o", "json", "--max-open-messages", "7", "--insecure"];
     let run = check(&arguments, &env).await;
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
@@ -89,6 +98,7 @@ async fn config_check_says_what_counts_and_why() {
         ("ANTIPHON_LEASE_TTL_SECONDS", Some("10"), "default"),
         ("ANTIPHON_WORKER_ID", None, "unset"),
         ("ANTIPHON_LLM_API_KEY", Some("***"), "environment"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", Some("***"), "environment"),
         ("NATS_URL", Some("nats://***@127.0.0.1:9"), "environment"),
         ("DATABASE_URL", Some("postgres://***@127.0.0.1:9/x?sslmode=disable"), "environment"),
     ] {

@@ -57,8 +57,11 @@ fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) ->
 }
 
 async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
-    let stored =
-        context.bus.publish_acked(subject, payload, Some(CONTENT_TYPE_PROTOBUF), PUBLISH_TIMEOUT).await;
+    let (content_type, trace) = (Some(CONTENT_TYPE_PROTOBUF), runtime::traces::current());
+    let stored = context
+        .bus
+        .publish_traced(subject, payload, content_type, None, trace.as_ref(), PUBLISH_TIMEOUT)
+        .await;
     metrics::command(kind, stored.is_ok());
     let error = match stored {
         Ok(_) => return Ok(()),

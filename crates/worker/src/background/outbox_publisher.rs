@@ -9,6 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use model::{PartitionCount, PartitionId, Position, Seq};
 use partition::{Input, OutboxBatch, Outgoing, TurnEnded};
+use runtime::traces::TraceContext;
 use runtime::{Backoff, retry};
 use store::Store;
 use tokio::sync::mpsc;
@@ -154,7 +155,7 @@ fn event(ended: &TurnEnded) -> TurnEvent {
 async fn send(bus: Bus, item: OutboxMessage) -> (Position, String) {
     let OutboxMessage { subject, payload, content_type, id, .. } = &item;
     let sent = retry(Backoff::default(), "publishing the outbox", || async {
-        publish_once(&bus, subject, payload.clone(), content_type, id, OUTBOX_PUBLISH_TIMEOUT).await
+        publish_once(&bus, subject, payload.clone(), content_type, id, None, OUTBOX_PUBLISH_TIMEOUT).await
     });
     if let Err(error) = sent.await {
         metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
@@ -170,9 +171,10 @@ pub(super) async fn publish_once(
     payload: Bytes,
     content_type: &str,
     id: &str,
+    trace: Option<&TraceContext>,
     timeout: Duration,
 ) -> Result<Result<Seq, BusError>, BusError> {
-    match bus.publish_with_id(subject, payload, Some(content_type), id, timeout).await {
+    match bus.publish_traced(subject, payload, Some(content_type), Some(id), trace, timeout).await {
         Ok(ack) => Ok(Ok(ack.seq)),
         Err(error) => match error.disposition() {
             Disposition::Reject => Ok(Err(error)),

@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use model::{Seq, TimerId, Timestamp, TurnId, WorkflowName};
 use partition::{Input, Start, Started, TurnRules};
+use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
 use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
@@ -45,8 +46,17 @@ const ERASED: &str = "the thread was erased";
 /// What the machine wants.
 #[derive(Debug)]
 pub(super) enum TurnTask {
-    Start(Arc<Start>),
+    /// With the trace that its request belongs to.
+    Start(Arc<Start>, Option<TraceContext>),
     Abandon(TurnId, u32),
+}
+
+/// A turn that has not begun.
+#[derive(Clone, Default)]
+struct Beginning {
+    /// Cancelled when it is abandoned.
+    wanted: CancellationToken,
+    trace: Option<TraceContext>,
 }
 
 type RunKey = (TurnId, u32);
@@ -80,8 +90,8 @@ struct TurnStarter {
     publishing: usize,
     under_way: FuturesUnordered<BoxFuture<'static, StarterOutcome>>,
     compacting: Compactor,
-    /// Turns that have not begun; cancelled when they are abandoned.
-    beginning: HashMap<RunKey, CancellationToken>,
+    /// Turns that have not begun.
+    beginning: HashMap<RunKey, Beginning>,
     /// Requests that are stored, as far as it is remembered, in the order of their storing.
     stored: HashMap<RunKey, Seq>,
     stored_order: VecDeque<RunKey>,
@@ -127,9 +137,9 @@ impl TurnStarter {
         let mut next = Some(first);
         while let Some(task) = next {
             match task {
-                TurnTask::Start(start) => {
+                TurnTask::Start(start, trace) => {
                     let name = (start.turn.clone(), start.run);
-                    self.beginning.insert(name, CancellationToken::new());
+                    self.beginning.insert(name, Beginning { wanted: CancellationToken::new(), trace });
                     self.waiting.push_back(start);
                 }
                 TurnTask::Abandon(turn, run) => self.abandon(turn, run),
@@ -142,8 +152,8 @@ impl TurnStarter {
     /// never stored, or taken back as soon as it is.
     fn abandon(&mut self, turn: TurnId, run: u32) {
         let name = (turn, run);
-        if let Some(wanted) = self.beginning.get(&name) {
-            wanted.cancel();
+        if let Some(beginning) = self.beginning.get(&name) {
+            beginning.wanted.cancel();
         }
         let seq = self.stored.remove(&name);
         self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
@@ -161,12 +171,12 @@ impl TurnStarter {
             && let Some((start, found)) = self.ready.pop_front()
         {
             let name = (start.turn.clone(), start.run);
-            let wanted = self.beginning.get(&name).cloned().unwrap_or_default();
+            let beginning = self.beginning.get(&name).cloned().unwrap_or_default();
             self.publishing += 1;
             let (context, answered) = (self.context.clone(), self.answered.clone());
             let compacting = self.compacting.clone();
             let span = of_turn(&start);
-            let begun = begin(context, start, found, wanted, answered, compacting).instrument(span);
+            let begun = begin(context, start, found, beginning, answered, compacting).instrument(span);
             self.under_way.push(begun.boxed());
         }
     }
@@ -202,8 +212,8 @@ impl TurnStarter {
 
     async fn begun(&mut self, start: &Start, inputs: Vec<Input>, seq: Option<Seq>) -> Result<(), ()> {
         let name = (start.turn.clone(), start.run);
-        let wanted = self.beginning.remove(&name);
-        if wanted.is_some_and(|wanted| wanted.is_cancelled()) {
+        let beginning = self.beginning.remove(&name);
+        if beginning.is_some_and(|beginning| beginning.wanted.is_cancelled()) {
             if seq.is_some() {
                 self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
             }
@@ -323,7 +333,7 @@ async fn begin(
     context: Context,
     start: Arc<Start>,
     found: StartContext,
-    wanted: CancellationToken,
+    beginning: Beginning,
     answered: mpsc::Sender<Input>,
     compacting: Compactor,
 ) -> StarterOutcome {
@@ -364,7 +374,7 @@ async fn begin(
         let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
         return StarterOutcome::Begun(start, inputs, None);
     }
-    match publish(&context, &start, &workflow, payload, &wanted).await {
+    match publish(&context, &start, &workflow, payload, &beginning).await {
         Published::At(seq) => {
             let requested = answer(&start, Started::Requested(rules));
             StarterOutcome::Begun(start, vec![requested], Some(seq))
@@ -468,16 +478,17 @@ async fn publish(
     start: &Start,
     workflow: &WorkflowName,
     payload: Bytes,
-    wanted: &CancellationToken,
+    beginning: &Beginning,
 ) -> Published {
     let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
+    let (wanted, trace) = (&beginning.wanted, beginning.trace.as_ref());
     if wanted.is_cancelled() {
         return Published::Unwanted;
     }
     let published =
         retry_until(wanted.cancelled(), Backoff::default(), "publishing turn requests", || async {
             let (json, timeout) = (wire::CONTENT_TYPE_JSON, REQUEST_PUBLISH_TIMEOUT);
-            publish_once(&context.bus, &subject, payload.clone(), json, &id, timeout).await
+            publish_once(&context.bus, &subject, payload.clone(), json, &id, trace, timeout).await
         });
     match published.await {
         Ok(Ok(seq)) => Published::At(seq),

@@ -10,6 +10,7 @@ use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
 use super::state::{LastRead, PartitionSession, now};
+use super::turn_traces::TurnTraces;
 use crate::background::{BackgroundTasks, OutboxBacklog};
 use crate::context::Context;
 use crate::lease::Lease;
@@ -105,6 +106,7 @@ async fn try_attach<'a>(
         in_flight: None,
         rounds: 0,
         retention: RetentionSweep::new(partition, config.retention_every),
+        traces: TurnTraces::new(),
     }))
 }
 

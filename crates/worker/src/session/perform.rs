@@ -28,8 +28,16 @@ impl PartitionSession<'_> {
                 Action::Reread(from) => self.reader.restart(from),
                 Action::Report(report) => self.report(&report),
                 Action::Check(keys) => self.background.check(keys),
-                Action::Start(start) => self.background.begin(*start),
-                Action::Abandon { turn, run } => self.background.abandon(turn, run),
+                Action::Start(start) => {
+                    let trace = self.traces.as_mut().and_then(|traces| traces.begin(&start));
+                    self.background.begin(*start, trace);
+                }
+                Action::Abandon { turn, run } => {
+                    if let Some(traces) = &mut self.traces {
+                        traces.abandoned(&turn, run);
+                    }
+                    self.background.abandon(turn, run);
+                }
                 Action::LoadTasks { agent, after, limit } => self.background.load(agent, after, limit),
                 Action::DecideTimers(due) => self.background.decide_timers(due),
                 Action::LoadTimers { from_ms, limit } => self.background.load_timers(from_ms, limit),
@@ -46,6 +54,10 @@ impl PartitionSession<'_> {
             let (kind, by) = (timer.kind().name(), by.clone().unwrap_or_default());
             metrics::counter!(crate::metrics::TIMERS, "kind" => kind, "outcome" => outcome.name(), "by" => by)
                 .increment(1);
+        }
+        if let (Some(traces), MachineReport::TurnFailed { turn, run, code, .. }) = (&mut self.traces, report)
+        {
+            traces.failed(turn, *run, code);
         }
         if let MachineReport::Hole { first, last } = *report {
             let kind = IncidentKind::EntriesGone.name();
@@ -75,6 +87,9 @@ impl PartitionSession<'_> {
             CommitOutcome::Applied { commits, unstorable, refused } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
+                if let Some(traces) = &mut self.traces {
+                    traces.committed(in_flight.submitted.elapsed());
+                }
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
                 bisect::apply_refusals(&mut actions, &unstorable, &turns);
@@ -96,7 +111,9 @@ impl PartitionSession<'_> {
         }
     }
 
-    async fn publish(&self, release: ReadyChunks) {
+    async fn publish(&mut self, release: ReadyChunks) {
+        let has_first = release.chunks.first().is_some_and(|chunk| chunk.id == 0);
+        let first_of = self.traces.as_ref().filter(|_| has_first).map(|_| release.key.message.clone());
         let frame = LiveFrame {
             thread: release.key.thread,
             message: release.key.message,
@@ -108,9 +125,15 @@ impl PartitionSession<'_> {
             terminal: None,
         };
         self.send(&frame).await;
+        if let (Some(traces), Some(message)) = (&mut self.traces, first_of) {
+            traces.first_chunk(&message);
+        }
     }
 
-    async fn end(&self, ending: MessageEnded) {
+    async fn end(&mut self, ending: MessageEnded) {
+        if let Some(traces) = &mut self.traces {
+            traces.ended(&ending);
+        }
         let frame = LiveFrame {
             thread: ending.key.thread,
             message: ending.key.message,

@@ -10,6 +10,7 @@ use store::{Applied, Gone};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn_traces::TurnTraces;
 use crate::background::BackgroundTasks;
 use crate::budget::Share;
 use crate::committer::CommitOutcome;
@@ -59,6 +60,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
     pub(super) retention: RetentionSweep,
+    /// `None` in a process that sends no traces.
+    pub(super) traces: Option<TurnTraces>,
 }
 
 pub(super) struct InFlight {

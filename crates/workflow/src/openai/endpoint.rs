@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, Url};
 use runtime::Clock;
+use runtime::traces::TraceContext;
 use serde_json::Value;
 
 use super::errors;
@@ -51,10 +52,18 @@ impl Endpoint {
         Ok(Self { client: http::client(Some(silence))?, url: completions(base_url)?, authorization, clock })
     }
 
-    /// Asks for a completion; dropping what comes back ends the request.
-    pub(super) async fn ask(&self, body: &Value) -> Result<Events, Failure> {
+    /// The name or address of the server.
+    pub(super) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// Asks for a completion, as a part of the trace; dropping what comes back ends the request.
+    pub(super) async fn ask(&self, body: &Value, trace: Option<&TraceContext>) -> Result<Events, Failure> {
         let mut request = self.client.post(self.url.clone()).body(body.to_string());
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
+        for (name, value) in trace.into_iter().flat_map(TraceContext::headers) {
+            request = request.header(name, value);
+        }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }

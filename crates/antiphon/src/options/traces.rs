@@ -1,0 +1,90 @@
+//! Options of traces, with the variables of OpenTelemetry. One that is empty counts as absent, as the standard has it.
+
+use clap::Args;
+use runtime::traces::{TraceSampler, TraceSettings, parse_attributes, parse_endpoint, parse_headers};
+
+use crate::exit::ExitError;
+
+/// What no other protocol is needed for.
+const PROTOCOL: &str = "http/protobuf";
+const SAMPLER: &str = "parentbased_always_on";
+
+/// Where traces go, and which.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Traces {
+    /// The receiver of traces over OTLP, such as http://collector:4318; without one there are none.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+    /// How it is spoken to: `http/protobuf`, nothing else.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL")]
+    otlp_protocol: Option<String>,
+    /// Headers for the receiver: name=value, separated by commas.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_HEADERS", hide_env_values = true)]
+    otlp_headers: Option<String>,
+    /// The name of the process in traces; otherwise `antiphon-` with its role.
+    #[arg(long, env = "OTEL_SERVICE_NAME")]
+    otel_service_name: Option<String>,
+    /// Attributes of the process in traces: name=value, separated by commas.
+    #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES")]
+    otel_resource_attributes: Option<String>,
+    /// Which traces are recorded: one of the samplers of OpenTelemetry; otherwise `parentbased_always_on`.
+    #[arg(long, env = "OTEL_TRACES_SAMPLER")]
+    otel_traces_sampler: Option<String>,
+    /// For samplers by ratio: from 0 to 1.
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG")]
+    otel_traces_sampler_arg: Option<String>,
+    /// Spans that may wait for the receiver; of more the new ones are dropped, and counted.
+    #[arg(long, env = "OTEL_BSP_MAX_QUEUE_SIZE", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    otel_max_queue_size: u32,
+}
+
+impl Traces {
+    /// `None`: traces are off. What is set is checked all the same. `role`: as in `antiphon <role>`.
+    ///
+    /// # Errors
+    /// One of the settings cannot be used.
+    pub(crate) fn settings(&self, role: &str) -> Result<Option<TraceSettings>, ExitError> {
+        let protocol = given(&self.otlp_protocol).unwrap_or(PROTOCOL);
+        if protocol != PROTOCOL {
+            let why = format!("{protocol:?} is not there; only {PROTOCOL}, mostly at port 4318");
+            return Err(ExitError::Configuration(format!("OTEL_EXPORTER_OTLP_PROTOCOL: {why}")));
+        }
+        let name = given(&self.otel_traces_sampler).unwrap_or(SAMPLER);
+        let ratio = given(&self.otel_traces_sampler_arg);
+        let sampler =
+            TraceSampler::parse(name, ratio).map_err(|error| wrong("OTEL_TRACES_SAMPLER", &error))?;
+        let headers = parse_headers(given(&self.otlp_headers).unwrap_or_default())
+            .map_err(|error| wrong("OTEL_EXPORTER_OTLP_HEADERS", &error))?;
+        let mut attributes = parse_attributes(given(&self.otel_resource_attributes).unwrap_or_default())
+            .map_err(|error| wrong("OTEL_RESOURCE_ATTRIBUTES", &error))?;
+        if let Some(name) = given(&self.otel_service_name) {
+            attributes.push(("service.name".to_owned(), name.to_owned()));
+        }
+        let Some(endpoint) = given(&self.otlp_endpoint) else { return Ok(None) };
+        let endpoint =
+            parse_endpoint(endpoint).map_err(|error| wrong("OTEL_EXPORTER_OTLP_ENDPOINT", &error))?;
+        let (service_name, max_queue) = (format!("antiphon-{role}"), self.otel_max_queue_size as usize);
+        Ok(Some(TraceSettings { endpoint, headers, service_name, attributes, sampler, max_queue }))
+    }
+
+    /// Checks the settings, and sends traces from now on if there is a receiver.
+    ///
+    /// # Errors
+    /// One of the settings cannot be used.
+    pub(crate) fn install(&self, role: &str) -> Result<(), ExitError> {
+        match self.settings(role)? {
+            Some(settings) => {
+                runtime::traces::install(settings).map_err(|error| ExitError::Failed(error.to_string()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn given(value: &Option<String>) -> Option<&str> {
+    value.as_deref().map(str::trim).filter(|value| !value.is_empty())
+}
+
+fn wrong(variable: &str, error: &impl ToString) -> ExitError {
+    ExitError::Configuration(format!("{variable}: {}", error.to_string()))
+}

@@ -1,0 +1,9 @@
+//! The trace that a message belongs to, in its headers.
+
+use async_nats::HeaderMap;
+use runtime::traces::TraceContext;
+
+/// The trace that headers name.
+pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    TraceContext::from_headers(|name| headers.get(name).map(|value| value.as_str()))
+}

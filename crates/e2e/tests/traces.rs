@@ -1,0 +1,198 @@
+//! Traces: from the request of a client to the commit, over four processes, at a receiver of OTLP.
+
+mod receiver;
+
+use std::time::Duration;
+
+use devservices::services::{Port, ScratchDir};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serde_json::{Value, json};
+use testkit::fleet::{FleetOptions, WorkflowOptions, WorkflowProgram, binary};
+
+use crate::{
+    api_client::{SOON, alone},
+    fixture::Fixture,
+};
+use receiver::{ReceivedSpan, Receiver};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CLIENT_SPAN: &str = "b7ad6b7169203331";
+const INPUT: &str = "the secret of the client";
+const COMPLAINT: &str = "the receiver of traces takes no spans";
+const ANSWER: &str = "the secret of the model";
+
+/// A gateway, a worker, a workflow service, and another one that serves a script as the model of the first.
+fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir) -> FleetOptions {
+    let script = scratch.path().join("script.json");
+    let steps = json!([{"text": {"content": format!("{ANSWER} and more"), "chars": 6, "every_ms": 5}}]);
+    std::fs::write(&script, json!({"scenarios": [{"name": "any", "steps": steps}]}).to_string()).unwrap();
+    let address = format!("127.0.0.1:{}", model.number());
+    let service = |arguments: &[&str]| {
+        let arguments = ["workflow"].iter().chain(arguments).map(|argument| (*argument).to_owned()).collect();
+        let dir = scratch.path().to_path_buf();
+        let program = WorkflowProgram::Program { binary: binary().unwrap(), arguments, dir };
+        WorkflowOptions { workflow: "default".to_owned(), program }
+    };
+    let script = script.display().to_string();
+    let base = format!("http://{address}/v1");
+    alone(options)
+        .with_workflow(service(&[
+            "--workflow-engine",
+            "none",
+            "--serve-openai",
+            &address,
+            "--script-file",
+            &script,
+        ]))
+        .with_workflow(service(&[
+            "--workflow-engine",
+            "openai",
+            "--llm-base-url",
+            &base,
+            "--llm-model",
+            "m-1",
+        ]))
+}
+
+async fn say(fixture: &Fixture, thread: &str, headers: &[(&str, &str)]) -> Value {
+    let answer = fixture.api().say_with(thread, &json!({"content": INPUT}), headers).await.unwrap();
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    answer.json().unwrap()
+}
+
+async fn until_answered(fixture: &Fixture, thread: &str) {
+    fixture
+        .until("the turn is committed", SOON, async || {
+            fixture.api().history(thread).await.is_ok_and(|messages| messages.len() == 2)
+        })
+        .await;
+}
+
+fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
+    let named: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
+    assert_eq!(named.len(), 1, "{name} in {spans:#?}");
+    named[0]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_one_trace_over_all_processes() {
+    let (receiver, url) = Receiver::start().await;
+    let (model, scratch) = (Port::reserve().unwrap(), ScratchDir::new("traces").unwrap());
+    let fixture = Fixture::with(|options| {
+        with_a_model(options, &model, &scratch)
+            .with_env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)
+            .with_env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=for%20traces")
+            .with_env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    })
+    .await;
+    let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    let accepted = say(&fixture, "talk", &[("traceparent", &parent)]).await;
+    until_answered(&fixture, "talk").await;
+    let not_recorded = format!("00-{}-{CLIENT_SPAN}-00", TRACE.replace("0af7", "1af7"));
+    say(&fixture, "hush", &[("traceparent", &not_recorded)]).await;
+    until_answered(&fixture, "hush").await;
+    let complete = async || receiver.spans().iter().filter(|span| span.trace == TRACE).count() >= 7;
+    fixture.until("the receiver has the trace", SOON, complete).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+
+    let all = receiver.spans();
+    let spans: Vec<ReceivedSpan> = all.iter().filter(|span| span.trace == TRACE).cloned().collect();
+    assert_eq!(spans.len(), 7, "{spans:#?}");
+    let chain = [
+        ("POST /v1/threads/{thread}/messages", "antiphon-gateway", SpanKind::Server),
+        ("turn", "antiphon-worker", SpanKind::Consumer),
+        ("request", "antiphon-worker", SpanKind::Producer),
+        ("invoke_agent talk", "antiphon-workflow", SpanKind::Consumer),
+        ("chat m-1", "antiphon-workflow", SpanKind::Client),
+        ("first chunk", "antiphon-worker", SpanKind::Consumer),
+    ];
+    let mut parent = CLIENT_SPAN;
+    let mut began = 0;
+    for (name, service, kind) in chain {
+        let span = one(&spans, name);
+        assert_eq!(
+            (span.parent.as_str(), span.service.as_str(), span.kind),
+            (parent, service, kind),
+            "{name}"
+        );
+        assert!(!span.is_error && span.end_ns >= span.start_ns, "{name}");
+        // Stamps of the stream's server are of the same machine here.
+        assert!(span.start_ns >= began, "{name} begins before its parent");
+        (parent, began) = (&span.id, span.start_ns);
+    }
+    let (turn, commit) = (one(&spans, "turn"), one(&spans, "commit"));
+    assert_eq!(commit.parent, turn.id);
+    assert!(commit.start_ns >= one(&spans, "first chunk").start_ns && turn.end_ns >= commit.start_ns);
+    names_and_numbers(&spans, &accepted);
+    // Nothing of what was said, and nothing of a trace that its client does not record.
+    for text in [INPUT, ANSWER, "secret"] {
+        assert!(!receiver.mentions(text), "{text}");
+    }
+    assert!(!all.iter().any(|span| span.trace.starts_with("1af7")), "{all:#?}");
+    // Health and metrics are asked for all the time.
+    assert!(
+        !all.iter().any(|span| span.name.contains("readyz") || span.name.contains("metrics")),
+        "{all:#?}"
+    );
+    assert!(receiver.header("x-key").iter().all(|key| key == "for traces"));
+}
+
+fn names_and_numbers(spans: &[ReceivedSpan], accepted: &Value) {
+    let turn = accepted["turn_id"].as_str().unwrap();
+    let expected = [
+        ("POST /v1/threads/{thread}/messages", "http.request.method", "POST"),
+        ("POST /v1/threads/{thread}/messages", "http.route", "/v1/threads/{thread}/messages"),
+        ("POST /v1/threads/{thread}/messages", "http.response.status_code", "202"),
+        ("turn", "antiphon.turn.id", turn),
+        ("turn", "gen_ai.conversation.id", "talk"),
+        ("turn", "antiphon.turn.kind", "message"),
+        ("turn", "antiphon.turn.outcome", "complete"),
+        ("invoke_agent talk", "gen_ai.operation.name", "invoke_agent"),
+        ("chat m-1", "gen_ai.operation.name", "chat"),
+        ("chat m-1", "gen_ai.request.model", "m-1"),
+        ("chat m-1", "gen_ai.response.finish_reasons", "stop"),
+    ];
+    for (span, key, value) in expected {
+        assert_eq!(one(spans, span).attributes.get(key).map(String::as_str), Some(value), "{span} {key}");
+    }
+    for key in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
+        let count: u64 = one(spans, "chat m-1").attributes[key].parse().unwrap();
+        assert!(count > 0, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
+    let (port, model, scratch) =
+        (Port::reserve().unwrap(), Port::reserve().unwrap(), ScratchDir::new("traces").unwrap());
+    let fixture = Fixture::with(|options| {
+        with_a_model(options, &model, &scratch)
+            .with_env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{}", port.number()))
+            .with_env("OTEL_BSP_MAX_QUEUE_SIZE", 2)
+    })
+    .await;
+    let worker = &fixture.fleet.workers[0];
+    let log = || std::fs::read_to_string(worker.log()).unwrap();
+    for number in 0..8 {
+        let thread = format!("t-{number}");
+        say(&fixture, &thread, &[]).await;
+        until_answered(&fixture, &thread).await;
+        // From then on the queue is all the room that there is.
+        fixture.until("the log says so", SOON, async || log().contains(COMPLAINT)).await;
+    }
+    fixture
+        .until("spans are dropped", SOON, async || {
+            let metrics = worker.metrics().await.unwrap();
+            metrics.sum_where("antiphon_traces_spans_dropped_total", "reason", "queue_full") >= 4.0
+        })
+        .await;
+    assert_eq!(log().matches(COMPLAINT).count(), 1, "{}", log());
+    let metrics = worker.metrics().await.unwrap();
+    assert_eq!(metrics.sum("antiphon_traces_spans_exported_total"), 0.0);
+    // A stop does not wait for it.
+    let began = std::time::Instant::now();
+    worker.terminate();
+    let mut fleet = fixture.fleet;
+    fleet.workers[0].ended(SOON).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}

@@ -1,0 +1,45 @@
+//! A span for each request, below the one that its client names.
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use runtime::traces::{Span, SpanKind, SpanStart, TraceContext, with_current};
+
+/// What asks for these asks all the time.
+const NOT_TRACED: [&str; 3] = ["/livez", "/readyz", "/startupz"];
+
+/// Spans end when the head of the answer is there: that of an event stream comes with its first event.
+pub(crate) async fn trace(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("", MatchedPath::as_str);
+    if NOT_TRACED.contains(&route) {
+        return next.run(request).await;
+    }
+    let mut span = begin(&request, route);
+    let response = with_current(span.context(), next.run(request)).await;
+    let status = response.status();
+    span.set("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        span.fail(status.as_str());
+    }
+    response
+}
+
+fn begin(request: &Request, route: &str) -> Span {
+    let headers = request.headers();
+    let parent = TraceContext::from_headers(|name| headers.get(name)?.to_str().ok());
+    // A method can be anything.
+    let method = if request.method().as_str().len() <= 7 { request.method().as_str() } else { "_OTHER" };
+    let name = if route.is_empty() { method.to_owned() } else { format!("{method} {route}") };
+    let mut span = Span::start(name, SpanKind::Server, parent.as_ref(), SpanStart::Now);
+    if span.is_recorded() {
+        span.set("http.request.method", method.to_owned());
+        span.set("url.scheme", "http");
+        // Without its query, which may hold a ticket.
+        span.set("url.path", request.uri().path().to_owned());
+        if !route.is_empty() {
+            span.set("http.route", route.to_owned());
+        }
+    }
+    span
+}

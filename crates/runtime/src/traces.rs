@@ -1,0 +1,98 @@
+//! Traces: spans of what a process does, sent to an OpenTelemetry receiver over OTLP (HTTP with protobuf).
+//!
+//! Entry: [`install`], once a process; then [`Span::start`]. In a process that has not installed it every call here returns at once
+//! and allocates nothing. A span that has ended is put into a bounded queue, and is dropped and counted when that is full: nothing
+//! waits for the receiver.
+//!
+//! Spans bear ids, names and numbers, never what was said.
+
+mod context;
+mod exporter;
+mod settings;
+mod span;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+
+use crate::http::ClientError;
+
+pub use context::{TraceContext, current, with_current};
+pub use settings::{
+    InvalidTraceSetting, TraceSampler, TraceSettings, parse_attributes, parse_endpoint, parse_headers,
+};
+pub use span::{Span, SpanKind, SpanStart};
+
+use exporter::{Exporter, QueueProcessor};
+
+static INSTALLED: OnceLock<Installed> = OnceLock::new();
+
+#[derive(Debug)]
+struct Installed {
+    /// Dropped, it would end the tracer.
+    _provider: SdkTracerProvider,
+    tracer: SdkTracer,
+    exporter: Exporter,
+}
+
+/// Why traces could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallTracesError {
+    /// There is no client for the receiver.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// They are installed already in this process.
+    #[error("traces are already installed")]
+    AlreadyInstalled,
+}
+
+/// Sends the spans of this process to a receiver from now on. To be called within a tokio runtime. Nothing is sent yet: a receiver that
+/// is away is no error.
+///
+/// # Errors
+/// See [`InstallTracesError`].
+pub fn install(settings: TraceSettings) -> Result<(), InstallTracesError> {
+    let resource = settings.resource();
+    let sampler = settings.sampler;
+    let (exporter, queue) = Exporter::start(settings, &resource)?;
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(QueueProcessor(queue))
+        .with_sampler(sampler.sampler())
+        .with_resource(resource)
+        .build();
+    let scope = InstrumentationScope::builder("antiphon").with_version(env!("CARGO_PKG_VERSION")).build();
+    let tracer = provider.tracer_with_scope(scope);
+    let installed = Installed { _provider: provider, tracer, exporter };
+    INSTALLED.set(installed).map_err(|_| InstallTracesError::AlreadyInstalled)
+}
+
+/// Whether spans of this process go anywhere.
+pub fn is_on() -> bool {
+    INSTALLED.get().is_some()
+}
+
+fn tracer() -> Option<&'static SdkTracer> {
+    INSTALLED.get().map(|installed| &installed.tracer)
+}
+
+/// Sends what has ended by now, and returns when that is done, or `timeout` has passed.
+pub async fn flush(timeout: Duration) {
+    if let Some(installed) = INSTALLED.get()
+        && !installed.exporter.flush(timeout).await
+    {
+        tracing::warn!("the receiver of traces did not take the last spans in time");
+    }
+}
+
+/// Describes the metrics of the exporter; call it once the recorder is installed.
+pub fn describe_metrics() {
+    if is_on() {
+        exporter::describe();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! The spans of a session's turns: from the input to the commit. Nothing is kept of them but in memory.
+//!
+//! The machine knows nothing of it: what entries say of traces comes beside them, and what it decides shows what a turn has come to. A
+//! new owner reads entries again and finds their traces in them, but for those of what was saved and passed by the checkpoint.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use model::{MessageId, MessageOutcome, TurnId};
+use partition::{MessageEnded, Start};
+use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
+
+use crate::reader_task::{TracedEntry, TracedSubject};
+
+/// Inputs of a partition whose traces are remembered until their turns end, and turns under way; of more the oldest are forgotten.
+const MOST_REMEMBERED: usize = 8_192;
+
+/// See the module.
+pub(super) struct TurnTraces {
+    inputs: Remembered<TracedSubject, InputTrace>,
+    turns: Remembered<TurnId, TurnSpans>,
+    /// How long ago the commit was submitted that has just been applied.
+    committed: Option<Duration>,
+}
+
+/// Of an input that has arrived.
+#[derive(Clone)]
+struct InputTrace {
+    trace: TraceContext,
+    stored_at_ns: i64,
+}
+
+/// A run under way.
+struct TurnSpans {
+    run: u32,
+    turn: Span,
+    /// Until the workflow has been asked.
+    request: Option<Span>,
+    /// What the first frame named, and when it was stored.
+    first_frame: Option<InputTrace>,
+    has_first_chunk: bool,
+}
+
+impl TurnTraces {
+    /// `None` when this process sends no traces.
+    pub(super) fn new() -> Option<Self> {
+        traces::is_on().then(|| Self {
+            inputs: Remembered::default(),
+            turns: Remembered::default(),
+            committed: None,
+        })
+    }
+
+    /// Entries that are about to be handled.
+    pub(super) fn read(&mut self, entries: Vec<TracedEntry>) {
+        for TracedEntry { subject, trace, stored_at_ns } in entries {
+            let input = InputTrace { trace, stored_at_ns };
+            match &subject {
+                TracedSubject::Answer(message) => {
+                    if let Some(turn) = self.of_answer(message).filter(|turn| turn.first_frame.is_none()) {
+                        turn.first_frame = Some(input);
+                    }
+                }
+                TracedSubject::Turn(_) | TracedSubject::Task(_) => self.inputs.set(subject, input),
+            }
+        }
+    }
+
+    /// A turn begins, or is tried again; what its request is to bear.
+    pub(super) fn begin(&mut self, start: &Start) -> Option<TraceContext> {
+        let is_known = self.turns.get(&start.turn).is_some_and(|known| known.run == start.run);
+        if !is_known {
+            self.turns.set(start.turn.clone(), self.spans(start));
+        }
+        let spans = self.turns.get(&start.turn)?;
+        if start.is_adopted {
+            return None;
+        }
+        let request =
+            Span::start("request", SpanKind::Producer, spans.turn.context().as_ref(), SpanStart::Now);
+        spans.request.insert(request).context()
+    }
+
+    fn spans(&self, start: &Start) -> TurnSpans {
+        let input = self.inputs.of(&input_of(start));
+        // A later run begins when it begins.
+        let at = input
+            .filter(|_| start.run == 0)
+            .map_or(SpanStart::Now, |input| SpanStart::AtNs(input.stored_at_ns));
+        let mut turn = Span::start("turn", SpanKind::Consumer, input.map(|input| &input.trace), at);
+        if turn.is_recorded() {
+            turn.set("gen_ai.conversation.id", start.thread.as_str().to_owned());
+            turn.set("gen_ai.agent.id", start.agent.as_str().to_owned());
+            turn.set("antiphon.turn.id", start.turn.as_str().to_owned());
+            turn.set("antiphon.turn.run", i64::from(start.run));
+            turn.set("antiphon.turn.kind", start.task.as_ref().map_or("message", |(_, kind)| kind.name()));
+        }
+        TurnSpans { run: start.run, turn, request: None, first_frame: None, has_first_chunk: false }
+    }
+
+    /// The workflow has been asked, or something else came of it.
+    pub(super) fn requested(&mut self, turn: &TurnId, run: u32) {
+        if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
+            spans.request = None;
+        }
+    }
+
+    /// The first chunk of an answer has been sent to the gateways.
+    pub(super) fn first_chunk(&mut self, message: &MessageId) {
+        let Some(spans) = self.of_answer(message).filter(|spans| !spans.has_first_chunk) else { return };
+        spans.has_first_chunk = true;
+        let turn = spans.turn.context();
+        let (parent, at) = match &spans.first_frame {
+            Some(frame) => (Some(&frame.trace), SpanStart::AtNs(frame.stored_at_ns)),
+            None => (turn.as_ref(), SpanStart::Now),
+        };
+        Span::start("first chunk", SpanKind::Consumer, parent, at).end();
+    }
+
+    /// A commit has been applied that was submitted so long ago; what ends now was in it.
+    pub(super) fn committed(&mut self, ago: Duration) {
+        self.committed = Some(ago);
+    }
+
+    /// A run has failed; it ends with the next commit.
+    pub(super) fn failed(&mut self, turn: &TurnId, run: u32, code: &str) {
+        if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
+            spans.turn.fail(code);
+        }
+    }
+
+    /// The answer has ended, and that is committed.
+    pub(super) fn ended(&mut self, ending: &MessageEnded) {
+        let Some((turn, run)) = TurnId::of_answer(&ending.key.message) else { return };
+        if self.turns.get(&turn).is_none_or(|spans| spans.run != run) {
+            return;
+        }
+        let Some(mut spans) = self.turns.take(&turn) else { return };
+        let at = self.committed.map_or(SpanStart::Now, SpanStart::Ago);
+        Span::start("commit", SpanKind::Internal, spans.turn.context().as_ref(), at).end();
+        spans.turn.set("antiphon.turn.chunks", i64::from(ending.chunks));
+        match &ending.outcome {
+            MessageOutcome::Complete => spans.turn.set("antiphon.turn.outcome", "complete"),
+            MessageOutcome::Stopped => spans.turn.set("antiphon.turn.outcome", "stopped"),
+            MessageOutcome::Failed(failure) => {
+                spans.turn.set("antiphon.turn.outcome", "failed");
+                spans.turn.fail(failure.code());
+            }
+        }
+        if turn.is_foreground() {
+            self.inputs.take(&TracedSubject::Turn(turn));
+        }
+    }
+
+    /// The run is not waited for any more.
+    pub(super) fn abandoned(&mut self, turn: &TurnId, run: u32) {
+        if self.turns.get(turn).is_some_and(|spans| spans.run == run)
+            && let Some(mut spans) = self.turns.take(turn)
+        {
+            spans.turn.set("antiphon.turn.outcome", "abandoned");
+        }
+    }
+
+    fn of_answer(&mut self, message: &MessageId) -> Option<&mut TurnSpans> {
+        let (turn, run) = TurnId::of_answer(message)?;
+        self.turns.get(&turn).filter(|spans| spans.run == run)
+    }
+}
+
+fn input_of(start: &Start) -> TracedSubject {
+    match &start.task {
+        Some((task, _)) => TracedSubject::Task(task.clone()),
+        None => TracedSubject::Turn(start.turn.clone()),
+    }
+}
+
+/// The last ones by their keys.
+struct Remembered<K, V> {
+    values: HashMap<K, V>,
+    /// Keys in the order of their coming, those that were taken too.
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Self { values: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
+    fn set(&mut self, key: K, value: V) {
+        if self.values.insert(key.clone(), value).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > MOST_REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+
+    fn of(&self, key: &K) -> Option<&V> {
+        self.values.get(key)
+    }
+
+    fn get(&mut self, key: &K) -> Option<&mut V> {
+        self.values.get_mut(key)
+    }
+
+    fn take(&mut self, key: &K) -> Option<V> {
+        self.values.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut remembered = Remembered::default();
+        for key in 0..MOST_REMEMBERED + 2 {
+            remembered.set(key, key);
+        }
+        assert_eq!((remembered.of(&0), remembered.of(&1)), (None, None));
+        assert_eq!(remembered.take(&2), Some(2));
+        assert_eq!((remembered.take(&2), remembered.values.len()), (None, MOST_REMEMBERED - 1));
+        remembered.set(5, 50);
+        assert_eq!((remembered.of(&5), remembered.order.len()), (Some(&50), MOST_REMEMBERED));
+    }
+
+    #[test]
+    fn nothing_is_kept_in_a_process_without_traces() {
+        assert!(TurnTraces::new().is_none());
+    }
+}

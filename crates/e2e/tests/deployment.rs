@@ -109,6 +109,8 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("gateway.autoscaling.enabled=true,gateway.autoscaling.targetSubscribers=100", "prometheusAddress"),
     ("workflow.enabled=true", "workflow.llm.baseUrl"),
     ("log.format=xml", "format"),
+    ("otlp.endpoint=collector:4318", "endpoint"),
+    ("otlp.sampler=sometimes", "sampler"),
     ("env.lower_case=1", "lower_case"),
     ("metrics.podMonitor.interval=15", "interval"),
     ("networkPolicy.natsPort=0", "natsPort"),

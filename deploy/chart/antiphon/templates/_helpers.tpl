@@ -43,6 +43,25 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   value: {{ .Values.log.level | quote }}
 - name: ANTIPHON_LOG_FORMAT
   value: {{ .Values.log.format | quote }}
+{{- with .Values.otlp }}
+{{- if .endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+{{- if .headers.existingSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .headers.existingSecret }}
+      key: {{ .headers.key }}
+{{- end }}
+{{- range $name, $value := dict "OTEL_TRACES_SAMPLER" .sampler "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_RESOURCE_ATTRIBUTES" .resourceAttributes }}
+{{- if $value }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Of the roles that use Postgres. */}}

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testkit::fleet::{FleetOptions, WorkflowOptions, WorkflowProgram, binary};
 
 use crate::{
-    api_client::{SOON, alone},
+    api_client::{SOON, alone, scripted},
     fixture::Fixture,
 };
 use receiver::{ReceivedSpan, Receiver};
@@ -158,6 +158,42 @@ fn names_and_numbers(spans: &[ReceivedSpan], accepted: &Value) {
     for key in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
         let count: u64 = one(spans, "chat m-1").attributes[key].parse().unwrap();
         assert!(count > 0, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_run_of_a_task_is_a_turn_of_its_trace() {
+    let (receiver, url) = Receiver::start().await;
+    let fixture =
+        Fixture::with(|options| scripted(options).with_env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)).await;
+    let (path, body) = ("/v1/agents/ann/tasks", json!({"task_id": "k", "content": "fails-once in secret"}));
+    let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    let sent = fixture.api().send("POST", path, Some(&body), &[("traceparent", &parent)]).await.unwrap();
+    assert_eq!(sent.status, 202, "{}", sent.text);
+    let failed = async || receiver.spans().iter().any(|span| span.name == "turn");
+    fixture.until("a run has failed", SOON, failed).await;
+    fixture.api().act("ann", "clear-backoff").await.unwrap();
+    let of_trace = || receiver.spans().into_iter().filter(|span| span.trace == TRACE).collect::<Vec<_>>();
+    let turns = || of_trace().into_iter().filter(|span| span.name == "turn").collect::<Vec<_>>();
+    fixture.until("another run has ended", SOON, async || turns().len() == 2).await;
+    let mut turns = turns();
+    turns.sort_by_key(|turn| turn.start_ns);
+    let expected = [("0", "failed", true, Some("producer_error")), ("1", "complete", false, None)];
+    for (turn, (run, outcome, is_error, code)) in turns.iter().zip(expected) {
+        let attribute = |key: &str| turn.attributes.get(key).map(String::as_str);
+        assert_eq!(attribute("antiphon.turn.run"), Some(run));
+        assert_eq!((attribute("antiphon.turn.outcome"), turn.is_error), (Some(outcome), is_error));
+        assert_eq!((attribute("error.type"), attribute("antiphon.turn.kind")), (code, Some("task")));
+        // The gateway's span is the parent of both.
+        assert_eq!(turn.parent, one(&of_trace(), "POST /v1/agents/{agent}/tasks").id);
+        for child in ["request", "commit"] {
+            let below = |span: &&ReceivedSpan| span.name == child && span.parent == turn.id;
+            assert_eq!(of_trace().iter().filter(below).count(), 1, "{child} of run {run}");
+        }
+    }
+    // What a script says of an error is a text like any other.
+    for text in ["secret", "a transient failure by script"] {
+        assert!(!receiver.mentions(text), "{text}");
     }
 }
 

@@ -45,6 +45,9 @@ impl PartitionSession<'_> {
                 Action::Send(batch) => self.background.send(batch),
             }
         }
+        if let Some(traces) = &mut self.traces {
+            traces.forget_abandoned();
+        }
     }
 
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.

@@ -14,7 +14,7 @@ use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
 use crate::reader_task::{TracedEntry, TracedSubject};
 
 /// Inputs of a partition whose traces are remembered until their turns end, and turns under way; of more the oldest are forgotten.
-const MOST_REMEMBERED: usize = 8_192;
+const MOST_REMEMBERED: usize = 4_096;
 
 /// See the module.
 pub(super) struct TurnTraces {
@@ -22,6 +22,8 @@ pub(super) struct TurnTraces {
     turns: Remembered<TurnId, TurnSpans>,
     /// How long ago the commit was submitted that has just been applied.
     committed: Option<Duration>,
+    /// Runs that are not waited for any more; most of them end with the actions that follow.
+    abandoned: Vec<(TurnId, u32)>,
 }
 
 /// Of an input that has arrived.
@@ -34,6 +36,7 @@ struct InputTrace {
 /// A run under way.
 struct TurnSpans {
     run: u32,
+    input: TracedSubject,
     turn: Span,
     /// Until the workflow has been asked.
     request: Option<Span>,
@@ -49,6 +52,7 @@ impl TurnTraces {
             inputs: Remembered::default(),
             turns: Remembered::default(),
             committed: None,
+            abandoned: Vec::new(),
         })
     }
 
@@ -83,7 +87,8 @@ impl TurnTraces {
     }
 
     fn spans(&self, start: &Start) -> TurnSpans {
-        let input = self.inputs.of(&input_of(start));
+        let subject = input_of(start);
+        let input = self.inputs.of(&subject);
         // A later run begins when it begins.
         let at = input
             .filter(|_| start.run == 0)
@@ -96,7 +101,14 @@ impl TurnTraces {
             turn.set("antiphon.turn.run", i64::from(start.run));
             turn.set("antiphon.turn.kind", start.task.as_ref().map_or("message", |(_, kind)| kind.name()));
         }
-        TurnSpans { run: start.run, turn, request: None, first_frame: None, has_first_chunk: false }
+        TurnSpans {
+            run: start.run,
+            input: subject,
+            turn,
+            request: None,
+            first_frame: None,
+            has_first_chunk: false,
+        }
     }
 
     /// The workflow has been asked, or something else came of it.
@@ -148,17 +160,25 @@ impl TurnTraces {
                 spans.turn.fail(failure.code());
             }
         }
-        if turn.is_foreground() {
-            self.inputs.take(&TracedSubject::Turn(turn));
+        // A task that has failed is tried again.
+        if turn.is_foreground() || ending.outcome == MessageOutcome::Complete {
+            self.inputs.take(&spans.input);
         }
     }
 
     /// The run is not waited for any more.
     pub(super) fn abandoned(&mut self, turn: &TurnId, run: u32) {
-        if self.turns.get(turn).is_some_and(|spans| spans.run == run)
-            && let Some(mut spans) = self.turns.take(turn)
-        {
-            spans.turn.set("antiphon.turn.outcome", "abandoned");
+        self.abandoned.push((turn.clone(), run));
+    }
+
+    /// All that was decided together has been done: what was abandoned and has not ended is no turn any more.
+    pub(super) fn forget_abandoned(&mut self) {
+        for (turn, run) in std::mem::take(&mut self.abandoned) {
+            if self.turns.get(&turn).is_some_and(|spans| spans.run == run)
+                && let Some(mut spans) = self.turns.take(&turn)
+            {
+                spans.turn.set("antiphon.turn.outcome", "abandoned");
+            }
         }
     }
 

@@ -22,10 +22,19 @@ const COMPLAINT: &str = "the receiver of traces takes no spans";
 const ANSWER: &str = "the secret of the model";
 
 /// A gateway, a worker, a workflow service, and another one that serves a script as the model of the first.
-fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir) -> FleetOptions {
-    let script = scratch.path().join("script.json");
-    let steps = json!([{"text": {"content": format!("{ANSWER} and more"), "chars": 6, "every_ms": 5}}]);
-    std::fs::write(&script, json!({"scenarios": [{"name": "any", "steps": steps}]}).to_string()).unwrap();
+fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir, tools: &str) -> FleetOptions {
+    let file = |name: &str, content: Value| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, content.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let steps = json!([
+        {"tools": [{"name": "clock", "arguments": {"zone": "secret"}, "result": "noon"}]},
+        {"text": {"content": format!("{ANSWER} and more"), "chars": 6, "every_ms": 5}},
+    ]);
+    let script = file("script.json", json!({"scenarios": [{"name": "any", "steps": steps}]}));
+    let clock = json!({"name": "clock", "description": "The time.", "url": format!("{tools}/clock")});
+    let tools = file("tools.json", json!({"tools": [clock]}));
     let address = format!("127.0.0.1:{}", model.number());
     let service = |arguments: &[&str]| {
         let arguments = ["workflow"].iter().chain(arguments).map(|argument| (*argument).to_owned()).collect();
@@ -33,7 +42,6 @@ fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir) -> Fl
         let program = WorkflowProgram::Program { binary: binary().unwrap(), arguments, dir };
         WorkflowOptions { workflow: "default".to_owned(), program }
     };
-    let script = script.display().to_string();
     let base = format!("http://{address}/v1");
     alone(options)
         .with_workflow(service(&[
@@ -51,6 +59,8 @@ fn with_a_model(options: FleetOptions, model: &Port, scratch: &ScratchDir) -> Fl
             &base,
             "--llm-model",
             "m-1",
+            "--tools-file",
+            &tools,
         ]))
 }
 
@@ -63,15 +73,15 @@ async fn say(fixture: &Fixture, thread: &str, headers: &[(&str, &str)]) -> Value
 async fn until_answered(fixture: &Fixture, thread: &str) {
     fixture
         .until("the turn is committed", SOON, async || {
-            fixture.api().history(thread).await.is_ok_and(|messages| messages.len() == 2)
+            fixture.api().history(thread).await.is_ok_and(|messages| messages.len() >= 2)
         })
         .await;
 }
 
-fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
-    let named: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
-    assert_eq!(named.len(), 1, "{name} in {spans:#?}");
-    named[0]
+/// The first span of this name.
+fn first<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
+    let named = spans.iter().filter(|span| span.name == name);
+    named.min_by_key(|span| span.start_ns).unwrap_or_else(|| panic!("{name} in {spans:#?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +89,7 @@ async fn a_turn_is_one_trace_over_all_processes() {
     let (receiver, url) = Receiver::start().await;
     let (model, scratch) = (Port::reserve().unwrap(), ScratchDir::new("traces").unwrap());
     let fixture = Fixture::with(|options| {
-        with_a_model(options, &model, &scratch)
+        with_a_model(options, &model, &scratch, &url)
             .with_env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)
             .with_env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=for%20traces")
             .with_env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -91,13 +101,13 @@ async fn a_turn_is_one_trace_over_all_processes() {
     let not_recorded = format!("00-{}-{CLIENT_SPAN}-00", TRACE.replace("0af7", "1af7"));
     say(&fixture, "hush", &[("traceparent", &not_recorded)]).await;
     until_answered(&fixture, "hush").await;
-    let complete = async || receiver.spans().iter().filter(|span| span.trace == TRACE).count() >= 7;
+    let complete = async || receiver.spans().iter().filter(|span| span.trace == TRACE).count() >= 9;
     fixture.until("the receiver has the trace", SOON, complete).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
 
     let all = receiver.spans();
     let spans: Vec<ReceivedSpan> = all.iter().filter(|span| span.trace == TRACE).cloned().collect();
-    assert_eq!(spans.len(), 7, "{spans:#?}");
+    assert_eq!(spans.len(), 9, "{spans:#?}");
     let chain = [
         ("POST /v1/threads/{thread}/messages", "antiphon-gateway", SpanKind::Server),
         ("turn", "antiphon-worker", SpanKind::Consumer),
@@ -109,7 +119,7 @@ async fn a_turn_is_one_trace_over_all_processes() {
     let mut parent = CLIENT_SPAN;
     let mut began = 0;
     for (name, service, kind) in chain {
-        let span = one(&spans, name);
+        let span = first(&spans, name);
         assert_eq!(
             (span.parent.as_str(), span.service.as_str(), span.kind),
             (parent, service, kind),
@@ -120,10 +130,13 @@ async fn a_turn_is_one_trace_over_all_processes() {
         assert!(span.start_ns >= began, "{name} begins before its parent");
         (parent, began) = (&span.id, span.start_ns);
     }
-    let (turn, commit) = (one(&spans, "turn"), one(&spans, "commit"));
+    let (turn, commit) = (first(&spans, "turn"), first(&spans, "commit"));
     assert_eq!(commit.parent, turn.id);
-    assert!(commit.start_ns >= one(&spans, "first chunk").start_ns && turn.end_ns >= commit.start_ns);
+    assert!(commit.start_ns >= first(&spans, "first chunk").start_ns && turn.end_ns >= commit.start_ns);
     names_and_numbers(&spans, &accepted);
+    let tool = first(&spans, "execute_tool clock");
+    assert_eq!(tool.parent, first(&spans, "invoke_agent talk").id);
+    assert_eq!(receiver.tool_traces()[0], format!("00-{TRACE}-{}-01", tool.id));
     // Nothing of what was said, and nothing of a trace that its client does not record.
     for text in [INPUT, ANSWER, "secret"] {
         assert!(!receiver.mentions(text), "{text}");
@@ -150,14 +163,16 @@ fn names_and_numbers(spans: &[ReceivedSpan], accepted: &Value) {
         ("invoke_agent talk", "gen_ai.operation.name", "invoke_agent"),
         ("chat m-1", "gen_ai.operation.name", "chat"),
         ("chat m-1", "gen_ai.request.model", "m-1"),
-        ("chat m-1", "gen_ai.response.finish_reasons", "stop"),
+        ("chat m-1", "gen_ai.response.finish_reasons", "tool_calls"),
+        ("execute_tool clock", "gen_ai.tool.name", "clock"),
     ];
     for (span, key, value) in expected {
-        assert_eq!(one(spans, span).attributes.get(key).map(String::as_str), Some(value), "{span} {key}");
+        assert_eq!(first(spans, span).attributes.get(key).map(String::as_str), Some(value), "{span} {key}");
     }
     for key in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
-        let count: u64 = one(spans, "chat m-1").attributes[key].parse().unwrap();
-        assert!(count > 0, "{key}");
+        let calls = spans.iter().filter(|span| span.name == "chat m-1");
+        let counts: Vec<u64> = calls.map(|span| span.attributes[key].parse().unwrap()).collect();
+        assert!(counts.len() == 2 && counts[1] > 0, "{key} {counts:?}");
     }
 }
 
@@ -185,7 +200,7 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
         assert_eq!((attribute("antiphon.turn.outcome"), turn.is_error), (Some(outcome), is_error));
         assert_eq!((attribute("error.type"), attribute("antiphon.turn.kind")), (code, Some("task")));
         // The gateway's span is the parent of both.
-        assert_eq!(turn.parent, one(&of_trace(), "POST /v1/agents/{agent}/tasks").id);
+        assert_eq!(turn.parent, first(&of_trace(), "POST /v1/agents/{agent}/tasks").id);
         for child in ["request", "commit"] {
             let below = |span: &&ReceivedSpan| span.name == child && span.parent == turn.id;
             assert_eq!(of_trace().iter().filter(below).count(), 1, "{child} of run {run}");
@@ -202,7 +217,7 @@ async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
     let (port, model, scratch) =
         (Port::reserve().unwrap(), Port::reserve().unwrap(), ScratchDir::new("traces").unwrap());
     let fixture = Fixture::with(|options| {
-        with_a_model(options, &model, &scratch)
+        with_a_model(options, &model, &scratch, "http://127.0.0.1:9")
             .with_env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{}", port.number()))
             .with_env("OTEL_BSP_MAX_QUEUE_SIZE", 2)
     })

@@ -6,6 +6,7 @@ mod endpoint;
 mod errors;
 mod events;
 mod messages;
+mod spans;
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use model::ModelCall;
 use runtime::Clock;
-use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
+use runtime::traces::{Span, TraceContext, with_current};
 use serde_json::{Map, Value, json};
 
 use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, ReceiverDropped};
@@ -81,7 +82,8 @@ impl OpenAi {
         let mut known_ids = messages::call_ids(turn);
         for step in 0..self.max_steps {
             let body = messages::request_body(turn, &self.model, &history, &tools);
-            let mut span = self.trace(turn);
+            let model = messages::model(turn, &self.model);
+            let mut span = spans::of_model_call(turn, model, self.endpoint.host());
             let trace = span.context();
             if let Some(trace) = &trace {
                 sender.send(EngineEvent::CallStarted(trace.clone())).await?;
@@ -114,21 +116,6 @@ impl OpenAi {
         Err(Failure::permanent("too_many_steps", format!("the model still calls tools after {steps} steps")))
     }
 
-    fn trace(&self, turn: &TurnAttempt) -> Span {
-        let Some(parent) = &turn.trace else { return Span::default() };
-        let model = messages::model(turn, &self.model);
-        let mut span = Span::start(format!("chat {model}"), SpanKind::Client, Some(parent), SpanStart::Now);
-        if span.is_recorded() {
-            span.set("gen_ai.operation.name", "chat");
-            // The protocol: who is behind the endpoint is not known.
-            span.set("gen_ai.provider.name", "openai");
-            span.set("gen_ai.request.model", model.to_owned());
-            span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
-            span.set("server.address", self.endpoint.host().to_owned());
-        }
-        span
-    }
-
     /// One model call; what it says is passed on as it comes.
     async fn model_call(
         &self,
@@ -157,8 +144,15 @@ impl OpenAi {
         let mut answers = FuturesOrdered::new();
         for (index, call) in calls.iter().enumerate() {
             let key = idempotency_key(turn, step, index);
-            let answer =
-                async move { (call, self.tools.call(&call.name.tool, &call.arguments, &key, allowed).await) };
+            let answer = async move {
+                let mut span = spans::of_tool_call(turn, &call.name);
+                let called = self.tools.call(&call.name.tool, &call.arguments, &key, allowed);
+                let result = with_current(span.context(), called).await;
+                if result.is_error {
+                    span.fail("tool_error");
+                }
+                (call, result)
+            };
             answers.push_back(answer.boxed());
         }
         let mut results = Vec::with_capacity(calls.len());

@@ -161,7 +161,7 @@ impl Service {
 /// What every line of the log says that answering the turn writes, whatever the log's filter lets through.
 fn of_turn(turn: &TurnAttempt) -> tracing::Span {
     tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
-        correlation_id = turn.correlation_id.as_deref())
+        correlation_id = turn.correlation_id.as_deref(), trace_id = turn.trace.as_ref().map(TraceContext::trace_id))
 }
 
 fn trace(turn: &TurnAttempt, parent: Option<&TraceContext>) -> Span {

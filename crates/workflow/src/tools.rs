@@ -17,6 +17,7 @@ use self::mcp::{InvalidMcpUrl, McpServer};
 pub(crate) use self::result::ToolResult;
 use crate::metrics;
 use runtime::http::{self, ClientError};
+use runtime::traces::{self, TraceContext};
 
 /// Names a call for the tool, the same in every run and attempt of its turn: a tool that has done it answers what it
 /// answered then.
@@ -224,6 +225,9 @@ impl HttpTool {
         } else {
             let body = Value::Object(arguments.clone()).to_string();
             request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        for (name, value) in traces::current().iter().flat_map(TraceContext::headers) {
+            request = request.header(name, value);
         }
         let request =
             request.header(IDEMPOTENCY_KEY, key).headers(self.headers.clone()).timeout(self.timeout);

@@ -1,4 +1,4 @@
-//! A receiver of traces over OTLP.
+//! A receiver of traces over OTLP, and a tool at the same address.
 
 use std::{
     collections::HashMap,
@@ -18,6 +18,7 @@ use testkit::locked;
 #[derive(Clone, Default)]
 pub(super) struct Receiver {
     requests: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    tool_calls: Arc<Mutex<Vec<HeaderMap>>>,
 }
 
 /// A span with the name of the process that it comes from.
@@ -43,9 +44,14 @@ impl Receiver {
         let handler = post(async move |headers: HeaderMap, body: Bytes| {
             locked(&requests).push((headers, body));
         });
+        let tool_calls = Arc::clone(&receiver.tool_calls);
+        let tool = post(async move |headers: HeaderMap| {
+            locked(&tool_calls).push(headers);
+            "noon"
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = Router::new().route("/v1/traces", handler);
+        let router = Router::new().route("/v1/traces", handler).route("/clock", tool);
         tokio::spawn(async move { axum::serve(listener, router).await });
         (receiver, url)
     }
@@ -60,6 +66,12 @@ impl Receiver {
     pub(super) fn mentions(&self, text: &str) -> bool {
         let requests = locked(&self.requests);
         requests.iter().any(|(_, body)| body.windows(text.len()).any(|window| window == text.as_bytes()))
+    }
+
+    /// The `traceparent` of each call of the tool.
+    pub(super) fn tool_traces(&self) -> Vec<String> {
+        let calls = locked(&self.tool_calls);
+        calls.iter().map(|headers| headers["traceparent"].to_str().unwrap().to_owned()).collect()
     }
 
     /// The values of a header, one for each request.

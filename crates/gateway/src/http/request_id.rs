@@ -15,7 +15,8 @@ const MAX_LEN: usize = 128;
 pub(crate) async fn identify(request: Request, next: Next) -> Response {
     let id = said(request.headers()).unwrap_or_else(made);
     // An error span: whatever the log's filter lets through has it.
-    let span = tracing::error_span!("request", request_id = id.to_str().unwrap_or_default());
+    let trace_id = runtime::traces::current().map(|trace| trace.trace_id());
+    let span = tracing::error_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id);
     let mut response = next.run(request).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, id);
     response

@@ -28,6 +28,11 @@ impl TraceContext {
         found.is_valid().then_some(Self(found))
     }
 
+    /// The id of the trace, for the log.
+    pub fn trace_id(&self) -> String {
+        self.0.trace_id().to_string()
+    }
+
     /// The value of [`TraceContext::PARENT`].
     pub fn traceparent(&self) -> String {
         let recorded = u8::from(self.0.is_sampled());

@@ -175,7 +175,7 @@ impl TurnStarter {
             self.publishing += 1;
             let (context, answered) = (self.context.clone(), self.answered.clone());
             let compacting = self.compacting.clone();
-            let span = of_turn(&start);
+            let span = of_turn(&start, beginning.trace.as_ref());
             let begun = begin(context, start, found, beginning, answered, compacting).instrument(span);
             self.under_way.push(begun.boxed());
         }
@@ -240,9 +240,9 @@ impl TurnStarter {
 }
 
 /// What every line of the log says that beginning the turn writes, whatever the log's filter lets through.
-fn of_turn(start: &Start) -> tracing::Span {
+fn of_turn(start: &Start, trace: Option<&TraceContext>) -> tracing::Span {
     tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
-        correlation_id = start.options.correlation_id.as_deref())
+        correlation_id = start.options.correlation_id.as_deref(), trace_id = trace.map(TraceContext::trace_id))
 }
 
 fn answer(start: &Start, started: Started) -> Input {

@@ -1,0 +1,38 @@
+//! The spans of an answer, by the conventions for generative models: names and numbers, nothing of what was said.
+
+use runtime::traces::{Span, SpanKind, SpanStart};
+
+use crate::engine_event::CallName;
+use crate::request::TurnAttempt;
+
+/// A call of a model.
+pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, host: &str) -> Span {
+    let mut span = below(turn, "chat", model, SpanKind::Client);
+    if span.is_recorded() {
+        // The protocol: who is behind the endpoint is not known.
+        span.set("gen_ai.provider.name", "openai");
+        span.set("gen_ai.request.model", model.to_owned());
+        span.set("server.address", host.to_owned());
+    }
+    span
+}
+
+/// A call of a tool.
+pub(super) fn of_tool_call(turn: &TurnAttempt, call: &CallName) -> Span {
+    let mut span = below(turn, "execute_tool", &call.tool, SpanKind::Client);
+    if span.is_recorded() {
+        span.set("gen_ai.tool.name", call.tool.to_string());
+        span.set("gen_ai.tool.call.id", call.id.to_string());
+    }
+    span
+}
+
+fn below(turn: &TurnAttempt, operation: &'static str, of: &str, kind: SpanKind) -> Span {
+    let Some(parent) = &turn.trace else { return Span::default() };
+    let mut span = Span::start(format!("{operation} {of}"), kind, Some(parent), SpanStart::Now);
+    if span.is_recorded() {
+        span.set("gen_ai.operation.name", operation);
+        span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
+    }
+    span
+}

@@ -206,6 +206,10 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
             assert_eq!(of_trace().iter().filter(below).count(), 1, "{child} of run {run}");
         }
     }
+    // What the log says of it names the trace.
+    let log = std::fs::read_to_string(fixture.fleet.workflows[0].log()).unwrap();
+    let line = log.lines().find(|line| line.contains("turn failed")).unwrap();
+    assert!(line.contains(&format!("trace_id=\"{TRACE}\"")), "{line}");
     // What a script says of an error is a text like any other.
     for text in ["secret", "a transient failure by script"] {
         assert!(!receiver.mentions(text), "{text}");

@@ -11,7 +11,7 @@ use testkit::fleet::{FleetOptions, WorkflowOptions, WorkflowProgram, binary};
 
 use crate::{
     api_client::{SOON, alone, scripted},
-    fixture::Fixture,
+    fixture::{Fixture, LEASE},
 };
 use receiver::{ReceivedSpan, Receiver};
 
@@ -213,6 +213,32 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
     // What a script says of an error is a text like any other.
     for text in ["secret", "a transient failure by script"] {
         assert!(!receiver.mentions(text), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_taken_over_stays_in_its_trace() {
+    let (receiver, url) = Receiver::start().await;
+    let mut fixture = Fixture::with(|options| options.with_env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    say(&fixture, "talk", &[("traceparent", &parent)]).await;
+    let asked = manual_workflow.next(SOON).await.unwrap();
+    let owner = fixture.worker_of("talk").await;
+    fixture.fleet.workers[owner].kill().await.unwrap();
+    let is_elsewhere = async || fixture.worker_of("talk").await != owner;
+    fixture.until("another worker owns it", LEASE * 2 + SOON, is_elsewhere).await;
+    asked.answer("at last").await.unwrap();
+    until_answered(&fixture, "talk").await;
+    let of_trace = || receiver.spans().into_iter().filter(|span| span.trace == TRACE).collect::<Vec<_>>();
+    let ended = async || of_trace().iter().any(|span| span.name == "turn");
+    fixture.until("the turn has ended", SOON, ended).await;
+    let spans = of_trace();
+    let (turn, input) = (first(&spans, "turn"), first(&spans, "POST /v1/threads/{thread}/messages"));
+    assert_eq!((&turn.parent, turn.attributes["antiphon.turn.outcome"].as_str()), (&input.id, "complete"));
+    // The workflow named no trace on its frames.
+    for child in ["first chunk", "commit"] {
+        assert_eq!(first(&spans, child).parent, turn.id, "{child}");
     }
 }
 

@@ -6,7 +6,7 @@
 /// Methods that are used here.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
-const REQUEST_HEADERS: [&str; 14] = [
+const REQUEST_HEADERS: [&str; 17] = [
     "authorization",
     "content-type",
     "idempotency-key",
@@ -16,6 +16,10 @@ const REQUEST_HEADERS: [&str; 14] = [
     "x-antiphon-actor",
     "x-antiphon-thread",
     "accept",
+    // A page whose traces go on here; the last one is not read.
+    "traceparent",
+    "tracestate",
+    "baggage",
     // Stand-ins for `EventSource` that can send headers.
     "cache-control",
     "x-requested-with",

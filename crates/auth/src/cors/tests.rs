@@ -23,6 +23,8 @@ fn a_page_of_an_allowed_origin_may_ask_and_read() {
     assert_eq!(headers, Some("authorization, content-type, idempotency-key"));
     assert_eq!(value(&answer, "access-control-max-age"), Some("7200"));
     assert!(value(&answer, "vary").unwrap().starts_with("Origin, Access-Control-Request-Method"));
+    let traced = rules.preflight(APP, "POST", Some("traceparent, tracestate, baggage"));
+    assert!(traced.is_some(), "a page that traces its requests");
     assert_eq!(value(&rules.preflight(APP, "GET", None).unwrap(), "access-control-allow-headers"), None);
 
     let answer = rules.actual(Some("http://localhost:3000"));

@@ -81,8 +81,9 @@ CREATE TABLE usage (
     autovacuum_vacuum_insert_scale_factor = 0.05
 );
 
--- Read and rolled up by time. Rows are written in the order of time, so ranges of pages are enough, and cost a write nothing.
-CREATE INDEX usage_created_at ON usage USING brin (created_at) WITH (pages_per_range = 32);
+-- Read and rolled up by time. Rows are written in the order of time, so ranges of pages are enough, and cost a write nothing. Ranges are added by
+-- autovacuum as they fill: without that all that has come since the last vacuum would be read for the calls of the last minute.
+CREATE INDEX usage_created_at ON usage USING brin (created_at) WITH (pages_per_range = 32, autosummarize = on);
 
 -- What calls of days long ago have used: a sum for each day, tenant, agent, kind and model, into which the rows of `usage` go. Without
 -- threads, and so without users: a sum has no part of a person that erasing would have to take out again, and there are few of them, so

@@ -26,7 +26,7 @@ pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::timers::*;
-pub(crate) use self::usage::UsageOptions;
+pub(crate) use self::usage::{Prices, UsageOptions};
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
@@ -119,6 +119,8 @@ pub(crate) struct Worker {
     pub(crate) process: ProcessArguments,
     #[command(flatten)]
     pub(crate) worker: WorkerSettings,
+    #[command(flatten)]
+    pub(crate) prices: Prices,
     /// When given, the start is refused unless the fleet has this many partitions.
     #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions)]
     pub(crate) partitions: Option<PartitionCount>,

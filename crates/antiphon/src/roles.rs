@@ -1,10 +1,12 @@
 //! Composing the roles from their parts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
 use runtime::{Shutdown, telemetry, traces};
+use store::PriceTable;
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Services, connect_services, migrate_all};
@@ -81,7 +83,7 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitErro
     if let Some(wanted) = options.partitions {
         services.store.check_partition_count(wanted).await?;
     }
-    worker_role(&services, &options.worker, shutdown.token()).await
+    worker_role(&services, &options.worker, options.prices.read()?, shutdown.token()).await
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitError> {
@@ -96,6 +98,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let config = options.gateway.config().await?;
+    let prices = config.prices.clone();
     let tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
@@ -111,7 +114,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let services = connect_services(&options.process, "antiphon all", &conditions, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     let worker = async {
-        let ended = worker_role(&services, &options.worker, shutdown.token()).await;
+        let ended = worker_role(&services, &options.worker, prices, shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);
         ended
     };
@@ -143,11 +146,13 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
 async fn worker_role(
     services: &Services,
     settings: &WorkerSettings,
+    prices: Option<Arc<PriceTable>>,
     stop: CancellationToken,
 ) -> Result<(), ExitError> {
     let config = settings.config(services.partitions);
     tracing::info!(worker = config.worker_id, partitions = services.partitions.get(), "worker starting");
-    let (bus, store, health) = (services.bus.clone(), services.store.clone(), services.health.clone());
+    let store = services.store.with_prices(prices);
+    let (bus, health) = (services.bus.clone(), services.health.clone());
     worker::run(config, bus, store, health, services.clock, stop)
         .await
         .map_err(|error| ExitError::Failed(error.to_string()))

@@ -20,7 +20,7 @@ const EXAMPLES: u32 = 3;
 const RUNS: [&[&str]; 5] = [
     &["threads"],
     &["turns", "agents", "tasks"],
-    &["timers", "memory"],
+    &["timers", "memory", "budgets"],
     &["openai"],
     &["ai-sdk", "ag-ui", "keys", "gateway"],
 ];
@@ -100,12 +100,15 @@ async fn known(fixture: &Fixture) -> Value {
     api.call("PUT", "/v1/agents/talk/schedules/daily", Some(&daily)).await.unwrap();
     let fact = json!({"text": "Ann lives in Bern", "user_id": "ann"});
     let fact = api.call("POST", "/v1/agents/talk/memory", Some(&fact)).await.unwrap();
+    let budget = json!({"tokens": 1_000_000, "period": "month"});
+    api.call("PUT", "/v1/budgets/monthly", Some(&budget)).await.unwrap();
     let history = api.history("talk").await.unwrap();
     json!({
         "thread": ["talk", "talk", "hello"],
         "agent": ["talk", "talk", "hello"],
         "task": ["done", "later"],
         "schedule": ["daily"],
+        "budget": ["monthly"],
         "fact": [fact["fact_id"]],
         "timer": [follow_ups["follow_ups"][0]["follow_up_id"]],
         "turn": [turn.id, failed.id],

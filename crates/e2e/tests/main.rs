@@ -11,6 +11,7 @@
 
 mod api_client;
 mod auth;
+mod budgets;
 mod chaos;
 mod clients;
 mod commands;

@@ -20,6 +20,22 @@ pub(crate) struct Problem {
     retry_after_s: Option<u32>,
     /// The field that is at fault, where a protocol says it apart.
     param: Option<String>,
+    /// The budget that is spent.
+    budget: Option<Box<BudgetProblem>>,
+}
+
+/// The budget for which an input is refused. Amounts are decimal numbers, in tokens or in the currency of the prices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct BudgetProblem {
+    pub(crate) name: String,
+    /// `tenant`, `agent` or `user`: whose calls count.
+    pub(crate) scope: &'static str,
+    /// `tokens` or `cost`.
+    pub(crate) unit: &'static str,
+    pub(crate) limit: String,
+    pub(crate) spent: String,
+    /// When its next period begins, in RFC 3339.
+    pub(crate) until: String,
 }
 
 /// The code of what the database would have to say.
@@ -51,15 +67,22 @@ pub(crate) struct ProblemBody<'a> {
     retryable: bool,
     /// For people.
     detail: &'a str,
+    /// With the code `budget_exceeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    budget: Option<&'a BudgetProblem>,
 }
 
 /// What OpenAI's libraries ask before the status.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// The longest pause that they make, seconds.
+const LONGEST_PAUSE_S: u32 = 60;
 
 impl Problem {
     /// Something that the same request would meet again.
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), is_retryable: false, retry_after_s: None, param: None }
+        let detail = detail.into();
+        Self { status, code, detail, is_retryable: false, retry_after_s: None, param: None, budget: None }
     }
 
     pub(crate) fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
@@ -139,6 +162,17 @@ impl Problem {
         metrics::http_error(self.code);
     }
 
+    /// A budget is spent, for so many seconds still.
+    pub(crate) fn of_budget(budget: BudgetProblem, seconds: u32) -> Self {
+        let BudgetProblem { name, scope, unit, limit, spent, until } = &budget;
+        let detail = format!(
+            "the budget {name} of the {scope} is spent: {spent} of {limit} ({unit}); it begins anew at {until}"
+        );
+        let problem =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "budget_exceeded", detail).retry_after(seconds);
+        Self { budget: Some(Box::new(budget)), ..problem }
+    }
+
     /// The same may succeed later, after so many seconds at the earliest.
     pub(crate) fn retry_after(self, seconds: u32) -> Self {
         Self { is_retryable: true, retry_after_s: Some(seconds), ..self }
@@ -162,6 +196,7 @@ impl IntoResponse for Problem {
             code: self.code,
             retryable: self.is_retryable,
             detail: &self.detail,
+            budget: self.budget.as_deref(),
         };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
@@ -196,7 +231,13 @@ pub(crate) fn in_form(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     match again {
-        Retry::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
+        Retry::After(seconds) => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            // They heed no longer pauses, and would try again at once.
+            if seconds > LONGEST_PAUSE_S {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+        }
         Retry::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }

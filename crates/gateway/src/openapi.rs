@@ -1,7 +1,8 @@
 //! The description of the API as OpenAPI 3.1.
 
 pub(crate) mod agents;
-pub(crate) mod document;
+pub(crate) mod budgets;
+mod document;
 pub(crate) mod error_codes;
 pub(crate) mod events;
 pub(crate) mod examples;

@@ -12,8 +12,8 @@ use axum::routing::{delete, get, patch, post, put};
 use runtime::Health;
 
 use crate::api::{
-    agents, audit, batches, context, dead_letters, delayed_tasks, events, failed_turns, follow_ups, history,
-    keys, memory, messages, schedules,
+    agents, audit, batches, budgets, context, dead_letters, delayed_tasks, events, failed_turns, follow_ups,
+    history, keys, memory, messages, schedules,
 };
 use crate::api::{reasoning, service_info, tasks, threads, tickets, turns, usage};
 use crate::app::authorize::Scopes;
@@ -35,6 +35,7 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
         .merge(of_threads(&state))
         .merge(of_agents(&state))
         .merge(of_timers(&state))
+        .merge(of_budgets(&state))
         .merge(of_protocols(&state))
         .with_state(state)
         .merge(runtime::endpoint::probes_router(health))
@@ -183,6 +184,21 @@ fn of_timers(state: &AppState) -> Router<AppState> {
         .route(&format!("{schedule}/dry-run"), require(ReadAgents, post(schedules::dry_run)))
         .route("/v1/agents/{agent}/delayed-tasks", require(ReadAgents, get(delayed_tasks::list)))
         .route(delayed, require(ReadAgents, get(delayed_tasks::get)).merge(cancel))
+}
+
+/// What may be used.
+fn of_budgets(state: &AppState) -> Router<AppState> {
+    use Permission::{ConfigureAgents, ReadAgents, ReadAudit};
+    let routes = Scopes { state };
+    let require = |permission, handlers| routes.require(permission, handlers);
+    let acts = put(budgets::put).delete(budgets::delete);
+    Router::new()
+        .route("/v1/budgets", require(ReadAgents, get(budgets::list)))
+        .route(
+            "/v1/budgets/{budget}",
+            require(ReadAgents, get(budgets::get)).merge(require(ConfigureAgents, acts)),
+        )
+        .route("/v1/budgets/{budget}/audit", require(ReadAudit, get(budgets::audit)))
 }
 
 /// What front ends and libraries speak already.

@@ -240,6 +240,11 @@ id! {
 }
 
 id! {
+    /// The name of a budget, unique within its tenant.
+    BudgetName
+}
+
+id! {
     /// One command of an operator or a client on an agent, a task or a turn, so that it happens once.
     CommandId
 }

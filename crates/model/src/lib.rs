@@ -30,8 +30,8 @@ pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry
 pub use failure::{IdRange, MessageFailure};
 pub use follow_up::{FollowUpHint, InvalidFollowUpHint, TriggerType};
 pub use id::{
-    AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
-    ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
+    AgentId, BudgetName, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
+    ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};

@@ -99,11 +99,16 @@ pub enum WaitReason {
     Capacity,
     /// A new owner is reading what happened before it.
     CatchingUp,
+    /// A budget is spent, whose period lasts for so long still, ms.
+    Budget {
+        /// How long still.
+        for_ms: i64,
+    },
 }
 
 impl WaitReason {
     /// All of them, in the order of their numbers in protobuf, which begin with 1.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Backoff { for_ms: 0 },
         Self::HeadOfLine,
         Self::Gap,
@@ -111,6 +116,7 @@ impl WaitReason {
         Self::NoWorkflow,
         Self::Capacity,
         Self::CatchingUp,
+        Self::Budget { for_ms: 0 },
     ];
 
     /// The code in JSON.
@@ -123,6 +129,7 @@ impl WaitReason {
             Self::NoWorkflow => "no_workflow",
             Self::Capacity => "capacity",
             Self::CatchingUp => "catching_up",
+            Self::Budget { .. } => "budget",
         }
     }
 
@@ -136,17 +143,22 @@ impl WaitReason {
             Self::NoWorkflow => "no workflow has taken the request yet",
             Self::Capacity => "the partition runs as many turns as it may",
             Self::CatchingUp => "a new owner is still reading the partition's stream",
+            Self::Budget { .. } => "a budget of the agent, the user or the tenant is spent",
         }
     }
 
     /// For how long it lasts still, ms, where that is known.
     pub fn for_ms(self) -> Option<i64> {
-        if let Self::Backoff { for_ms } = self { Some(for_ms) } else { None }
+        if let Self::Backoff { for_ms } | Self::Budget { for_ms } = self { Some(for_ms) } else { None }
     }
 
     /// The same reason, that lasts for `for_ms` still if it is one that has an end.
     #[must_use]
     pub fn lasting(self, for_ms: i64) -> Self {
-        if let Self::Backoff { .. } = self { Self::Backoff { for_ms } } else { self }
+        match self {
+            Self::Backoff { .. } => Self::Backoff { for_ms },
+            Self::Budget { .. } => Self::Budget { for_ms },
+            other => other,
+        }
     }
 }

@@ -97,24 +97,33 @@ pub(crate) struct TrackedTurn {
 pub(crate) struct Postponed {
     /// The driver is asked again then.
     pub(crate) until: Timestamp,
-    /// When the agent's backoff ends; `None`: the agent is paused.
-    backoff_until: Option<Timestamp>,
+    why: NotNow,
+    /// When it may begin for all that is known; `None`: it is not known.
+    ends_at: Option<Timestamp>,
 }
 
+/// A turn whose agent may not begin it is looked at again after so long at most, ms.
+const LOOK_AGAIN_MS: i64 = 5_000;
+/// Likewise, where a budget is spent: many agents may wait for the same one, for weeks.
+const LOOK_AT_BUDGET_MS: i64 = 15_000;
+
 impl Postponed {
-    pub(crate) fn new(why: NotNow, most_ms: i64, now: Timestamp) -> Self {
-        let for_ms = match why {
-            NotNow::Backoff { for_ms } => Some(for_ms.max(1)),
-            NotNow::Paused => None,
+    pub(crate) fn new(why: NotNow, now: Timestamp) -> Self {
+        let (for_ms, most_ms) = match why {
+            NotNow::Backoff { for_ms } => (Some(for_ms.max(1)), LOOK_AGAIN_MS),
+            NotNow::Budget { for_ms } => (Some(for_ms.max(1)), LOOK_AT_BUDGET_MS),
+            NotNow::Paused => (None, LOOK_AGAIN_MS),
         };
         let until = now.plus_ms(for_ms.unwrap_or(most_ms).min(most_ms));
-        Self { until, backoff_until: for_ms.map(|ms| now.plus_ms(ms)) }
+        Self { until, why, ends_at: for_ms.map(|ms| now.plus_ms(ms)) }
     }
 
     pub(crate) fn reason(self, now: Timestamp) -> WaitReason {
-        match self.backoff_until {
-            Some(end) => WaitReason::Backoff { for_ms: end.since_ms(now).max(1) },
-            None => WaitReason::Paused,
+        let for_ms = self.ends_at.map_or(1, |end| end.since_ms(now).max(1));
+        match self.why {
+            NotNow::Backoff { .. } => WaitReason::Backoff { for_ms },
+            NotNow::Budget { .. } => WaitReason::Budget { for_ms },
+            NotNow::Paused => WaitReason::Paused,
         }
     }
 }

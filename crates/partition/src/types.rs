@@ -113,6 +113,11 @@ pub enum NotNow {
     },
     /// Its agent is paused.
     Paused,
+    /// A budget of its agent, user or tenant is spent, and lasts for so long still, ms.
+    Budget {
+        /// How long still, from 1.
+        for_ms: i64,
+    },
 }
 
 /// What became of a [`Start`].

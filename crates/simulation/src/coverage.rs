@@ -127,6 +127,8 @@ coverage! {
     unrequestable,
     /// Turns whose agent might not begin them.
     postponed,
+    /// Those of them whose agent had spent its budget.
+    over_budget,
     /// Further steps of batches that were asked for.
     continuations,
     /// Runs that were not waited for any more.

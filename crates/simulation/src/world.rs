@@ -38,6 +38,7 @@ use crate::rng::Rng;
 use crate::scenario::{FaultRates, Scenario};
 use crate::store::Store;
 use event::{Address, GatewayEvent, SessionEvent, StatementEvent, WorldEvent};
+use state::budgets::SpentBudgets;
 use state::compaction::Compactions;
 use state::erasure::Erasures;
 use state::follow_ups::FollowUps;
@@ -113,6 +114,7 @@ pub(crate) struct World {
     messages: usize,
     bare: Vec<MessageKey>,
     going_back: GoingBack,
+    budgets: SpentBudgets,
     erasing: Erasures,
     retaining: Retention,
     compacting: Compactions,
@@ -212,6 +214,7 @@ impl World {
             bare: checker::expected_outcomes(&ledger, &rules).into_keys().collect(),
             // Of its own, so that the other faults are those of before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
+            budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
             erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),
             retaining: Retention::new(Rng::new(seed ^ 0x4e7a14)),
             compacting: Compactions::new(Rng::new(seed ^ 0xc04ac7)),

@@ -120,6 +120,7 @@ fn simulation_20_000_seeds() {
         (c.unrequestable, 400, "requests that could not be made"),
         (c.continuations, 1_000, "further steps of batches that were asked for"),
         (c.postponed, 500, "turns whose agent might not begin them"),
+        (c.over_budget, 500, "turns whose agent had spent its budget"),
         (c.abandoned, 4_000, "runs that were not waited for any more"),
         (c.not_asked, 4_000, "chunks without the turn's token"),
         (c.turns_completed, 30_000, "turns completed"),

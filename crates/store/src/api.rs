@@ -1,7 +1,7 @@
 //! What the HTTP API reads and writes: threads, turns, agents, tasks, the audit.
 //!
-//! Gateways write six things only: threads that a client names, settings and schedules of agents, tasks that enter a queue later, idempotency
-//! keys, and what responses were asked for with. All else goes through the partition's stream and is written by its owner.
+//! Gateways write few things only: threads that a client names, settings and schedules of agents, what they remember, budgets, tasks that enter a
+//! queue later, idempotency keys, and what responses were asked for with. All else goes through the partition's stream and is written by its owner.
 
 mod agents;
 mod audit;
@@ -27,6 +27,7 @@ pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
+pub(crate) use usage::bind_prices;
 pub use usage::{InvalidPrices, Price, PriceTable, UsageGroup, UsageSum};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};

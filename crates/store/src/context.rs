@@ -60,6 +60,8 @@ pub struct StartContext {
     pub paused: bool,
     /// The agent backs off for so long still, ms by the database's clock, and that counts for the turn.
     pub wait_ms: Option<i64>,
+    /// A budget is spent, and lasts for so long still, ms by the database's clock.
+    pub over_budget_ms: Option<i64>,
     /// The compaction that counts in the thread. Its provenance is not read.
     pub compaction: Option<Compaction>,
     /// A newer one that waits for its summary.
@@ -85,7 +87,7 @@ pub struct StoredCompaction {
 }
 
 impl Store {
-    /// What each of these turns starts from, in their order, in two statements for all of them.
+    /// What each of these turns starts from, in their order, in two statements for all of them, and one more for those whose tenant has budgets.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {
         let mut contexts = vec![StartContext::default(); wanted.len()];
         if wanted.is_empty() {
@@ -107,7 +109,11 @@ impl Store {
                     .collect::<Vec<_>>(),
             )
             .bind(wanted.iter().map(|one| one.origin.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>());
+        let mut budgeted = vec![];
         for row in self.rows(begin).await? {
+            if row.try_get("has_budgets")? {
+                budgeted.push(row.try_get::<i64, _>("place")?);
+            }
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.is_erased = row.try_get("is_erased")?;
                 context.workflow = row.try_get("workflow")?;
@@ -119,6 +125,7 @@ impl Store {
                 context.pending = pending(&row)?;
             }
         }
+        self.check_budgets(wanted, &budgeted, &mut contexts).await?;
         let pages: Vec<i64> = contexts.iter().map(|context| first_page(&context.settings)).collect();
         let newest =
             sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(pages.clone());
@@ -131,6 +138,25 @@ impl Store {
             context.is_all = (context.newest.len() as i64) < page;
         }
         Ok(contexts)
+    }
+
+    /// Notes the budgets that are spent of the turns in these places, which count from 1.
+    async fn check_budgets(
+        &self,
+        wanted: &[ContextWanted],
+        places: &[i64],
+        contexts: &mut [StartContext],
+    ) -> Result<(), StoreError> {
+        let at = |place: &i64| usize::try_from(place - 1).ok().filter(|at| *at < wanted.len());
+        let places: Vec<usize> = places.iter().filter_map(at).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let turns: Vec<_> = places.iter().map(|at| (&wanted[*at].thread, &wanted[*at].agent)).collect();
+        for (at, over) in places.iter().zip(self.over_budget(&turns).await?) {
+            contexts[*at].over_budget_ms = over.map(|over| over.for_ms);
+        }
+        Ok(())
     }
 
     /// Reads what the builder wants until it has enough. Costs the same however long the thread is, because the builder

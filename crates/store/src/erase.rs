@@ -28,7 +28,7 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
-const OF_TENANTS: [(&str, &str); 7] = [
+const OF_TENANTS: [(&str, &str); 9] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("facts", "antiphon_tenant_of(agent_id)"),
@@ -36,7 +36,13 @@ const OF_TENANTS: [(&str, &str); 7] = [
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
     ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
+    ("budgets", "tenant"),
+    // Of the budgets: all other entries are of threads and agents, and go with these.
+    ("audit_log", "CASE WHEN subject_id LIKE '%+budget' THEN antiphon_tenant_of(subject_id) END"),
 ];
+
+/// What is for one user by its scope, in whatever thread it came about: the table, and whose a row is.
+const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), ("budgets", "tenant")];
 
 /// Where the names of users stand who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
 const ACTORS: [(&str, &str, &str); 12] = [
@@ -124,6 +130,12 @@ fn places() -> Vec<ErasedTable> {
         "usage_days",
         // Of the agent whose thread it is, wherever its calls were.
         "JOIN usage_days AS t ON t.agent_id = k.id".to_owned(),
+    ));
+    places.push(place(
+        "budgets",
+        "budgets",
+        // Of the agent whose thread it is.
+        "JOIN budgets AS t ON t.tenant = antiphon_tenant_of(k.id) AND t.scope = 'agent:' || k.id".to_owned(),
     ));
     places.push(place(
         "facts",
@@ -383,14 +395,14 @@ impl Store {
                         .await?;
                     counts.insert(format!("{table}.{column}"), count(&rows)?);
                 }
-                // Also those that were given, and belong to no thread of the user.
-                let facts = sqlx::query(
-                    "WITH gone AS (
-                         DELETE FROM facts WHERE scope = 'user:' || $1 AND antiphon_tenant_of(agent_id) = $2 RETURNING 1
-                     ) SELECT count(*) AS count FROM gone",
-                );
-                let rows = self.rows(facts.bind(user.clone()).bind(tenant)).await?;
-                counts.insert("facts".to_owned(), count(&rows)?);
+                for (table, whose) in OF_USERS {
+                    let sql = format!(
+                        "WITH gone AS (DELETE FROM {table} WHERE scope = 'user:' || $1 AND {whose} = $2 RETURNING 1)
+                         SELECT count(*) AS count FROM gone"
+                    );
+                    let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
+                    counts.insert(table.to_owned(), count(&self.rows(statement).await?)?);
+                }
             }
         }
         Ok(counts)

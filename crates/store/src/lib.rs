@@ -9,6 +9,7 @@
 
 mod aged;
 mod api;
+mod budgets;
 mod command_verdicts;
 mod commit;
 mod compactions;
@@ -46,6 +47,7 @@ pub use api::{
     PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus,
     ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
 };
+pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use commit::{CommitError, CommitWriter, Committed, Gone, MOST_OF_SCOPE, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};

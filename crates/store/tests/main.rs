@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod budgets;
 mod cancellation;
 mod commits;
 mod contexts;

@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 27] = [
+const OWNED: [(&str, &str); 28] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -40,6 +40,7 @@ const OWNED: [(&str, &str); 27] = [
     ("timers", "agent_id"),
     ("schedules", "agent_id"),
     ("facts", "agent_id"),
+    ("budgets", "tenant"),
     ("tasks", "agent_id"),
     ("task_ids", "agent_id"),
     ("failed_tasks", "agent_id"),

@@ -78,6 +78,12 @@ pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Timestamp)
 }
 
+/// A moment as a text in the form of RFC 3339; `None` when no calendar has it.
+pub fn rfc3339(at: Timestamp) -> Option<String> {
+    let at = time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
+    at.format(&time::format_description::well_known::Rfc3339).ok()
+}
+
 pub(crate) fn timestamp(text: &str) -> Result<Option<Box<str>>, InvalidField> {
     if text.is_empty() {
         return Ok(None);

@@ -26,7 +26,7 @@ pub use command::{
     InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_delayed_task, encode_opened,
     encode_task,
 };
-pub use convert::{InvalidField, parse_rfc3339};
+pub use convert::{InvalidField, parse_rfc3339, rfc3339};
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };

@@ -6,6 +6,7 @@
 
 mod background;
 mod budget;
+mod budget_counter;
 mod committer;
 mod config;
 mod context;
@@ -68,5 +69,6 @@ pub async fn run(
         "row limits",
         row_limits::enforce_row_limits(context.store.clone(), context.config.keep.clone(), stop.clone()),
     );
+    runtime::spawn_named("budgets", budget_counter::count_budgets(context.store.clone(), stop.clone()));
     ownership::run(context, stop).await
 }

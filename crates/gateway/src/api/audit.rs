@@ -28,7 +28,7 @@ pub(crate) struct AuditQuery {
 /// Entries of the audit log, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditPage {
-    /// The thread or agent.
+    /// The thread, agent or budget.
     subject_id: String,
     entries: Vec<AuditEntry>,
     /// Where the next page begins; null on the last one.
@@ -95,6 +95,12 @@ pub(crate) async fn audit(
     let next = query::next(&mut rows, limit, |last| last.command_id.as_str().to_owned());
     let entries = rows.into_iter().map(AuditEntry::from).collect();
     Ok(AuditPage { subject_id: name.to_owned(), entries, next })
+}
+
+impl AuditPage {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
 }
 
 impl From<AuditRow> for AuditEntry {

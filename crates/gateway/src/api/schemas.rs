@@ -6,6 +6,7 @@ use batches::context::MOST_TOKENS;
 use model::{BusyPolicy, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
 use protocols::schema;
 use protocols::schemas::{id, one_of, text};
+use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use scheduling::follow_up::RestraintRule;
 use scheduling::schedule::{MissedRule, OverlapRule};
 use serde_json::json;
@@ -94,6 +95,29 @@ schema! {
 schema! {
     /// The name of a schedule, unique within its agent.
     ScheduleNameSchema as "ScheduleName", id("daily")
+}
+
+schema! {
+    /// The name of a budget, unique within its tenant.
+    BudgetNameSchema as "BudgetName", id("ann-daily")
+}
+
+/// Most tokens of a budget.
+pub(crate) const MOST_BUDGET_TOKENS: u64 = 1_000_000_000_000_000;
+
+schema! {
+    /// How many tokens may be used.
+    BudgetTokens as "BudgetTokens", number(0, MOST_BUDGET_TOKENS).build()
+}
+
+schema! {
+    /// After what a budget begins anew.
+    BudgetPeriodSchema as "BudgetPeriodText", one_of(BudgetPeriod::ALL.map(BudgetPeriod::name))
+}
+
+schema! {
+    /// In what a budget is counted.
+    BudgetUnitSchema as "BudgetUnitText", one_of(BudgetUnit::ALL.map(BudgetUnit::name))
 }
 
 schema! {

@@ -6,8 +6,6 @@ use model::{BatchType, Position, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 use store::{KeyRow, StoredMessage, ThreadRow};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use utoipa::ToSchema;
 
 use crate::api::schemas;
@@ -21,11 +19,7 @@ use model::{ActiveTurn, OpenMessageStatus, WaitReason, WaitingTurn};
 /// Characters of a batch's first message that are shown of it.
 const PREVIEW_CHARS: usize = 120;
 
-/// A moment as RFC 3339; `None` when no calendar has it.
-pub fn rfc3339(at: Timestamp) -> Option<String> {
-    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
-    at.format(&Rfc3339).ok()
-}
+pub use wire::rfc3339;
 
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]

@@ -11,13 +11,13 @@ use protocols::Cursor;
 use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentAdmission, KeyClaim, Store, StoreError, TurnState};
+use store::{AgentAdmission, KeyClaim, OverBudget, Store, StoreError, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::validate::TurnParameters;
-use crate::error::{DATABASE_UNAVAILABLE, Problem};
+use crate::error::{BudgetProblem, DATABASE_UNAVAILABLE, Problem};
 use crate::settings_cache::ThreadSettings;
 
 /// Bytes of a digest that name a turn: 128 bits.
@@ -127,6 +127,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
             "the turn of this key was done, and its messages were deleted by the retention of the agent";
         return Err(Problem::new(StatusCode::GONE, "turn_deleted", detail));
     }
+    let is_claimed = claimed.is_some();
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
@@ -145,6 +146,10 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_while_backing_off(&agent, &admission)?;
+    // What was taken before may come again, and waits until the budget's next period.
+    if admission.has_budgets && !is_claimed {
+        refuse_over_budget(backend, &input.thread, &agent).await?;
+    }
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Submission::Duplicate(turn, None));
     }
@@ -308,6 +313,23 @@ fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Resu
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
     Err(Problem::conflict("agent_backing_off", detail).retry_after(seconds))
+}
+
+/// Refuses an input while a budget is spent: nothing of it is stored.
+async fn refuse_over_budget(backend: &Backend, thread: &ThreadId, agent: &AgentId) -> Result<(), Problem> {
+    let over = backend.store().over_budget(&[(thread, agent)]).await?.into_iter().flatten().next();
+    let Some(OverBudget { row, for_ms }) = over else { return Ok(()) };
+    let unit = row.budget.unit;
+    let budget = BudgetProblem {
+        name: row.name.to_string(),
+        scope: row.budget.scope.name(),
+        unit: unit.name(),
+        limit: unit.show(row.budget.limit),
+        spent: unit.show(row.spent),
+        until: wire::rfc3339(row.period_end).unwrap_or_default(),
+    };
+    let seconds = u32::try_from(for_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX);
+    Err(Problem::of_budget(budget, seconds))
 }
 
 /// Refuses the input when another turn is under way or waits; true when it is this one, which came before.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
-    agents, gateway, keys, memory, operation, protocols, reasoning, tasks, threads, timers,
+    agents, budgets, gateway, keys, memory, operation, protocols, reasoning, tasks, threads, timers,
 };
 
 /// The description as JSON.
@@ -31,6 +31,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         tasks::operations(),
         timers::operations(),
         memory::operations(),
+        budgets::operations(),
         keys::operations(),
         reasoning::operations(),
     ];

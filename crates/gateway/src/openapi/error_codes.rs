@@ -93,6 +93,11 @@ pub(crate) const ALL: &[Code] = &[
     },
     code("body_timeout", StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     code("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+    retryable(
+        "budget_exceeded",
+        StatusCode::TOO_MANY_REQUESTS,
+        "a budget of the agent, the user or the tenant is spent",
+    ),
     code(
         "credentials_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
@@ -124,6 +129,7 @@ pub(crate) const ALL: &[Code] = &[
     code("internal_error", StatusCode::INTERNAL_SERVER_ERROR, "something is wrong here; the log says what"),
     code("invalid_actor", StatusCode::BAD_REQUEST, "X-Antiphon-Actor is not 1 to 128 visible characters"),
     code("invalid_body", StatusCode::BAD_REQUEST, "the body has other fields or types"),
+    code("invalid_budget", StatusCode::BAD_REQUEST, "no budget can be like this"),
     code("invalid_busy_policy", StatusCode::BAD_REQUEST, "there is no such policy"),
     code("invalid_content", StatusCode::BAD_REQUEST, "the text holds what cannot be stored"),
     code(
@@ -191,6 +197,7 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("thread_erased", StatusCode::GONE, "the thread was erased"),
     code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
+    code("too_many_budgets", StatusCode::CONFLICT, "the tenant has as many budgets as it may"),
     code(
         "too_many_delayed_tasks",
         StatusCode::CONFLICT,
@@ -231,6 +238,7 @@ pub(crate) const ALL: &[Code] = &[
     code("unknown_agent", StatusCode::NOT_FOUND, "there is no such agent"),
     code("unknown_answer", StatusCode::NOT_FOUND, "there is no such answer any more"),
     code("unknown_batch", StatusCode::NOT_FOUND, "there is no such batch in this thread"),
+    code("unknown_budget", StatusCode::NOT_FOUND, "there is no such budget"),
     code("unknown_cursor", StatusCode::NOT_FOUND, "the cursor is not one of this thread"),
     code("unknown_fact", StatusCode::NOT_FOUND, "the agent remembers no such fact"),
     code("unknown_failed_turn", StatusCode::NOT_FOUND, "there is no such failed turn in this thread"),

@@ -147,6 +147,7 @@ impl Operation {
                 "turn" => self.schema::<schemas::TurnIdSchema>(),
                 "timer" => self.schema::<schemas::FollowUpIdSchema>(),
                 "schedule" => self.schema::<schemas::ScheduleNameSchema>(),
+                "budget" => self.schema::<schemas::BudgetNameSchema>(),
                 "batch" => self.schema::<schemas::PositionSchema>(),
                 "response" => self.schema::<schemas::ResponseIdSchema>(),
                 "key" => self.schema::<schemas::KeyIdSchema>(),

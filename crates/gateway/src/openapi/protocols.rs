@@ -15,8 +15,9 @@ use crate::openapi::response::{Errors, ResponseSpec};
 use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
 
 /// What a message may lead to, in whatever protocol.
-const OPENED: [&str; 7] = [
+const OPENED: [&str; 8] = [
     "agent_backing_off",
+    "budget_exceeded",
     "thread_busy",
     "thread_erased",
     "idempotency_key_reused",

@@ -82,7 +82,7 @@ fn of_threads() -> Vec<Operation> {
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&STREAM)
-            .errors(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
+            .errors(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "budget_exceeded", "thread_erased"])
             .errors(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
             .errors(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
             .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),

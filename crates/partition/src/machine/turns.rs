@@ -21,8 +21,6 @@ use crate::types::{NotNow, Start, Started};
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
 /// those of the other request, should both be in the queue.
 const SECOND_REQUEST: u32 = 16;
-/// A turn whose agent may not begin it is looked at again after so long at most, ms.
-const LOOK_AGAIN_MS: i64 = 5_000;
 
 impl Partition {
     /// Takes over queues and inputs as the last owner left them. Nothing begins before everything has been read.
@@ -352,11 +350,11 @@ impl Partition {
             return actions.push(Action::Start(Box::new(start(turn))));
         }
         if !turn.is_task() && self.table.postponed.len() >= self.limits.postponed_turns {
-            let detail =
-                "its agent backs off or is paused, and too many turns wait for that already".to_owned();
+            let detail = "its agent backs off, is paused or has spent a budget, and too many turns wait for that already"
+                .to_owned();
             return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
         }
-        let postponed = Postponed::new(why, LOOK_AGAIN_MS, now);
+        let postponed = Postponed::new(why, now);
         (turn.phase, turn.postponed) = (TurnPhase::Waiting, Some(postponed));
         let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
         self.table.active -= 1;

@@ -104,6 +104,7 @@ impl World {
         self.check_start(address, &start);
         if let Some(why) = self.not_now(&start).filter(|_| !start.is_adopted) {
             self.coverage.postponed += 1;
+            self.coverage.over_budget += u64::from(matches!(why, NotNow::Budget { .. }));
             let delay = self.rng.range(0, 10);
             let started = Started::NotNow(why);
             return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
@@ -143,6 +144,9 @@ impl World {
     fn not_now(&self, start: &Start) -> Option<NotNow> {
         let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
         let agent = start.agent.agent();
+        if let Some(for_ms) = self.budgets.left_ms(&agent, self.time).filter(|_| !self.is_quiet) {
+            return Some(NotNow::Budget { for_ms });
+        }
         let partition = partition_of(agent.as_str(), self.scenario.partitions);
         let row = self.store.tables[usize::from(partition.0)].agents.get(&agent)?;
         if is_task(TaskKind::Task) || (start.task.is_none() && !self.scenario.turn_profile.refuses) {

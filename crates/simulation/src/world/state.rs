@@ -1,5 +1,6 @@
 //! What the world keeps for each of its concerns; what happens to it stands beside the concern.
 
+pub(crate) mod budgets;
 pub(crate) mod compaction;
 pub(crate) mod erasure;
 pub(crate) mod follow_ups;

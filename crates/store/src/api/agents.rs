@@ -80,6 +80,8 @@ pub struct AgentAdmission {
     pub settings: Map<String, Value>,
     /// See [`AgentRow::backoff_left_ms`].
     pub backoff_left_ms: Option<i64>,
+    /// Its tenant has budgets: see [`Store::over_budget`].
+    pub has_budgets: bool,
 }
 
 /// Settings as they are put, with the row of the audit that goes with them.
@@ -127,6 +129,7 @@ impl Store {
         Ok(AgentAdmission {
             settings: object(row, "settings")?,
             backoff_left_ms: left.filter(|left| *left > 0),
+            has_budgets: row.try_get("has_budgets")?,
         })
     }
 

@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::error::StoreError;
 use crate::row::{count, interval};
+use crate::statement::Statement;
 use crate::store::Store;
 
 mod prices;
@@ -109,19 +110,8 @@ impl Store {
             UsageGroup::ALL.map(|group| format!("{} AS of_{}", columns[group as usize], group.name()));
         let sql = include_str!("usage/sums.sql").replace("{groups}", &groups.join(", "));
         let prices = self.prices().map_or(&[][..], |table| &table.prices);
-        let amounts = |amount: fn(&Price) -> f64| -> Vec<String> {
-            prices.iter().map(|price| amount(price).to_string()).collect()
-        };
-        let statement = sqlx::query(AssertSqlSafe(sql))
-            .bind(from.0)
-            .bind(to.0)
-            .bind(i64::from(limit))
-            .bind(prices.iter().map(|price| price.model.as_str()).collect::<Vec<_>>())
-            .bind(prices.iter().map(|price| price.from.as_deref().map(starts)).collect::<Vec<_>>())
-            .bind(amounts(|price| price.input))
-            .bind(amounts(|price| price.cached_input.unwrap_or(price.input)))
-            .bind(amounts(|price| price.output));
-        self.rows(statement).await?.iter().map(usage_sum).collect()
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(from.0).bind(to.0).bind(i64::from(limit));
+        self.rows(bind_prices(statement, prices)).await?.iter().map(usage_sum).collect()
     }
 
     /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
@@ -140,6 +130,19 @@ impl Store {
         let rows = self.rows(statement).await?;
         Ok(rows.first().map(|row| row.try_get("day")).transpose()?.flatten())
     }
+}
+
+/// Binds prices as five arrays: model, from when on, input, cached input, output.
+pub(crate) fn bind_prices(statement: Statement, prices: &[Price]) -> Statement {
+    let amounts = |amount: fn(&Price) -> f64| -> Vec<String> {
+        prices.iter().map(|price| amount(price).to_string()).collect()
+    };
+    statement
+        .bind(prices.iter().map(|price| price.model.clone()).collect::<Vec<_>>())
+        .bind(prices.iter().map(|price| price.from.as_deref().map(starts)).collect::<Vec<_>>())
+        .bind(amounts(|price| price.input))
+        .bind(amounts(|price| price.cached_input.unwrap_or(price.input)))
+        .bind(amounts(|price| price.output))
 }
 
 /// A day begins in UTC.

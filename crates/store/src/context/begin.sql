@@ -1,8 +1,9 @@
 -- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task of the agent's own queue, $7 bucket
 -- and $8 thread whose text the input carries, if it carries one's. A row for each: whether one of them was erased, settings of the agent,
--- whether it backs off or is paused where that counts, and the compaction that counts in the thread, without its provenance: that names every
+-- whether it backs off or is paused where that counts, whether its tenant has budgets, and the compaction that counts in the thread, without its provenance: that names every
 -- batch that left, and no turn needs to know.
 SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
+       EXISTS (SELECT FROM budgets AS b WHERE b.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0) AS has_budgets,
        EXISTS (SELECT FROM erased_threads AS e
                WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                OFFSET 0)

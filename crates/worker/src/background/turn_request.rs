@@ -78,10 +78,12 @@ pub(super) fn gate(start: &Start) -> Gate {
 
 /// Why the turn may not begin, by what was read through its [`gate`].
 pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
-    match (found.paused, found.wait_ms) {
-        (true, _) => Some(NotNow::Paused),
-        (false, wait) => wait.map(|for_ms| NotNow::Backoff { for_ms }),
+    if found.paused {
+        return Some(NotNow::Paused);
     }
+    // Whatever begins calls a model, also a task of the agent's own queue.
+    let budget = found.over_budget_ms.map(|for_ms| NotNow::Budget { for_ms });
+    budget.or(found.wait_ms.map(|for_ms| NotNow::Backoff { for_ms }))
 }
 
 /// The workflow that thinks for the agent.

@@ -197,3 +197,16 @@ fn a_summary_stands_for_what_was_compacted() {
     assert_eq!(request.summary.as_deref(), Some("They said hello."));
     assert_eq!(said(&request), [("user", "later"), ("assistant", "yes"), ("user", "now?")]);
 }
+
+#[test]
+fn a_spent_budget_keeps_every_turn_from_beginning() {
+    let row = |paused, wait_ms, for_ms: Option<i64>| {
+        let over_budget_ms = for_ms;
+        StartContext { paused, wait_ms, over_budget_ms, ..StartContext::default() }
+    };
+    assert_eq!(not_now(&row(false, None, None)), None);
+    assert_eq!(not_now(&row(false, None, Some(5))), Some(NotNow::Budget { for_ms: 5 }));
+    assert_eq!(not_now(&row(false, Some(7), Some(5))), Some(NotNow::Budget { for_ms: 5 }));
+    assert_eq!(not_now(&row(true, None, Some(5))), Some(NotNow::Paused));
+    assert_eq!(not_now(&row(false, Some(7), None)), Some(NotNow::Backoff { for_ms: 7 }));
+}

@@ -159,3 +159,38 @@ fn more_inputs_than_may_wait_for_their_agents_fail_and_are_kept() {
         "the first goes on waiting"
     );
 }
+
+#[test]
+fn a_task_waits_for_its_budget_without_a_failure() {
+    const WEEK_MS: i64 = 7 * 86_400_000;
+    let mut script = TurnScript::new();
+    script.auto = false;
+    script.command(Command::Task(task_of("k", "work")));
+    let key = CommandKey::Task(agent(), task_of("k", "work").id, None);
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    script.handle(Input::Committed(Vec::new()));
+    let (first, commits) = (script.last_start(), script.commits.len());
+    not_now(&mut script, NotNow::Budget { for_ms: WEEK_MS });
+    let why = |script: &mut TurnScript| {
+        let query = StatusQuery { token: 0, target: QueryTarget::Agent(agent()) };
+        let actions = script.machine.handle(Input::Status(query), script.now);
+        let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
+        reply.status.reason
+    };
+    assert_eq!(why(&mut script), Some(WaitReason::Budget { for_ms: WEEK_MS }));
+    // The budget may be raised at any time.
+    script.later(14_999);
+    assert_eq!(script.starts.len(), 1);
+    assert_eq!(why(&mut script), Some(WaitReason::Budget { for_ms: WEEK_MS - 14_999 }));
+    script.later(1);
+    assert_eq!(script.starts.len(), 2, "it is looked at again");
+    not_now(&mut script, NotNow::Budget { for_ms: 700 });
+    script.later(700);
+    let again = script.last_start();
+    assert_eq!((script.starts.len(), &again.turn, again.run), (3, &first.turn, 0), "its period has ended");
+    assert_eq!(script.commits.len(), commits, "nothing is written of it");
+    script.auto = true;
+    begun(&mut script, &again);
+    script.say(0, &["ok!"]);
+    assert_eq!(script.history().len(), 1);
+}

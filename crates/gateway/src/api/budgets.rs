@@ -1,0 +1,256 @@
+//! Budgets of the caller's tenant: what may be used, and what of it has been.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::BudgetName;
+use scheduling::Zone;
+use scheduling::budget::{BudgetPeriod, BudgetUnit};
+use serde::{Deserialize, Serialize};
+use store::{Budget, BudgetRow, BudgetScope, budget_subject};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::audit::{self, AuditQuery};
+use crate::api::respond::json_no_store;
+use crate::api::{schemas, views};
+use crate::app::request_context::RequestContext;
+use crate::commands::control;
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
+use crate::extract::path::{self, PathParam};
+use crate::extract::query::{self, QueryParams};
+
+/// Longest `user_id`, bytes.
+const MOST_USER_BYTES: usize = 256;
+
+/// What may be used: `tokens`, or a `cost`. Of one agent, of one user, or without either of the whole tenant.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BudgetBody {
+    /// Tokens that models read and write.
+    #[schema(value_type = Option<schemas::BudgetTokens>)]
+    tokens: Option<u64>,
+    /// In the currency of the operator's prices: a decimal number with at most nine digits after the point.
+    #[schema(pattern = r"^[0-9]{1,9}([.][0-9]{1,9})?$", example = "12.50")]
+    cost: Option<String>,
+    #[schema(value_type = schemas::BudgetPeriodSchema)]
+    period: String,
+    /// Where the day or the month begins: a zone of the IANA database.
+    #[schema(default = "UTC")]
+    time_zone: Option<String>,
+    #[schema(value_type = Option<schemas::AgentIdSchema>)]
+    agent_id: Option<String>,
+    /// `user_id` in the metadata of threads.
+    #[schema(min_length = 1, max_length = 256)]
+    user_id: Option<String>,
+}
+
+impl MaxBodySize for BudgetBody {
+    const MAX_BYTES: usize = 4 << 10;
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BudgetsQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::BudgetNameSchema>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// A budget, and what has been used of it in its period. Amounts are decimal numbers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BudgetView {
+    #[schema(value_type = schemas::BudgetNameSchema)]
+    name: String,
+    /// `tenant`, `agent` or `user`: whose calls count.
+    scope: &'static str,
+    #[schema(value_type = Option<schemas::AgentIdSchema>, required)]
+    agent_id: Option<String>,
+    #[schema(required)]
+    user_id: Option<String>,
+    #[schema(value_type = schemas::BudgetUnitSchema)]
+    unit: &'static str,
+    /// Of a cost; null: it is in tokens, or no prices are known here.
+    #[schema(required)]
+    currency: Option<String>,
+    limit: String,
+    /// By all turns that have ended.
+    spent: String,
+    /// What turns that begin may still use; `0`: none begins.
+    remaining: String,
+    /// Calls of models without a price, which `spent` leaves out.
+    unpriced_calls: u64,
+    #[schema(value_type = schemas::BudgetPeriodSchema)]
+    period: &'static str,
+    time_zone: String,
+    /// Since when `spent` is counted.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    period_start: Option<String>,
+    /// When it begins anew.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    resets_at: Option<String>,
+    /// One more with each change, from 1.
+    version: u64,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    created_at: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    updated_at: Option<String>,
+}
+
+/// Budgets of the tenant, by their names.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BudgetsPage {
+    budgets: Vec<BudgetView>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_budget", "there is no such budget")
+}
+
+fn invalid(detail: impl Into<String>) -> Problem {
+    Problem::bad_request("invalid_budget", detail.into())
+}
+
+fn name_of(text: &str) -> Result<BudgetName, Problem> {
+    path::id("budget", text, BudgetName::parse)
+}
+
+/// What the body says.
+fn checked(ctx: &RequestContext, body: BudgetBody) -> Result<Budget, Problem> {
+    let (unit, limit) = match (body.tokens, body.cost) {
+        (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
+        (Some(_), None) => {
+            return Err(invalid(format!("tokens must be from 0 to {}", schemas::MOST_BUDGET_TOKENS)));
+        }
+        (None, Some(cost)) => {
+            let fits = cost.split('.').all(|digits| digits.len() <= 9);
+            let amount = BudgetUnit::Cost.exact(&cost).filter(|_| fits);
+            let detail = "cost must be a decimal number like 12.50, with at most nine digits before and after the point";
+            (BudgetUnit::Cost, amount.ok_or_else(|| invalid(detail))?)
+        }
+        (Some(_), Some(_)) | (None, None) => return Err(invalid("a budget has either tokens or cost")),
+    };
+    if unit == BudgetUnit::Cost && ctx.store()?.prices().is_none() {
+        return Err(invalid(
+            "cost: the operator has given no prices (ANTIPHON_PRICES_FILE), so nothing has a cost",
+        ));
+    }
+    let period =
+        BudgetPeriod::from_name(&body.period).ok_or_else(|| invalid("period must be day or month"))?;
+    let zone = Zone::named(body.time_zone.as_deref().unwrap_or("UTC"))
+        .map_err(|error| invalid(format!("time_zone: {error}")))?;
+    let scope = match (body.agent_id, body.user_id) {
+        (None, None) => BudgetScope::Tenant,
+        (Some(agent), None) => BudgetScope::Agent(ctx.agent_in("agent_id", &agent)?),
+        (None, Some(user)) if (1..=MOST_USER_BYTES).contains(&user.len()) && !user.contains('\0') => {
+            BudgetScope::User(user)
+        }
+        (None, Some(_)) => return Err(invalid("user_id must have 1 to 256 bytes, and no NUL character")),
+        (Some(_), Some(_)) => return Err(invalid("agent_id or user_id, not both")),
+    };
+    Ok(Budget { scope, unit, limit, period, zone })
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<BudgetsQuery>,
+) -> Result<Response, Problem> {
+    let limit = query::limit(query.limit.as_deref())?;
+    let after = query.next.map(|name| path::id("next", &name, BudgetName::parse)).transpose()?;
+    let mut rows = ctx.store()?.budgets(ctx.tenant(), after.as_ref(), limit + 1).await?;
+    let next = query::next(&mut rows, limit, |last| last.name.to_string());
+    let budgets = rows.into_iter().map(|row| shown(&ctx, row)).collect::<Result<_, _>>()?;
+    Ok(json_no_store(BudgetsPage { budgets, next }))
+}
+
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(name): PathParam<String>,
+) -> Result<Response, Problem> {
+    let name = name_of(&name)?;
+    let row = ctx.store()?.budget(ctx.tenant(), &name).await?.ok_or_else(unknown)?;
+    Ok(json_no_store(shown(&ctx, row)?))
+}
+
+pub(crate) async fn put(
+    ctx: RequestContext,
+    PathParam(name): PathParam<String>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<BudgetBody>,
+) -> Result<Response, Problem> {
+    let (name, actor, store) = (name_of(&name)?, ctx.actor(&headers)?, ctx.store()?);
+    let budget = checked(&ctx, body)?;
+    let command = control::new_id()?;
+    if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
+        let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
+        return Err(Problem::conflict("too_many_budgets", detail));
+    }
+    let row = store.budget(ctx.tenant(), &name).await?.ok_or_else(unknown)?;
+    tracing::info!(budget = %name, actor, scope = row.budget.scope.name(), "a budget was put");
+    let status = if row.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, json_no_store(shown(&ctx, row)?)).into_response())
+}
+
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam(name): PathParam<String>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let (name, actor, command) = (name_of(&name)?, ctx.actor(&headers)?, control::new_id()?);
+    if !ctx.store()?.delete_budget(ctx.tenant(), &name, &command, &actor).await? {
+        return Err(unknown());
+    }
+    tracing::info!(budget = %name, actor, "a budget was deleted");
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(crate) async fn audit(
+    ctx: RequestContext,
+    PathParam(name): PathParam<String>,
+    QueryParams(query): QueryParams<AuditQuery>,
+) -> Result<Response, Problem> {
+    let (name, backend) = (name_of(&name)?, ctx.backend()?);
+    let subject = budget_subject(ctx.tenant(), &name);
+    let page = audit::audit(backend, &subject, name.as_str(), query).await?;
+    // The log outlasts the budget.
+    if page.is_empty() && backend.store().budget(ctx.tenant(), &name).await?.is_none() {
+        return Err(unknown());
+    }
+    Ok(json_no_store(page))
+}
+
+fn shown(ctx: &RequestContext, row: BudgetRow) -> Result<BudgetView, Problem> {
+    let BudgetRow { name, budget, spent, .. } = row;
+    let Budget { scope, unit, limit, period, zone } = budget;
+    let currency = ctx.store()?.prices().filter(|_| unit == BudgetUnit::Cost);
+    let scope_name = scope.name();
+    let (agent_id, user_id) = match scope {
+        BudgetScope::Tenant => (None, None),
+        BudgetScope::Agent(agent) => (Some(agent.name().to_owned()), None),
+        BudgetScope::User(user) => (None, Some(user)),
+    };
+    Ok(BudgetView {
+        name: name.to_string(),
+        scope: scope_name,
+        agent_id,
+        user_id,
+        unit: unit.name(),
+        currency: currency.map(|prices| prices.currency.clone()),
+        limit: unit.show(limit),
+        spent: unit.show(spent),
+        remaining: unit.show(limit.saturating_sub(spent)),
+        unpriced_calls: row.unpriced_calls,
+        period: period.name(),
+        time_zone: zone.name().to_owned(),
+        period_start: views::rfc3339(row.period_start),
+        resets_at: views::rfc3339(row.period_end),
+        version: row.version,
+        created_at: views::rfc3339(row.created_at),
+        updated_at: views::rfc3339(row.updated_at),
+    })
+}

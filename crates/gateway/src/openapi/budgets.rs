@@ -1,0 +1,70 @@
+//! Budgets.
+
+use serde_json::{Value, json};
+
+use crate::api::audit::{AuditPage, AuditQuery};
+use crate::api::budgets::{BudgetBody, BudgetView, BudgetsPage, BudgetsQuery};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::response::ResponseSpec;
+use crate::openapi::tags::BUDGETS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let one = "/v1/budgets/{budget}";
+    vec![
+        Operation::get("/v1/budgets", "listBudgets", "What may be used, and what of it has been")
+            .tag(BUDGETS)
+            .scope(Scope::ReadAgents)
+            .query::<BudgetsQuery>()
+            .response::<BudgetsPage>(200, "Budgets, by their names", json!({ "budgets": [budget()], "next": null }))
+            .errors(&["invalid_limit"]),
+        Operation::get(one, "showBudget", "A budget, and what has been used of it")
+            .tag(BUDGETS)
+            .scope(Scope::ReadAgents)
+            .response::<BudgetView>(200, "The budget", budget())
+            .errors(&["unknown_budget"]),
+        Operation::put(one, "putBudget", "Create a budget, or replace it")
+            .tag(BUDGETS)
+            .description(
+                "A tenant may have 1,000. What has been used in the period counts from the start, whenever the budget is put. While it is spent, \
+                 inputs are refused with 429 (`budget_exceeded`), and what is queued waits; turns under way go on.",
+            )
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
+            .body::<BudgetBody>(
+                json!({ "tokens": 100_000, "period": "day", "time_zone": "Europe/Berlin", "agent_id": "ann" }),
+            )
+            .response::<BudgetView>(201, "It is new", budget())
+            .response::<BudgetView>(200, "It has taken the place of the one of that name", budget())
+            .errors(&["invalid_budget", "too_many_budgets", "unknown_budget"]),
+        Operation::delete(one, "deleteBudget", "Delete a budget")
+            .tag(BUDGETS)
+            .description("What it has kept waiting begins within seconds.")
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
+            .no_body()
+            .response_with(ResponseSpec::nothing("There is none of that name any more"))
+            .errors(&["unknown_budget"]),
+        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Who put or deleted a budget")
+            .tag(BUDGETS)
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", log())
+            .errors(&["unknown_budget", "invalid_limit"]),
+    ]
+}
+
+fn budget() -> Value {
+    json!({
+        "name": "ann-daily", "scope": "agent", "agent_id": "ann", "user_id": null, "unit": "tokens", "currency": null, "limit": "100000",
+        "spent": "1234", "remaining": "98766", "unpriced_calls": 0, "period": "day", "time_zone": "Europe/Berlin",
+        "period_start": "2026-11-21T23:00:00Z", "resets_at": "2026-11-22T23:00:00Z", "version": 1,
+        "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn log() -> Value {
+    json!({ "subject_id": "ann-daily", "next": null, "entries": [{
+        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ada", "action": "put_budget", "target": "ann-daily",
+        "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
+    }] })
+}

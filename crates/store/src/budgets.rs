@@ -1,0 +1,361 @@
+//! Budgets: what may be used, what of it has been, and which turns may not begin.
+//!
+//! Nothing is written when a turn is committed. What has been used is a number that is kept with each budget and counts the ledger up to some
+//! seconds ago, and the sum of the calls since, so that asking costs the same however much was used in the period.
+
+use std::time::Duration;
+
+use model::{AgentId, Bucket, BudgetName, CommandId, TENANT_MARK, Tenant, ThreadId, Timestamp};
+use scheduling::Zone;
+use scheduling::budget::{BudgetPeriod, BudgetUnit, BudgetVerdict, decide_budget};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::api::bind_prices;
+use crate::error::StoreError;
+use crate::row::{column_error, count, interval, parse_column, unsigned};
+use crate::statement::Statement;
+use crate::store::Store;
+
+/// Most budgets of a tenant.
+pub const MOST_BUDGETS: i64 = 1_000;
+/// A call of the ledger that is so old is visible to everybody: its statement has ended long ago.
+const VISIBLE_AFTER: Duration = Duration::from_secs(30);
+/// So much of the ledger is read by one statement, at most.
+const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
+/// Renewing a budget whose period has ended: another process does the same, or its period ends as well.
+const RENEWALS: usize = 3;
+
+const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
+       (c.spent + coalesce(s.amount, 0))::text AS spent_text,
+       c.unpriced_calls + coalesce(s.unpriced_calls, 0) AS unpriced,
+       floor(extract(epoch FROM c.period_start) * 1000)::bigint AS starts_ms,
+       floor(extract(epoch FROM c.period_end) * 1000)::bigint AS ends_ms,
+       floor(extract(epoch FROM c.created_at) * 1000)::bigint AS created_ms,
+       floor(extract(epoch FROM c.updated_at) * 1000)::bigint AS updated_ms,
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
+
+/// Whose calls count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BudgetScope {
+    /// All of the tenant.
+    Tenant,
+    /// Those of the agent, and of the work that follows its turns.
+    Agent(AgentId),
+    /// Those in threads with this `user_id`.
+    User(String),
+}
+
+impl BudgetScope {
+    /// `tenant`, `agent` or `user`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Agent(_) => "agent",
+            Self::User(_) => "user",
+        }
+    }
+
+    /// As the table has it.
+    fn text(&self) -> String {
+        match self {
+            Self::Tenant => "tenant".to_owned(),
+            Self::Agent(agent) => format!("agent:{agent}"),
+            Self::User(user) => format!("user:{user}"),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        match text.split_once(':') {
+            None if text == "tenant" => Ok(Self::Tenant),
+            Some(("agent", agent)) => AgentId::parse(agent).map(Self::Agent).map_err(|_| "no id of an agent"),
+            Some(("user", user)) => Ok(Self::User(user.to_owned())),
+            _ => Err("no such scope"),
+        }
+    }
+}
+
+/// What may be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    /// Whose calls count.
+    pub scope: BudgetScope,
+    /// In what.
+    pub unit: BudgetUnit,
+    /// How much, in the smallest part of the unit.
+    pub limit: u64,
+    /// After what it begins anew.
+    pub period: BudgetPeriod,
+    /// Where the day or the month begins.
+    pub zone: Zone,
+}
+
+/// A budget as it is stored, and what has been used of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetRow {
+    /// Which.
+    pub name: BudgetName,
+    /// What may be used.
+    pub budget: Budget,
+    /// What has been, in the smallest part of the unit.
+    pub spent: u64,
+    /// Calls of models without a price, of which `spent` knows nothing; 0 of one in tokens.
+    pub unpriced_calls: u64,
+    /// When its period began.
+    pub period_start: Timestamp,
+    /// When the next one begins.
+    pub period_end: Timestamp,
+    /// One more with each change, from 1.
+    pub version: u64,
+    /// When it was put first, by the database's clock.
+    pub created_at: Timestamp,
+    /// When it was put last.
+    pub updated_at: Timestamp,
+    /// When this was read.
+    read_at: Timestamp,
+    tenant: String,
+}
+
+/// Why a turn may not begin: the budget of those that are spent whose period lasts longest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverBudget {
+    /// The budget.
+    pub row: BudgetRow,
+    /// How long its period lasts still, ms by the database's clock, from 1.
+    pub for_ms: i64,
+}
+
+impl BudgetRow {
+    fn over(self) -> Option<OverBudget> {
+        let for_ms = self.period_end.since_ms(self.read_at).max(1);
+        match decide_budget(self.budget.limit, self.spent) {
+            BudgetVerdict::Within(_) => None,
+            BudgetVerdict::Spent => Some(OverBudget { row: self, for_ms }),
+        }
+    }
+
+    fn is_over_since(&self) -> bool {
+        self.period_end <= self.read_at
+    }
+}
+
+/// Whose log [`Store::control_log`] has to show for a budget: no agent and no thread can have this name.
+pub fn budget_subject(tenant: Option<&Tenant>, name: &BudgetName) -> String {
+    tenant.map_or(format!("{name}+budget"), |tenant| format!("{tenant}{TENANT_MARK}{name}+budget"))
+}
+
+fn tenant_text(tenant: Option<&Tenant>) -> String {
+    tenant.map_or("-".to_owned(), Tenant::to_string)
+}
+
+fn bucket(subject: &str) -> i16 {
+    Bucket::of_key(subject).get() as i16
+}
+
+impl Store {
+    /// Stores a budget, in the place of what the name had, and counts what has been used of it, where more than the limit is another. `false`: see
+    /// [`MOST_BUDGETS`].
+    pub async fn put_budget(
+        &self,
+        tenant: Option<&Tenant>,
+        name: &BudgetName,
+        budget: &Budget,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let now = self.database_time().await?;
+        let (starts, ends) = budget.period.around(&budget.zone, now);
+        let subject = budget_subject(tenant, name);
+        let statement = sqlx::query(include_str!("budgets/put.sql"))
+            .bind(tenant_text(tenant))
+            .bind(name.as_str())
+            .bind(budget.scope.text())
+            .bind(budget.unit.name())
+            .bind(budget.unit.show(budget.limit))
+            .bind(budget.period.name())
+            .bind(budget.zone.name().to_owned())
+            .bind(starts.0)
+            .bind(ends.0)
+            .bind(MOST_BUDGETS)
+            .bind(bucket(&subject))
+            .bind(subject)
+            .bind(command.as_str())
+            .bind(actor.to_owned());
+        if count(&self.rows(statement).await?)? == 0 {
+            return Ok(false);
+        }
+        // A part of the ledger at a time. What is left for whatever reason is counted by workers.
+        while self.count_usage(Some((tenant, name))).await? > 0 {}
+        Ok(true)
+    }
+
+    /// Deletes a budget: what it has kept from beginning may begin. False when there is none of that name.
+    pub async fn delete_budget(
+        &self,
+        tenant: Option<&Tenant>,
+        name: &BudgetName,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let subject = budget_subject(tenant, name);
+        let statement = sqlx::query(include_str!("budgets/delete.sql"))
+            .bind(tenant_text(tenant))
+            .bind(name.as_str())
+            .bind(bucket(&subject))
+            .bind(subject)
+            .bind(command.as_str())
+            .bind(actor.to_owned());
+        Ok(count(&self.rows(statement).await?)? > 0)
+    }
+
+    /// A budget, and what has been used of it.
+    pub async fn budget(
+        &self,
+        tenant: Option<&Tenant>,
+        name: &BudgetName,
+    ) -> Result<Option<BudgetRow>, StoreError> {
+        let rows = self.budget_page(tenant, Some(name), None, 1).await?;
+        Ok(rows.into_iter().next())
+    }
+
+    /// At most `limit` budgets of a tenant, by their names, after `after`.
+    pub async fn budgets(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&BudgetName>,
+        limit: u32,
+    ) -> Result<Vec<BudgetRow>, StoreError> {
+        self.budget_page(tenant, None, after, limit).await
+    }
+
+    async fn budget_page(
+        &self,
+        tenant: Option<&Tenant>,
+        name: Option<&BudgetName>,
+        after: Option<&BudgetName>,
+        limit: u32,
+    ) -> Result<Vec<BudgetRow>, StoreError> {
+        let rows = self
+            .renewed(|| {
+                self.summed(include_str!("budgets/page.sql"))
+                    .bind(tenant_text(tenant))
+                    .bind(name.map(BudgetName::to_string))
+                    .bind(after.map(BudgetName::to_string).unwrap_or_default())
+                    .bind(i64::from(limit))
+            })
+            .await?;
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Why turns in these threads, of these agents, may not begin, each in its place.
+    pub async fn over_budget(
+        &self,
+        turns: &[(&ThreadId, &AgentId)],
+    ) -> Result<Vec<Option<OverBudget>>, StoreError> {
+        let mut found: Vec<Option<OverBudget>> = vec![None; turns.len()];
+        let rows = self
+            .renewed(|| {
+                let buckets: Vec<_> = turns.iter().map(|(thread, _)| bucket(thread.as_str())).collect();
+                let threads: Vec<_> = turns.iter().map(|(thread, _)| thread.to_string()).collect();
+                let agents: Vec<_> = turns.iter().map(|(_, agent)| agent.to_string()).collect();
+                self.summed(include_str!("budgets/of_turns.sql")).bind(buckets).bind(threads).bind(agents)
+            })
+            .await?;
+        for (place, row) in rows {
+            let (Some(over), Some(found)) = (row.over(), found.get_mut(place)) else { continue };
+            if found.as_ref().is_none_or(|other| other.row.period_end < over.row.period_end) {
+                *found = Some(over);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Counts what has been used lately into the budgets, and says how many have more to be counted. Any number of processes may do it.
+    pub async fn count_budgets(&self) -> Result<u64, StoreError> {
+        self.count_usage(None).await
+    }
+
+    async fn count_usage(&self, one: Option<(Option<&Tenant>, &BudgetName)>) -> Result<u64, StoreError> {
+        let statement = self
+            .summed(include_str!("budgets/count.sql"))
+            .bind(interval(VISIBLE_AFTER))
+            .bind(interval(COUNTED_AT_ONCE))
+            .bind(one.map(|(tenant, _)| tenant_text(tenant)))
+            .bind(one.map(|(_, name)| name.to_string()));
+        count(&self.rows(statement).await?)
+    }
+
+    /// A statement about budgets with the sums of the ledger, and the prices bound.
+    fn summed(&self, sql: &str) -> Statement {
+        let sql = sql.replace("{sums}", include_str!("budgets/sums.sql")).replace("{columns}", COLUMNS);
+        let prices = self.prices().map_or(&[][..], |table| &table.prices);
+        bind_prices(sqlx::query(AssertSqlSafe(sql)), prices)
+    }
+
+    /// Rows of budgets with the place that each is about. Those whose period is over get the one that is now, and all are read again.
+    async fn renewed(
+        &self,
+        statement: impl Fn() -> Statement,
+    ) -> Result<Vec<(usize, BudgetRow)>, StoreError> {
+        let mut rows = self.budget_rows(statement()).await?;
+        for _ in 0..RENEWALS {
+            let ended: Vec<&BudgetRow> =
+                rows.iter().map(|(_, row)| row).filter(|row| row.is_over_since()).collect();
+            if ended.is_empty() {
+                break;
+            }
+            self.begin_periods(&ended).await?;
+            rows = self.budget_rows(statement()).await?;
+        }
+        Ok(rows)
+    }
+
+    async fn budget_rows(&self, statement: Statement) -> Result<Vec<(usize, BudgetRow)>, StoreError> {
+        let place = |row: &PgRow| -> Result<usize, StoreError> {
+            usize::try_from(row.try_get::<i64, _>("place")? - 1)
+                .map_err(|error| column_error("place", &error))
+        };
+        self.rows(statement).await?.iter().map(|row| Ok((place(row)?, budget_row(row)?))).collect()
+    }
+
+    async fn begin_periods(&self, ended: &[&BudgetRow]) -> Result<(), StoreError> {
+        let periods: Vec<_> =
+            ended.iter().map(|row| row.budget.period.around(&row.budget.zone, row.read_at)).collect();
+        let statement = sqlx::query(include_str!("budgets/renew.sql"))
+            .bind(ended.iter().map(|row| row.tenant.clone()).collect::<Vec<_>>())
+            .bind(ended.iter().map(|row| row.name.to_string()).collect::<Vec<_>>())
+            .bind(ended.iter().map(|row| row.version.cast_signed()).collect::<Vec<_>>())
+            .bind(ended.iter().map(|row| row.period_end.0).collect::<Vec<_>>())
+            .bind(periods.iter().map(|(starts, _)| starts.0).collect::<Vec<_>>())
+            .bind(periods.iter().map(|(_, ends)| ends.0).collect::<Vec<_>>());
+        self.rows(statement).await.map(drop)
+    }
+}
+
+fn budget_row(row: &PgRow) -> Result<BudgetRow, StoreError> {
+    let moment = |column: &str| -> Result<Timestamp, StoreError> { Ok(Timestamp(row.try_get(column)?)) };
+    let unit = parse_column(row, "unit", |name| BudgetUnit::from_name(name).ok_or("no such unit"))?;
+    let amount = |column: &str| parse_column(row, column, |text| unit.floor(text).ok_or("no amount"));
+    Ok(BudgetRow {
+        name: parse_column(row, "name", BudgetName::parse)?,
+        budget: Budget {
+            scope: parse_column(row, "scope", BudgetScope::parse)?,
+            unit,
+            limit: amount("limit_text")?,
+            period: parse_column(row, "period", |name| {
+                BudgetPeriod::from_name(name).ok_or("no such period")
+            })?,
+            // One that a later version of the zones does not have any more counts as UTC: turns go on.
+            zone: Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC),
+        },
+        spent: amount("spent_text")?,
+        unpriced_calls: unsigned(row, "unpriced")?,
+        period_start: moment("starts_ms")?,
+        period_end: moment("ends_ms")?,
+        version: unsigned(row, "version")?,
+        created_at: moment("created_ms")?,
+        updated_at: moment("updated_ms")?,
+        read_at: moment("now_ms")?,
+        tenant: row.try_get("tenant")?,
+    })
+}

@@ -1,0 +1,21 @@
+-- $6 how old what is counted must be, $7 how much of the ledger is read at once, $8 tenant and $9 name (NULL: of every budget). What is younger may
+-- not be visible yet, for a row's time is that of its statement, which ends later.
+WITH counted AS MATERIALIZED (
+    SELECT b.tenant, b.name, b.version, b.scope, b.unit, b.counted_to,
+           least(b.counted_to + $7, now() - $6, b.period_end) AS counts_before
+    FROM budgets AS b
+    -- Not again after each second: all that is counted at once costs one read of the ledger.
+    WHERE b.counted_to < now() - $6 * 2 AND b.counted_to < b.period_end
+      AND ($8::text IS NULL OR (b.tenant = $8 AND b.name = $9))
+)
+{sums}
+, noted AS (
+    UPDATE budgets AS b
+    SET counted_to = c.counts_before, spent = b.spent + coalesce(s.amount, 0), unpriced_calls = b.unpriced_calls + coalesce(s.unpriced_calls, 0)
+    FROM counted AS c
+    LEFT JOIN summed AS s ON s.tenant = c.tenant AND s.name = c.name
+    -- Another process may have counted the same, or the budget may have been put anew.
+    WHERE b.tenant = c.tenant AND b.name = c.name AND b.version = c.version AND b.counted_to = c.counted_to
+    RETURNING b.counted_to < least(now() - $6 * 2, b.period_end) AS is_behind
+)
+SELECT count(*) FILTER (WHERE is_behind) AS count FROM noted

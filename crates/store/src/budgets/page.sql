@@ -1,0 +1,13 @@
+-- $6 tenant, $7 name (NULL: all), $8 names after it, $9 how many at most.
+WITH counted AS MATERIALIZED (
+    SELECT b.*, b.period_end AS counts_before
+    FROM budgets AS b
+    WHERE b.tenant = $6 AND ($7::text IS NULL OR b.name = $7) AND b.name > $8
+    ORDER BY b.name
+    LIMIT $9
+)
+{sums}
+SELECT 1::bigint AS place, c.*, {columns}
+FROM counted AS c
+LEFT JOIN summed AS s ON s.tenant = c.tenant AND s.name = c.name
+ORDER BY c.name

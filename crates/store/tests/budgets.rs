@@ -1,0 +1,234 @@
+//! Budgets: what counts for whom, from when on, and that counting in parts finds what counting at once does.
+
+use std::sync::Arc;
+
+use model::{BudgetName, CommandId, Tenant};
+use scheduling::Zone;
+use scheduling::budget::{BudgetPeriod, BudgetUnit};
+use store::{
+    Budget, BudgetRow, BudgetScope, ContextWanted, ErasedOwner, Gate, Price, PriceTable, Store,
+    budget_subject,
+};
+
+use crate::fixture::{Database, thread};
+use crate::values::agent;
+
+fn name(name: &str) -> BudgetName {
+    BudgetName::parse(name).unwrap()
+}
+
+fn daily(scope: BudgetScope, limit: u64) -> Budget {
+    Budget { scope, unit: BudgetUnit::Tokens, limit, period: BudgetPeriod::Day, zone: Zone::UTC }
+}
+
+async fn put(store: &Store, of: &str, budget: &Budget) -> BudgetRow {
+    put_of(store, None, of, budget).await
+}
+
+async fn put_of(store: &Store, tenant: Option<&Tenant>, of: &str, budget: &Budget) -> BudgetRow {
+    let command = CommandId::parse(&format!("{of}-{}", rand::random::<u32>())).unwrap();
+    assert!(store.put_budget(tenant, &name(of), budget, &command, "ada").await.unwrap());
+    store.budget(tenant, &name(of)).await.unwrap().unwrap()
+}
+
+/// A call with so many tokens, `ago` as Postgres says it.
+async fn call(database: &Database, thread: &str, agent: &str, tokens: i64, ago: &str) {
+    let (bucket, id) = (model::Bucket::of_key(thread).get(), rand::random::<u64>());
+    database
+        .execute(&format!(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+             VALUES (clock_timestamp() - interval '{ago}', {bucket}, '{thread}', 'm{id}', 0, '{agent}', 'turn', 'm', {tokens} - 1, 1, false)"
+        ))
+        .await;
+}
+
+async fn talk(database: &Database, name: &str, user: &str) {
+    let bucket = thread(name).bucket().get();
+    database
+        .execute(&format!(
+            "INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({bucket}, '{name}', 'ann', '{{\"user_id\": \"{user}\"}}')"
+        ))
+        .await;
+}
+
+async fn spent(store: &Store, of: &str) -> u64 {
+    store.budget(None, &name(of)).await.unwrap().unwrap().spent
+}
+
+/// The names of the budgets that keep turns of these threads and agents from beginning.
+async fn over(store: &Store, turns: &[(&str, &str)]) -> Vec<Option<String>> {
+    let turns: Vec<_> = turns.iter().map(|(of, by)| (thread(of), agent(by))).collect();
+    let turns: Vec<_> = turns.iter().map(|(of, by)| (of, by)).collect();
+    let found = store.over_budget(&turns).await.unwrap();
+    found.into_iter().map(|over| over.map(|over| over.row.name.to_string())).collect()
+}
+
+#[tokio::test]
+async fn calls_count_for_their_agent_user_and_tenant_alone() {
+    let (database, store) = Database::new(1).await;
+    for (name, user) in [("t", "u"), ("other", "v")] {
+        talk(&database, name, user).await;
+    }
+    put(&store, "all", &daily(BudgetScope::Tenant, 100)).await;
+    put(&store, "ann", &daily(BudgetScope::Agent(agent("ann")), 30)).await;
+    put(&store, "u", &daily(BudgetScope::User("u".to_owned()), 20)).await;
+    let acme = Tenant::parse("acme").unwrap();
+    put_of(&store, Some(&acme), "all", &daily(BudgetScope::Tenant, 10)).await;
+    call(&database, "t", "ann", 10, "0").await;
+    call(&database, "other", "ann", 7, "0").await;
+    call(&database, "ann+memory", "ann+memory", 5, "0").await;
+    call(&database, "other", "bob", 3, "0").await;
+    call(&database, "acme~t", "acme~ann", 1_000, "0").await;
+    call(&database, "t", "anna", 1, "0").await;
+    assert_eq!(
+        (spent(&store, "all").await, spent(&store, "ann").await, spent(&store, "u").await),
+        (26, 22, 11)
+    );
+    let all = [("t", "ann"), ("other", "bob"), ("acme~t", "acme~bob"), ("ann", "ann")];
+    assert_eq!(over(&store, &all).await, [None, None, Some("all".to_owned()), None]);
+    // One tenant's budget is not another's, also by row-level security.
+    let own = store.for_tenant(Some(acme.clone()));
+    assert_eq!(own.budgets(Some(&acme), None, 10).await.unwrap().len(), 1);
+    assert_eq!(own.budgets(None, None, 10).await.unwrap().len(), 0);
+    call(&database, "t", "bob", 9, "0").await;
+    assert_eq!(over(&store, &all).await, [Some("u".to_owned()), None, Some("all".to_owned()), None]);
+    call(&database, "ann", "ann", 8, "0").await;
+    let spent = Some("ann".to_owned());
+    assert_eq!(over(&store, &all[1..]).await, [None, Some("all".to_owned()), spent], "30 of 30");
+    // What a turn starts from says the same, and nothing where there is no budget.
+    let wanted =
+        [("other", "ann"), ("other", "bob"), ("acme~t", "acme~ann"), ("foo~t", "foo~ann")].map(|(of, by)| {
+            ContextWanted { thread: thread(of), agent: agent(by), gate: Gate::Queue, origin: None }
+        });
+    let contexts = store.contexts(&wanted).await.unwrap();
+    let waits: Vec<bool> = contexts.iter().map(|context| context.over_budget_ms.is_some()).collect();
+    assert_eq!(waits, [true, false, true, false]);
+    let left_ms = contexts[0].over_budget_ms.unwrap();
+    assert!((1..=86_400_000).contains(&left_ms), "{left_ms}");
+}
+
+#[tokio::test]
+async fn counting_in_parts_finds_what_counting_at_once_does() {
+    let (database, store) = Database::new(1).await;
+    let monthly = Budget { period: BudgetPeriod::Month, ..daily(BudgetScope::Tenant, 1) };
+    put(&store, "before", &monthly).await;
+    // Of another month, and of all times since.
+    database
+        .execute(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+             SELECT clock_timestamp() - n * interval '41 minutes', 1, 't', 'm' || n, 0, 'ann', 'turn', 'm', n, 1, false
+             FROM generate_series(0, 2200) AS n",
+        )
+        .await;
+    database.execute("UPDATE budgets SET counted_to = period_start, spent = 0").await;
+    let expected = database
+        .number("SELECT sum(input_tokens + output_tokens)::bigint FROM usage WHERE created_at >= date_trunc('month', now(), 'UTC')")
+        .await
+        .unsigned_abs();
+    assert_eq!(spent(&store, "before").await, expected, "nothing is counted yet");
+    put(&store, "after", &monthly).await;
+    let counted =
+        "SELECT count(*) FROM budgets WHERE name = 'after' AND counted_to < now() - interval '90 seconds'";
+    assert_eq!(database.number(counted).await, 0);
+    let mut parts = 0;
+    while store.count_budgets().await.unwrap() > 0 {
+        assert_eq!((spent(&store, "before").await, spent(&store, "after").await), (expected, expected));
+        parts += 1;
+        assert!(parts < 200);
+    }
+    // Two processes count at once, and each call counts once.
+    call(&database, "t", "ann", 1_000, "70 seconds").await;
+    database.execute("UPDATE budgets SET counted_to = counted_to - interval '61 seconds' WHERE counted_to > period_start").await;
+    let before = (spent(&store, "before").await, spent(&store, "after").await);
+    let (one, other) = tokio::join!(store.count_budgets(), store.count_budgets());
+    assert_eq!((one.unwrap(), other.unwrap()), (0, 0));
+    assert_eq!((spent(&store, "before").await, spent(&store, "after").await), before);
+}
+
+#[tokio::test]
+async fn a_call_that_becomes_visible_late_counts() {
+    let (database, store) = Database::new(1).await;
+    put(&store, "b", &daily(BudgetScope::Tenant, 1_000)).await;
+    store.count_budgets().await.unwrap();
+    // Its statement has taken so long, and who has counted meanwhile has not seen it.
+    call(&database, "t", "ann", 50, "20 seconds").await;
+    assert_eq!(spent(&store, "b").await, 50);
+}
+
+#[tokio::test]
+async fn a_new_period_begins_with_nothing_spent() {
+    let (database, store) = Database::new(1).await;
+    let row = put(&store, "b", &daily(BudgetScope::Tenant, 10)).await;
+    call(&database, "t", "ann", 12, "0").await;
+    assert_eq!(over(&store, &[("t", "ann")]).await, [Some("b".to_owned())]);
+    // As if the day before had been counted, and this one not been noticed.
+    database
+        .execute(
+            "UPDATE usage SET created_at = created_at - interval '1 day';
+             UPDATE budgets SET period_start = period_start - interval '1 day', period_end = period_end - interval '1 day',
+                                counted_to = counted_to - interval '1 day', spent = 12",
+        )
+        .await;
+    assert_eq!(over(&store, &[("t", "ann")]).await, [None]);
+    let now = store.budget(None, &name("b")).await.unwrap().unwrap();
+    assert_eq!((now.spent, now.period_start, now.period_end), (0, row.period_start, row.period_end));
+}
+
+#[tokio::test]
+async fn putting_anew_counts_from_the_start_of_the_period() {
+    let (database, store) = Database::new(1).await;
+    call(&database, "t", "ann", 12, "0").await;
+    let row = put(&store, "b", &daily(BudgetScope::Tenant, 10)).await;
+    assert_eq!((row.spent, row.version), (12, 1));
+    // As if others had been counted before: raising the limit counts nothing anew.
+    database.execute("UPDATE budgets SET spent = 5").await;
+    let row = put(&store, "b", &daily(BudgetScope::Tenant, 20)).await;
+    assert_eq!((row.spent, row.version, row.budget.limit), (17, 2, 20));
+    let row = put(&store, "b", &daily(BudgetScope::Agent(agent("bob")), 10)).await;
+    assert_eq!((row.spent, row.version, row.budget.scope), (0, 3, BudgetScope::Agent(agent("bob"))));
+    let prices =
+        vec![Price { model: "m".to_owned(), from: None, input: 1.0, cached_input: None, output: 10.0 }];
+    let priced = store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices })));
+    let cost = Budget { unit: BudgetUnit::Cost, limit: 21_000, ..daily(BudgetScope::Tenant, 0) };
+    let row = put(&priced, "b", &cost).await;
+    // 11 tokens of input and 1 of output: 0.000021.
+    assert_eq!((row.spent, row.unpriced_calls, row.version), (21_000, 0, 4));
+    assert_eq!(over(&priced, &[("t", "ann")]).await, [Some("b".to_owned())]);
+    assert_eq!(put(&store, "b", &cost).await.unpriced_calls, 1, "without prices nothing has a cost");
+}
+
+#[tokio::test]
+async fn budgets_are_audited_bounded_and_erased() {
+    let (database, store) = Database::new(1).await;
+    for (of, scope) in [
+        ("all", BudgetScope::Tenant),
+        ("ann", BudgetScope::Agent(agent("ann"))),
+        ("u", BudgetScope::User("u".to_owned())),
+    ] {
+        put(&store, of, &daily(scope, 10)).await;
+    }
+    let log = store.control_log(&budget_subject(None, &name("ann")), None, 10).await.unwrap();
+    let log: Vec<_> = log.iter().map(|row| (row.actor.as_str(), row.action.as_str())).collect();
+    assert_eq!(log, [("ada", "put_budget")]);
+    let command = CommandId::parse("c").unwrap();
+    assert!(!store.delete_budget(None, &name("unknown"), &command, "ada").await.unwrap());
+    database
+        .execute(
+            "INSERT INTO budgets (tenant, name, scope, unit, max_amount, period, period_start, period_end, counted_to)
+             SELECT '-', 'x' || n, 'tenant', 'tokens', 1, 'day', now(), now(), now() FROM generate_series(4, 1000) AS n",
+        )
+        .await;
+    let more = daily(BudgetScope::Tenant, 1);
+    assert!(!store.put_budget(None, &name("one-more"), &more, &command, "ada").await.unwrap());
+    assert!(store.delete_budget(None, &name("x4"), &command, "ada").await.unwrap());
+    assert!(store.put_budget(None, &name("one-more"), &more, &command, "ada").await.unwrap());
+    let user = ErasedOwner::User(None, "u".to_owned());
+    assert_eq!(store.erase_owner(&user).await.unwrap()["budgets"], 1);
+    let own = [agent("ann").thread()];
+    store.mark_erased(&own, "ada").await.unwrap();
+    while store.erase_some(&own).await.unwrap().values().sum::<u64>() > 0 {}
+    assert_eq!(database.number("SELECT count(*) FROM budgets WHERE scope <> 'tenant'").await, 0);
+    let all = store.erase_owner(&ErasedOwner::Tenant(None)).await.unwrap();
+    assert!(all["budgets"] > 900 && all["audit_log"] > 3, "{all:?}");
+    assert_eq!(database.number("SELECT count(*) FROM audit_log WHERE subject_id LIKE '%+budget'").await, 0);
+}

@@ -11,6 +11,9 @@ CREATE TABLE threads (
     hidden_count  bigint      NOT NULL DEFAULT 0,
     -- The highest number that a message of it was given. Never falls: what retention deletes leaves gaps.
     last_number   bigint      NOT NULL DEFAULT 0,
+    -- Counts what changes the thread other than by messages behind its head: deletions, imports into its middle, repairs. With
+    -- created_at, head_position and message_count it proves that what an owner remembers of the thread is still true.
+    revision      integer     NOT NULL DEFAULT 0,
     -- Whose workflow answers in the thread. NULL: the agent that bears the thread's id.
     agent_id      text,
     -- What a second input does to a turn in progress. NULL: 'enqueue'.

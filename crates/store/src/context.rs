@@ -1,5 +1,7 @@
 //! What a turn starts from, and what contexts are built from: settings, compactions, and as many messages as are wanted.
 
+use std::sync::Arc;
+
 use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, NextRead};
@@ -34,6 +36,31 @@ pub struct ContextWanted {
     pub gate: Gate,
     /// The thread whose text the input carries, if it carries one's; see [`model::origin`].
     pub origin: Option<ThreadId>,
+    /// What the thread was when its newest messages were read before: while it holds, only those behind it are read.
+    pub known: Option<ThreadVersion>,
+}
+
+/// What proves that messages of a thread that were read before are still its messages, all of them up to `head`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadVersion {
+    /// When its row was made, microseconds since 1970: a thread that was erased and made again is another one.
+    pub created_us: i64,
+    /// Counts what has changed it other than by messages behind its head.
+    pub revision: i32,
+    /// Its last message.
+    pub head: Position,
+    /// How many messages it has.
+    pub messages: i64,
+}
+
+impl ThreadVersion {
+    /// How many messages that version has behind this one's head, if everything up to there can be as it was.
+    fn behind(self, now: Self) -> Option<i64> {
+        let is_same = (self.created_us, self.revision) == (now.created_us, now.revision);
+        let more = now.messages - self.messages;
+        (is_same && self.head <= now.head && more >= 0 && (more == 0) == (self.head == now.head))
+            .then_some(more)
+    }
 }
 
 /// What of an agent's backoff and pause counts for a turn.
@@ -66,9 +93,13 @@ pub struct StartContext {
     pub compaction: Option<Compaction>,
     /// A newer one that waits for its summary.
     pub pending: Option<PendingCompaction>,
+    /// The thread as it was when the turn began; `None` when it has no message.
+    pub version: Option<ThreadVersion>,
+    /// [`ContextWanted::known`] holds: `newest` has only what came after its head.
+    pub goes_on: bool,
     /// The last messages of the thread, the newest first: as many as the agent's contexts may have room for, 64 at most. More
     /// come with [`Store::fill`].
-    pub newest: Vec<StoredMessage>,
+    pub newest: Vec<Arc<Item>>,
     /// The thread has no others.
     pub is_all: bool,
 }
@@ -87,7 +118,8 @@ pub struct StoredCompaction {
 }
 
 impl Store {
-    /// What each of these turns starts from, in their order, in two statements for all of them, and one more for those whose tenant has budgets.
+    /// What each of these turns starts from, in their order, in two statements for all of them, one where nothing is new, and one more for
+    /// those whose tenant has budgets.
     pub async fn contexts(&self, wanted: &[ContextWanted]) -> Result<Vec<StartContext>, StoreError> {
         let mut contexts = vec![StartContext::default(); wanted.len()];
         if wanted.is_empty() {
@@ -123,20 +155,11 @@ impl Store {
                 context.wait_ms = row.try_get::<Option<i64>, _>("wait_ms")?.filter(|left| *left > 0);
                 context.compaction = compaction(&row, Provenance::default())?;
                 context.pending = pending(&row)?;
+                context.version = version(&row)?;
             }
         }
         self.check_budgets(wanted, &budgeted, &mut contexts).await?;
-        let pages: Vec<i64> = contexts.iter().map(|context| first_page(&context.settings)).collect();
-        let newest =
-            sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(pages.clone());
-        for row in self.rows(newest).await? {
-            if let Some(context) = numbered(&mut contexts, &row)? {
-                context.newest.extend(message(&row)?);
-            }
-        }
-        for (context, page) in contexts.iter_mut().zip(pages) {
-            context.is_all = (context.newest.len() as i64) < page;
-        }
+        self.newest(wanted, &mut contexts).await?;
         Ok(contexts)
     }
 
@@ -155,6 +178,68 @@ impl Store {
         let turns: Vec<_> = places.iter().map(|at| (&wanted[*at].thread, &wanted[*at].agent)).collect();
         for (at, over) in places.iter().zip(self.over_budget(&turns).await?) {
             contexts[*at].over_budget_ms = over.map(|over| over.for_ms);
+        }
+        Ok(())
+    }
+
+    /// The newest messages of those threads that have any which are not known, as of their versions.
+    async fn newest(
+        &self,
+        wanted: &[ContextWanted],
+        contexts: &mut [StartContext],
+    ) -> Result<(), StoreError> {
+        let mut reads = Vec::new();
+        for (place, (one, context)) in wanted.iter().zip(contexts.iter_mut()).enumerate() {
+            let Some(now) = context.version else {
+                context.is_all = true;
+                continue;
+            };
+            let most = first_page(&context.settings);
+            let known = one.known.and_then(|known| Some((known.head, known.behind(now)?)));
+            let known = known.filter(|(_, more)| *more < most);
+            context.goes_on = known.is_some_and(|(_, more)| more == 0);
+            if !context.goes_on {
+                reads.push(NewestRead { place, thread: &one.thread, known, until: now.head, most });
+            }
+        }
+        self.read_newest(&reads, contexts).await?;
+        // The head has grown by another number than there are messages behind what is known: a clock has gone back, or something was
+        // deleted since. All is read, then.
+        let is_false = |read: &NewestRead<'_>| read.known.is_some() && !contexts[read.place].goes_on;
+        let again: Vec<_> =
+            reads.into_iter().filter(is_false).map(|read| NewestRead { known: None, ..read }).collect();
+        self.read_newest(&again, contexts).await
+    }
+
+    async fn read_newest(
+        &self,
+        reads: &[NewestRead<'_>],
+        contexts: &mut [StartContext],
+    ) -> Result<(), StoreError> {
+        if reads.is_empty() {
+            return Ok(());
+        }
+        let after = |read: &NewestRead<'_>| read.known.map_or(i64::MIN, |(head, _)| head.get());
+        let statement = sqlx::query(include_str!("context/newest.sql"))
+            .bind(reads.iter().map(|read| bucket(read.thread.as_str())).collect::<Vec<_>>())
+            .bind(reads.iter().map(|read| read.thread.as_str()).collect::<Vec<_>>())
+            .bind(reads.iter().map(after).collect::<Vec<_>>())
+            .bind(reads.iter().map(|read| read.until.get()).collect::<Vec<_>>())
+            .bind(reads.iter().map(|read| read.most).collect::<Vec<_>>());
+        let mut found = vec![Vec::new(); reads.len()];
+        for row in self.rows(statement).await? {
+            if let Some(found) = numbered(&mut found, &row)? {
+                found.extend(message(&row)?.map(|message| Arc::new(message.item)));
+            }
+        }
+        for (read, found) in reads.iter().zip(found) {
+            let context = &mut contexts[read.place];
+            let count = found.len() as i64;
+            match read.known {
+                Some((_, more)) => context.goes_on = count == more,
+                None => context.is_all = count < read.most,
+            }
+            context.newest = found;
         }
         Ok(())
     }
@@ -250,6 +335,17 @@ impl Store {
     }
 }
 
+/// A row of the parameters of `newest.sql`.
+struct NewestRead<'a> {
+    /// Where its context is.
+    place: usize,
+    thread: &'a ThreadId,
+    /// The head that is known, and how many messages there should be behind it.
+    known: Option<(Position, i64)>,
+    until: Position,
+    most: i64,
+}
+
 /// Each message takes some tokens, so a small budget has no room for many: what would be read for nothing is not read.
 fn first_page(settings: &Map<String, Value>) -> i64 {
     let (rules, _) = ContextRules::of(settings);
@@ -298,12 +394,15 @@ fn position(row: &PgRow, column: &str) -> Result<Option<Position>, StoreError> {
     Ok(row.try_get::<Option<i64>, _>(column)?.map(Position::from_stored))
 }
 
-fn numbered<'a>(
-    contexts: &'a mut [StartContext],
-    row: &PgRow,
-) -> Result<Option<&'a mut StartContext>, StoreError> {
+fn numbered<'a, T>(items: &'a mut [T], row: &PgRow) -> Result<Option<&'a mut T>, StoreError> {
     let place: i64 = row.try_get("place")?;
-    Ok(usize::try_from(place - 1).ok().and_then(|at| contexts.get_mut(at)))
+    Ok(usize::try_from(place - 1).ok().and_then(|at| items.get_mut(at)))
+}
+
+fn version(row: &PgRow) -> Result<Option<ThreadVersion>, StoreError> {
+    let Some(head) = position(row, "head_position")? else { return Ok(None) };
+    let (created_us, revision) = (row.try_get("created_us")?, row.try_get("revision")?);
+    Ok(Some(ThreadVersion { created_us, revision, head, messages: row.try_get("message_count")? }))
 }
 
 fn object(value: Value) -> Result<Map<String, Value>, StoreError> {

@@ -51,7 +51,7 @@ pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budg
 pub use commit::{CommitError, CommitWriter, Committed, Gone, MOST_OF_SCOPE, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};
-pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
+pub use context::{ContextWanted, Gate, StartContext, StoredCompaction, ThreadVersion};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use error::{Disposition, StoreError};

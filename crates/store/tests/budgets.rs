@@ -98,7 +98,13 @@ async fn calls_count_for_their_agent_user_and_tenant_alone() {
     // What a turn starts from says the same, and nothing where there is no budget.
     let wanted =
         [("other", "ann"), ("other", "bob"), ("acme~t", "acme~ann"), ("foo~t", "foo~ann")].map(|(of, by)| {
-            ContextWanted { thread: thread(of), agent: agent(by), gate: Gate::Queue, origin: None }
+            ContextWanted {
+                thread: thread(of),
+                agent: agent(by),
+                gate: Gate::Queue,
+                origin: None,
+                known: None,
+            }
         });
     let contexts = store.contexts(&wanted).await.unwrap();
     let waits: Vec<bool> = contexts.iter().map(|context| context.over_budget_ms.is_some()).collect();

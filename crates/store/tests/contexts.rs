@@ -1,11 +1,13 @@
 //! What contexts are built from.
 
+use batches::check::Change;
 use batches::compaction::{Provenance, Strategy};
 use batches::context::{Builder, ContextRules, Older};
-use batches::{Compaction, Context, EstimatingCounter};
+use batches::retention::BatchSize;
+use batches::{Compaction, Context, EstimatingCounter, Item};
 use model::{BatchType, Position, Timestamp};
 use serde_json::json;
-use store::{ContextWanted, Gate, StartContext, Store};
+use store::{ContextWanted, Gate, ImportOutcome, Range, RowRepair, StartContext, Store, ThreadVersion};
 
 use crate::fixture::{Database, Owner, message, thread};
 use crate::values::{agent, at, finishes, turn};
@@ -88,6 +90,7 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
         agent: agent(of),
         gate: Gate::Background,
         origin: None,
+        known: None,
     });
     let contexts = store.contexts(&wanted).await.unwrap();
     let positions = |context: &StartContext| -> Vec<i64> {
@@ -107,6 +110,102 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
     assert_eq!(all.iter().map(|one| one.compaction.id.get()).collect::<Vec<_>>(), [59, 89]);
     assert_eq!((all[1].compaction.undone_at, all[1].actor.as_str()), (Some(at(99)), "system"));
     assert_eq!(store.contexts(&[]).await.unwrap(), []);
+}
+
+/// What a turn in `t` starts from when so much is known: the positions that were read, the newest first.
+async fn start_knowing(store: &Store, known: Option<ThreadVersion>) -> (Vec<i64>, StartContext) {
+    let wanted = ContextWanted {
+        thread: thread("t"),
+        agent: agent("any"),
+        gate: Gate::Background,
+        origin: None,
+        known,
+    };
+    let found = store.contexts(&[wanted]).await.unwrap().remove(0);
+    (found.newest.iter().map(|item| item.position.get()).collect(), found)
+}
+
+#[tokio::test]
+async fn only_what_is_not_known_of_a_thread_is_read() {
+    let (database, store) = Database::new(1).await;
+    assert_eq!(start_knowing(&store, None).await.1, StartContext { is_all: true, ..StartContext::default() });
+    let owner = Owner::new(&store, "a").await;
+    let write = async |positions: &[i64]| {
+        let mut commit = owner.empty();
+        let turn_of = |position: &i64| finishes("t", &turn("t", &format!("n{position}")), 0, *position, None);
+        commit.turns = positions.iter().map(turn_of).collect();
+        owner.commit(&commit).await.unwrap();
+    };
+    write(&[10, 20]).await;
+    let (all, first) = start_knowing(&store, None).await;
+    assert_eq!((all, first.is_all, first.goes_on), (vec![23, 22, 21, 20, 13, 12, 11, 10], true, false));
+    let (none, same) = start_knowing(&store, first.version).await;
+    assert_eq!((none, same.goes_on, same.version), (vec![], true, first.version));
+    write(&[40]).await;
+    let (new, next) = start_knowing(&store, first.version).await;
+    assert_eq!((new, next.goes_on), (vec![43, 42, 41, 40], true));
+    // The clock of an owner before was ahead: what is new stands below what is known.
+    write(&[30]).await;
+    let (all, behind) = start_knowing(&store, next.version).await;
+    assert_eq!((all.len(), behind.goes_on, behind.is_all), (16, false, true));
+    // More than is read at once.
+    write(&(5..22).map(|turn| turn * 10).collect::<Vec<_>>()).await;
+    let (newest, far) = start_knowing(&store, behind.version).await;
+    assert_eq!((newest.len(), newest[0], far.goes_on, far.is_all), (64, 213, false, false));
+    // The store has gone back to before what is known.
+    database.execute("DELETE FROM messages WHERE position > 200").await;
+    database.execute("UPDATE threads SET head_position = 203, message_count = message_count - 4").await;
+    assert!(!start_knowing(&store, far.version).await.1.goes_on);
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_thread_ends_with_every_other_change() {
+    let (database, store) = with_turns(3).await;
+    let known = start_knowing(&store, None).await.1.version;
+    let is_false = async |known: Option<ThreadVersion>| {
+        let (read, found) = start_knowing(&store, known).await;
+        assert!(known.is_some() && !found.goes_on, "{known:?} {found:?}");
+        (read, found.version)
+    };
+    assert!(start_knowing(&store, known).await.1.goes_on);
+    // Retention.
+    let whole = store.history(&thread("t"), Range::default(), 100).await.unwrap().unwrap();
+    let oldest = BatchSize { id: at(10), last: at(13), messages: 4, bytes: 1, last_at: Timestamp(0) };
+    assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &[oldest]).await.unwrap(), Some(4));
+    let (read, _): (Vec<i64>, _) = is_false(known).await;
+    assert_eq!(read, [33, 32, 31, 30, 23, 22, 21, 20]);
+    // An import into its middle, between messages of another batch.
+    database.execute("UPDATE messages SET position = 40 WHERE position = 33").await;
+    database.execute("UPDATE threads SET head_position = 40").await;
+    let before = start_knowing(&store, None).await.1.version;
+    let moved = |item: Item| Item { position: at(item.position.get() + 25), batch_id: at(35), ..item };
+    let items: Vec<_> = whole.into_iter().map(Item::from).take(4).map(moved).collect();
+    let outcome = store.import_batches(&thread("t"), &items, &[at(30)]).await.unwrap();
+    assert_eq!(outcome, ImportOutcome::Stored(4));
+    let (read, now) = is_false(before).await;
+    assert_eq!(read, [40, 38, 37, 36, 35, 32, 31, 30, 23, 22, 21, 20]);
+    // A repair.
+    let place = |batch_type| Change { batch_id: at(20), sequence_num: 0, batch_type };
+    let repair = RowRepair {
+        position: at(20),
+        old: place(items[0].batch_type),
+        new: place(BatchType::SystemTrigger),
+        is_apart: false,
+        said: None,
+    };
+    assert!(store.repair_messages(&thread("t"), &[repair], "me").await.unwrap());
+    let (_, now) = is_false(now).await;
+    // Erased and made again, with as many messages.
+    store.mark_erased(&[thread("t")], "me").await.unwrap();
+    store.erase_some(&[thread("t")]).await.unwrap();
+    database.execute("DELETE FROM erased_threads").await;
+    assert!(start_knowing(&store, now).await.0.is_empty());
+    let remade = format!(
+        "INSERT INTO threads (bucket, thread_id, head_position, message_count, revision) VALUES ({}, 't', 40, 12, 3)",
+        thread("t").bucket().get()
+    );
+    database.execute(&remade).await;
+    is_false(now).await;
 }
 
 #[tokio::test]

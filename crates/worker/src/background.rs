@@ -7,6 +7,7 @@ mod memory;
 mod outbox_publisher;
 mod publish_queue;
 mod store_lookups;
+mod thread_cache;
 mod timers;
 mod turn_request;
 mod turn_starter;
@@ -24,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 pub(crate) use outbox_publisher::OutboxBacklog;
+pub(crate) use thread_cache::ThreadCacheBudget;
 pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
@@ -38,7 +40,7 @@ const AHEAD: usize = 64;
 pub(crate) struct BackgroundTasks {
     look_ups: mpsc::UnboundedSender<Vec<MessageKey>>,
     checks: mpsc::UnboundedSender<Vec<CommandKey>>,
-    loads: mpsc::UnboundedSender<store_lookups::LoadTasks>,
+    loads: mpsc::UnboundedSender<Vec<QueueRead>>,
     starts: mpsc::UnboundedSender<TurnTask>,
     sends: mpsc::UnboundedSender<OutboxBatch>,
     timers: mpsc::UnboundedSender<TimerTask>,
@@ -85,7 +87,7 @@ impl BackgroundTasks {
     }
 
     pub(crate) fn load(&self, agent: AgentId, after: Position, limit: usize) {
-        let _ = self.loads.send(store_lookups::LoadTasks { agent, after, limit });
+        let _ = self.loads.send(vec![QueueRead { agent, after, limit }]);
     }
 
     /// `trace`: what the request belongs to.

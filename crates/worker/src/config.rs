@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     /// Bytes of open messages of the whole worker; beyond it new ones wait in the stream, and beyond twice as much the
     /// largest are forgotten and read again later.
     pub buffer_bytes: usize,
+    /// Bytes of the ends of threads that the worker remembers, so that their next turns read only what is new.
+    pub thread_cache_bytes: usize,
     /// Connections that commit.
     pub writers: usize,
     /// Entries stay in the stream for so long after they were used.
@@ -58,6 +60,7 @@ impl WorkerConfig {
             chunk_bytes: 64 << 10,
             open_messages: 10_000,
             buffer_bytes: 256 << 20,
+            thread_cache_bytes: 64 << 20,
             writers: 2,
             purge_tail: Duration::from_secs(60),
             keep_keys: Duration::from_secs(86_400),

@@ -6,6 +6,7 @@ use bus::Bus;
 use runtime::{Clock, Health};
 use store::Store;
 
+use crate::background::ThreadCacheBudget;
 use crate::budget::Budget;
 use crate::committer::Committers;
 use crate::config::WorkerConfig;
@@ -22,4 +23,5 @@ pub(crate) struct Context {
     pub(crate) budget: Arc<Budget>,
     pub(crate) committers: Arc<Committers>,
     pub(crate) gauges: Arc<WorkerGauges>,
+    pub(crate) thread_cache: Arc<ThreadCacheBudget>,
 }

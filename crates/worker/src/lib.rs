@@ -53,6 +53,7 @@ pub async fn run(
     ::metrics::gauge!(metrics::PARTITION_COUNT).set(f64::from(config.partitions.get()));
     let committers = committer::Committers::start(&store, &config)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
+    let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
     let context = Context {
         config: Arc::new(config),
         bus,
@@ -62,6 +63,7 @@ pub async fn run(
         budget: Arc::new(budget),
         committers: Arc::new(committers),
         gauges: Arc::default(),
+        thread_cache: Arc::new(thread_cache),
     };
     let keep_keys = context.config.keep_keys;
     runtime::spawn_named("expiry", expiry::delete_expired(context.store.clone(), keep_keys, stop.clone()));

@@ -31,6 +31,9 @@ pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
 /// Turns that began with memory.
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
+/// Turns that began, by which messages of their threads had to be read.
+pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
+pub(crate) const THREAD_CACHE_BYTES: &str = "antiphon_worker_thread_cache_bytes";
 pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
@@ -81,6 +84,7 @@ pub(crate) fn describe() {
             "Answers to memory tasks that do not have the shape of facts",
         ),
         (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
+        (THREAD_READS, "Turns that began, by which of the newest messages of their threads had to be read"),
         (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
         (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
         (DELETED_ROWS, "Rows deleted that were kept for people: too old, or too many"),
@@ -108,6 +112,7 @@ pub(crate) fn describe() {
         (PARTITION_COUNT, "Partitions of the fleet"),
         (PARTITIONS, "Partitions held"),
         (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
+        (THREAD_CACHE_BYTES, "Bytes of the ends of threads that are remembered for their next turns"),
         (OPEN_INCIDENTS, "Incidents of the partitions held that are not acknowledged"),
     ];
     for (name, help) in gauges {

@@ -58,6 +58,9 @@ pub(crate) struct WorkerSettings {
     /// Bytes of open messages of this worker; beyond it new ones wait in the stream.
     #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub(crate) max_buffer_bytes: u64,
+    /// Bytes of the ends of threads that this worker remembers, so that their next turns read only what is new; 0: none.
+    #[arg(long, env = "ANTIPHON_THREAD_CACHE_BYTES", default_value_t = 64 << 20)]
+    pub(crate) thread_cache_bytes: u64,
     /// An open message that holds the checkpoint back for so long is saved, so that the checkpoint can pass it.
     #[arg(long, env = "ANTIPHON_SPILL_AFTER_SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) spill_after_seconds: Duration,
@@ -88,6 +91,7 @@ impl WorkerSettings {
         config.create_threads = self.auto_create_threads;
         config.open_messages = self.max_open_messages as usize;
         config.buffer_bytes = usize::try_from(self.max_buffer_bytes).unwrap_or(usize::MAX);
+        config.thread_cache_bytes = usize::try_from(self.thread_cache_bytes).unwrap_or(usize::MAX);
         config.chunk_bytes = self.max_chunk_bytes as usize;
         config.writers = self.commit_connections.into();
         config.purge_tail = self.stream_retain_seconds;

@@ -62,6 +62,7 @@ pub(super) async fn build(
         agent: agent.clone(),
         gate: store::Gate::Foreground,
         origin: None,
+        known: None,
     };
     let found = store.contexts(&[wanted]).await?.pop().context("no answer")?;
     let (rules, complaints) = ContextRules::of(&found.settings);
@@ -70,7 +71,7 @@ pub(super) async fn build(
     let input = input(MessageId::parse("input-q")?, INPUT.to_owned(), Metadata::EMPTY, now);
     let request = rules.request(Some(input.batch_id), found.compaction.clone(), now);
     let mut builder = Builder::new(request, counter.as_ref());
-    let stored = found.newest.iter().cloned().map(Item::from);
+    let stored = found.newest.iter().map(|item| Item::clone(item));
     builder.page(std::iter::once(input).chain(stored));
     if found.is_all {
         builder.end();

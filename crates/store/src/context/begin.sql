@@ -1,8 +1,9 @@
 -- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task of the agent's own queue, $7 bucket
 -- and $8 thread whose text the input carries, if it carries one's. A row for each: whether one of them was erased, settings of the agent,
--- whether it backs off or is paused where that counts, whether its tenant has budgets, and the compaction that counts in the thread, without its provenance: that names every
--- batch that left, and no turn needs to know.
-SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
+-- whether it backs off or is paused where that counts, whether its tenant has budgets, what proves that the thread is as it was remembered,
+-- and the compaction that counts in the thread, without its provenance: that names every batch that left, and no turn needs to know.
+SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.head_position, t.revision, t.message_count,
+       (extract(epoch FROM t.created_at) * 1000000)::bigint AS created_us,
        EXISTS (SELECT FROM budgets AS b WHERE b.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0) AS has_budgets,
        EXISTS (SELECT FROM erased_threads AS e
                WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
@@ -44,3 +45,8 @@ LEFT JOIN LATERAL (
     ORDER BY p.compaction_id DESC
     LIMIT 1
 ) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT t.created_at, t.head_position, t.revision, t.message_count FROM threads AS t
+    WHERE t.bucket = k.thread_bucket AND t.thread_id = k.thread_id
+    OFFSET 0
+) AS t ON true

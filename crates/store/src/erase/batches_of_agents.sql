@@ -11,7 +11,8 @@ batches AS MATERIALIZED (
 )
 , shorter AS (
     UPDATE threads AS t
-    SET message_count = greatest(t.message_count - g.messages, 0), hidden_count = greatest(t.hidden_count - g.hidden, 0)
+    SET message_count = greatest(t.message_count - g.messages, 0), hidden_count = greatest(t.hidden_count - g.hidden, 0),
+        revision = t.revision + 1
     FROM (SELECT bucket, thread_id, count(*) AS messages, count(*) FILTER (WHERE is_hidden) AS hidden FROM gone GROUP BY bucket, thread_id) AS g
     WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
 )

@@ -144,7 +144,8 @@ WITH thread AS MATERIALIZED (
     SET head_position = greatest(t.head_position, excluded.head_position),
         message_count = t.message_count + excluded.message_count,
         hidden_count = t.hidden_count + excluded.hidden_count,
-        last_number = greatest(t.last_number, excluded.last_number)
+        last_number = greatest(t.last_number, excluded.last_number),
+        revision = t.revision + 1
 )
 SELECT (SELECT count(*) FROM written) AS count, p.batch_id, p.other, p.problem
 FROM (SELECT 1) AS one

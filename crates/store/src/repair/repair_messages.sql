@@ -25,6 +25,10 @@ WITH wanted AS MATERIALIZED (
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = w.position AND (SELECT is_fine FROM fine)
     RETURNING 1
 )
+, revised AS (
+    UPDATE threads AS t SET revision = t.revision + 1
+    WHERE t.bucket = $1 AND t.thread_id = $2 AND (SELECT is_fine FROM fine)
+)
 , written AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
     SELECT $1, $2, w.command_id, $13, 'repair_message', w.target

@@ -21,7 +21,8 @@ WITH still AS MATERIALIZED (
 , counted AS (
     UPDATE threads AS t
     SET message_count = greatest(t.message_count - (SELECT count(*) FROM gone), 0),
-        hidden_count = greatest(t.hidden_count - (SELECT count(*) FROM gone WHERE is_hidden), 0)
+        hidden_count = greatest(t.hidden_count - (SELECT count(*) FROM gone WHERE is_hidden), 0),
+        revision = t.revision + 1
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )

@@ -116,7 +116,7 @@ pub(super) fn builder<'a>(
         return builder;
     }
     let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
-    let stored = found.newest.iter().cloned().map(Item::from);
+    let stored = found.newest.iter().map(|item| Item::clone(item));
     builder.page(std::iter::once(input).chain(stored));
     if found.is_all {
         // Most threads are short, and the store has nothing more.

@@ -25,6 +25,7 @@ use super::compaction::Compactor;
 use super::memory;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::until_answered;
+use super::thread_cache::{ThreadCache, ThreadEnd, complete};
 use super::timers::timer_of;
 use super::turn_request;
 use crate::context::Context;
@@ -90,6 +91,7 @@ struct TurnStarter {
     publishing: usize,
     under_way: FuturesUnordered<BoxFuture<'static, StarterOutcome>>,
     compacting: Compactor,
+    cache: ThreadCache,
     /// Turns that have not begun.
     beginning: HashMap<RunKey, Beginning>,
     /// Requests that are stored, as far as it is remembered, in the order of their storing.
@@ -102,8 +104,10 @@ pub(super) async fn run(
     mut background: mpsc::UnboundedReceiver<TurnTask>,
     answered: mpsc::Sender<Input>,
 ) {
+    let cache = ThreadCache::new(Arc::clone(&context.thread_cache));
     let mut starts = TurnStarter {
         context,
+        cache,
         answered,
         waiting: VecDeque::new(),
         ready: VecDeque::new(),
@@ -164,7 +168,11 @@ impl TurnStarter {
         if !self.is_reading && !self.waiting.is_empty() {
             self.is_reading = true;
             let count = self.waiting.len().min(MOST_READ);
-            let starts = self.waiting.drain(..count).collect();
+            let known = |start: Arc<Start>| {
+                let known = self.cache.get(&start.thread);
+                (start, known)
+            };
+            let starts = self.waiting.drain(..count).map(known).collect();
             self.under_way.push(read(self.context.clone(), starts, self.answered.clone()).boxed());
         }
         while self.publishing < MOST_PUBLISHED
@@ -189,7 +197,10 @@ impl TurnStarter {
                 self.is_reading = false;
                 for (start, found) in found {
                     match found {
-                        Ok(found) => self.ready.push_back((start, found)),
+                        Ok(found) => {
+                            self.cache.insert(&start.thread, &found);
+                            self.ready.push_back((start, found));
+                        }
                         Err(NotRead::Superseded) => {
                             let superseded = answer(&start, Started::Superseded);
                             self.begun(&start, vec![superseded], None).await?;
@@ -263,8 +274,14 @@ async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> St
 }
 
 /// Reads for all of them at once; when the store has something against one of them, for each alone.
-async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> StarterOutcome {
-    let wanted: Vec<_> = starts.iter().map(|start| wanted(start)).collect();
+async fn read(
+    context: Context,
+    starts: Vec<(Arc<Start>, Option<Arc<ThreadEnd>>)>,
+    answered: mpsc::Sender<Input>,
+) -> StarterOutcome {
+    let (starts, known): (Vec<_>, Vec<_>) = starts.into_iter().unzip();
+    let wanted: Vec<_> =
+        starts.iter().zip(&known).map(|(start, known)| wanted(start, known.as_deref())).collect();
     let ask = || unless_hopeless(context.store.contexts(&wanted));
     let Some(superseded) = superseded(&context, &starts, &answered).await else {
         return StarterOutcome::Nothing;
@@ -284,9 +301,13 @@ async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<
             found
         }
     };
-    let found = found.into_iter().zip(superseded).map(|(found, is_superseded)| match is_superseded {
-        true => Err(NotRead::Superseded),
-        false => found.map_err(NotRead::Hopeless),
+    let found = found.into_iter().zip(known).zip(superseded).map(|((found, known), is_superseded)| {
+        if is_superseded {
+            return Err(NotRead::Superseded);
+        }
+        let mut found = found.map_err(NotRead::Hopeless)?;
+        complete(&mut found, known.as_deref());
+        Ok(found)
     });
     StarterOutcome::Read(starts.into_iter().zip(found).collect())
 }
@@ -311,11 +332,12 @@ async fn superseded(
     Some(starts.iter().map(of).collect())
 }
 
-fn wanted(start: &Start) -> ContextWanted {
+fn wanted(start: &Start, known: Option<&ThreadEnd>) -> ContextWanted {
     let origin =
         start.task.as_ref().and_then(|(_, kind)| model::origin(&start.agent, *kind, &start.metadata));
     let (thread, agent) = (start.thread.clone(), start.agent.agent());
-    ContextWanted { thread, agent, gate: turn_request::gate(start), origin }
+    let known = known.map(ThreadEnd::version);
+    ContextWanted { thread, agent, gate: turn_request::gate(start), origin, known }
 }
 
 /// Takes what neither waiting nor asking again cures for an answer.

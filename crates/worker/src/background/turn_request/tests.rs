@@ -3,7 +3,6 @@ use model::{
     TurnToken,
 };
 use serde_json::json;
-use store::StoredMessage;
 
 use super::*;
 
@@ -60,7 +59,7 @@ fn a_workflow_is_named_or_the_default_counts() {
 }
 
 /// `3.0 user text` is the first message of batch 3; a call is `name`, its answer too.
-fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> StoredMessage {
+fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> Arc<Item> {
     let is_tool = role == Role::Tool;
     let calls = call.filter(|_| !is_tool).map(|id| json!([{"id": id, "name": "look", "arguments": "{}"}]));
     let item = Item {
@@ -78,7 +77,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
         token_count: None,
         created_at: Timestamp(0),
     };
-    StoredMessage { item, parent: None }
+    Arc::new(item)
 }
 
 fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {
@@ -87,7 +86,7 @@ fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batc
     builder.build()
 }
 
-fn request_of(start: &Start, messages: Vec<StoredMessage>, settings: Value) -> TurnRequest {
+fn request_of(start: &Start, messages: Vec<Arc<Item>>, settings: Value) -> TurnRequest {
     let settings = settings.as_object().unwrap().clone();
     let found = StartContext {
         settings: settings.clone(),
@@ -132,7 +131,7 @@ fn a_request_has_whole_turns_and_then_the_input() {
 
 #[test]
 fn without_room_oldest_turns_are_left_out_not_the_input() {
-    let messages = |texts: &[&str]| -> Vec<StoredMessage> {
+    let messages = |texts: &[&str]| -> Vec<Arc<Item>> {
         let turn = |(number, text): (i64, &&str)| {
             [
                 stored(number * 10, 0, Role::User, text, None),

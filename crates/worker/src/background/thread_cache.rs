@@ -1,0 +1,192 @@
+//! The ends of threads whose turns have begun here, so that the next turn of a thread reads only what is new.
+//!
+//! Nothing in it is believed without proof: the store compares the version of the thread with the one that is remembered, in the
+//! statement that begins a turn. It is dropped with its session, so a new owner remembers nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use batches::Item;
+use hashlink::LinkedHashMap;
+use metrics::{counter, gauge};
+use model::ThreadId;
+use store::{StartContext, ThreadVersion};
+
+use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
+
+/// Messages of a thread that are remembered: as many as are read at first.
+const MOST_MESSAGES: usize = 64;
+/// What a thread and a message take beside their texts, bytes.
+const THREAD_BYTES: usize = 256;
+const MESSAGE_BYTES: usize = 320;
+
+/// What the caches of one worker may hold together, bytes.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCacheBudget {
+    most: usize,
+    used: AtomicUsize,
+}
+
+impl ThreadCacheBudget {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, used: AtomicUsize::new(0) }
+    }
+}
+
+/// The end of a thread, as of a version of it.
+#[derive(Debug)]
+pub(super) struct ThreadEnd {
+    version: ThreadVersion,
+    /// Newest first.
+    newest: Vec<Arc<Item>>,
+    /// The thread has no others.
+    is_all: bool,
+}
+
+impl ThreadEnd {
+    pub(super) fn version(&self) -> ThreadVersion {
+        self.version
+    }
+
+    fn bytes(&self) -> usize {
+        let bytes = |item: &Arc<Item>| usize::try_from(item.bytes()).unwrap_or(usize::MAX);
+        self.newest.iter().map(|item| bytes(item).saturating_add(MESSAGE_BYTES)).sum::<usize>() + THREAD_BYTES
+    }
+}
+
+/// Adds what was remembered to what was read: nothing where the store says that it does not hold.
+pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
+    let reads = match (known, found.goes_on) {
+        (Some(_), true) if found.newest.is_empty() => "none",
+        (Some(_), true) => "new",
+        _ => "all",
+    };
+    counter!(THREAD_READS, "messages" => reads).increment(1);
+    if let (Some(known), true) = (known, found.goes_on) {
+        found.newest.extend(known.newest.iter().cloned());
+        found.is_all = known.is_all;
+    }
+}
+
+/// Of one session; the thread whose turn began longest ago is forgotten first.
+#[derive(Debug)]
+pub(super) struct ThreadCache {
+    threads: LinkedHashMap<ThreadId, (Arc<ThreadEnd>, usize)>,
+    bytes: usize,
+    budget: Arc<ThreadCacheBudget>,
+}
+
+impl ThreadCache {
+    pub(super) fn new(budget: Arc<ThreadCacheBudget>) -> Self {
+        Self { threads: LinkedHashMap::new(), bytes: 0, budget }
+    }
+
+    pub(super) fn get(&self, thread: &ThreadId) -> Option<Arc<ThreadEnd>> {
+        self.threads.get(thread).map(|(end, _)| Arc::clone(end))
+    }
+
+    /// Remembers what a turn of the thread began with.
+    pub(super) fn insert(&mut self, thread: &ThreadId, found: &StartContext) {
+        if let Some((_, bytes)) = self.threads.remove(thread) {
+            self.give_back(bytes);
+        }
+        let Some(version) = found.version else { return };
+        let newest: Vec<_> = found.newest.iter().take(MOST_MESSAGES).cloned().collect();
+        let is_all = found.is_all && newest.len() == found.newest.len();
+        let end = ThreadEnd { version, newest, is_all };
+        let bytes = end.bytes();
+        let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes += bytes;
+        self.threads.insert(thread.clone(), (Arc::new(end), bytes));
+        let mut over = used.saturating_sub(self.budget.most);
+        while over > 0
+            && let Some((_, (_, bytes))) = self.threads.pop_front()
+        {
+            self.give_back(bytes);
+            over = over.saturating_sub(bytes);
+        }
+        gauge!(THREAD_CACHE_BYTES).set(self.budget.used.load(Ordering::Relaxed) as f64);
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ThreadCache {
+    fn drop(&mut self) {
+        self.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batches::context::input;
+    use model::{MessageId, Metadata, Position, Timestamp};
+
+    use super::*;
+
+    fn thread(name: &str) -> ThreadId {
+        ThreadId::parse(name).unwrap()
+    }
+
+    fn item(position: i64, text: &str) -> Arc<Item> {
+        let id = MessageId::parse(&format!("m{position}")).unwrap();
+        let item = input(id, text.to_owned(), Metadata::EMPTY, Timestamp(0));
+        Arc::new(Item { position: Position::from_stored(position), ..item })
+    }
+
+    fn found(positions: impl DoubleEndedIterator<Item = i64>, is_all: bool) -> StartContext {
+        let newest: Vec<_> = positions.rev().map(|position| item(position, "text")).collect();
+        let head = newest.first().map_or(Position::from_stored(1), |item| item.position);
+        let version = ThreadVersion { created_us: 1, revision: 0, head, messages: newest.len() as i64 };
+        StartContext { version: Some(version), newest, is_all, ..StartContext::default() }
+    }
+
+    fn positions(context: &StartContext) -> Vec<i64> {
+        context.newest.iter().map(|item| item.position.get()).collect()
+    }
+
+    #[test]
+    fn what_is_new_stands_before_what_is_known() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        cache.insert(&thread("a"), &found(1..=3, true));
+        let known = cache.get(&thread("a"));
+        let mut next = StartContext { goes_on: true, ..found(4..=5, false) };
+        complete(&mut next, known.as_deref());
+        assert_eq!((positions(&next), next.is_all), (vec![5, 4, 3, 2, 1], true));
+        let mut other = StartContext { goes_on: false, ..found(4..=5, false) };
+        complete(&mut other, known.as_deref());
+        assert_eq!((positions(&other), other.is_all), (vec![5, 4], false));
+    }
+
+    #[test]
+    fn an_end_that_is_cut_is_not_all() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        cache.insert(&thread("a"), &found(1..=65, true));
+        let end = cache.get(&thread("a")).unwrap();
+        assert_eq!((end.newest.len(), end.is_all), (64, false));
+        assert_eq!(end.newest[0].position.get(), 65);
+    }
+
+    #[test]
+    fn the_oldest_threads_go_when_the_worker_has_no_room() {
+        let budget = Arc::new(ThreadCacheBudget::new(6_000));
+        let (mut one, mut two) =
+            (ThreadCache::new(Arc::clone(&budget)), ThreadCache::new(Arc::clone(&budget)));
+        for name in ["a", "b", "c", "a", "d", "e"] {
+            one.insert(&thread(name), &found(1..=3, true));
+            assert!(budget.used.load(Ordering::Relaxed) <= 6_000);
+        }
+        assert!(one.get(&thread("b")).is_none() && one.get(&thread("e")).is_some());
+        assert!(one.get(&thread("a")).is_some(), "it was inserted again");
+        two.insert(&thread("x"), &found(1..=3, true));
+        assert!(budget.used.load(Ordering::Relaxed) <= 6_000, "the last one has no room");
+        drop(one);
+        two.insert(&thread("y"), &found(1..=3, true));
+        assert!(two.get(&thread("y")).is_some());
+        drop(two);
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+}

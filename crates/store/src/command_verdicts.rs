@@ -59,31 +59,38 @@ impl Store {
             .collect()
     }
 
-    /// At most `limit` tasks of the agent after `after` that are not marked failed, in the order of the queue, and whether
-    /// there are more.
+    /// The next tasks of these agents that are not marked failed, in the order of their queues, and whether an agent has more: in
+    /// the order of `queues`, in one statement.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].
     pub async fn load_tasks(
         &self,
         owner: Applied,
-        agent: &AgentId,
-        after: Position,
-        limit: usize,
-    ) -> Result<(Vec<QueuedTask>, bool), StoreError> {
+        queues: &[QueueRead],
+    ) -> Result<Vec<(Vec<QueuedTask>, bool)>, StoreError> {
+        let bucket = |queue: &QueueRead| Bucket::of_key(queue.agent.as_str()).get() as i16;
         let statement = sqlx::query(include_str!("command_verdicts/tasks.sql"))
-            .bind(Bucket::of_key(agent.as_str()).get() as i16)
-            .bind(agent.as_str())
-            .bind(after.get())
-            .bind(limit_beyond(limit))
+            .bind(queues.iter().map(bucket).collect::<Vec<_>>())
+            .bind(queues.iter().map(|queue| queue.agent.as_str()).collect::<Vec<_>>())
+            .bind(queues.iter().map(|queue| queue.after.get()).collect::<Vec<_>>())
+            .bind(queues.iter().map(|queue| limit_beyond(queue.limit)).collect::<Vec<_>>())
             .bind(owner.partition.0.cast_signed())
             .bind(owner.epoch.cast_signed());
         let rows = self.rows(statement).await?;
         check_owner(&rows)?;
-        // An empty queue has one row all the same, which says who is the owner.
-        let tasks = rows.iter().filter(|row| !is_null(row, "position"));
-        let tasks = tasks.take(limit).map(|row| queued(row, agent)).collect::<Result<_, _>>()?;
-        Ok((tasks, rows.len() > limit))
+        let mut loaded = vec![(Vec::new(), false); queues.len()];
+        for row in rows.iter().filter(|row| !is_null(row, "position")) {
+            let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).unwrap_or(usize::MAX);
+            let (Some(queue), Some((tasks, has_more))) = (queues.get(place), loaded.get_mut(place)) else {
+                continue;
+            };
+            match tasks.len() < queue.limit {
+                true => tasks.push(queued(row, &queue.agent)?),
+                false => *has_more = true,
+            }
+        }
+        Ok(loaded)
     }
 
     /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says fewer.
@@ -98,6 +105,17 @@ impl Store {
              ORDER BY t.created_at";
         self.delete_older(("task_ids", "created_at"), which, Duration::from_secs(7 * 86_400), limit).await
     }
+}
+
+/// What is read of an agent's queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueRead {
+    /// Whose.
+    pub agent: AgentId,
+    /// Only tasks behind this one.
+    pub after: Position,
+    /// At most so many.
+    pub limit: usize,
 }
 
 /// A key as a row of the statement's arrays.

@@ -48,6 +48,7 @@ pub use api::{
     ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
+pub use command_verdicts::QueueRead;
 pub use commit::{CommitError, CommitWriter, Committed, Gone, MOST_OF_SCOPE, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};

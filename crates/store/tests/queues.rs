@@ -2,7 +2,7 @@
 
 use model::TaskId;
 use partition::{CommandKey, CommandVerdict, Commit, TaskChange};
-use store::{Applied, Committed};
+use store::{Applied, Committed, QueueRead};
 
 use crate::fixture::{Database, Owner, metadata, thread};
 use crate::values::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
@@ -155,15 +155,25 @@ async fn the_queue_is_read_on_without_what_failed() {
     })
     .await;
     let asks = Applied::from(&owner.grant);
-    let page = async |after, limit| {
-        let (tasks, more) = store.load_tasks(asks, &agent("a"), at(after), limit).await.unwrap();
-        (tasks.iter().map(|queued| queued.position.get()).collect::<Vec<_>>(), more)
-    };
-    assert_eq!(page(0, 3).await, (vec![1, 2, 3], true));
-    assert_eq!(page(3, 5).await, (vec![5, 6, 7, 8, 9], false));
-    assert_eq!(page(9, 5).await, (vec![], false));
-    let (tasks, _) = store.load_tasks(asks, &agent("a"), at(8), 1).await.unwrap();
-    assert_eq!(tasks, [task("a", "t9", 9).queued]);
+    let queue = |of, after, limit| QueueRead { agent: agent(of), after: at(after), limit };
+    let queues = [
+        queue("a", 0, 3),
+        queue("none", 0, 3),
+        queue("b", 0, 3),
+        queue("a", 3, 5),
+        queue("a", 9, 5),
+        queue("a", 8, 1),
+    ];
+    let loaded = store.load_tasks(asks, &queues).await.unwrap();
+    let pages: Vec<_> = loaded
+        .iter()
+        .map(|(tasks, more)| (tasks.iter().map(|queued| queued.position.get()).collect::<Vec<_>>(), *more))
+        .collect();
+    let expected = [(vec![1, 2, 3], true), (vec![], false), (vec![5], false), (vec![5, 6, 7, 8, 9], false)];
+    assert_eq!(pages[..4], expected);
+    assert_eq!(pages[4..], [(vec![], false), (vec![9], false)]);
+    assert_eq!(loaded[5].0, [task("a", "t9", 9).queued]);
+    assert_eq!(store.load_tasks(asks, &queues[4..5]).await.unwrap(), [(vec![], false)]);
 }
 
 #[tokio::test]

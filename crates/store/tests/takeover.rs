@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use model::{PartitionId, TaskKind};
 use partition::{OutboxBatch, Outgoing, Pause, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus};
 use serde_json::json;
-use store::{Applied, Committed, Store, StoreError};
+use store::{Applied, Committed, QueueRead, Store, StoreError};
 
 use crate::fixture::{Database, Owner, TTL, metadata, thread, thread_of};
 use crate::values::{agent, at, backs_off, completes, mark, open_turn, task, turn};
@@ -36,13 +36,14 @@ async fn only_the_owner_of_record_is_answered() {
     owner.commit(&commit).await.unwrap();
     let asks = Applied::from(&owner.grant);
     assert_eq!(loaded(&store, &owner).await.agents.len(), 1);
-    assert_eq!(store.load_tasks(asks, &agent("u"), at(0), 8).await.unwrap().0.len(), 1);
+    let queue = |after| [QueueRead { agent: agent("u"), after: at(after), limit: 8 }];
+    assert_eq!(store.load_tasks(asks, &queue(0)).await.unwrap()[0].0.len(), 1);
     let known = owner.applied().await;
     store.reclaim("a", &known, TTL).await.unwrap();
     for answer in [
         store.load(&owner.grant, 3).await.map(|_| ()),
-        store.load_tasks(asks, &agent("u"), at(0), 8).await.map(|_| ()),
-        store.load_tasks(asks, &agent("u"), at(1), 8).await.map(|_| ()),
+        store.load_tasks(asks, &queue(0)).await.map(|_| ()),
+        store.load_tasks(asks, &queue(1)).await.map(|_| ()),
     ] {
         assert!(matches!(answer, Err(StoreError::NotOwner)), "{answer:?}");
     }

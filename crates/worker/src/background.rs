@@ -20,7 +20,7 @@ use model::{AgentId, DelayedTask, MessageKey, Position, Seq, TimerId, TurnId};
 use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
 use runtime::traces::TraceContext;
-use store::Applied;
+use store::{Applied, QueueRead};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 

@@ -1,27 +1,17 @@
 //! Asking the store, many questions in one statement, until it answers.
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use model::{AgentId, MessageKey, Position};
+use model::MessageKey;
 use partition::{CommandKey, Input};
 use runtime::{Backoff, retry_until};
-use store::{Applied, Disposition, Store, StoreError};
+use store::{Applied, Disposition, QueueRead, Store, StoreError};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
 
 /// Keys of one statement.
 const MOST_KEYS: usize = 1_000;
-/// Queues that are read at once.
-const MOST_LOADS: usize = 8;
-
-/// The next tasks of an agent.
-#[derive(Debug)]
-pub(super) struct LoadTasks {
-    pub(super) agent: AgentId,
-    pub(super) after: Position,
-    pub(super) limit: usize,
-}
+/// Queues of one statement: few enough that their texts are a bounded part of the worker's memory.
+const MOST_QUEUES: usize = 16;
 
 pub(super) async fn look_up_all(
     context: Context,
@@ -58,27 +48,20 @@ pub(super) async fn check_all(
 pub(super) async fn load_all(
     store: Store,
     owner: Applied,
-    mut asked: mpsc::UnboundedReceiver<LoadTasks>,
+    mut asked: mpsc::UnboundedReceiver<Vec<QueueRead>>,
     answered: mpsc::Sender<Input>,
 ) {
-    let mut loads = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            load = asked.recv(), if loads.len() < MOST_LOADS => match load {
-                Some(load) => loads.push(load_one(&store, owner, load, &answered)),
-                None => return,
-            },
-            Some(()) = loads.next() => {}
+    while let Some(all) = gather(&mut asked).await {
+        for queues in all.chunks(MOST_QUEUES) {
+            let ask = || store.load_tasks(owner, queues);
+            let Some(loaded) = until_answered(ask, "reading queues", &answered).await else { return };
+            for (queue, (tasks, more)) in queues.iter().zip(loaded) {
+                let (agent, after) = (queue.agent.clone(), queue.after);
+                if answered.send(Input::Tasks { agent, after, tasks, more }).await.is_err() {
+                    return;
+                }
+            }
         }
-    }
-}
-
-async fn load_one(store: &Store, owner: Applied, load: LoadTasks, answered: &mpsc::Sender<Input>) {
-    let LoadTasks { agent, after, limit } = load;
-    let ask = || store.load_tasks(owner, &agent, after, limit);
-    if let Some((tasks, more)) = until_answered(ask, "reading a queue", answered).await {
-        // The session has ended.
-        let _ = answered.send(Input::Tasks { agent, after, tasks, more }).await;
     }
 }
 

@@ -122,11 +122,18 @@ impl Queues {
     fn changes(&mut self, commit: &Commit) {
         // Where the tasks stood before this commit: an id does not follow a task that goes.
         let mut origins: BTreeMap<(String, i64), i64> = BTreeMap::new();
+        // Where tasks would stand that this commit did not find: a commit that is applied again after a later one finds what it has
+        // moved in its new place, and must not change it.
+        let mut missing: BTreeSet<(String, i64)> = BTreeSet::new();
         for change in &commit.task_changes {
             match change {
                 TaskChange::Requeue { agent, from, to } => {
                     let key = (agent.to_string(), from.get());
-                    let Some(task) = self.tasks.remove(&key) else { continue };
+                    let found = if missing.contains(&key) { None } else { self.tasks.remove(&key) };
+                    let Some(task) = found else {
+                        missing.insert((key.0, to.get()));
+                        continue;
+                    };
                     if self.ids.get(&(key.0.clone(), task.0.clone())) == Some(&key.1) {
                         self.ids.insert((key.0.clone(), task.0.clone()), to.get());
                     }
@@ -135,6 +142,8 @@ impl Queues {
                     origins.insert((key.0.clone(), to.get()), origin);
                     self.tasks.insert((key.0, to.get()), task);
                 }
+                TaskChange::Remove { agent, position } | TaskChange::Edit { agent, position, .. }
+                    if missing.contains(&(agent.to_string(), position.get())) => {}
                 TaskChange::Remove { agent, position } => {
                     let key = (agent.to_string(), position.get());
                     let Some(task) = self.tasks.remove(&key) else { continue };

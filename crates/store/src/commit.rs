@@ -30,12 +30,14 @@ use crate::error::{Cause, sqlstate};
 use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
 
+use self::statement::Checks;
 pub use self::submission::{Gone, Submission};
 pub use facts::MOST_OF_SCOPE;
 
 /// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+const UNIQUE_VIOLATION: &str = "23505";
 
 /// What became of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,16 +161,29 @@ impl CommitWriter {
             return Ok(Vec::new());
         }
         check_distinct(group)?;
-        let statement = statement::statement(&self.owner, group);
+        let lean = self.apply(statement::statement(&self.owner, group, Checks::Lean)).await?;
+        let rows = match lean {
+            Ok(rows) => rows,
+            // A message is stored already, from before an outcome that was unknown.
+            Err(_) => {
+                let careful = self.apply(statement::statement(&self.owner, group, Checks::Careful)).await?;
+                careful.map_err(|twice| CommitError::Fatal(twice.0))?
+            }
+        };
+        outcomes(&rows, group.len())
+    }
+
+    async fn apply(&self, statement: Statement) -> Result<Result<Vec<PgRow>, StoredTwice>, CommitError> {
         let (options, limit) = (self.options.clone(), self.answer_timeout);
         let session = Arc::clone(&self.session);
         let work = async move { apply(session.lock_owned().await, &options, limit, statement).await };
-        let rows = run_uncancelled(work)
-            .await
-            .unwrap_or_else(|| Err(CommitError::Unknown("the process is stopping".into())))?;
-        outcomes(&rows, group.len())
+        let rows = run_uncancelled(work).await;
+        rows.unwrap_or_else(|| Err(CommitError::Unknown("the process is stopping".into())))
     }
 }
+
+/// A unique key has refused the statement, with these words; nothing was applied.
+struct StoredTwice(String);
 
 fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
     let mut seen = HashSet::new();
@@ -186,14 +201,18 @@ async fn apply(
     options: &PgConnectOptions,
     limit: Duration,
     statement: Statement,
-) -> Result<Vec<PgRow>, CommitError> {
+) -> Result<Result<Vec<PgRow>, StoredTwice>, CommitError> {
     let mut connection = match usable(slot.take()).await {
         Some(connection) => connection,
         None => connect::open(options).await.map_err(CommitError::unsent)?,
     };
     // All rows, to the very end: a row comes before the transaction is committed, and an error may follow it.
     let outcome = match timeout(limit, statement.fetch_all(&mut connection)).await {
-        Ok(outcome) => outcome.map_err(|error| CommitError::sent(&error)),
+        Ok(Ok(rows)) => Ok(Ok(rows)),
+        Ok(Err(sqlx::Error::Database(error))) if sqlstate(error.as_ref()) == UNIQUE_VIOLATION => {
+            Ok(Err(StoredTwice(error.message().to_owned())))
+        }
+        Ok(Err(error)) => Err(CommitError::sent(&error)),
         Err(_) => Err(CommitError::Unknown("no answer in time".to_owned())),
     };
     if matches!(outcome, Ok(_) | Err(CommitError::Data { .. })) {

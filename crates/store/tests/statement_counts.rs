@@ -59,6 +59,15 @@ async fn wal(session: &mut PgConnection) -> i64 {
     sqlx::query(sql).fetch_one(session).await.unwrap().get(0)
 }
 
+/// What the server has computed for the sessions of this database that have written messages, by the last thing that they did, microseconds;
+/// `None` where its processes are not to be seen.
+async fn computed(session: &mut PgConnection, what: &str) -> Option<u64> {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE $1";
+    let pid: i32 = sqlx::query(sql).bind(what).fetch_optional(session).await.unwrap()?.get(0);
+    let times = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    Some(times.split(' ').next()?.parse::<u64>().ok()? / 1_000)
+}
+
 /// The same rows as a bare batched insert into a table like `messages`.
 async fn insert_raw(session: &mut PgConnection, messages: &[&Message]) {
     let sql = "INSERT INTO raw (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
@@ -112,7 +121,7 @@ async fn a_turn_writes_little_more_than_its_messages() {
     database.execute("CREATE TABLE raw (LIKE messages INCLUDING ALL)").await;
     // Images of whole pages come with the first change after a checkpoint.
     database.execute("CHECKPOINT").await;
-    let mut session = database.session().await;
+    let (mut session, mut raw_session) = (database.session().await, database.session().await);
     // Others write to this server as well, and all of it counts: the least of many is what it is without them.
     let (mut ours, mut raw) = (i64::MAX, i64::MAX);
     let mut rounds = 0;
@@ -122,10 +131,17 @@ async fn a_turn_writes_little_more_than_its_messages() {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
         let middle = wal(&mut session).await;
         let messages: Vec<&Message> = commit.turns.iter().flat_map(|turn| &turn.messages).collect();
-        insert_raw(&mut session, &messages).await;
+        insert_raw(&mut raw_session, &messages).await;
         let end = wal(&mut session).await;
         (ours, raw) = (ours.min(middle - start), raw.min(end - middle));
         rounds += 1;
+    }
+    if let (Some(commits), Some(inserts)) =
+        (computed(&mut session, "-- One commit of%").await, computed(&mut session, "INSERT INTO raw%").await)
+    {
+        let turns = rounds.unsigned_abs() * TURNS.unsigned_abs();
+        let (commit, insert) = (commits / turns, inserts / turns);
+        println!("CPU a turn: {commit} us, of its messages alone {insert} us");
     }
     let ratio = ours as f64 / raw as f64;
     println!("WAL a turn: {} B, of its messages alone {} B, ratio {ratio:.3}", ours / TURNS, raw / TURNS);

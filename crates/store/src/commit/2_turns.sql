@@ -63,12 +63,13 @@
     -- Every committed turn has its input, whatever its run, and a message that is there already under the id of the answer
     -- would make half a turn of it.
     SELECT i.turn, i.bucket, i.thread_id, i.turn_id, i.ends_failed,
+           /*lean*/ true /*careful*/
            NOT EXISTS (SELECT FROM messages AS m
                        WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.first_id
                        OFFSET 0)
            AND NOT EXISTS (SELECT FROM messages AS m
                            WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.last_id
-                           OFFSET 0) AS is_new
+                           OFFSET 0) /*end*/ AS is_new
     FROM unnest($13::bigint[], $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bigint[],
                 $20::boolean[])
          WITH ORDINALITY

@@ -10,8 +10,9 @@
          AS i (number, bucket, thread_id, position, message_id, batch_id, sequence_num,
                batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, attempt)
     JOIN fence USING (number)
+    /*lean*/ /*careful*/
     WHERE NOT EXISTS (
         SELECT FROM messages AS m
         WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.message_id
-    )
+    ) /*end*/
 )

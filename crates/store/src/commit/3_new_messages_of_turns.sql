@@ -28,9 +28,9 @@
     -- A turn is written whole or not at all, so its messages are not asked about one by one. OFFSET 0: a look-up by key,
     -- whatever the planner thinks.
     WHERE CASE WHEN i.turn IS NOT NULL THEN i.turn IN (SELECT b.turn FROM begun AS b WHERE b.is_new)
-               ELSE NOT EXISTS (
+               ELSE /*lean*/ true /*careful*/ NOT EXISTS (
                    SELECT FROM messages AS m
                    WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.message_id
                    OFFSET 0
-               ) END
+               ) /*end*/ END
 )

@@ -1,13 +1,29 @@
-, heads AS (
-    -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others.
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
-    SELECT bucket, thread_id, max(position), count(*),
+, grown AS MATERIALIZED (
+    SELECT bucket, thread_id, max(position) AS head, count(*) AS messages,
            -- Few metadata have the word: only those are read here.
            count(*) FILTER (WHERE CASE WHEN metadata LIKE '%"synthetic"%'
-                                       THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END),
-           count(*)
+                                       THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END) AS hidden
     FROM fresh
     GROUP BY bucket, thread_id
+)
+, heads AS (
+    -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others. An UPDATE: an upsert
+    -- would write a record for the lock as well.
+    UPDATE threads AS t
+    SET head_position = greatest(t.head_position, g.head),
+        message_count = t.message_count + g.messages,
+        hidden_count = t.hidden_count + g.hidden,
+        last_number = t.last_number + g.messages
+    FROM grown AS g
+    WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
+    RETURNING t.bucket, t.thread_id, t.last_number
+)
+, opened AS (
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
+    SELECT g.bucket, g.thread_id, g.head, g.messages, g.hidden, g.messages
+    FROM grown AS g
+    WHERE (g.bucket, g.thread_id) NOT IN (SELECT h.bucket, h.thread_id FROM heads AS h)
+    -- A gateway has made it meanwhile.
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
         message_count = t.message_count + excluded.message_count,
@@ -28,7 +44,7 @@
         -- Above the messages of its thread: one sort. The planner, who knows of no sizes here, would join them row by row.
         UNION ALL
         SELECT last_number, bucket, thread_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-        FROM heads
+        FROM (SELECT * FROM heads UNION ALL SELECT * FROM opened) AS h
     ) AS u
     WINDOW w AS (PARTITION BY u.bucket, u.thread_id ORDER BY u.position NULLS FIRST)
 )
@@ -43,10 +59,10 @@
     -- OFFSET 0: a look-up by key. As a plain join, planned while the table is small, it reads all threads for each message.
     LEFT JOIN LATERAL (
         SELECT t.head_position FROM threads AS t
-        WHERE t.bucket = f.bucket AND t.thread_id = f.thread_id
+        WHERE f.before IS NULL AND t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
     WHERE f.position IS NOT NULL
     -- The second check against duplicates. Only for this key: two messages at one position would be a defect, and must not pass silently.
-    ON CONFLICT (bucket, thread_id, message_id) DO NOTHING
+    /*lean*/ /*careful*/ ON CONFLICT (bucket, thread_id, message_id) DO NOTHING /*end*/
 )

@@ -2,6 +2,9 @@
 //!
 //! What a group does not need is left out of the text, so that streams of chunks cost nothing for turns. There are few
 //! combinations, each a text of its own that stays prepared.
+//!
+//! These texts take it that no message is stored yet, as the owner knows: where one is, the unique key refuses the statement, and
+//! the group is applied by the careful one, which has all parts and asks.
 
 use std::sync::OnceLock;
 
@@ -13,6 +16,10 @@ use crate::statement::Statement;
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
 
 const FENCE: &str = include_str!("1_fence.sql");
+/// How places begin that differ: `/*lean*/ one text /*careful*/ another /*end*/`.
+const LEAN: &str = "/*lean*/";
+const CAREFUL: &str = "/*careful*/";
+const END: &str = "/*end*/";
 const FENCE_PARAMETERS: usize = 8;
 
 /// A set of parts, by what is in them.
@@ -39,6 +46,7 @@ impl StatementParts {
     /// What memory tasks have found. Only together with `TURNS`.
     const FACTS: usize = 1 << 9;
     const COMBINATIONS: usize = 1 << 10;
+    const ALL: Self = Self(Self::COMBINATIONS - 1);
 
     fn of(group: &[Submission<'_>]) -> Self {
         Self(group.iter().fold(0, |parts, submission| parts | needed(submission)))
@@ -94,21 +102,46 @@ impl StatementParts {
         }
     }
 
-    fn sql(self) -> &'static str {
+    fn lean(self) -> &'static str {
         static TEXTS: [OnceLock<String>; StatementParts::COMBINATIONS] =
             [const { OnceLock::new() }; StatementParts::COMBINATIONS];
-        TEXTS[self.0 % Self::COMBINATIONS].get_or_init(|| self.join())
+        TEXTS[self.0 % Self::COMBINATIONS].get_or_init(|| self.join(Checks::Lean))
     }
 
-    fn join(self) -> String {
+    fn careful() -> &'static str {
+        static TEXT: OnceLock<String> = OnceLock::new();
+        TEXT.get_or_init(|| Self::ALL.join(Checks::Careful))
+    }
+
+    fn join(self, checks: Checks) -> String {
         let mut text = FENCE.to_owned();
         let mut parameters = FENCE_PARAMETERS;
         for (sql, count, _) in self.list() {
-            append(&mut text, sql, parameters);
+            append(&mut text, &checked(sql, checks), parameters);
             parameters += count;
         }
         text
     }
+}
+
+/// Whether a statement asks for each message whether it is stored already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    Lean,
+    Careful,
+}
+
+/// The text of a part, with one of each two texts where they differ.
+fn checked(part: &str, checks: Checks) -> String {
+    let mut pieces = part.split(LEAN);
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (lean, rest) = piece.split_once(CAREFUL).unwrap_or((piece, ""));
+        let (careful, rest) = rest.split_once(END).unwrap_or((rest, ""));
+        text.push_str(if checks == Checks::Lean { lean } else { careful });
+        text.push_str(rest);
+    }
+    text
 }
 
 fn needed(submission: &Submission<'_>) -> usize {
@@ -160,9 +193,12 @@ fn append(text: &mut String, part: &str, offset: usize) {
 }
 
 /// The statement that applies this group.
-pub(super) fn statement(owner: &str, group: &[Submission<'_>]) -> Statement {
-    let parts = StatementParts::of(group);
-    let statement = columns::fence(sqlx::query(parts.sql()), owner, group);
+pub(super) fn statement(owner: &str, group: &[Submission<'_>], checks: Checks) -> Statement {
+    let (parts, sql) = match checks {
+        Checks::Lean => (StatementParts::of(group), StatementParts::of(group).lean()),
+        Checks::Careful => (StatementParts::ALL, StatementParts::careful()),
+    };
+    let statement = columns::fence(sqlx::query(sql), owner, group);
     let binds = parts.list().into_iter().filter_map(|(_, _, bind)| bind);
     binds.fold(statement, |statement, bind| bind(statement, group))
 }
@@ -186,7 +222,11 @@ mod tests {
     fn every_combination_numbers_its_parameters_without_a_hole() {
         for parts in (0..StatementParts::COMBINATIONS).map(StatementParts) {
             let count = FENCE_PARAMETERS + parts.list().iter().map(|(_, count, _)| count).sum::<usize>();
-            assert_eq!(parameters(&parts.join()), (1..=count).collect(), "{parts:?}");
+            for checks in [Checks::Lean, Checks::Careful] {
+                let text = parts.join(checks);
+                assert_eq!(parameters(&text), (1..=count).collect(), "{parts:?}");
+                assert!(!text.contains("/*"), "{text}");
+            }
         }
     }
 }

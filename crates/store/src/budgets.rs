@@ -304,7 +304,7 @@ impl Store {
             if ended.is_empty() {
                 break;
             }
-            self.begin_periods(&ended).await?;
+            self.start_periods(&ended).await?;
             rows = self.budget_rows(statement()).await?;
         }
         Ok(rows)
@@ -318,7 +318,7 @@ impl Store {
         self.rows(statement).await?.iter().map(|row| Ok((place(row)?, budget_row(row)?))).collect()
     }
 
-    async fn begin_periods(&self, ended: &[&BudgetRow]) -> Result<(), StoreError> {
+    async fn start_periods(&self, ended: &[&BudgetRow]) -> Result<(), StoreError> {
         let periods: Vec<_> =
             ended.iter().map(|row| row.budget.period.around(&row.budget.zone, row.read_at)).collect();
         let statement = sqlx::query(include_str!("budgets/renew.sql"))

@@ -125,6 +125,32 @@ async fn the_language_of_the_settings_counts() {
 }
 
 #[tokio::test]
+async fn rare_words_come_first_and_compounds_fit() {
+    let (database, store) = Database::new(1).await;
+    talk(&database, "t", Some("u")).await;
+    let scope = || Some(FactScope::User("u".to_owned()));
+    let known = [
+        "Das Rad ist im Hof",
+        "Das Fahrradschloss ist im Flur",
+        "Das Boot ist im See",
+        "Das Zelt ist im Keller",
+        "Das Buch ist im Regal",
+        "O'Neil's ist zu",
+    ];
+    for (number, text) in known.into_iter().enumerate() {
+        add(&store, given(&format!("c{number}"), scope(), text, None)).await.unwrap();
+    }
+    let best = async |text: &str| found(&store, "t", text).await.first().map(|fact| fact.text.clone());
+    // Two words that five facts have count less than one that only one has.
+    assert_eq!(best("Das im Sommer, und zu?").await.as_deref(), Some(known[5]));
+    // Of two words one begins with the other, from four letters on.
+    assert_eq!(best("Fahrrad").await.as_deref(), Some(known[1]));
+    assert_eq!(best("Fahrradschlosser").await.as_deref(), Some(known[1]));
+    assert_eq!((best("Fahrt").await, best("Boo").await, best("Radio").await), (None, None, None));
+    assert_eq!(best(r"o'n\eil").await.as_deref(), Some(known[5]));
+}
+
+#[tokio::test]
 async fn a_correction_supersedes_and_forgetting_takes_all() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;

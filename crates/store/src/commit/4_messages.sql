@@ -1,29 +1,15 @@
-, grown AS MATERIALIZED (
-    SELECT bucket, thread_id, max(position) AS head, count(*) AS messages,
+, heads AS (
+    -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others. Not an UPDATE with an
+    -- INSERT for the others, which would save the record of the lock: planned while the table is empty, it compares all threads with all of
+    -- these.
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
+    SELECT bucket, thread_id, max(position), count(*),
            -- Few metadata have the word: only those are read here.
            count(*) FILTER (WHERE CASE WHEN metadata LIKE '%"synthetic"%'
-                                       THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END) AS hidden
+                                       THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END),
+           count(*)
     FROM fresh
     GROUP BY bucket, thread_id
-)
-, heads AS (
-    -- Numbers are taken where the row of the thread is locked, so that another writer of the thread gets others. An UPDATE: an upsert
-    -- would write a record for the lock as well.
-    UPDATE threads AS t
-    SET head_position = greatest(t.head_position, g.head),
-        message_count = t.message_count + g.messages,
-        hidden_count = t.hidden_count + g.hidden,
-        last_number = t.last_number + g.messages
-    FROM grown AS g
-    WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
-    RETURNING t.bucket, t.thread_id, t.last_number
-)
-, opened AS (
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
-    SELECT g.bucket, g.thread_id, g.head, g.messages, g.hidden, g.messages
-    FROM grown AS g
-    WHERE (g.bucket, g.thread_id) NOT IN (SELECT h.bucket, h.thread_id FROM heads AS h)
-    -- A gateway has made it meanwhile.
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
         message_count = t.message_count + excluded.message_count,
@@ -44,7 +30,7 @@
         -- Above the messages of its thread: one sort. The planner, who knows of no sizes here, would join them row by row.
         UNION ALL
         SELECT last_number, bucket, thread_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-        FROM (SELECT * FROM heads UNION ALL SELECT * FROM opened) AS h
+        FROM heads
     ) AS u
     WINDOW w AS (PARTITION BY u.bucket, u.thread_id ORDER BY u.position NULLS FIRST)
 )

@@ -191,7 +191,9 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
     let retries: Vec<_> = acts.iter().filter(|act| act.action == "retry_turn").collect();
     assert_eq!(retries.len(), 1);
     assert_eq!((retries[0].actor.as_str(), retries[0].target.as_deref()), ("api", Some(turn.id.as_str())));
-    assert_eq!(text_seen(&follower, &format!("{}-a1", turn.id)), "I try. You said: fails-once please");
+    let answer = format!("{}-a1", turn.id);
+    until_ended(&follower, &answer).await;
+    assert_eq!(text_seen(&follower, &answer), "I try. You said: fails-once please");
 }
 
 #[tokio::test(flavor = "multi_thread")]

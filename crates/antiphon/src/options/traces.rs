@@ -15,7 +15,7 @@ pub(crate) struct Traces {
     /// The receiver of traces over OTLP, such as http://collector:4318; without one there are none.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// How it is spoken to: `http/protobuf`, nothing else.
+    /// The protocol of the receiver: `http/protobuf`, nothing else.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL")]
     otlp_protocol: Option<String>,
     /// Headers for the receiver: name=value, separated by commas.

@@ -1,6 +1,6 @@
 //! NATS: connections, partition streams, the partition reader, publishing, asking.
 //!
-//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_live_frame`] and
+//! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_live_frames`] and
 //! [`LiveSubscription`] carry live frames, [`Bus::query_owner`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
 //! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
 //! knows what a chunk is.
@@ -28,7 +28,7 @@ pub use config::BusConfig;
 pub use connection::Bus;
 pub use erase::StoredEntry;
 pub use error::{BusError, Disposition};
-pub use live::LiveSubscription;
+pub use live::{LiveMessage, LiveSubscription};
 pub use publish::PublishAck;
 pub use query::{QueryError, QueryRequest, QueryServer};
 pub use reader::{ExpectedStream, PartitionReader, RawEntry, ReaderEvent};

@@ -6,7 +6,7 @@ use async_nats::subject::ToSubject;
 use async_nats::{Client, RequestErrorKind, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use model::ThreadId;
+use model::{GatewayId, PartitionId};
 use wire::subject;
 
 use crate::connection::{Bus, ConnectionHandle};
@@ -20,27 +20,39 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 const WITHOUT_RESPONDERS: &str = "query.none";
 
 impl Bus {
-    /// Sends a frame to the gateways that follow `thread`. Not stored, not confirmed: gateways notice a hole by the ids
-    /// in it and request what is missing, so a frame that cannot be sent now is dropped, not kept.
+    /// Sends frames, as [`wire::live::FrameBatch`] gathers them, to a gateway. Not stored, not confirmed: gateways notice a hole by the numbers
+    /// in them and request what is missing, so what cannot be sent now is dropped, not kept.
     ///
     /// # Errors
     /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
-    pub async fn publish_live_frame(&self, thread: &ThreadId, payload: Bytes) -> Result<(), BusError> {
-        self.shared.publishing.publish_unstored(subject::live(thread), payload).await
+    pub async fn publish_live_frames(&self, gateway: &GatewayId, payload: Bytes) -> Result<(), BusError> {
+        self.shared.publishing.publish_unstored(subject::live(gateway), payload).await
     }
 
-    /// Listens to the frames of `thread`. When this returns, the server knows: what is published from now on comes.
+    /// Says to all gateways that this process owns a partition from now on: they then ask it for what they follow there. Sent as frames are.
+    ///
+    /// # Errors
+    /// As [`Bus::publish_live_frames`]; gateways find out within some seconds all the same.
+    pub async fn announce_owner(&self, partition: PartitionId, epoch: u64) -> Result<(), BusError> {
+        self.shared
+            .publishing
+            .publish_unstored(subject::OWNERS, wire::live::encode_owner(partition, epoch))
+            .await
+    }
+
+    /// Listens to what owners send to `gateway`. When this returns, the server knows: what is published from now on comes.
     ///
     /// # Errors
     /// The server does not answer.
-    pub async fn subscribe_live_frames(&self, thread: &ThreadId) -> Result<LiveSubscription, BusError> {
+    pub async fn subscribe_live_frames(&self, gateway: &GatewayId) -> Result<LiveSubscription, BusError> {
         let link = self.listening().await?;
         if !link.is_connected() {
             return Err(BusError::Away);
         }
-        let subscriber = link.client.subscribe(subject::live(thread)).await?;
+        let frames = link.client.subscribe(subject::live(gateway)).await?;
+        let owners = link.client.subscribe(subject::OWNERS).await?;
         round_trip(&link.client).await?;
-        Ok(LiveSubscription { subscriber })
+        Ok(LiveSubscription { frames, owners })
     }
 }
 
@@ -71,16 +83,30 @@ async fn round_trip(client: &Client) -> Result<(), BusError> {
     }
 }
 
-/// The frames of one thread. Dropping it ends the subscription.
+/// What owners send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LiveMessage {
+    /// Frames: [`wire::live::frames`] reads them.
+    Frames(Bytes),
+    /// A partition has an owner: [`wire::live::decode_owner`] reads it.
+    Owner(Bytes),
+}
+
+/// What owners send to one gateway. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct LiveSubscription {
-    subscriber: Subscriber,
+    frames: Subscriber,
+    owners: Subscriber,
 }
 
 impl LiveSubscription {
-    /// The next frame; `None` when the connection has ended for good. After a reconnect the subscription stands
+    /// The next message; `None` when the connection has ended for good. After a reconnect the subscription stands
     /// again by itself, and what was sent meanwhile is missing. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Bytes> {
-        Some(self.subscriber.next().await?.payload)
+    pub async fn next(&mut self) -> Option<LiveMessage> {
+        tokio::select! {
+            biased;
+            owner = self.owners.next() => Some(LiveMessage::Owner(owner?.payload)),
+            frames = self.frames.next() => Some(LiveMessage::Frames(frames?.payload)),
+        }
     }
 }

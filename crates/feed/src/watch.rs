@@ -17,7 +17,7 @@ impl OwnerWatch {
     /// What the owner of a partition is asked.
     pub fn question(&self, partition: PartitionId) -> ChangedThreadsQuery {
         let (epoch, number) = self.known.get(&partition).copied().unwrap_or_default();
-        ChangedThreadsQuery { epoch, number }
+        ChangedThreadsQuery { epoch, number, unfollowed: Vec::new() }
     }
 
     /// The highest epoch of a partition that is known; 0 before the first.

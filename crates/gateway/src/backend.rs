@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use model::{PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
+use model::{GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,8 @@ use crate::settings_cache::SettingsCache;
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Backend {
+    /// Who this gateway is to the owners of partitions.
+    pub(crate) id: GatewayId,
     pub(crate) bus: Bus,
     store: Store,
     pub(crate) limits: GatewayLimits,
@@ -30,6 +32,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn new(
+        id: GatewayId,
         bus: Bus,
         store: Store,
         clock: Clock,
@@ -37,7 +40,7 @@ impl Backend {
         limits: GatewayLimits,
         drain: CancellationToken,
     ) -> Self {
-        Self { bus, store, limits, drain, count, clock, settings_cache: Arc::default() }
+        Self { id, bus, store, limits, drain, count, clock, settings_cache: Arc::default() }
     }
 
     /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.

@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
+use model::GatewayId;
 use runtime::{Clock, Health, spawn_named};
 use store::{PriceTable, Store};
 use tokio::net::TcpListener;
@@ -67,6 +68,7 @@ pub struct Gateway {
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
     prices: Option<Arc<PriceTable>>,
+    id: GatewayId,
 }
 
 impl Gateway {
@@ -83,12 +85,18 @@ impl Gateway {
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();
         let prices = config.prices.clone();
-        Ok(Self { listener, addr, limits: config.limits, access, authenticator, prices })
+        let id = GatewayId::of_number(rand::random());
+        Ok(Self { listener, addr, limits: config.limits, access, authenticator, prices, id })
     }
 
     /// The address that was taken.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Who it is to the owners of partitions: another one after each start.
+    pub fn id(&self) -> &GatewayId {
+        &self.id
     }
 
     /// Serves until `drain` is cancelled, load balancers have had their time, and the viewers have their notice. Probes are answered from the beginning,
@@ -119,21 +127,25 @@ impl Gateway {
             let unscoped = store.unscoped();
             let count = background::partition_count(&unscoped).await;
             background::secure(&unscoped, &state, !self.access.insecure).await;
-            let feeds = FeedRegistry::new(Backend::new(bus, store, clock, count, limits, stop));
+            let feeds = FeedRegistry::new(Backend::new(self.id, bus, store, clock, count, limits, stop));
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            let json_no_store = background::refresh(&state, &unscoped);
-            tokio::join!(
-                feeds.watch(ready.register_loop("gateway watch")),
-                background::revalidate_loop(&state, &unscoped),
-                json_no_store
-            );
+            (feeds, state, unscoped, ready.register_loop("gateway watch"))
         };
         let token = closing.clone();
         let prepared = spawn_named("gateway watch", async move {
-            tokio::select! { () = prepare => {}, () = token.cancelled() => {} }
+            let (feeds, state, unscoped, heartbeat) = tokio::select! {
+                prepared = prepare => prepared,
+                () = token.cancelled() => return,
+            };
+            // Until the last connection has ended: its frames come this way.
+            tokio::join!(
+                feeds.watch(heartbeat),
+                background::revalidate_loop(&state, &unscoped),
+                background::refresh(&state, &unscoped)
+            );
         });
         tracing::info!(addr = %self.addr, "serving HTTP");
         let closed = closing.clone();

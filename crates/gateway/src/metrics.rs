@@ -24,6 +24,7 @@ const HTTP_REQUESTS: &str = "antiphon_gateway_http_requests_total";
 const HTTP_SECONDS: &str = "antiphon_gateway_http_request_seconds";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
+const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
 /// What commands are published for.
 const COMMAND_KINDS: [&str; 4] = ["turn", "retry_turn", "task", "act"];
@@ -142,6 +143,10 @@ pub(crate) fn describe() {
          their senders were told"
     );
     describe_counter!(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read");
+    describe_counter!(
+        FRAMES_DROPPED,
+        "Frames dropped because their feed was behind; it asks for what is missing"
+    );
     register_at_zero();
 }
 
@@ -150,7 +155,7 @@ fn register_at_zero() {
     [CONNECTIONS, SUBSCRIBERS, FEEDS].iter().for_each(|name| gauge!(*name).increment(0.0));
     [CONNECTIONS_REJECTED, WRITE_TIMEOUTS, EVENTS, BYTES, OPEN_MESSAGE_LIMIT, GAPS_FILLED, CHUNKS_SKIPPED]
         .iter()
-        .chain(&[RESYNCS, FRAME_DECODE_ERRORS])
+        .chain(&[RESYNCS, FRAME_DECODE_ERRORS, FRAMES_DROPPED])
         .for_each(|name| counter!(*name).increment(0));
     for outcome in QueryOutcome::ALL {
         counter!(OWNER_QUERIES, "outcome" => outcome.name()).increment(0);
@@ -229,4 +234,8 @@ pub(crate) fn http_seconds(kind: &'static str, took: Duration) {
 
 pub(crate) fn frame_decode_error() {
     counter!(FRAME_DECODE_ERRORS).increment(1);
+}
+
+pub(crate) fn frame_dropped() {
+    counter!(FRAMES_DROPPED).increment(1);
 }

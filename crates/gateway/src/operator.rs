@@ -1,7 +1,7 @@
 //! What the API does with follow-ups and schedules, for commands of the binary: with the same checks, and through the same owner.
 
 use bus::Bus;
-use model::{AgentId, PartitionCount, ScheduleName, ThreadId, TimerId};
+use model::{AgentId, GatewayId, PartitionCount, ScheduleName, ThreadId, TimerId};
 use runtime::Clock;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ impl OperatorActs {
     /// `count`: the partitions of the installation; `actor`: who acts, for the audit log.
     pub fn new(bus: Bus, store: Store, count: PartitionCount, actor: &str) -> Self {
         let (limits, drain) = (GatewayLimits::default(), CancellationToken::new());
-        let backend = Backend::new(bus, store, Clock::start(), count, limits, drain);
+        let backend = Backend::new(GatewayId::of_number(0), bus, store, Clock::start(), count, limits, drain);
         Self { backend, actor: actor.to_owned() }
     }
 

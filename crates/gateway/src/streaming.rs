@@ -2,6 +2,7 @@
 
 pub(crate) mod feed_context;
 pub(crate) mod feed_task;
+pub(crate) mod live_listener;
 pub(crate) mod registry;
 pub(crate) mod response;
 pub(crate) mod resume;

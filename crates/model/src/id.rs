@@ -182,6 +182,13 @@ id! {
     ReasoningSessionId, check_tenant_name
 }
 
+impl GatewayId {
+    /// The gateway of a random number.
+    pub fn of_number(number: u64) -> Self {
+        Self::new_unchecked(&format!("gateway-{number:016x}"))
+    }
+}
+
 macro_rules! owned {
     ($name:ident) => {
         impl $name {
@@ -232,6 +239,11 @@ may_be_queue!(AgentId);
 id! {
     /// One unit of work of an agent, named by its sender; unique for seven days.
     TaskId
+}
+
+id! {
+    /// One process that serves clients: where owners send the frames of the threads that it follows.
+    GatewayId
 }
 
 id! {

@@ -30,7 +30,7 @@ pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry
 pub use failure::{IdRange, MessageFailure};
 pub use follow_up::{FollowUpHint, InvalidFollowUpHint, TriggerType};
 pub use id::{
-    AgentId, BudgetName, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
+    AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;

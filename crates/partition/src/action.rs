@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, IdRange, MessageFailure,
-    MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq,
-    ThreadId, TimerId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange,
+    MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry,
+    Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Lookup};
@@ -44,11 +44,13 @@ pub enum EntryBody {
     },
 }
 
-/// A gateway asks for the open text of a thread, beyond what it has.
+/// A gateway asks for the open text of a thread, beyond what it has. From the answer on it follows the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRequest {
     /// Comes back with the answer.
     pub token: u64,
+    /// Who asks.
+    pub gateway: GatewayId,
     /// The thread.
     pub thread: ThreadId,
     /// What the gateway has: message, attempt, next id.
@@ -60,10 +62,14 @@ pub struct SnapshotRequest {
 }
 
 /// A gateway asks of which threads frames were sent after this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedThreadsQuery {
     /// Comes back with the answer.
     pub token: u64,
+    /// Who asks. A gateway that does not ask for [`FOLLOWER_EXPIRY_MS`](crate::FOLLOWER_EXPIRY_MS) follows nothing any more.
+    pub gateway: GatewayId,
+    /// Threads that it does not follow any more.
+    pub unfollowed: Vec<ThreadId>,
     /// The epoch in which the number counts; another one's are all news.
     pub epoch: u64,
     /// The last frame that the gateway has received.

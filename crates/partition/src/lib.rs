@@ -11,6 +11,7 @@ mod action;
 pub mod bisect;
 mod commit;
 mod due_timer;
+mod followers;
 mod frames;
 mod limits;
 mod machine;
@@ -34,6 +35,7 @@ pub use action::{
 };
 pub use commit::{Commit, Lookup, SpilledMessage, Takeover};
 pub use due_timer::{DueSchedule, DueTimer, TimerState};
+pub use followers::FOLLOWER_EXPIRY_MS;
 pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use noted_facts::NotedFacts;

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{
-    AgentId, Cut, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask,
+    AgentId, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask,
     RejectedEntry, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
-use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, MachineReport, ReadyChunks};
+use crate::action::{Action, Input, MachineReport, ReadyChunks};
 use crate::commit::{Lookup, Takeover};
+use crate::followers::Followers;
 use crate::frames::Frames;
 use crate::limits::{MOST_UNSENT, PartitionLimits};
 use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase};
 use crate::recent::Recent;
-use crate::snapshot::snapshot;
 use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
 use crate::timer_window::TimerWindow;
@@ -30,6 +30,7 @@ mod commit;
 mod control;
 mod finish;
 mod follow_up;
+mod gateways;
 mod read;
 mod status;
 mod timers;
@@ -57,6 +58,7 @@ pub struct Partition {
     /// What was given up to here has been committed, if ever.
     committed: PositionMark,
     frames: Frames,
+    followers: Followers,
     clock: StreamClock,
     /// Entries that the checkpoint must not pass, with the message that needs them.
     holds: BTreeSet<(Seq, Slot)>,
@@ -150,9 +152,6 @@ fn refused_size(payload: &Bytes) -> usize {
     payload.len() + 256
 }
 
-/// Threads that one reply names.
-const MAX_CHANGED_THREADS: usize = 2_000;
-
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
     /// a simulation passes a fixed one.
@@ -166,6 +165,7 @@ impl Partition {
             positions: Positions::above(takeover.position_high_water),
             committed: Positions::above(takeover.position_high_water).given(),
             frames: Frames::new(takeover.epoch, limits.numbered_threads, hash_seed),
+            followers: Followers::new(hash_seed),
             clock: StreamClock::new(limits.stream_step_ms),
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
@@ -251,18 +251,9 @@ impl Partition {
                 let status = self.status(&query.target, now);
                 actions.push(Action::Status(StatusReply { token: query.token, status }));
             }
-            Input::Snapshot(request) => {
-                // What a restored message has was not sent yet.
-                self.publish(&mut actions);
-                let open = self.messages.of_thread(&request.thread);
-                let messages = open.filter(|open| !open.is_held_back());
-                actions.push(Action::Snapshot(snapshot(&request, self.cut(&request.thread), messages)));
-            }
-            Input::ChangedThreads(ChangedThreadsQuery { token, epoch: of, number }) => {
-                let after = if of == self.epoch { number } else { 0 };
-                let (threads, is_complete) = self.frames.since(after, MAX_CHANGED_THREADS);
-                let (epoch, number) = (self.epoch, self.frames.number());
-                let changed = ChangedThreads { token, epoch, number, threads, is_complete };
+            Input::Snapshot(request) => self.show(&request, now, &mut actions),
+            Input::ChangedThreads(query) => {
+                let changed = self.changed_threads(&query, now);
                 actions.push(Action::ChangedThreads(changed));
             }
             Input::Tick => self.tick(now, &mut actions),
@@ -457,6 +448,7 @@ impl Partition {
 
     fn tick(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.ticked_at = now;
+        self.followers.expire(now);
         let time = self.clock.now(now);
         let sweep = now.since_ms(self.swept_at) >= self.limits.sweep_ms;
         if sweep {
@@ -506,20 +498,6 @@ impl Partition {
                 break;
             }
             chunks = rest;
-        }
-    }
-
-    /// How a thread stands after everything that was decided so far.
-    fn cut(&self, thread: &ThreadId) -> Cut {
-        Cut {
-            epoch: self.epoch,
-            number: self.frames.number(),
-            committed: self.committed.of(thread.bucket()),
-            is_current: self.has_caught_up
-                && self.clock.is_caught_up()
-                && self.deferring.is_none()
-                && self.commands.first().is_none()
-                && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
         }
     }
 

@@ -1,9 +1,9 @@
 //! A gateway: the real feed of each thread that it follows, and the viewers of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use feed::{Feed, OwnerWatch, WaitingSubscribers};
-use model::ThreadId;
+use model::{GatewayId, ThreadId};
 
 /// A client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +63,18 @@ impl Follower {
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedGateway {
     pub(crate) followers: BTreeMap<ThreadId, Follower>,
+    /// Threads that it does not follow any more, of which owners may still send frames.
+    pub(crate) unfollowed: BTreeSet<ThreadId>,
     pub(crate) watch: OwnerWatch,
     /// A new one with each start.
     pub(crate) incarnation: u64,
     /// How long whatever comes over NATS is on its way, ms.
     pub(crate) link_ms: i64,
+}
+
+impl SimulatedGateway {
+    /// Who it is to owners since it was started last; `index` is its place among all.
+    pub(crate) fn id(&self, index: usize) -> GatewayId {
+        GatewayId::of_number((index as u64) << 32 | self.incarnation)
+    }
 }

@@ -16,6 +16,7 @@ pub mod examples;
 pub mod fleet;
 pub mod http;
 pub mod link;
+pub mod live_follower;
 pub mod load;
 pub mod manual_workflow;
 pub mod proxy;

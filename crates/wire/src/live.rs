@@ -1,11 +1,11 @@
-//! What owners send to gateways on `live.<thread>`.
+//! What owners send to gateways on `live.<gateway>` and `live.owners`.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, MessageOutcome, Position,
-    RetryHint, Role, ThreadId, TurnError,
+    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, MessageOutcome,
+    PartitionId, Position, RetryHint, Role, ThreadId, TurnError,
 };
 use prost::Message as _;
 
@@ -70,6 +70,78 @@ pub fn encode(frame: &LiveFrame) -> Bytes {
     out.0.into()
 }
 
+/// Frames for one gateway, gathered into one payload.
+#[derive(Debug, Default)]
+pub struct FrameBatch(Vec<u8>);
+
+impl FrameBatch {
+    /// Adds what [`encode`] gave.
+    pub fn push(&mut self, frame: &[u8]) {
+        let mut out = ProtobufWriter(std::mem::take(&mut self.0));
+        out.bytes(1, frame);
+        self.0 = out.0;
+    }
+
+    /// Bytes of the payload so far.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The payload.
+    pub fn into_payload(self) -> Bytes {
+        self.0.into()
+    }
+}
+
+/// The frames of a payload that [`FrameBatch`] gave, each with its thread and not decoded further. They share the payload's memory.
+///
+/// # Errors
+/// The bytes are not such a payload, or a thread's id breaks its rule.
+pub fn frames(payload: &Bytes) -> Result<Vec<(ThreadId, Bytes)>, DecodeError> {
+    let mut fields = Fields(payload);
+    let mut frames = Vec::new();
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            1 => {
+                let frame = payload.slice_ref(field.bytes()?);
+                frames.push((thread_of(&frame)?, frame));
+            }
+            _ => field.skip()?,
+        }
+    }
+    Ok(frames)
+}
+
+fn thread_of(frame: &[u8]) -> Result<ThreadId, DecodeError> {
+    let mut fields = Fields(frame);
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            1 => return Ok(parse_thread(field.text()?)?),
+            _ => field.skip()?,
+        }
+    }
+    Err(InvalidField::Missing("session_id").into())
+}
+
+fn parse_thread(id: &str) -> Result<ThreadId, InvalidField> {
+    ThreadId::parse(id).map_err(|error| InvalidField::Id("session_id", error))
+}
+
+/// The payload that says that a partition has an owner of this epoch.
+pub fn encode_owner(partition: PartitionId, epoch: u64) -> Bytes {
+    pb::OwnerAnnouncement { partition: partition.0.into(), epoch }.encode_to_vec().into()
+}
+
+/// Reads what [`encode_owner`] gave: the partition, and the epoch of its owner.
+///
+/// # Errors
+/// The bytes are no announcement.
+pub fn decode_owner(payload: &Bytes) -> Result<(PartitionId, u64), DecodeError> {
+    let owner = pb::OwnerAnnouncement::decode(payload.as_ref())?;
+    let partition = u16::try_from(owner.partition).map_err(|_| InvalidField::Missing("partition"))?;
+    Ok((PartitionId(partition), owner.epoch))
+}
+
 /// Reads the payload of a frame.
 ///
 /// # Errors
@@ -95,7 +167,7 @@ pub fn decode(payload: &Bytes) -> Result<LiveFrame, DecodeError> {
         }
     }
     Ok(LiveFrame {
-        thread: ThreadId::parse(thread).map_err(|error| InvalidField::Id("session_id", error))?,
+        thread: parse_thread(thread)?,
         message: convert::message_id(message)?,
         attempt,
         role: convert::role(role)?,

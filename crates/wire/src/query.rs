@@ -2,7 +2,7 @@
 //! what the gateway has; the threads of which frames were sent lately; and what [`status`] encodes.
 
 use bytes::Bytes;
-use model::{Cut, MessageId, PartialText, Position, QueryTarget, ThreadId};
+use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};
 use prost::Message as _;
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -11,10 +11,10 @@ use crate::{DecodeError, InvalidField, convert, pb, status};
 /// Any query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
-    /// Answered with [`encode_snapshot`].
-    Snapshot(SnapshotRequest),
+    /// Answered with [`encode_snapshot`]. From then on the gateway follows the thread.
+    Snapshot(GatewayId, SnapshotRequest),
     /// Answered with [`encode_changed_threads`].
-    ChangedThreads(ChangedThreadsQuery),
+    ChangedThreads(GatewayId, ChangedThreadsQuery),
     /// Answered with [`status::encode_reply`].
     Status(QueryTarget),
 }
@@ -44,12 +44,14 @@ pub struct SnapshotReply {
 }
 
 /// Asks for the threads of which frames were sent after this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangedThreadsQuery {
     /// The epoch in which the number counts.
     pub epoch: u64,
     /// The frame.
     pub number: u64,
+    /// Threads that the gateway does not follow any more.
+    pub unfollowed: Vec<ThreadId>,
 }
 
 /// The threads of which frames were sent.
@@ -65,8 +67,8 @@ pub struct ChangedThreads {
     pub is_complete: bool,
 }
 
-/// The payload of a request for a snapshot.
-pub fn encode_snapshot_request(request: &SnapshotRequest) -> Bytes {
+/// The payload of a gateway's request for a snapshot.
+pub fn encode_snapshot_request(gateway: &GatewayId, request: &SnapshotRequest) -> Bytes {
     let known = request.known.iter().map(|(message, attempt, next)| pb::KnownChunks {
         message_id: message.as_str().to_owned(),
         attempt: *attempt,
@@ -76,13 +78,18 @@ pub fn encode_snapshot_request(request: &SnapshotRequest) -> Bytes {
         session_id: request.thread.as_str().to_owned(),
         known: known.collect(),
         max_messages: request.max_messages,
+        gateway: gateway.as_str().to_owned(),
     }))
 }
 
-/// The payload of a query for the threads of which frames were sent.
-pub fn encode_changed_threads_query(query: &ChangedThreadsQuery) -> Bytes {
-    let query = pb::ChangedThreadsQuery { epoch: query.epoch, number: query.number };
-    pb_query(pb::query::Kind::ChangedThreads(query))
+/// The payload of a gateway's query for the threads of which frames were sent.
+pub fn encode_changed_threads_query(gateway: &GatewayId, query: &ChangedThreadsQuery) -> Bytes {
+    pb_query(pb::query::Kind::ChangedThreads(pb::ChangedThreadsQuery {
+        epoch: query.epoch,
+        number: query.number,
+        gateway: gateway.as_str().to_owned(),
+        unfollowed: query.unfollowed.iter().map(|thread| thread.as_str().to_owned()).collect(),
+    }))
 }
 
 /// Reads a query.
@@ -93,10 +100,10 @@ pub fn decode_query(payload: &Bytes) -> Result<Query, DecodeError> {
     use pb::query::Kind;
     let query = pb::Query::decode(payload.as_ref())?;
     Ok(match query.kind.ok_or(InvalidField::Missing("kind"))? {
-        Kind::Snapshot(request) => Query::Snapshot(snapshot_request(request)?),
+        Kind::Snapshot(request) => Query::Snapshot(gateway(&request.gateway)?, snapshot_request(request)?),
         Kind::Status(query) => Query::Status(status::target(query)?),
         Kind::ChangedThreads(query) => {
-            Query::ChangedThreads(ChangedThreadsQuery { epoch: query.epoch, number: query.number })
+            Query::ChangedThreads(gateway(&query.gateway)?, changed_threads_query(query)?)
         }
     })
 }
@@ -109,6 +116,15 @@ fn snapshot_request(request: pb::SnapshotRequest) -> Result<SnapshotRequest, Inv
         known: request.known.into_iter().map(known).collect::<Result<_, InvalidField>>()?,
         max_messages: request.max_messages,
     })
+}
+
+fn changed_threads_query(query: pb::ChangedThreadsQuery) -> Result<ChangedThreadsQuery, InvalidField> {
+    let unfollowed = query.unfollowed.iter().map(|id| thread(id)).collect::<Result<_, _>>()?;
+    Ok(ChangedThreadsQuery { epoch: query.epoch, number: query.number, unfollowed })
+}
+
+fn gateway(id: &str) -> Result<GatewayId, InvalidField> {
+    GatewayId::parse(id).map_err(|error| InvalidField::Id("gateway", error))
 }
 
 /// The payload of a snapshot.

@@ -1,8 +1,8 @@
 //! Subjects and stream names.
 
 use model::{
-    AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, ThreadId, TimerKind, TurnId,
-    WorkflowName,
+    AgentId, Bucket, Control, ControlKind, GatewayId, PartitionCount, PartitionId, ThreadId, TimerKind,
+    TurnId, WorkflowName,
 };
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
@@ -20,10 +20,13 @@ pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
     chunks_in(thread.bucket().partition(count), thread)
 }
 
-/// Where the owner sends ordered frames (core NATS only).
-pub fn live(thread: &ThreadId) -> String {
-    format!("live.{thread}")
+/// Where owners send a gateway the frames of the threads that it follows (core NATS only).
+pub fn live(gateway: &GatewayId) -> String {
+    format!("live.{gateway}")
 }
+
+/// Where owners say that they own a partition from now on (core NATS only).
+pub const OWNERS: &str = "live.owners";
 
 /// Where the owner of a partition answers gateways.
 pub fn query(p: PartitionId) -> String {

@@ -298,13 +298,43 @@ fn out_frames_survive() {
 }
 
 #[test]
+fn gathered_frames_come_apart_in_their_order() {
+    let frame = |name: &str, id: u32| live::LiveFrame {
+        thread: ThreadId::parse(name).unwrap(),
+        message: MessageId::parse("m1").unwrap(),
+        attempt: 0,
+        role: Role::Assistant,
+        chunks: vec![std::sync::Arc::new(Chunk::content(id, "a", false))],
+        batch_type: model::BatchType::UserRequest,
+        number: model::FrameNumber { epoch: 9, number: id.into(), after: 0 },
+        terminal: None,
+    };
+    let sent = [frame("t1", 1), frame("acme~t2", 2), frame("t1", 3)];
+    let mut batch = live::FrameBatch::default();
+    sent.iter().for_each(|frame| batch.push(&live::encode(frame)));
+    let size = batch.size();
+    let payload = batch.into_payload();
+    assert_eq!(payload.len(), size);
+    let frames = live::frames(&payload).unwrap();
+    let threads: Vec<_> = frames.iter().map(|(thread, _)| thread.as_str()).collect();
+    assert_eq!(threads, ["t1", "acme~t2", "t1"]);
+    let read: Vec<_> = frames.iter().map(|(_, frame)| live::decode(frame).unwrap()).collect();
+    assert_eq!(read, sent);
+    assert!(live::frames(&payload.slice(..size - 1)).is_err(), "cut short");
+    assert!(live::frames(&Bytes::from_static(&[0x0A, 0x00])).is_err(), "a frame of no thread");
+    let owner = (model::PartitionId(1_023), 1 << 40);
+    assert_eq!(live::decode_owner(&live::encode_owner(owner.0, owner.1)).unwrap(), owner);
+}
+
+#[test]
 fn snapshots_and_changed_threads_come_back() {
     let thread = |name: &str| ThreadId::parse(name).unwrap();
     let message = MessageId::parse("m1").unwrap();
     let known = vec![(message.clone(), 1, 7)];
     let request = query::SnapshotRequest { thread: thread("t1"), known, max_messages: 64 };
-    let read = query::decode_query(&query::encode_snapshot_request(&request)).unwrap();
-    assert_eq!(read, query::Query::Snapshot(request));
+    let gateway = model::GatewayId::parse("gateway-1").unwrap();
+    let read = query::decode_query(&query::encode_snapshot_request(&gateway, &request)).unwrap();
+    assert_eq!(read, query::Query::Snapshot(gateway.clone(), request));
     let open = model::PartialText {
         message,
         attempt: 2,
@@ -319,9 +349,9 @@ fn snapshots_and_changed_threads_come_back() {
         let reply = query::SnapshotReply { cut, open: vec![open.clone()], left_out, more };
         assert_eq!(query::decode_snapshot(&query::encode_snapshot(&reply)).unwrap(), reply);
     }
-    let after = query::ChangedThreadsQuery { epoch: 3, number: 44 };
-    let read = query::decode_query(&query::encode_changed_threads_query(&after)).unwrap();
-    assert_eq!(read, query::Query::ChangedThreads(after));
+    let after = query::ChangedThreadsQuery { epoch: 3, number: 44, unfollowed: vec![thread("t3")] };
+    let read = query::decode_query(&query::encode_changed_threads_query(&gateway, &after)).unwrap();
+    assert_eq!(read, query::Query::ChangedThreads(gateway, after));
     let threads = vec![(thread("acme~t1"), 45), (thread("t2"), 46)];
     for is_complete in [true, false] {
         let changed = query::ChangedThreads { epoch: 3, number: 46, threads: threads.clone(), is_complete };

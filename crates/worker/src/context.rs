@@ -11,6 +11,7 @@ use crate::budget::Budget;
 use crate::committer::Committers;
 use crate::config::WorkerConfig;
 use crate::gauges::WorkerGauges;
+use crate::live_publisher::LivePublisher;
 
 /// What every part of a worker needs.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub(crate) struct Context {
     pub(crate) health: Health,
     pub(crate) budget: Arc<Budget>,
     pub(crate) committers: Arc<Committers>,
+    pub(crate) live: LivePublisher,
     pub(crate) gauges: Arc<WorkerGauges>,
     pub(crate) thread_cache: Arc<ThreadCacheBudget>,
 }

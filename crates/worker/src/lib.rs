@@ -14,6 +14,7 @@ mod error;
 mod expiry;
 mod gauges;
 mod lease;
+mod live_publisher;
 mod metrics;
 mod ownership;
 mod purge;
@@ -54,9 +55,11 @@ pub async fn run(
     let committers = committer::Committers::start(&store, &config)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
+    let live = live_publisher::LivePublisher::new(bus.clone());
     let context = Context {
         config: Arc::new(config),
         bus,
+        live: live.clone(),
         store,
         clock,
         health,
@@ -72,5 +75,9 @@ pub async fn run(
         row_limits::enforce_row_limits(context.store.clone(), context.config.keep.clone(), stop.clone()),
     );
     runtime::spawn_named("budgets", budget_counter::count_budgets(context.store.clone(), stop.clone()));
-    ownership::run(context, stop).await
+    let sender = runtime::spawn_named("live frames", live.clone().run());
+    let ended = ownership::run(context, stop).await;
+    sender.abort();
+    live.send_now().await;
+    ended
 }

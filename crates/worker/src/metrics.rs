@@ -27,6 +27,8 @@ const TURN_SECONDS: &str = "antiphon_worker_turn_seconds";
 pub(crate) const FENCED_COMMITS: &str = "antiphon_worker_fenced_commits_total";
 pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
 pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
+/// A message holds the frames that were ready for one gateway.
+pub(crate) const LIVE_MESSAGES: &str = "antiphon_worker_live_messages_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
 /// Turns that began with memory.
@@ -96,6 +98,7 @@ pub(crate) fn describe() {
         (FENCED_COMMITS, "Commits refused: the lease was gone, or the store had gone back in time"),
         (LEASES_LOST, "Leases that another worker took"),
         (LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
+        (LIVE_MESSAGES, "Messages with live frames sent to gateways"),
         (OUTBOX_FAILED, "Entries of the outbox that can never be published"),
         ("antiphon_worker_postponed_turns_total", "Turns whose start was put off because their agent waits"),
         (
@@ -138,6 +141,7 @@ pub(crate) fn describe() {
         FENCED_COMMITS,
         LEASES_LOST,
         LIVE_FRAMES_DROPPED,
+        LIVE_MESSAGES,
         OUTBOX_FAILED,
         LATE_CONTINUATIONS,
     ];

@@ -33,16 +33,21 @@ impl PendingQueries {
         self.next_token += 1;
         self.waiting.insert(token, request);
         Some(match query {
-            Query::Snapshot(request) => Input::Snapshot(SnapshotRequest {
+            Query::Snapshot(gateway, request) => Input::Snapshot(SnapshotRequest {
                 token,
+                gateway,
                 thread: request.thread,
                 known: request.known,
                 max_messages: request.max_messages as usize,
                 max_bytes: PAGE_BYTES,
             }),
-            Query::ChangedThreads(query) => {
-                Input::ChangedThreads(ChangedThreadsQuery { token, epoch: query.epoch, number: query.number })
-            }
+            Query::ChangedThreads(gateway, query) => Input::ChangedThreads(ChangedThreadsQuery {
+                token,
+                gateway,
+                unfollowed: query.unfollowed,
+                epoch: query.epoch,
+                number: query.number,
+            }),
             Query::Status(target) => Input::Status(StatusQuery { token, target }),
         })
     }

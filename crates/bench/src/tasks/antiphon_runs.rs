@@ -13,11 +13,16 @@ pub(super) const PARTITIONS: u16 = 8;
 /// How many of all tasks are not durably completed; `{total}` is replaced.
 pub(super) const LEFT: &str = "SELECT {total} - count(*) FROM agent_tasks WHERE status = 'completed'";
 
+/// The agent of this number.
+pub(super) fn agent(agent: u32) -> Result<AgentId> {
+    Ok(AgentId::parse(&format!("agent-{agent}"))?)
+}
+
 /// Task `seq` of this agent with a text of so many bytes.
-pub(super) fn task(agent: u32, seq: u32, bytes: usize) -> Result<Task> {
+pub(super) fn task(number: u32, seq: u32, bytes: usize) -> Result<Task> {
     Ok(Task {
-        agent: AgentId::parse(&format!("agent-{agent}"))?,
-        id: TaskId::parse(&format!("{agent}-{seq}"))?,
+        agent: agent(number)?,
+        id: TaskId::parse(&format!("{number}-{seq}"))?,
         kind: TaskKind::Task,
         content: "x".repeat(bytes),
         metadata: Metadata::EMPTY,

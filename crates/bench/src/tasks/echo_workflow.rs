@@ -16,11 +16,14 @@ use async_nats::jetstream::{
     context::{ContextBuilder, PublishAckFuture},
 };
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Role, ThreadId, TurnToken, WorkflowName};
+use model::{
+    AgentId, Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Role, ThreadId, TurnToken, WorkflowName,
+};
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 use wire::{subject, work::TurnRequest};
 
 use super::{antiphon_runs, load::TaskLoad};
+use testkit::live_follower::LiveFollower;
 use testkit::locked;
 
 const ANSWER_BYTES: usize = 400;
@@ -143,22 +146,26 @@ impl EchoWorkflow {
         };
         let consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await?;
         let requests = consumer.stream().max_messages_per_batch(AHEAD).messages().await?;
-        let mut serving = vec![tokio::spawn(answer_all(requests, context, notes.clone()))];
-        if load.rate.is_some() {
-            let mut frames = client.subscribe("live.*").await?;
-            client.flush().await?;
-            let notes = notes.clone();
-            serving.push(tokio::spawn(async move {
-                while let Some(frame) = frames.next().await {
-                    let Ok(frame) = wire::live::decode(&frame.payload) else { continue };
-                    // Sent after the commit.
-                    if frame.terminal.is_some() {
-                        notes.completed(frame.message.as_str());
-                    }
-                }
-            }));
-        }
+        let serving = vec![tokio::spawn(answer_all(requests, context, notes.clone()))];
         Ok(Self { notes, serving })
+    }
+
+    /// Notes from now on when answers are committed. The partitions must have owners, or get them.
+    pub(super) async fn follow(&mut self, nats_url: &str) -> Result<()> {
+        let client = async_nats::connect(nats_url).await?;
+        let (notes, partitions) = (self.notes.clone(), antiphon_runs::partitions()?);
+        let agents = (0..notes.load.agents).map(antiphon_runs::agent).collect::<Result<Vec<_>>>()?;
+        let threads = agents.iter().map(AgentId::thread).collect();
+        let mut live = LiveFollower::start(&client, partitions, threads).await?;
+        self.serving.push(tokio::spawn(async move {
+            while let Some(frames) = live.next().await {
+                // Ends are sent after the commit.
+                for ended in frames.iter().filter(|frame| frame.terminal.is_some()) {
+                    notes.completed(ended.message.as_str());
+                }
+            }
+        }));
+        Ok(())
     }
 }
 

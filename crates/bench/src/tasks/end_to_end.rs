@@ -98,6 +98,7 @@ impl EndToEnd {
         let mut prepared = PreparedFleet { database, load, fleet, publisher, echo_workflow, enqueued: None };
         if load.rate.is_some() {
             prepared.begin().await?;
+            prepared.echo_workflow.follow(&environment.nats_url()).await?;
         } else {
             let gauge = environment.gauge(&[]).await?;
             publish_all(&prepared.publisher, load).await?;

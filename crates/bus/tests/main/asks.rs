@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use bus::QueryError;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use model::ThreadId;
+use model::GatewayId;
 
 use crate::server::{P0, Server, TEST_TIMEOUT};
 
@@ -68,14 +68,14 @@ async fn a_reply_behind_frames_arrives_after_them() -> Result<()> {
     let server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
     let mut queries = worker.serve_queries(P0).await?;
-    let thread = ThreadId::parse("thread").context("a thread")?;
+    let id = GatewayId::of_number(1);
     for round in 0..20 {
-        let mut frames = gateway.subscribe_live_frames(&thread).await?;
+        let mut frames = gateway.subscribe_live_frames(&id).await?;
         let query = gateway.query_owner(P0, Bytes::from_static(b"changed?"), TEST_TIMEOUT);
         let replied = async {
             let query = queries.next().await.context("a query")?;
             for _ in 0..FRAMES {
-                worker.publish_live_frame(&thread, Bytes::from(vec![0; 10_000])).await?;
+                worker.publish_live_frames(&id, Bytes::from(vec![0; 10_000])).await?;
             }
             anyhow::Ok(query.respond_behind_frames(Bytes::from_static(b"all")).await?)
         };

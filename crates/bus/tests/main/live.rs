@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bus::{Bus, BusConfig, BusError, Disposition};
+use bus::{Bus, BusConfig, BusError, Disposition, LiveMessage};
 use bytes::Bytes;
+use model::GatewayId;
 
 use crate::server::{P0, Server, TEST_TIMEOUT, thread};
 
@@ -12,11 +13,16 @@ use crate::server::{P0, Server, TEST_TIMEOUT, thread};
 async fn what_is_published_after_a_subscription_comes() -> Result<()> {
     let server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    let id = GatewayId::of_number(1);
+    worker.publish_live_frames(&GatewayId::of_number(2), Bytes::from_static(b"for another one")).await?;
     for round in 0..50_u8 {
-        let mut subscription = gateway.subscribe_live_frames(&thread()?).await?;
-        worker.publish_live_frame(&thread()?, Bytes::from(vec![round])).await?;
-        let frame = tokio::time::timeout(TEST_TIMEOUT, subscription.next()).await?.context("a frame")?;
-        assert_eq!(frame[..], [round]);
+        let mut subscription = gateway.subscribe_live_frames(&id).await?;
+        worker.publish_live_frames(&id, Bytes::from(vec![round])).await?;
+        let next = tokio::time::timeout(TEST_TIMEOUT, subscription.next()).await?;
+        assert_eq!(next, Some(LiveMessage::Frames(Bytes::from(vec![round]))));
+        worker.announce_owner(P0, round.into()).await?;
+        let next = tokio::time::timeout(TEST_TIMEOUT, subscription.next()).await?;
+        assert_eq!(next, Some(LiveMessage::Owner(wire::live::encode_owner(P0, round.into()))));
     }
     Ok(())
 }
@@ -25,20 +31,20 @@ async fn what_is_published_after_a_subscription_comes() -> Result<()> {
 async fn a_subscription_stands_again_after_a_restart_of_the_server() -> Result<()> {
     let mut server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
-    let thread = thread()?;
-    let mut subscription = gateway.subscribe_live_frames(&thread).await?;
+    let id = GatewayId::of_number(1);
+    let mut subscription = gateway.subscribe_live_frames(&id).await?;
     server.kill()?;
     server.run()?;
     let frame = tokio::time::timeout(TEST_TIMEOUT, async {
         loop {
-            let _ = worker.publish_live_frame(&thread, Bytes::from_static(b"again")).await;
+            let _ = worker.publish_live_frames(&id, Bytes::from_static(b"again")).await;
             let frame = tokio::time::timeout(Duration::from_millis(100), subscription.next()).await;
             if let Ok(frame) = frame {
                 return frame;
             }
         }
     });
-    assert_eq!(frame.await?.as_deref(), Some(&b"again"[..]));
+    assert_eq!(frame.await?, Some(LiveMessage::Frames(Bytes::from_static(b"again"))));
     Ok(())
 }
 
@@ -52,7 +58,10 @@ async fn while_the_server_is_away_publishing_neither_blocks_nor_spins() -> Resul
     let cpu_before = cpu_ms()?;
     let begun = Instant::now();
     for _ in 0..1000 {
-        let error = bus.publish_live_frame(&thread()?, Bytes::from_static(b"x")).await.expect_err("away");
+        let error = bus
+            .publish_live_frames(&GatewayId::of_number(1), Bytes::from_static(b"x"))
+            .await
+            .expect_err("away");
         assert_eq!((&error, error.disposition()), (&BusError::Away, Disposition::Retry));
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());

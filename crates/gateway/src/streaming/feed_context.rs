@@ -1,19 +1,19 @@
 //! What all feed tasks share: which threads have subscribers, and how a drain is spread over time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use model::ThreadId;
-use tokio::sync::{Semaphore, mpsc};
+use model::{PartitionId, ThreadId};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::streaming::subscriber::FeedCommand;
 
-/// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
-const BEGINNING: usize = 64;
+/// Threads that one message to an owner names as not followed any more: it has at most 1 MB.
+const UNFOLLOWED: usize = 2_000;
 /// Before the end of a drain, for the notice of those who have waited for an end.
 const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);
 
@@ -23,8 +23,10 @@ pub(crate) struct FeedContext {
     pub(crate) backend: Backend,
     feeds: Arc<Mutex<HashMap<ThreadId, FeedEntry>>>,
     drain_notices_sent: Arc<AtomicU32>,
-    /// Places for feeds that begin: each reads the store.
-    pub(crate) beginning: Arc<Semaphore>,
+    /// The server sends this gateway what owners send to it.
+    is_listening: Arc<watch::Sender<bool>>,
+    /// Threads that have no feed any more, of which their owners may still send frames.
+    unfollowed: Arc<Mutex<HashSet<ThreadId>>>,
     drain_notices: Arc<Leaving>,
 }
 
@@ -47,7 +49,8 @@ impl FeedContext {
             backend,
             feeds: Arc::default(),
             drain_notices_sent: Arc::default(),
-            beginning: Arc::new(Semaphore::new(BEGINNING)),
+            is_listening: Arc::default(),
+            unfollowed: Arc::default(),
             drain_notices: Arc::default(),
         }
     }
@@ -105,8 +108,47 @@ impl FeedContext {
         let is_unused = feeds.get(thread).is_none_or(|entry| Arc::strong_count(&entry.subscribers) == 1);
         if is_unused {
             feeds.remove(thread);
+            self.unfollow(thread.clone());
         }
         is_unused
+    }
+
+    /// Frames of the thread that come are for no feed: its owner is to stop sending them.
+    pub(crate) fn unfollow(&self, thread: ThreadId) {
+        self.unfollowed().insert(thread);
+    }
+
+    /// The threads of a partition that have no feed any more, since the last call.
+    pub(crate) fn take_unfollowed(&self, partition: PartitionId) -> Vec<ThreadId> {
+        let feeds = self.feeds();
+        let mut unfollowed = self.unfollowed();
+        let of_partition = |thread: &ThreadId| self.backend.partition_of(thread) == partition;
+        let taken: Vec<_> =
+            unfollowed.iter().filter(|it| of_partition(it)).take(UNFOLLOWED).cloned().collect();
+        taken.iter().for_each(|thread| {
+            unfollowed.remove(thread);
+        });
+        taken.into_iter().filter(|thread| !feeds.contains_key(thread)).collect()
+    }
+
+    /// Forgets what owners need not be asked to stop: one that this gateway has not asked for some time does so by itself.
+    pub(crate) fn keep_unfollowed(&self, is_asked: impl Fn(PartitionId) -> bool) {
+        self.unfollowed().retain(|thread| is_asked(self.backend.partition_of(thread)));
+    }
+
+    fn unfollowed(&self) -> MutexGuard<'_, HashSet<ThreadId>> {
+        self.unfollowed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when a frame that is sent to this gateway comes.
+    pub(crate) async fn listening(&self) {
+        let mut is_listening = self.is_listening.subscribe();
+        // Its sender is here.
+        let _ = is_listening.wait_for(|it| *it).await;
+    }
+
+    pub(crate) fn set_listening(&self) {
+        self.is_listening.send_replace(true);
     }
 
     pub(crate) fn feeds(&self) -> MutexGuard<'_, HashMap<ThreadId, FeedEntry>> {

@@ -1,16 +1,14 @@
-//! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the subscribers.
+//! Drives one feed: takes the frames of its thread, asks its owner, reads the store, and hands its events to the subscribers.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::LiveSubscription;
 use feed::{BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, WaitOutcome, WaitingSubscribers};
-use futures_util::FutureExt;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
 use protocols::native;
-use runtime::{Backoff, retry};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
@@ -23,8 +21,8 @@ use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
 /// After a subscriber has gone; those that go in the meantime are forgotten with it.
 const FORGET_DELAY: Duration = Duration::from_millis(100);
-/// Frames that are taken in before subscribers are shown what is in them.
-const FRAMES: usize = 64;
+/// Commands, of which most are frames, that are taken in before subscribers are shown what is in them.
+const COMMANDS: usize = 64;
 /// Of what a subscriber may lag, one in so many is handed to it at once.
 const LAG_PARTS: usize = 8;
 /// Subscribers that are handed an event before the first of them write it: so few that what was touched for it is still in the
@@ -63,20 +61,15 @@ pub(crate) async fn run(
     signal: watch::Receiver<PartitionSignal>,
 ) {
     metrics::feeds(1.0);
-    let beginning = async {
-        // Never closed, so there is a place. When ten thousand threads are wanted at once, they wait small.
-        let _place = context.beginning.acquire().await;
-        Box::pin(listen(&context, &thread)).await
-    };
     let begun = tokio::select! {
-        begun = beginning => Some(begun),
+        () = context.listening() => true,
         // Subscribers of a feed that has not begun yet get their notice all the same.
-        () = context.leaves(true) => None,
+        () = context.leaves(true) => false,
     };
-    if let Some(frames) = begun {
+    if begun {
         let driver = FeedTask::new(context.clone(), thread.clone());
         // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-        Box::pin(driver.drive(frames, &mut commands, signal)).await;
+        Box::pin(driver.drive(&mut commands, signal)).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -92,11 +85,6 @@ fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
         true => send_queue.end_with(native::drain(context.retry_ms())),
         false => send_queue.abort(AbortReason::Internal),
     }
-}
-
-async fn listen(context: &FeedContext, thread: &ThreadId) -> LiveSubscription {
-    let bus = &context.backend.bus;
-    retry(Backoff::default(), "subscribing to threads", || bus.subscribe_live_frames(thread)).await
 }
 
 impl FeedTask {
@@ -120,7 +108,6 @@ impl FeedTask {
 
     async fn drive(
         mut self,
-        mut frames: LiveSubscription,
         commands: &mut mpsc::Receiver<FeedCommand>,
         mut signal: watch::Receiver<PartitionSignal>,
     ) {
@@ -133,10 +120,12 @@ impl FeedTask {
                 biased;
                 () = drain.cancelled(), if self.drain_notices.is_none() => self.begin_drain(),
                 Some(command) = commands.recv() => {
-                    if matches!(command, FeedCommand::Sent(..)) {
-                        self.take_frames(&mut frames, usize::MAX);
-                    }
                     self.on_command(command);
+                    // What has come with it is shown with it.
+                    for _ in 1..COMMANDS {
+                        let Ok(command) = commands.try_recv() else { break };
+                        self.on_command(command);
+                    }
                 }
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 fetched = or_never(&mut self.read) => self.on_read(fetched),
@@ -148,14 +137,6 @@ impl FeedTask {
                         self.feed.on_resync();
                     }
                 }
-                frame = frames.next() => match frame {
-                    Some(frame) => {
-                        self.on_frame(&frame);
-                        // What has come with it is shown with it.
-                        self.take_frames(&mut frames, FRAMES - 1);
-                    }
-                    None => return self.fail(),
-                },
                 () = self.departures.notified() => {
                     self.forget_at.get_or_insert(Instant::now() + FORGET_DELAY);
                 }
@@ -194,6 +175,7 @@ impl FeedTask {
     fn on_command(&mut self, command: FeedCommand) {
         let mut subscriber = match command {
             FeedCommand::Join(subscriber) => *subscriber,
+            FeedCommand::Frame(frame) => return self.on_frame(&frame),
             FeedCommand::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
         };
         if let Some(drain_notices) = &mut self.drain_notices {
@@ -205,14 +187,6 @@ impl FeedTask {
         subscriber.send_queue.on_departure(&self.departures);
         let (cursor, until) = (subscriber.cursor.take(), subscriber.until.take());
         self.waiting.push(subscriber, cursor, until, &self.feed);
-    }
-
-    /// Takes the frames that have come, at most so many.
-    fn take_frames(&mut self, frames: &mut LiveSubscription, most: usize) {
-        for _ in 0..most {
-            let Some(Some(frame)) = frames.next().now_or_never() else { break };
-            self.on_frame(&frame);
-        }
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
@@ -429,15 +403,6 @@ impl FeedTask {
         // One more may be on its way here that took its place before the drain.
         drain_notices.is_empty() && now >= self.context.last_notice_at()
     }
-
-    fn fail(self) {
-        self.all_lanes().for_each(|send_queue| send_queue.abort(AbortReason::Internal));
-    }
-
-    fn all_lanes(&self) -> impl Iterator<Item = &SendQueue> {
-        let waiting = self.waiting.viewers().map(|subscriber| &subscriber.send_queue);
-        self.subscribers.iter().map(|subscriber| &subscriber.send_queue).chain(waiting)
-    }
 }
 
 async fn or_never<T>(fetch: &mut Fetch<T>) -> Option<T> {
@@ -448,8 +413,8 @@ async fn or_never<T>(fetch: &mut Fetch<T>) -> Option<T> {
 }
 
 async fn request_snapshot(context: FeedContext, ask: wire::query::SnapshotRequest) -> Option<SnapshotReply> {
-    let (partition, query) =
-        (context.backend.partition_of(&ask.thread), wire::query::encode_snapshot_request(&ask));
+    let partition = context.backend.partition_of(&ask.thread);
+    let query = wire::query::encode_snapshot_request(&context.backend.id, &ask);
     context.backend.query_owner(partition, query, SNAPSHOT_TIMEOUT, wire::query::decode_snapshot).await
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use model::{MessageId, PartitionId, Position, Tenant, ThreadId};
@@ -16,6 +17,7 @@ use crate::backend::Backend;
 use crate::metrics::{self, AbortReason};
 use crate::streaming::feed_context::{FeedContext, FeedEntry};
 use crate::streaming::feed_task;
+use crate::streaming::live_listener::{LiveEvent, LiveListener};
 use crate::streaming::send_queue::{SendQueue, SubscriberPermit};
 use crate::streaming::store_reads;
 use crate::streaming::subscriber::{FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber};
@@ -26,6 +28,8 @@ const OWNER_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const OWNER_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A subscriber that lacks fewer ends than this is near enough to join its feed.
 const NEAR: usize = 32;
+/// Frames and subscribers that wait for a feed to take them.
+const FEED_QUEUE: usize = 1_024;
 
 /// All feeds of a gateway.
 #[derive(Clone)]
@@ -130,7 +134,7 @@ impl FeedRegistry {
         if feeds.len() >= context.backend.limits.feeds {
             return Err(SubscribeError::TooManyFeeds);
         }
-        let (commands, inbox) = mpsc::channel(256);
+        let (commands, inbox) = mpsc::channel(FEED_QUEUE);
         let subscribers = Arc::new(());
         let permit = SubscriberPermit { _viewers: Arc::clone(&subscribers) };
         feeds.insert(thread.clone(), FeedEntry { commands: commands.clone(), subscribers });
@@ -139,25 +143,62 @@ impl FeedRegistry {
         Ok((permit, commands))
     }
 
-    /// Watches for what no frame shows: that the last one of a thread was lost, and another owner (what the one before it sent may be lost).
-    /// A reply that does not come holds up nothing: each owner is asked again after the interval.
+    /// Hands frames to their feeds, and watches for what no frame shows: that the last one of a thread was lost, and another owner (what the one
+    /// before it sent may be lost, and it knows no followers). A reply that does not come holds up nothing: each owner is asked again after the interval.
     pub(crate) async fn watch(self, heartbeat: Heartbeat) {
         let mut watch = OwnerWatch::default();
         let mut replies = FuturesUnordered::new();
+        let mut live = LiveListener::new(&self.context.backend);
         let mut checks = interval(OWNER_CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // Frames before replies: a reply counts the frames that were sent before it.
             tokio::select! {
+                biased;
                 _ = checks.tick() => {
                     heartbeat.beat();
+                    self.context.keep_unfollowed(|p| self.has_feeds(p));
                     let watched = self.context.backend.count.all().filter(|p| self.has_feeds(*p));
                     replies.extend(watched.map(|p| self.ask_owner(p, watch.question(p))));
                 }
+                event = live.next() => self.on_live_event(event),
                 Some((p, reply)) = replies.next() => {
                     if let Some(reply) = reply.filter(|reply| watch.on_reply(p, reply)) {
                         self.on_owner_reply(p, &reply);
                     }
                 }
+            }
+        }
+    }
+
+    fn on_live_event(&self, event: LiveEvent) {
+        match event {
+            LiveEvent::Begun => {
+                self.context.set_listening();
+                self.context
+                    .backend
+                    .count
+                    .all()
+                    .filter(|p| self.has_feeds(*p))
+                    .for_each(|p| self.request_resync(p));
+            }
+            LiveEvent::Frames(frames) => self.deliver(frames),
+            LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => self.owned(p, epoch),
+            LiveEvent::Owner(..) => {}
+        }
+    }
+
+    fn deliver(&self, frames: Vec<(ThreadId, Bytes)>) {
+        let feeds = self.context.feeds();
+        for (thread, frame) in frames {
+            match feeds.get(&thread) {
+                // One that is missing shows by its number.
+                Some(entry) => {
+                    if entry.commands.try_send(FeedCommand::Frame(frame)).is_err() {
+                        metrics::frame_dropped();
+                    }
+                }
+                None => self.context.unfollow(thread),
             }
         }
     }
@@ -179,7 +220,8 @@ impl FeedRegistry {
         p: PartitionId,
         question: ChangedThreadsQuery,
     ) -> (PartitionId, Option<ChangedThreads>) {
-        let question = wire::query::encode_changed_threads_query(&question);
+        let question = ChangedThreadsQuery { unfollowed: self.context.take_unfollowed(p), ..question };
+        let question = wire::query::encode_changed_threads_query(&self.context.backend.id, &question);
         let decode = wire::query::decode_changed_threads;
         (p, self.context.backend.query_owner(p, question, OWNER_CHECK_TIMEOUT, decode).await)
     }

@@ -1,5 +1,6 @@
 //! One client of a feed: what it wants, and its way into the feed task.
 
+use bytes::Bytes;
 use feed::BadCursor;
 use model::MessageId;
 use protocols::Cursor;
@@ -12,6 +13,8 @@ use crate::streaming::send_queue::SendQueue;
 pub(crate) enum FeedCommand {
     /// Let a subscriber in. Boxed, for every feed's channel has room for some dozens from the beginning.
     Join(Box<Subscriber>),
+    /// A frame of the thread, encoded.
+    Frame(Bytes),
     /// The owner of this epoch has sent frames of the thread up to this number.
     Sent(u64, u64),
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, GatewayLimits};
 use model::{
-    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, Message, MessageFailure,
-    MessageId, MessageKey, MessageOutcome, Metadata, PartialText, PartitionCount, PartitionId, Placement,
-    Position, QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
+    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, GatewayId, Message,
+    MessageFailure, MessageId, MessageKey, MessageOutcome, Metadata, PartialText, PartitionCount,
+    PartitionId, Placement, Position, QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId,
+    WaitReason, WaitingTurn,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
@@ -18,7 +19,7 @@ use store::{CommitWriter, Grant, Store, StoreConfig, Submission};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::live::{LiveFrame, MessageEnd};
+use wire::live::{FrameBatch, LiveFrame, MessageEnd};
 use wire::query::{ChangedThreads, ChangedThreadsQuery, Query, SnapshotReply, SnapshotRequest};
 
 const OWNER: &str = "test-owner";
@@ -28,6 +29,8 @@ pub(crate) struct Fixture {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) gateways: Vec<SocketAddr>,
+    /// As owners know them.
+    ids: Vec<GatewayId>,
     pub(crate) drain: CancellationToken,
     pub(crate) thread: ThreadId,
     pub(crate) database: TestDatabase,
@@ -120,6 +123,7 @@ impl Fixture {
             bus,
             store,
             gateways: Vec::new(),
+            ids: Vec::new(),
             drain: CancellationToken::new(),
             thread: ThreadId::parse("t1").unwrap(),
             grant,
@@ -143,6 +147,7 @@ impl Fixture {
         config.limits = limits;
         let gateway = Gateway::bind(&config).unwrap();
         self.gateways.push(gateway.addr());
+        self.ids.push(gateway.id().clone());
         let bus = Bus::connect(&BusConfig::new(self.nats.url(), "gateway")).await.unwrap();
         let (health, clock) = (Health::default(), Clock::start());
         health.set_started();
@@ -167,7 +172,11 @@ impl Fixture {
 
     /// A frame under the number that it has.
     pub(crate) async fn publish(&self, frame: &LiveFrame) {
-        self.bus.publish_live_frame(&frame.thread, wire::live::encode(frame)).await.unwrap();
+        for id in &self.ids {
+            let mut batch = FrameBatch::default();
+            batch.push(&wire::live::encode(frame));
+            self.bus.publish_live_frames(id, batch.into_payload()).await.unwrap();
+        }
     }
 
     /// A position below 10 that no other failure has.
@@ -323,8 +332,8 @@ impl Fixture {
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
                 let ask = match wire::query::decode_query(&request.payload).unwrap() {
-                    Query::Snapshot(ask) => ask,
-                    Query::ChangedThreads(after) => {
+                    Query::Snapshot(_, ask) => ask,
+                    Query::ChangedThreads(_, after) => {
                         let sent = state.lock().unwrap().sent(after);
                         request.respond(wire::query::encode_changed_threads(&sent)).await.unwrap();
                         continue;

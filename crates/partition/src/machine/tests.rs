@@ -363,6 +363,7 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
         let known = vec![(MessageId::parse("a").unwrap(), attempt, next)];
         let ask = SnapshotRequest {
             token: 1,
+            gateway: GatewayId::parse("g1").unwrap(),
             thread: ThreadId::parse("t").unwrap(),
             known,
             max_messages: 8,

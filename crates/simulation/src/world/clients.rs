@@ -1,5 +1,7 @@
 //! Gateways and clients: frames, queries and replies between owners and the real feeds of gateways, and what clients are sent.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use feed::{FeedEvent as Shown, StoreRead, WaitOutcome};
 use model::{PartitionId, Position, ThreadId, Timestamp};
@@ -66,18 +68,50 @@ impl World {
         self.gateways[gateway].followers.insert(thread.clone(), follower);
     }
 
-    /// Sends a frame to every gateway that follows the thread: some of them get it, late, in any order.
-    pub(super) fn broadcast(&mut self, frame: &LiveFrame) {
+    /// Sends a frame to every gateway of which its owner knows that it follows the thread: some of them get it, late, in any order.
+    pub(super) fn broadcast(&mut self, address: Address, frame: &LiveFrame) {
         self.check_held_back(&frame.thread, &frame.message);
+        let machine = self.session(address).and_then(|session| session.machine.as_ref());
+        let known = machine.map_or_else(Vec::new, |machine| machine.followers(&frame.thread).to_vec());
         for gateway in 0..self.gateways.len() {
-            let Some(follower) = self.gateways[gateway].followers.get(&frame.thread) else { continue };
-            let number = follower.number;
-            if self.fault(|faults| faults.frame_lost) {
+            if !known.contains(&self.gateways[gateway].id(gateway)) || self.fault(|faults| faults.frame_lost)
+            {
                 continue;
             }
+            let Some(follower) = self.gateways[gateway].followers.get(&frame.thread) else {
+                self.gateways[gateway].unfollowed.insert(frame.thread.clone());
+                continue;
+            };
+            let number = follower.number;
             let delay = self.on_the_way(gateway);
             let event = GatewayEvent::Frame(frame.thread.clone(), number, Box::new(frame.clone()));
             self.schedule(delay, WorldEvent::Gateway(gateway, event));
+        }
+    }
+
+    /// A new owner, which knows no followers, says so.
+    pub(super) fn announce_owner(&mut self, p: PartitionId, epoch: u64) {
+        for gateway in 0..self.gateways.len() {
+            if self.fault(|faults| faults.frame_lost) {
+                continue;
+            }
+            let incarnation = self.gateways[gateway].incarnation;
+            let delay = self.on_the_way(gateway);
+            self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Owner(p, incarnation, epoch)));
+        }
+    }
+
+    fn on_owner(&mut self, gateway: usize, p: PartitionId, incarnation: u64, epoch: u64) {
+        if self.gateways[gateway].incarnation != incarnation {
+            return;
+        }
+        let threads: Vec<ThreadId> = self.gateways[gateway].followers.keys().cloned().collect();
+        for thread in threads.into_iter().filter(|thread| self.partition_of(thread) == p).collect::<Vec<_>>()
+        {
+            if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
+                follower.feed.on_owner(epoch);
+            }
+            self.go_on(gateway, &thread);
         }
     }
 
@@ -98,6 +132,9 @@ impl World {
             | GatewayEvent::Fetched(thread, number, ..)
             | GatewayEvent::Tick(thread, number) => (thread.clone(), *number),
             GatewayEvent::Watch(p) => return self.ask_sent(gateway, *p),
+            GatewayEvent::Owner(p, incarnation, epoch) => {
+                return self.on_owner(gateway, *p, *incarnation, *epoch);
+            }
             GatewayEvent::ChangedThreads(p, incarnation, sent) => {
                 return self.on_sent(gateway, *p, *incarnation, sent.clone());
             }
@@ -136,7 +173,7 @@ impl World {
             GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
             GatewayEvent::Tick(..) if follower.tick_at == Some(now) => follower.tick_at = None,
             GatewayEvent::Tick(..) => return,
-            GatewayEvent::Watch(_) | GatewayEvent::ChangedThreads(..) => {}
+            GatewayEvent::Watch(_) | GatewayEvent::ChangedThreads(..) | GatewayEvent::Owner(..) => {}
         }
         self.go_on(gateway, &thread);
     }
@@ -271,6 +308,7 @@ impl World {
         self.asked.insert(asked, (gateway, thread.clone(), number));
         let ask = SnapshotRequest {
             token: asked,
+            gateway: self.gateways[gateway].id(gateway),
             thread,
             known: ask.known,
             max_messages: (ask.max_messages as usize).min(self.scenario.most_shown),
@@ -381,7 +419,18 @@ impl World {
         }
         let after = self.gateways[gateway].watch.question(p);
         let token = SENT | (gateway as u64) << 32 | u64::from(p.0);
-        let ask = ChangedThreadsQuery { token, epoch: after.epoch, number: after.number };
+        let gone = std::mem::take(&mut self.gateways[gateway].unfollowed);
+        let (gone, others): (BTreeSet<_>, BTreeSet<_>) =
+            gone.into_iter().partition(|thread| self.partition_of(thread) == p);
+        self.gateways[gateway].unfollowed = others;
+        let is_followed = |thread: &ThreadId| self.gateways[gateway].followers.contains_key(thread);
+        let ask = ChangedThreadsQuery {
+            token,
+            gateway: self.gateways[gateway].id(gateway),
+            unfollowed: gone.into_iter().filter(|thread| !is_followed(thread)).collect(),
+            epoch: after.epoch,
+            number: after.number,
+        };
         let delay = self.on_the_way(gateway);
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::ChangedThreads(ask)));
     }
@@ -467,6 +516,7 @@ impl World {
         self.note(22, [gateway as u64, 0, 0], || format!("gateway {gateway} restarts"));
         let of = &mut self.gateways[gateway];
         of.followers.clear();
+        of.unfollowed.clear();
         of.watch = feed::OwnerWatch::default();
         of.incarnation += 1;
         let cut: Vec<usize> = (0..self.clients.len())
@@ -488,6 +538,7 @@ impl World {
             follower.waiting.retain(|viewer| viewer.client != index);
             if !stays && follower.viewers.is_empty() && follower.waiting.is_empty() {
                 self.gateways[gateway].followers.remove(&thread);
+                self.gateways[gateway].unfollowed.insert(thread);
             }
         }
         let delay = self.rng.range(1, 800);

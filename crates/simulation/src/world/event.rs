@@ -127,4 +127,6 @@ pub(crate) enum GatewayEvent {
     Tick(ThreadId, u64),
     Watch(PartitionId),
     ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),
+    /// The partition, the start of the gateway, the epoch of its owner.
+    Owner(PartitionId, u64, u64),
 }

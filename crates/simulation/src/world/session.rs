@@ -89,11 +89,12 @@ impl World {
                 takeover.epoch, takeover.checkpoint
             )
         });
-        let time = self.time;
+        let (time, epoch) = (self.time, takeover.epoch);
         let Some(session) = self.session(address) else { return };
         session.machine = Some(Partition::new(takeover, limits, hash_seed, now));
         session.ticked_at = time;
         session.promises.tail = tail;
+        self.announce_owner(address.partition, epoch);
         self.plan_retention(address);
         self.schedule(1, WorldEvent::Session(address, SessionEvent::Fetch { generation: 0 }));
         self.schedule(limits.tick_ms, WorldEvent::Session(address, SessionEvent::Tick));
@@ -161,17 +162,20 @@ impl World {
         });
         match action {
             Action::Lookup(keys) => self.request_look_up(address, keys),
-            Action::Publish(release) => self.broadcast(&LiveFrame {
-                thread: release.key.thread,
-                message: release.key.message,
-                attempt: release.attempt,
-                role: release.role,
-                batch_type: release.batch_type,
-                number: release.frame,
-                chunks: release.chunks,
-                terminal: None,
-            }),
-            Action::End(ending) => self.broadcast(&end_frame(ending)),
+            Action::Publish(release) => self.broadcast(
+                address,
+                &LiveFrame {
+                    thread: release.key.thread,
+                    message: release.key.message,
+                    attempt: release.attempt,
+                    role: release.role,
+                    batch_type: release.batch_type,
+                    number: release.frame,
+                    chunks: release.chunks,
+                    terminal: None,
+                },
+            ),
+            Action::End(ending) => self.broadcast(address, &end_frame(ending)),
             Action::Snapshot(answer) => self.answered(answer),
             Action::ChangedThreads(sent) => self.sent_lately(sent),
             Action::Commit(commit) => self.commit(address, commit),
@@ -246,7 +250,7 @@ impl World {
                 for message in &commit.messages {
                     let chunks = self.lengths.get(&message.key).copied().unwrap_or_default();
                     let number = FrameNumber { epoch: commit.epoch, number: u64::MAX >> 8, after: 0 };
-                    self.broadcast(&end_frame(partition::MessageEnded {
+                    let end = end_frame(partition::MessageEnded {
                         key: message.key.clone(),
                         attempt: message.attempt,
                         role: message.role,
@@ -255,7 +259,8 @@ impl World {
                         chunks,
                         outcome: model::MessageOutcome::Complete,
                         frame: number,
-                    }));
+                    });
+                    self.broadcast(address, &end);
                 }
             }
             Some(PlantedBug::OutboxBeforeCommit) => {

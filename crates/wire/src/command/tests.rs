@@ -1,6 +1,7 @@
 use model::{
-    ActiveTurn, Bucket, Command, Cut, DelayedTask, IdRange, MessageId, OpenMessageStatus, PartitionCount,
-    PartitionId, Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
+    ActiveTurn, Bucket, Command, Cut, DelayedTask, GatewayId, IdRange, MessageId, OpenMessageStatus,
+    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason,
+    WaitingTurn,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -236,8 +237,9 @@ proptest! {
 fn queries_of_all_kinds_come_back() {
     let known = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
     let request = query::SnapshotRequest { thread: thread(), known, max_messages: 16 };
-    let read = query::decode_query(&query::encode_snapshot_request(&request)).unwrap();
-    assert_eq!(read, Query::Snapshot(request));
+    let gateway = GatewayId::parse("gateway-1").unwrap();
+    let read = query::decode_query(&query::encode_snapshot_request(&gateway, &request)).unwrap();
+    assert_eq!(read, Query::Snapshot(gateway, request));
     let all = [
         QueryTarget::Agent(AgentId::parse("a1").unwrap()),
         QueryTarget::Thread(thread()),

@@ -86,6 +86,9 @@ async fn try_attach<'a>(
     let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
     let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
     tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");
+    if let Err(error) = context.live.announce_owner(partition, epoch).await {
+        tracing::debug!(%partition, %error, "gateways find out by themselves that the partition has an owner");
+    }
     Ok(Some(PartitionSession {
         context,
         lease,

@@ -23,7 +23,11 @@ impl PartitionSession<'_> {
                 Action::Lookup(keys) => self.background.lookup(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
-                Action::ChangedThreads(changed) => self.queries.send_changed_threads(changed).await,
+                Action::ChangedThreads(changed) => {
+                    // The reply goes behind the frames that it counts.
+                    self.context.live.send_now().await;
+                    self.queries.send_changed_threads(changed).await;
+                }
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
                 Action::Reread(from) => self.reader.restart(from),
                 Action::Report(report) => self.report(&report),
@@ -45,6 +49,7 @@ impl PartitionSession<'_> {
                 Action::Send(batch) => self.background.send(batch),
             }
         }
+        self.context.live.send_soon().await;
         if let Some(traces) = &mut self.traces {
             traces.forget_abandoned();
         }
@@ -156,11 +161,6 @@ impl PartitionSession<'_> {
 
     /// Live frames may be lost; gateways notice it by their numbers and ask.
     async fn send(&self, frame: &LiveFrame) {
-        if let Err(error) =
-            self.context.bus.publish_live_frame(&frame.thread, wire::live::encode(frame)).await
-        {
-            metrics::counter!(crate::metrics::LIVE_FRAMES_DROPPED).increment(1);
-            tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
-        }
+        self.context.live.push(self.machine.followers(&frame.thread), frame).await;
     }
 }

@@ -18,6 +18,7 @@ use runtime::{Clock, Health};
 use serde::Deserialize;
 use sqlx::{Connection as _, PgConnection};
 use store::{Store, StoreConfig};
+use testkit::live_follower::LiveFollower;
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -76,6 +77,7 @@ struct Open {
     store: Store,
     config: WorkerConfig,
     notes: Notes,
+    asked: Asked,
     enqueued: u64,
     running: Option<Running>,
     watching: Option<JoinHandle<()>>,
@@ -143,13 +145,9 @@ impl Queue for Antiphon {
         let store = Store::connect(&StoreConfig::new(database_url)).await?;
         let asked = Asked::default();
         let config = self.config(workflow(&self.settings, notes.clone(), asked.clone()))?;
-        let watching = match notes.is_paced() {
-            true => Some(watch(&self.settings.nats_url, notes.clone(), asked).await?),
-            false => None,
-        };
         let database_url = database_url.to_owned();
         self.open =
-            Some(Open { database_url, bus, store, config, notes, enqueued: 0, running: None, watching });
+            Some(Open { database_url, bus, store, config, notes, asked, enqueued: 0, running: None, watching: None });
         Ok(())
     }
 
@@ -171,8 +169,13 @@ impl Queue for Antiphon {
     }
 
     async fn start(&mut self) -> Result<()> {
+        let nats_url = self.settings.nats_url.clone();
         let open = self.opened()?;
         open.running = Some(Running::start(open, open.config.clone()));
+        if open.notes.is_paced() {
+            let (notes, asked) = (open.notes.clone(), open.asked.clone());
+            open.watching = Some(watch(&nats_url, open.config.partitions, notes, asked).await?);
+        }
         Ok(())
     }
 
@@ -279,17 +282,19 @@ fn answer(settings: &Settings) -> Vec<Arc<Chunk>> {
     chunks.map(Arc::new).into()
 }
 
-/// Notes completions as gateways hear of them: after the commit.
-async fn watch(nats_url: &str, notes: Notes, asked: Asked) -> Result<JoinHandle<()>> {
+/// Notes completions as gateways hear of them: after the commit. Returns when the owners of all agents' threads send them.
+async fn watch(nats_url: &str, partitions: PartitionCount, notes: Notes, asked: Asked) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(nats_url).await?;
-    let mut frames = client.subscribe("live.*").await?;
-    client.flush().await?;
+    let agents = (0..notes.agents()).map(|agent| AgentId::parse(&format!("agent-{agent}")));
+    let threads = agents.map(|agent| Ok(agent?.thread())).collect::<Result<_>>()?;
+    let mut live = LiveFollower::start(&client, partitions, threads).await?;
     Ok(tokio::spawn(async move {
-        while let Some(frame) = frames.next().await {
-            let Ok(frame) = wire::live::decode(&frame.payload) else { continue };
-            let ended = frame.terminal.and_then(|_| asked.lock().remove(frame.message.as_str()));
-            if let Some(task) = ended {
-                notes.completed(task);
+        while let Some(frames) = live.next().await {
+            for frame in frames {
+                let ended = frame.terminal.and_then(|_| asked.lock().remove(frame.message.as_str()));
+                if let Some(task) = ended {
+                    notes.completed(task);
+                }
             }
         }
     }))

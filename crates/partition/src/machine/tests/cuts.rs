@@ -10,9 +10,20 @@ fn thread(text: &str) -> ThreadId {
     ThreadId::parse(text).unwrap()
 }
 
+fn gateway() -> GatewayId {
+    GatewayId::parse("g1").unwrap()
+}
+
 /// A request for all of the thread `t`.
 fn anything() -> SnapshotRequest {
-    SnapshotRequest { token: 7, thread: thread("t"), known: Vec::new(), max_messages: 64, max_bytes: 1 << 20 }
+    SnapshotRequest {
+        token: 7,
+        gateway: gateway(),
+        thread: thread("t"),
+        known: Vec::new(),
+        max_messages: 64,
+        max_bytes: 1 << 20,
+    }
 }
 
 fn answer(script: &mut ChunkScript, ask: SnapshotRequest) -> SnapshotReply {
@@ -198,7 +209,7 @@ fn frames_are_numbered_and_cut_names_the_last() {
     let cut = answer(&mut script, anything()).cut;
     assert_eq!((cut.epoch, cut.number), (1, 5));
     let mut sent = |epoch: u64, number: u64| {
-        let ask = ChangedThreadsQuery { token: 3, epoch, number };
+        let ask = ChangedThreadsQuery { token: 3, gateway: gateway(), unfollowed: Vec::new(), epoch, number };
         match script.machine.handle(Input::ChangedThreads(ask), script.now).as_slice() {
             [Action::ChangedThreads(sent)] => sent.clone(),
             other => panic!("{other:?}"),
@@ -211,6 +222,34 @@ fn frames_are_numbered_and_cut_names_the_last() {
     );
     assert_eq!(sent(1, 5).threads, []);
     assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
+}
+
+#[test]
+fn a_gateway_follows_what_it_was_shown() {
+    let mut script = ChunkScript::new();
+    let of = |script: &ChunkScript, name: &str| script.machine.followers(&thread(name)).to_vec();
+    assert_eq!(of(&script, "t"), []);
+    let ask = |script: &mut ChunkScript, unfollowed: Vec<ThreadId>| {
+        let ask = ChangedThreadsQuery { token: 3, gateway: gateway(), unfollowed, epoch: 1, number: 0 };
+        match script.machine.handle(Input::ChangedThreads(ask), script.now).as_slice() {
+            [Action::ChangedThreads(sent)] => sent.is_complete,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(
+        !ask(&mut script, Vec::new()),
+        "the gateway may follow threads of which this owner does not know"
+    );
+    assert!(ask(&mut script, Vec::new()));
+    answer(&mut script, anything());
+    assert_eq!((of(&script, "t"), of(&script, "u")), (vec![gateway()], Vec::new()));
+    assert!(ask(&mut script, vec![thread("t")]));
+    assert_eq!(of(&script, "t"), []);
+    answer(&mut script, anything());
+    script.now = script.now.plus_ms(crate::FOLLOWER_EXPIRY_MS);
+    script.machine.handle(Input::Tick, script.now);
+    assert_eq!(of(&script, "t"), [], "a gateway that asks no more");
+    assert!(!ask(&mut script, Vec::new()));
 }
 
 #[test]

@@ -213,6 +213,7 @@ fn a_follow_up_is_shown_when_it_is_committed() {
     script.say(0, &["are ", "you "]);
     let ask = SnapshotRequest {
         token: 1,
+        gateway: GatewayId::parse("g1").unwrap(),
         thread: thread("t"),
         known: Vec::new(),
         max_messages: 8,

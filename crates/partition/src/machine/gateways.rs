@@ -1,0 +1,50 @@
+//! What gateways ask, and which of them follow a thread.
+
+use model::{Cut, GatewayId, ThreadId, Timestamp};
+
+use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, SnapshotRequest};
+use crate::machine::Partition;
+use crate::open::Phase;
+use crate::snapshot::snapshot;
+
+/// Threads that one reply names.
+const MAX_CHANGED_THREADS: usize = 2_000;
+
+impl Partition {
+    /// The gateways that are to be sent the frames of a thread.
+    pub fn followers(&self, thread: &ThreadId) -> &[GatewayId] {
+        self.followers.of(thread)
+    }
+
+    pub(super) fn show(&mut self, request: &SnapshotRequest, now: Timestamp, actions: &mut Vec<Action>) {
+        // What a restored message has was not sent yet.
+        self.publish(actions);
+        self.followers.follow(&request.thread, &request.gateway, now);
+        let open = self.messages.of_thread(&request.thread);
+        let messages = open.filter(|open| !open.is_held_back());
+        actions.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
+    }
+
+    /// A gateway that was not known may follow threads of which the owner does not know.
+    pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> ChangedThreads {
+        let is_known = self.followers.hear(&query.gateway, &query.unfollowed, now);
+        let after = if query.epoch == self.epoch { query.number } else { 0 };
+        let (threads, is_complete) = self.frames.since(after, MAX_CHANGED_THREADS);
+        let (token, epoch, number) = (query.token, self.epoch, self.frames.number());
+        ChangedThreads { token, epoch, number, threads, is_complete: is_complete && is_known }
+    }
+
+    /// How a thread stands after everything that was decided so far.
+    fn cut(&self, thread: &ThreadId) -> Cut {
+        Cut {
+            epoch: self.epoch,
+            number: self.frames.number(),
+            committed: self.committed.of(thread.bucket()),
+            is_current: self.has_caught_up
+                && self.clock.is_caught_up()
+                && self.deferring.is_none()
+                && self.commands.first().is_none()
+                && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
+        }
+    }
+}

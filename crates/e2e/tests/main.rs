@@ -44,6 +44,7 @@ mod reasoning;
 mod reasoning_access;
 mod reasoning_agents;
 mod refusals;
+mod replicas;
 mod resent_inputs;
 mod restores;
 mod streams;

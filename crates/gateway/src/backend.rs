@@ -7,11 +7,11 @@ use bus::Bus;
 use bytes::Bytes;
 use model::{GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
-use store::Store;
+use store::{Replica, ReplicaState, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::GatewayLimits;
-use crate::metrics::{self, QueryOutcome};
+use crate::config::{GatewayLimits, ReplicaConfig};
+use crate::metrics::{self, QueryOutcome, ReadFrom};
 use crate::settings_cache::SettingsCache;
 
 /// Cheap to clone.
@@ -21,6 +21,7 @@ pub(crate) struct Backend {
     pub(crate) id: GatewayId,
     pub(crate) bus: Bus,
     store: Store,
+    replica: Replica,
     pub(crate) limits: GatewayLimits,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
@@ -40,7 +41,17 @@ impl Backend {
         limits: GatewayLimits,
         drain: CancellationToken,
     ) -> Self {
-        Self { id, bus, store, limits, drain, count, clock, settings_cache: Arc::default() }
+        Self {
+            id,
+            bus,
+            store,
+            replica: Replica::default(),
+            limits,
+            drain,
+            count,
+            clock,
+            settings_cache: Arc::default(),
+        }
     }
 
     /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
@@ -50,6 +61,52 @@ impl Backend {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Reads what may be some moments old: from the standby, if there is one that is near enough.
+    pub(crate) async fn read<T, F>(&self, read: impl Fn(Store) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        if let Some(standby) = self.replica.near(&self.store) {
+            match read(standby).await {
+                Ok(found) => {
+                    metrics::read(ReadFrom::Replica);
+                    return Ok(found);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the standby could not be read");
+                    self.replica.avoid();
+                }
+            }
+        }
+        metrics::read(ReadFrom::Primary);
+        read(self.store.clone()).await
+    }
+
+    /// Measures the standby for reads, if there is one.
+    pub(crate) async fn follow_replica(&self, config: Option<ReplicaConfig>) {
+        let Some(ReplicaConfig { store, max_lag }) = config else { return };
+        // A standby that is not used is one line, and so is one that is used again.
+        let mut said = None;
+        let report = move |state: ReplicaState| {
+            let is_used = matches!(state, ReplicaState::Behind(_));
+            metrics::replica_lag(&state);
+            if said.replace(is_used) == Some(is_used) {
+                return;
+            }
+            match state {
+                ReplicaState::Behind(_) => {
+                    tracing::info!("lists and history are read from DATABASE_READ_URL")
+                }
+                ReplicaState::Unusable(why) => {
+                    tracing::warn!(
+                        "lists and history are read from DATABASE_URL, not from DATABASE_READ_URL: {why}"
+                    );
+                }
+            }
+        };
+        self.replica.clone().follow(store, self.store.unscoped(), max_lag, report).await;
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use store::PriceTable;
+use store::{PriceTable, StoreConfig, TenantScope};
 
 use crate::auth::authenticator::Authenticator;
 use crate::auth::config::{AccessConfig, TokenError};
@@ -23,6 +24,26 @@ pub struct GatewayConfig {
     pub limits: GatewayLimits,
     /// What tokens of models cost.
     pub prices: Option<Arc<PriceTable>>,
+    /// Where reads go that may be some moments old.
+    pub replica: Option<ReplicaConfig>,
+}
+
+/// A standby for reads.
+#[derive(Debug, Clone)]
+pub struct ReplicaConfig {
+    /// Its database.
+    pub store: StoreConfig,
+    /// A standby that is further behind is not used.
+    pub max_lag: Duration,
+}
+
+impl ReplicaConfig {
+    /// Its sessions see nothing unless a request says for whom it reads; without credentials, all.
+    #[must_use]
+    pub fn seen_by(mut self, access: &AccessConfig) -> Self {
+        self.store.tenant_scope = if access.insecure { TenantScope::All } else { TenantScope::Nothing };
+        self
+    }
 }
 
 impl GatewayConfig {
@@ -34,6 +55,7 @@ impl GatewayConfig {
             addr_variable: "ANTIPHON_HTTP_ADDR",
             limits: GatewayLimits::default(),
             prices: None,
+            replica: None,
         }
     }
 

@@ -51,7 +51,7 @@ pub use crate::api::usage::UsageReport;
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
-pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits};
+pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits, ReplicaConfig};
 pub use crate::http::limits::HttpLimits;
 pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
@@ -68,6 +68,7 @@ pub struct Gateway {
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
     prices: Option<Arc<PriceTable>>,
+    replica: Option<ReplicaConfig>,
     id: GatewayId,
 }
 
@@ -86,7 +87,16 @@ impl Gateway {
         let access = config.access.clone();
         let prices = config.prices.clone();
         let id = GatewayId::of_number(rand::random());
-        Ok(Self { listener, addr, limits: config.limits, access, authenticator, prices, id })
+        Ok(Self {
+            listener,
+            addr,
+            limits: config.limits,
+            access,
+            authenticator,
+            prices,
+            replica: config.replica.clone(),
+            id,
+        })
     }
 
     /// The address that was taken.
@@ -127,16 +137,17 @@ impl Gateway {
             let unscoped = store.unscoped();
             let count = background::partition_count(&unscoped).await;
             background::secure(&unscoped, &state, !self.access.insecure).await;
-            let feeds = FeedRegistry::new(Backend::new(self.id, bus, store, clock, count, limits, stop));
+            let backend = Backend::new(self.id, bus, store, clock, count, limits, stop);
+            let feeds = FeedRegistry::new(backend.clone());
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            (feeds, state, unscoped, ready.register_loop("gateway watch"))
+            (feeds, state, backend, unscoped, ready.register_loop("gateway watch"))
         };
-        let token = closing.clone();
+        let (token, replica) = (closing.clone(), self.replica);
         let prepared = spawn_named("gateway watch", async move {
-            let (feeds, state, unscoped, heartbeat) = tokio::select! {
+            let (feeds, state, backend, unscoped, heartbeat) = tokio::select! {
                 prepared = prepare => prepared,
                 () = token.cancelled() => return,
             };
@@ -144,7 +155,8 @@ impl Gateway {
             tokio::join!(
                 feeds.watch(heartbeat),
                 background::revalidate_loop(&state, &unscoped),
-                background::refresh(&state, &unscoped)
+                background::refresh(&state, &unscoped),
+                backend.follow_replica(replica)
             );
         });
         tracing::info!(addr = %self.addr, "serving HTTP");

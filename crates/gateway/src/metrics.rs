@@ -5,6 +5,7 @@ use std::time::Duration;
 use metrics::{
     Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
+use store::ReplicaState;
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
 const CONNECTIONS_REJECTED: &str = "antiphon_gateway_connections_rejected_total";
@@ -24,6 +25,8 @@ const HTTP_REQUESTS: &str = "antiphon_gateway_http_requests_total";
 const HTTP_SECONDS: &str = "antiphon_gateway_http_request_seconds";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
+const READS: &str = "antiphon_gateway_reads_total";
+const REPLICA_LAG: &str = "antiphon_gateway_replica_lag_seconds";
 const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
 /// What commands are published for.
@@ -157,6 +160,9 @@ fn register_at_zero() {
         .iter()
         .chain(&[RESYNCS, FRAME_DECODE_ERRORS, FRAMES_DROPPED])
         .for_each(|name| counter!(*name).increment(0));
+    for from in ReadFrom::ALL {
+        counter!(READS, "from" => from.name()).increment(0);
+    }
     for outcome in QueryOutcome::ALL {
         counter!(OWNER_QUERIES, "outcome" => outcome.name()).increment(0);
     }
@@ -238,4 +244,34 @@ pub(crate) fn frame_decode_error() {
 
 pub(crate) fn frame_dropped() {
     counter!(FRAMES_DROPPED).increment(1);
+}
+
+/// Which server answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReadFrom {
+    Primary,
+    Replica,
+}
+
+impl ReadFrom {
+    const ALL: [Self; 2] = [Self::Primary, Self::Replica];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+        }
+    }
+}
+
+pub(crate) fn read(from: ReadFrom) {
+    counter!(READS, "from" => from.name()).increment(1);
+}
+
+pub(crate) fn replica_lag(state: &ReplicaState) {
+    let seconds = match state {
+        ReplicaState::Behind(lag) => lag.as_secs_f64(),
+        ReplicaState::Unusable(_) => -1.0,
+    };
+    gauge!(REPLICA_LAG).set(seconds);
 }

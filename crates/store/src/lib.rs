@@ -32,6 +32,7 @@ mod outbox;
 mod partitions;
 mod reasoning_sessions;
 mod repair;
+mod replica;
 mod retention;
 mod row;
 mod row_security;
@@ -70,5 +71,6 @@ pub use reasoning_sessions::{
     RequestId, Restorable,
 };
 pub use repair::{NumberFault, RowRepair};
+pub use replica::{Replica, ReplicaState};
 pub use retention::RetainedThread;
 pub use store::Store;

@@ -77,6 +77,11 @@ impl Store {
         Self { scope, ..self.clone() }
     }
 
+    /// This database, with the scope and the prices of another handle.
+    pub(crate) fn seeing_as(&self, other: &Self) -> Self {
+        Self { scope: other.scope.clone(), prices: other.prices.clone(), ..self.clone() }
+    }
+
     /// The setting of the tenant scope; `None`: everything is visible.
     pub(crate) fn tenant_setting(&self) -> Option<String> {
         let scope = self.scope.as_ref().unwrap_or(&self.config.tenant_scope);

@@ -111,6 +111,16 @@ impl PostgresServer {
         &self.url
     }
 
+    /// Starts a standby of it, which answers reads when this returns.
+    pub async fn start_standby(&self) -> Result<Self> {
+        let server = Arc::clone(&self.server);
+        blocking(move || {
+            let standby = locked(&server).start_standby()?;
+            Ok(Self { url: standby.url(), server: Arc::new(Mutex::new(standby)) })
+        })
+        .await
+    }
+
     /// Ends it as a crash does: SIGKILL to the postmaster and its children at once.
     pub async fn kill(&self) -> Result<()> {
         let server = Arc::clone(&self.server);

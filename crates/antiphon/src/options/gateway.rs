@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::{GatewayConfig, HttpLimits};
+use gateway::{GatewayConfig, HttpLimits, ReplicaConfig};
+use store::StoreConfig;
 
 use super::auth::AuthOptions;
 use super::usage::Prices;
@@ -25,6 +26,29 @@ pub(crate) struct GatewaySettings {
     pub(crate) http: HttpSettings,
     #[command(flatten)]
     pub(crate) prices: Prices,
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+}
+
+/// Where reads go that may be some moments old.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReplicaArguments {
+    /// A standby of the database: lists and history are read from it while it is near enough. Without it everything is read from
+    /// DATABASE_URL.
+    #[arg(long, env = "DATABASE_READ_URL", hide_env_values = true)]
+    pub(crate) database_read_url: Option<String>,
+    /// A standby that is further behind is not used.
+    #[arg(long, env = "ANTIPHON_READ_MAX_LAG_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(300..=60_000))]
+    pub(crate) read_max_lag_ms: u32,
+}
+
+impl ReplicaArguments {
+    fn config(&self) -> Result<Option<ReplicaConfig>, ExitError> {
+        let Some(url) = &self.database_read_url else { return Ok(None) };
+        let store = StoreConfig::new(url);
+        store.check().map_err(|error| ExitError::Configuration(format!("DATABASE_READ_URL: {error}")))?;
+        Ok(Some(ReplicaConfig { store, max_lag: Duration::from_millis(self.read_max_lag_ms.into()) }))
+    }
 }
 
 /// Bounds of the API's connections.
@@ -68,8 +92,10 @@ impl GatewaySettings {
     /// It cannot work.
     pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
         let prices = self.prices.read()?;
+        let replica = self.replica.config()?;
         let config = http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await?;
-        Ok(GatewayConfig { prices, ..config })
+        let replica = replica.map(|replica| replica.seen_by(&config.access));
+        Ok(GatewayConfig { prices, replica, ..config })
     }
 }
 

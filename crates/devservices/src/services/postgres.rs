@@ -87,6 +87,23 @@ impl Postgres {
         Ok(postgres)
     }
 
+    /// Starts a standby of this server, from a copy of its data as of now, and waits until it answers reads. It has all of this server's
+    /// settings.
+    pub fn start_standby(&self) -> Result<Postgres> {
+        let scratch = ScratchDir::new("pg")?;
+        let dir = scratch.path().to_path_buf();
+        let mut options = self.options.clone();
+        let primary = format!("host=127.0.0.1 port={} user=postgres", self.port.number());
+        options.settings.push(("primary_conninfo".to_owned(), primary));
+        let (account, port) = (self.account, Port::reserve()?);
+        let mut standby = Postgres { child: None, options, dir, account, port, _scratch: Some(scratch) };
+        standby.make_dirs()?;
+        self.copy(&standby.data())?;
+        File::create(standby.data().join("standby.signal"))?;
+        standby.restart()?;
+        Ok(standby)
+    }
+
     /// `postgres://postgres@127.0.0.1:<port>/postgres`, the same for life.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port.number())
@@ -189,7 +206,7 @@ impl Postgres {
         self.restart()
     }
 
-    fn prepare(&self) -> Result<()> {
+    fn make_dirs(&self) -> Result<()> {
         fs::create_dir_all(&self.dir)?;
         for dir in [Some(self.data()), self.socket_dir()].into_iter().flatten() {
             fs::create_dir_all(&dir)?;
@@ -198,6 +215,11 @@ impl Postgres {
                     .with_context(|| format!("giving {} to the user that runs Postgres", dir.display()))?;
             }
         }
+        Ok(())
+    }
+
+    fn prepare(&self) -> Result<()> {
+        self.make_dirs()?;
         if self.data().join("PG_VERSION").exists() {
             return Ok(());
         }
@@ -236,7 +258,8 @@ impl Postgres {
     fn is_ready(&self, pid: u32) -> bool {
         let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
         let mut lines = text.lines();
-        lines.next() == Some(pid.to_string().as_str()) && lines.nth(6).map(str::trim) == Some("ready")
+        lines.next() == Some(pid.to_string().as_str())
+            && matches!(lines.nth(6).map(str::trim), Some("ready" | "standby"))
     }
 
     fn signal_all(&self, signal: i32) {

@@ -158,8 +158,11 @@ pub(crate) async fn list(
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
     // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one tenant.
-    let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
-    let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
+    let (tenant, after) = (ctx.tenant(), after.as_ref());
+    let agents = ctx.read(move |store| async move {
+        store.for_tenant(tenant.cloned()).agents(waiting, after, limit + 1).await
+    });
+    let mut agents = agents.await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
     Ok(json_no_store(AgentsPage { agents: agents.iter().map(AgentView::from).collect(), next }))
 }

@@ -9,7 +9,6 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, threads, views};
 use crate::app::request_context::RequestContext;
-use crate::backend::Backend;
 use crate::commands::control;
 use crate::error::Problem;
 use crate::extract::path::{self, PathParam};
@@ -62,7 +61,7 @@ pub(crate) async fn of_agent(
 ) -> Result<Response, Problem> {
     let (agent, backend) = (ctx.queue(&agent)?, ctx.backend()?);
 
-    let page = audit(backend, agent.as_str(), agent.name(), query).await?;
+    let page = audit(&ctx, agent.as_str(), agent.name(), query).await?;
     if page.entries.is_empty() && backend.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
@@ -76,7 +75,7 @@ pub(crate) async fn of_thread(
 ) -> Result<Response, Problem> {
     let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
 
-    let page = audit(backend, thread.as_str(), thread.name(), query).await?;
+    let page = audit(&ctx, thread.as_str(), thread.name(), query).await?;
     if page.entries.is_empty() && backend.store().thread(&thread).await?.is_none() {
         threads::check_begun(backend, &thread).await?;
     }
@@ -84,14 +83,16 @@ pub(crate) async fn of_thread(
 }
 
 pub(crate) async fn audit(
-    backend: &Backend,
+    ctx: &RequestContext,
     subject: &str,
     name: &str,
     page: AuditQuery,
 ) -> Result<AuditPage, Problem> {
     let limit = query::limit(page.limit.as_deref())?;
     let before = page.next.map(|id| path::id("next", &id, CommandId::parse)).transpose()?;
-    let mut rows = backend.store().control_log(subject, before.as_ref(), limit + 1).await?;
+    let before = before.as_ref();
+    let rows = ctx.read(move |store| async move { store.control_log(subject, before, limit + 1).await });
+    let mut rows = rows.await?;
     let next = query::next(&mut rows, limit, |last| last.command_id.as_str().to_owned());
     let entries = rows.into_iter().map(AuditEntry::from).collect();
     Ok(AuditPage { subject_id: name.to_owned(), entries, next })

@@ -47,12 +47,14 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let (thread, before) = (ctx.thread(&thread)?, query::position("next", query.next)?);
     let limit = query::limit(query.limit.as_deref())?;
-    let store = ctx.store()?;
-    let mut ids = match store.batch_ids(&thread, before, limit + 1).await? {
+    let of = &thread;
+    let ids = ctx.read_known(move |store| async move { store.batch_ids(of, before, limit + 1).await });
+    let mut ids = match ids.await? {
         Some(ids) => ids,
         None => threads::check_begun(ctx.backend()?, &thread).await.map(|()| Vec::new())?,
     };
     let next = query::next(&mut ids, limit, Position::to_string);
+    let store = ctx.store()?;
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
     let (now, timeout_ms) = (ctx.backend()?.now(), timeout_ms(store, &thread).await?);

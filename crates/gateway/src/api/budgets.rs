@@ -216,7 +216,7 @@ pub(crate) async fn audit(
 ) -> Result<Response, Problem> {
     let (name, backend) = (name_of(&name)?, ctx.backend()?);
     let subject = budget_subject(ctx.tenant(), &name);
-    let page = audit::audit(backend, &subject, name.as_str(), query).await?;
+    let page = audit::audit(&ctx, &subject, name.as_str(), query).await?;
     // The log outlasts the budget.
     if page.is_empty() && backend.store().budget(ctx.tenant(), &name).await?.is_none() {
         return Err(unknown());

@@ -79,8 +79,10 @@ pub(crate) async fn list(
             .ok_or_else(|| Problem::bad_request("invalid_id", "next: no page ended like this".to_owned()))
     });
     let before = before.transpose()?;
-    let store = ctx.store()?;
-    let mut letters = store.list_dead_letters(query.reason.as_deref(), before.as_ref(), limit + 1).await?;
+    let (reason, before) = (query.reason.as_deref(), before.as_ref());
+    let letters =
+        ctx.read(move |store| async move { store.list_dead_letters(reason, before, limit + 1).await });
+    let mut letters = letters.await?;
     let next = query::next(&mut letters, limit, |last| last.cursor().text());
     Ok(json_no_store(DeadLettersPage {
         dead_letters: letters.into_iter().map(DeadLetter::from).collect(),

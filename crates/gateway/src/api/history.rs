@@ -116,9 +116,9 @@ pub(crate) async fn read(
         *end = Some(next);
     }
     let limit = query::limit(limit.as_deref())?;
-    let store = ctx.store()?;
-    let read = store.history(thread, range, limit + 1).await?;
-    let messages = match read {
+    let page =
+        |most: u32| ctx.read_known(move |store| async move { store.history(thread, range, most).await });
+    let messages = match page(limit + 1).await? {
         Some(messages) => messages,
         None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Vec::new())?,
     };
@@ -126,7 +126,7 @@ pub(crate) async fn read(
         Some(page) => page,
         // One batch that is longer than the page comes alone.
         None => {
-            let longer = store.history(thread, range, LONGEST + 1).await?.unwrap_or_default();
+            let longer = page(LONGEST + 1).await?.unwrap_or_default();
             nearest_batch(longer, is_backwards)
         }
     };

@@ -161,9 +161,10 @@ pub(crate) async fn list(
     let status = query.status.as_deref().map(known).transpose()?;
     let after = query::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
     let limit = query::limit(query.limit.as_deref())?;
-    let store = ctx.store()?;
-    let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
-    if tasks.is_empty() && store.agent(&agent).await?.is_none() {
+    let of = &agent;
+    let tasks = ctx.read(move |store| async move { store.tasks(of, status, after, limit + 1).await });
+    let mut tasks = tasks.await?;
+    if tasks.is_empty() && ctx.store()?.agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
     let next = query::next(&mut tasks, limit, |last| last.position.to_string());

@@ -97,8 +97,9 @@ pub(crate) async fn get(
     let by = UsageGroup::list(names).map_err(|name| {
         invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind"))
     })?;
-    let report = UsageReport::read(ctx.store()?, from, to, &by).await?;
-    let report = report.ok_or_else(|| invalid(UsageReport::TOO_MANY.to_owned()))?;
+    let by = by.as_slice();
+    let report = ctx.read(move |store| async move { UsageReport::read(&store, from, to, by).await });
+    let report = report.await?.ok_or_else(|| invalid(UsageReport::TOO_MANY.to_owned()))?;
     Ok(if is_csv { csv_no_store(report.to_csv()) } else { json_no_store(report) })
 }
 

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use model::{AgentId, Tenant, ThreadId};
 use protocols::native;
-use store::Store;
+use store::{Store, StoreError};
 
 use crate::app::state::AppState;
 use crate::app::state::Authenticated;
@@ -71,6 +71,25 @@ impl RequestContext {
 
     pub(crate) fn store(&self) -> Result<&Store, Problem> {
         self.backend().map(Backend::store)
+    }
+
+    /// Reads what may be some moments old: from the standby, if there is one that is near enough.
+    pub(crate) async fn read<T, F>(&self, read: impl Fn(Store) -> F) -> Result<T, Problem>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        Ok(self.backend()?.read(read).await?)
+    }
+
+    /// The same for what may not exist: the primary knows whether it does.
+    pub(crate) async fn read_known<T, F>(&self, read: impl Fn(Store) -> F) -> Result<Option<T>, Problem>
+    where
+        F: Future<Output = Result<Option<T>, StoreError>>,
+    {
+        match self.read(&read).await? {
+            Some(found) => Ok(Some(found)),
+            None => Ok(read(self.store()?.clone()).await?),
+        }
     }
 
     pub(crate) fn tenant(&self) -> Option<&Tenant> {

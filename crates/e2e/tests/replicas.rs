@@ -1,0 +1,165 @@
+//! Lists and history from a real standby, which lags, dies and is promoted.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use testkit::{
+    fleet::{Fleet, READY_LIMIT},
+    host_and_port, http,
+    services::{NatsServer, PostgresServer, TestDatabase},
+};
+
+use crate::fixture::{Fixture, options, pool};
+
+const LIMIT: Duration = Duration::from_secs(40);
+/// More than a standby may be behind.
+const MAX_LAG: Duration = Duration::from_secs(1);
+
+struct Reads {
+    fixture: Fixture,
+    gateway: SocketAddr,
+    metrics: SocketAddr,
+}
+
+impl Reads {
+    /// A fleet whose gateway reads from `read_url`.
+    async fn new(nats: NatsServer, database: TestDatabase, read_url: &str) -> Self {
+        let options = options(&nats, database.url())
+            .with_env("DATABASE_READ_URL", read_url)
+            .with_env("ANTIPHON_READ_MAX_LAG_MS", MAX_LAG.as_millis());
+        let fleet = Fleet::prepare(options).unwrap();
+        fleet.migrate().await.unwrap();
+        Self::on(fleet, nats, database).await
+    }
+
+    async fn on(mut fleet: Fleet, nats: NatsServer, database: TestDatabase) -> Self {
+        fleet.spawn().unwrap();
+        fleet.ready(READY_LIMIT).await.unwrap();
+        let (gateway, metrics) = (fleet.gateway_addrs()[0], fleet.gateways[0].metrics_addr());
+        let pool = database.pool().await.unwrap();
+        let fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+        Self { fixture, gateway, metrics }
+    }
+
+    async fn metric(&self, line: &str) -> f64 {
+        let text = http::get(self.metrics, "/metrics").await.unwrap().text;
+        let found = text.lines().find_map(|it| it.strip_prefix(line)).unwrap_or_default();
+        found.trim().parse().unwrap_or(f64::NAN)
+    }
+
+    /// Reads by primary and by standby.
+    async fn counts(&self) -> (f64, f64) {
+        let of =
+            async |from: &str| self.metric(&format!("antiphon_gateway_reads_total{{from=\"{from}\"}}")).await;
+        (of("primary").await, of("replica").await)
+    }
+
+    /// How many messages history shows.
+    async fn messages(&self, thread: &str) -> usize {
+        let found = http::get(self.gateway, &format!("/v1/threads/{thread}/history")).await.unwrap();
+        assert!(found.status == 200 || found.status == 404, "{} {}", found.status, found.text);
+        found.json().unwrap()["messages"].as_array().map_or(0, Vec::len)
+    }
+
+    async fn until_used(&self, is_used: bool) {
+        let lag = async || self.metric("antiphon_gateway_replica_lag_seconds").await;
+        let what = if is_used { "the standby is used" } else { "the standby is not used" };
+        self.fixture
+            .until(what, LIMIT, async || {
+                let lag = lag().await;
+                if is_used { (0.0..=MAX_LAG.as_secs_f64()).contains(&lag) } else { lag < 0.0 }
+            })
+            .await;
+    }
+
+    async fn commit(&mut self, prefix: &str, count: usize) {
+        self.fixture.send_many(prefix, count).await;
+        self.fixture.until_ended(LIMIT).await;
+    }
+
+    /// A read after a pause that a standby which is near enough may be behind shows everything, and `from` says who answered.
+    async fn shows(&self, prefix: &str, count: usize, is_replica: bool) {
+        tokio::time::sleep(MAX_LAG).await;
+        let before = self.counts().await;
+        for number in 0..count {
+            assert_eq!(self.messages(&format!("{prefix}-{number}")).await, 1, "{prefix}-{number}");
+        }
+        let after = self.counts().await;
+        let (primary, replica) = (after.0 - before.0, after.1 - before.1);
+        let expected = if is_replica { (0.0, count as f64) } else { (count as f64, 0.0) };
+        assert_eq!((primary, replica), expected, "{prefix}");
+    }
+}
+
+/// The same database on another server.
+fn on_server(database: &TestDatabase, server: &PostgresServer) -> String {
+    let (_, old) = host_and_port(database.url()).unwrap();
+    let (_, new) = host_and_port(server.url()).unwrap();
+    database.url().replacen(&format!(":{old}"), &format!(":{new}"), 1)
+}
+
+async fn admin(server: &PostgresServer) -> PgPool {
+    pool(server.url()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_read_from_a_standby_while_it_is_near() {
+    let (nats, primary) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
+    let database = TestDatabase::create_on(primary.url()).await.unwrap();
+    let standby = primary.start_standby().await.unwrap();
+    let read_url = on_server(&database, &standby);
+    let mut reads = Reads::new(nats, database, &read_url).await;
+    reads.until_used(true).await;
+    reads.commit("near", 5).await;
+    reads.shows("near", 5, true).await;
+    let lists = ["/v1/agents", "/v1/dead-letters", "/v1/threads/near-0/batches"];
+    let before = reads.counts().await;
+    for path in lists {
+        let found = http::get(reads.gateway, path).await.unwrap();
+        assert_eq!(found.status, 200, "{path}: {}", found.text);
+    }
+    assert_eq!(reads.counts().await, (before.0, before.1 + 3.0), "lists are read there, too");
+    assert_eq!(reads.messages("nothing").await, 0, "what the standby does not know is asked of the primary");
+
+    // It lags without end: what is committed now is not there.
+    let replay = admin(&standby).await;
+    sqlx::query("SELECT pg_wal_replay_pause()").execute(&replay).await.unwrap();
+    reads.commit("lagging", 3).await;
+    reads.until_used(false).await;
+    reads.shows("lagging", 3, false).await;
+    sqlx::query("SELECT pg_wal_replay_resume()").execute(&replay).await.unwrap();
+    reads.until_used(true).await;
+    reads.shows("lagging", 3, true).await;
+
+    // A read during which it dies is answered by the primary.
+    standby.kill().await.unwrap();
+    assert_eq!(reads.messages("near-1").await, 1);
+    reads.until_used(false).await;
+    reads.commit("without", 2).await;
+    reads.shows("without", 2, false).await;
+    standby.restart().await.unwrap();
+    reads.until_used(true).await;
+    reads.shows("without", 2, true).await;
+
+    // Promoted it is another history.
+    sqlx::query("SELECT pg_promote()").execute(&admin(&standby).await).await.unwrap();
+    reads.until_used(false).await;
+    reads.commit("promoted", 2).await;
+    reads.shows("promoted", 2, false).await;
+    let log = std::fs::read_to_string(reads.fixture.fleet.gateways[0].log()).unwrap();
+    assert!(log.contains("it is a primary"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_no_standby_of_the_database_is_not_read() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let other = PostgresServer::start().await.unwrap();
+    let elsewhere = TestDatabase::create_on(other.url()).await.unwrap();
+    let mut reads = Reads::new(nats, database, elsewhere.url()).await;
+    reads.commit("apart", 2).await;
+    reads.shows("apart", 2, false).await;
+    let log = std::fs::read_to_string(reads.fixture.fleet.gateways[0].log()).unwrap();
+    let said = "not from DATABASE_READ_URL: it is no standby of the database of DATABASE_URL";
+    assert_eq!(log.matches(said).count(), 1, "{log}");
+}

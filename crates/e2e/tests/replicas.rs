@@ -1,14 +1,18 @@
-//! Lists and history from a real standby, which lags, dies and is promoted.
+//! A real standby: lists and history are read from it, and it takes the place of a primary that stands still and comes back.
 
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use sqlx::PgPool;
 use testkit::{
+    db_snapshot,
     fleet::{Fleet, READY_LIMIT},
     host_and_port, http,
+    proxy::Proxy,
     services::{NatsServer, PostgresServer, TestDatabase},
 };
+use tokio::time::sleep;
 
 use crate::fixture::{Fixture, options, pool};
 
@@ -80,7 +84,7 @@ impl Reads {
 
     /// A read after a pause that a standby which is near enough may be behind shows everything, and `from` says who answered.
     async fn shows(&self, prefix: &str, count: usize, is_replica: bool) {
-        tokio::time::sleep(MAX_LAG).await;
+        sleep(MAX_LAG).await;
         let before = self.counts().await;
         for number in 0..count {
             assert_eq!(self.messages(&format!("{prefix}-{number}")).await, 1, "{prefix}-{number}");
@@ -162,4 +166,54 @@ async fn a_server_that_is_no_standby_of_the_database_is_not_read() {
     let log = std::fs::read_to_string(reads.fixture.fleet.gateways[0].log()).unwrap();
     let said = "not from DATABASE_READ_URL: it is no standby of the database of DATABASE_URL";
     assert_eq!(log.matches(said).count(), 1, "{log}");
+}
+
+fn addr(server: &PostgresServer) -> SocketAddr {
+    let (host, port) = host_and_port(server.url()).unwrap();
+    format!("{host}:{port}").parse().unwrap()
+}
+
+/// How many messages are stored on a server that may stand still.
+async fn stored(url: &str) -> i64 {
+    db_snapshot::ended(&pool(url).await).await.unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_has_everything_and_its_old_primary_adds_nothing() {
+    let (nats, primary) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
+    // Not dropped: it goes with its server, which would wait for a standby that there is not.
+    let database = ManuallyDrop::new(TestDatabase::create_on(primary.url()).await.unwrap());
+    let standby = primary.start_standby().await.unwrap();
+    let admin_of_primary = admin(&primary).await;
+    for sql in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
+        sqlx::query(sql).execute(&admin_of_primary).await.unwrap();
+    }
+    let proxy = Proxy::start(addr(&primary)).await.unwrap();
+    let fleet = Fleet::start(options(&nats, &proxy.url(database.url()).unwrap())).await.unwrap();
+    let mut fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), None).await;
+    let follower = fixture.following("before-0").await;
+    fixture.send_many("before", 20).await;
+    fixture.until_ended(LIMIT).await;
+
+    // It stops in the middle of commits.
+    fixture.send_many("during", 60).await;
+    primary.freeze();
+    let standby_url = on_server(&database, &standby);
+    let committed = stored(&standby_url).await;
+    sqlx::query("SELECT pg_promote()").execute(&admin(&standby).await).await.unwrap();
+    proxy.set_upstream(addr(&standby));
+    fixture.pool = pool(&standby_url).await;
+    fixture.send_many("after", 20).await;
+    fixture.until_ended(LIMIT).await;
+    let all = stored(&standby_url).await;
+    assert!(committed >= 20 && committed < all, "{committed} of {all} were committed before");
+
+    // Workers may still have connections to it, with what it was about to do.
+    primary.thaw();
+    fixture.send_many("again", 20).await;
+    fixture.until_ended(LIMIT).await;
+    sleep(Duration::from_secs(2)).await;
+    let old = stored(database.url()).await;
+    assert!(old <= committed + 60, "the old primary takes nothing new: {old}");
+    fixture.audit(vec![follower]).await;
 }

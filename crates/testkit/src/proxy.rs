@@ -75,7 +75,7 @@ enum Flow {
 
 #[derive(Debug)]
 struct ProxyState {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     markers: Vec<String>,
     armed: Mutex<VecDeque<Cut>>,
     cuts: Mutex<Cuts>,
@@ -103,7 +103,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("binding the proxy")?;
         let addr = listener.local_addr()?;
         let shared = Arc::new(ProxyState {
-            upstream,
+            upstream: Mutex::new(upstream),
             markers: markers.to_vec(),
             armed: Mutex::default(),
             cuts: Mutex::default(),
@@ -127,6 +127,11 @@ impl Proxy {
         let credentials = before.rsplit_once('@').map_or("postgres://", |(credentials, _)| credentials);
         let at = if credentials.ends_with("//") { "" } else { "@" };
         Ok(format!("{credentials}{at}{}{after}", self.addr))
+    }
+
+    /// New connections go to this server; those that stand stay with theirs.
+    pub fn set_upstream(&self, upstream: SocketAddr) {
+        *locked(&self.shared.upstream) = upstream;
     }
 
     /// Prepares a cut; the next marked statement takes it.
@@ -203,7 +208,8 @@ impl Connection {
     }
 
     async fn run(self, client: TcpStream) -> io::Result<()> {
-        let server = TcpStream::connect(self.shared.upstream).await?;
+        let upstream = *locked(&self.shared.upstream);
+        let server = TcpStream::connect(upstream).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let (client_read, mut client_write) = client.into_split();

@@ -133,6 +133,16 @@ impl PostgresServer {
         blocking(move || locked(&server).restart()).await
     }
 
+    /// Halts it (SIGSTOP): connections stand, and nothing answers.
+    pub fn freeze(&self) {
+        locked(&self.server).freeze();
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        locked(&self.server).thaw();
+    }
+
     /// Copies all of its data, as of one moment.
     pub async fn copy(&self, to: &Path) -> Result<()> {
         let (server, to) = (Arc::clone(&self.server), to.to_owned());

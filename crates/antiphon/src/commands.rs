@@ -15,6 +15,7 @@ mod incidents;
 mod keys;
 mod layout;
 mod lookup;
+mod memory;
 mod output;
 mod progress;
 mod reasoning;
@@ -30,8 +31,8 @@ use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner,
-    FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Migrate, Reasoning,
-    ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
+    FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Memory, MemoryCommand,
+    Migrate, Reasoning, ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -51,6 +52,14 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
         ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
         ThreadsCommand::Fork(fork) => threads::fork(&connect(&fork.database).await?, &fork).await,
         ThreadsCommand::Erase(erase) => erase::thread(&connect(&erase.policy.database).await?, &erase).await,
+    }
+}
+
+/// Runs a command on what agents remember.
+pub(crate) async fn run_memory(options: Memory) -> Result<(), ExitError> {
+    match options.command {
+        MemoryCommand::Export(export) => memory::export(&connect(&export.database).await?, &export).await,
+        MemoryCommand::Import(import) => memory::import(&connect(&import.database).await?, &import).await,
     }
 }
 

@@ -97,6 +97,8 @@ pub(crate) enum Command {
     FollowUps(FollowUps),
     /// See the schedules of an agent.
     Schedules(Schedules),
+    /// Export and import what an agent remembers.
+    Memory(Memory),
 }
 
 #[derive(Debug, Clone, Args)]

@@ -25,6 +25,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         // What a signal ends at once: nothing of it is half done.
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
+        Command::Memory(options) => return commands::run_memory(options).await,
         Command::DeadLetters(options) => return commands::run_dead_letters(options).await,
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
@@ -62,7 +63,8 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Incidents(_)
             | Command::Reasoning(_)
             | Command::FollowUps(_)
-            | Command::Schedules(_) => Ok(()),
+            | Command::Schedules(_)
+            | Command::Memory(_) => Ok(()),
         }
     };
     let ended = work.await;

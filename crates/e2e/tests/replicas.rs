@@ -179,7 +179,7 @@ async fn stored(url: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promoted_standby_has_everything_and_its_old_primary_adds_nothing() {
+async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let (nats, primary) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
     // Not dropped: it goes with its server, which would wait for a standby that there is not.
     let database = ManuallyDrop::new(TestDatabase::create_on(primary.url()).await.unwrap());

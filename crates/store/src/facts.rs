@@ -136,6 +136,72 @@ impl Store {
         self.rows(statement).await?.iter().map(fact).collect()
     }
 
+    /// Facts of an agent by their ids, those that others have taken the place of, too: at most `limit` after this one.
+    pub async fn facts_after(
+        &self,
+        agent: &AgentId,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<FactRow>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT f.*, (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms FROM facts AS f
+             WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id > $3 ORDER BY f.fact_id LIMIT $4",
+        )
+        .bind(bucket(agent))
+        .bind(agent.as_str())
+        .bind(after.to_owned())
+        .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(fact).collect()
+    }
+
+    /// Stores facts as they were exported, with one line in the audit log, and says how many are new. One that is there already, or was found in a
+    /// thread that was erased, is left out. [`Store::trim_facts`] must follow.
+    pub async fn import_facts(
+        &self,
+        agent: &AgentId,
+        facts: &[FactRow],
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<u64, StoreError> {
+        let thread_bucket = |fact: &FactRow| fact.thread.as_ref().map(|thread| thread.bucket().get() as i16);
+        let statement = sqlx::query(include_str!("facts/import.sql"))
+            .bind(bucket(agent))
+            .bind(agent.as_str())
+            .bind(model::Bucket::of_key(agent.as_str()).get() as i16)
+            .bind(command.as_str())
+            .bind(actor.to_owned())
+            .bind(facts.iter().map(|fact| fact.id.clone()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.scope.text()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.thread.as_ref().map(ThreadId::to_string)).collect::<Vec<_>>())
+            .bind(facts.iter().map(thread_bucket).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.assistant_message_id.clone()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.text.clone()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.kind.clone()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.confidence).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.superseded_by.clone()).collect::<Vec<_>>())
+            .bind(facts.iter().map(|fact| fact.created_at.0).collect::<Vec<_>>());
+        count(&self.rows(statement).await?)
+    }
+
+    /// Deletes the oldest facts of an agent's scopes that have more than are kept, and says how many.
+    pub async fn trim_facts(&self, agent: &AgentId) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH ranked AS (
+                 SELECT f.fact_id, row_number() OVER (PARTITION BY f.scope ORDER BY f.created_at DESC, f.fact_id) AS place
+                 FROM facts AS f WHERE f.bucket = $1 AND f.agent_id = $2
+             )
+             , gone AS (
+                 DELETE FROM facts AS f USING ranked AS r
+                 WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = r.fact_id AND r.place > $3 RETURNING 1
+             )
+             SELECT count(*) AS count FROM gone",
+        )
+        .bind(bucket(agent))
+        .bind(agent.as_str())
+        .bind(MOST_OF_SCOPE);
+        count(&self.rows(statement).await?)
+    }
+
     /// Stores a fact that is given, with its line in the audit log of the agent; the oldest of its scope go where there are too many. `None`: what
     /// it would take the place of is not there, or another one has.
     pub async fn add_fact(

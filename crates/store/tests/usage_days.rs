@@ -52,6 +52,21 @@ fn priced(store: &Store) -> Store {
     store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices })))
 }
 
+#[tokio::test]
+async fn sums_of_long_ago_go_and_later_ones_stay() {
+    let (database, store) = Database::new(8).await;
+    let insert = "INSERT INTO usage_days (day_at, tenant, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens,
+                                          cached_tokens, cached_input_tokens, reasoning_tokens)
+                  SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - age, '-', 'ann', 'turn', 'm', 1, 0, 1, 1, 0, 0, 0
+                  FROM unnest(ARRAY['9 days', '11 days', '12 days']::interval[]) AS age";
+    database.execute(insert).await;
+    let ten_days = Duration::from_secs(10 * 86_400);
+    assert_eq!(store.purge_usage_days(ten_days, 1).await.unwrap(), 1);
+    assert_eq!(store.purge_usage_days(ten_days, 10).await.unwrap(), 1);
+    assert_eq!(store.purge_usage_days(ten_days, 10).await.unwrap(), 0);
+    assert_eq!(database.number("SELECT count(*) FROM usage_days").await, 1);
+}
+
 async fn sums(store: &Store, by: &[UsageGroup]) -> Vec<UsageSum> {
     store.usage(Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000), by, 100).await.unwrap()
 }

@@ -24,13 +24,16 @@ const KEEP_TIMERS: Duration = Duration::from_secs(90 * 86_400);
 const KEEP_FACTS: Duration = Duration::from_secs(730 * 86_400);
 /// What each call of a model has used: a year, and the month in which its bill is looked at. Then the sums of days remain.
 const KEEP_USAGE: Duration = Duration::from_secs(400 * 86_400);
+/// As long as books have to be kept in most countries.
+const KEEP_USAGE_DAYS: Duration = Duration::from_secs(3_653 * 86_400);
 /// Sessions of one statement: each goes with its messages.
 const MOST_SESSIONS: u32 = 50;
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
 /// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
-/// for with more than thirty days ago, timers that ended more than ninety days ago, facts of more than two years ago, single calls of models of more than 400 days ago, and reasoning sessions that have not changed for as long, until `stop`.
+/// for with more than thirty days ago, timers that ended more than ninety days ago, facts of more than two years ago, single calls of models of more than 400 days ago,
+/// their sums of more than ten years ago, and reasoning sessions that have not changed for as long, until `stop`.
 pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
@@ -51,6 +54,8 @@ pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: Canc
         until_less("old timers", &stop, || store.purge_timers(KEEP_TIMERS, MOST)).await;
         until_less("old facts", &stop, || store.purge_facts(KEEP_FACTS, MOST)).await;
         until_less("calls of long ago", &stop, || store.roll_up_usage(KEEP_USAGE, MOST)).await;
+        until_less("sums of usage of ten years ago", &stop, || store.purge_usage_days(KEEP_USAGE_DAYS, MOST))
+            .await;
         until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
             store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
         })

@@ -6,7 +6,7 @@ use auth::{AccessRole, KeyId};
 use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
+use model::{AgentId, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
 use super::process::NatsArguments;
@@ -153,6 +153,47 @@ pub(crate) struct Import {
     /// The thread that the messages of another system become.
     #[arg(long, value_parser = thread, requires = "from")]
     pub(crate) thread: Option<ThreadId>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Memory {
+    #[command(subcommand)]
+    pub(crate) command: MemoryCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum MemoryCommand {
+    /// Write the facts of an agent as JSON Lines, also those that others have taken the place of.
+    Export(ExportMemory),
+    /// Read facts that were exported into an agent. Reading them twice changes nothing.
+    Import(ImportMemory),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExportMemory {
+    /// The agent.
+    #[arg(value_parser = AgentId::parse)]
+    pub(crate) agent: AgentId,
+    /// Where to; standard output without it.
+    #[arg(long)]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImportMemory {
+    /// The agent that is to remember them.
+    #[arg(value_parser = AgentId::parse)]
+    pub(crate) agent: AgentId,
+    /// Where from; standard input without it.
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// The actor in the audit log.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(crate) actor: String,
     #[command(flatten)]
     pub(crate) database: Database,
 }

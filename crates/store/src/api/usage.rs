@@ -94,6 +94,11 @@ pub struct UsageSum {
 }
 
 impl Store {
+    /// Deletes at most `limit` sums of days that are longer than `age` ago, and says how many; to be called until it says fewer.
+    pub async fn purge_usage_days(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.delete_older(("usage_days", "day_at"), "", age, limit).await
+    }
+
     /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
     /// are reckoned by the prices of [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of their day, and
     /// belong to no thread and user.

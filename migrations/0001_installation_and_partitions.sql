@@ -8,7 +8,7 @@
 -- One row, which all processes of an installation must agree on.
 CREATE TABLE installation (
     single     boolean     PRIMARY KEY DEFAULT true CHECK (single),
-    -- Fixed for ever: keys are in streams by bucket mod this number, and another number would look for them elsewhere.
+    -- Keys are in streams by bucket mod this number: it is changed together with the streams, by `antiphon partitions change` alone.
     partitions integer     NOT NULL CHECK (partitions BETWEEN 1 AND 1024 AND partitions & (partitions - 1) = 0),
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The key of turn tokens (HMAC-SHA256). It is made here and never sent anywhere. sha256 over random UUIDs: the server's own
@@ -16,6 +16,23 @@ CREATE TABLE installation (
     token_key  bytea       NOT NULL
         DEFAULT sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8'))
         CHECK (length(token_key) = 32)
+);
+
+-- A change of the number of partitions that is under way: at most one row. While it is there no worker owns a partition.
+CREATE TABLE partition_change (
+    single            boolean     PRIMARY KEY DEFAULT true CHECK (single),
+    from_count        integer     NOT NULL,
+    to_count          integer     NOT NULL CHECK (to_count <> from_count),
+    -- How the streams were set up before it, and will be after it: in between they take whatever is moved.
+    replicas          smallint    NOT NULL,
+    max_bytes         bigint      NOT NULL,
+    max_message_bytes integer     NOT NULL,
+    -- The last sequence of each stream before anything was moved, by partition, and from then on where the moved entries begin. NULL: the
+    -- streams are not closed to publishers yet.
+    ends              bigint[],
+    -- The rows of partitions are those of the new number: what is left is to open the streams.
+    is_moved          boolean     NOT NULL DEFAULT false,
+    started_at        timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Live workers. They divide the partitions fairly; safety comes from the epochs alone.

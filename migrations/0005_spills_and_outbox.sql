@@ -52,14 +52,14 @@ CREATE TABLE spilled_turns (
     actor          text,
     -- The entry in the stream: the order in which inputs wait.
     stream_seq     bigint      NOT NULL,
-    -- Which stream that counts in: inputs of an earlier stream come before all of the present one.
+    -- Which stream that counts in: inputs of an earlier stream, '' say, come before all of the present one, in the order of saved_at.
     incarnation    text        NOT NULL,
     saved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (bucket, thread_id, turn_id)
 );
 
 -- What is published after a commit: one row a commit, deleted once all of it has been published. The bucket is the number of
--- the partition, which always belongs to that partition.
+-- the partition, which belongs to that partition for as long as there is one of that number.
 CREATE TABLE outbox (
     bucket     smallint    NOT NULL,
     position   bigint      NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE outbox (
 -- Rejected entries and failed messages, kept for operators. Written in the statement that passes them.
 CREATE TABLE dead_letters (
     -- Of the thread for kind 'message'. For kind 'entry' the number of the partition: an entry that could not be read
-    -- has no thread, and bucket p always belongs to partition p.
+    -- has no thread, and bucket p belongs to partition p.
     bucket       smallint    NOT NULL,
     kind         text        NOT NULL CHECK (kind IN ('entry', 'message')),
     -- 'entry': '<incarnation>:<sequence>', so that a re-created stream does not collide. 'message': '<thread>/<message>'.

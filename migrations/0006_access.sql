@@ -99,6 +99,7 @@ DECLARE
         ['installation', everything],
         ['workers', everything],
         ['partitions', everything],
+        ['partition_change', everything],
         ['incidents', everything],
         ['outbox', everything]
     ];

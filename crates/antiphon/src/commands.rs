@@ -17,6 +17,7 @@ mod layout;
 mod lookup;
 mod memory;
 mod output;
+mod partitions;
 mod progress;
 mod reasoning;
 mod threads;
@@ -32,7 +33,8 @@ use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner,
     FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Memory, MemoryCommand,
-    Migrate, Reasoning, ReasoningCommand, Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
+    Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand, Schedules, SchedulesCommand,
+    Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -100,6 +102,16 @@ pub(crate) async fn run_incidents(options: Incidents) -> Result<(), ExitError> {
         IncidentsCommand::List(list) => incidents::list(&connect(&list.database).await?, &list).await,
         IncidentsCommand::Acknowledge(which) => {
             incidents::acknowledge(&connect(&which.database).await?, &which).await
+        }
+    }
+}
+
+/// Runs a command on partitions.
+pub(crate) async fn run_partitions(options: Partitions) -> Result<(), ExitError> {
+    match options.command {
+        PartitionsCommand::List(list) => partitions::list(&connect(&list.database).await?, &list).await,
+        PartitionsCommand::Change(change) => {
+            partitions::change(&connect(&change.database).await?, &change).await
         }
     }
 }

@@ -16,6 +16,10 @@ use crate::options::{NatsArguments, ProcessArguments, Servers, StreamArguments};
 /// How often a process that waits for the first migration checks again.
 const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How often a role that uses partitions asks whether their number is still the same. `antiphon partitions change` keeps the streams closed
+/// for longer, so that no process addresses them by the old number.
+const PARTITIONS_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Creates or updates the tables and the streams.
 pub(crate) async fn migrate_all(
     servers: &Servers,
@@ -66,6 +70,7 @@ pub(crate) async fn connect_services(
         let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };
         let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store, &health).await?;
+        store.check_partition_count(partitions).await?;
         if let Some(why) = store.weak_commits().await? {
             tracing::warn!("{why}");
         }
@@ -131,6 +136,28 @@ pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<
             Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
         }
         tokio::time::sleep(MIGRATION_CHECK_INTERVAL).await;
+    }
+}
+
+/// Runs a role for as long as the fleet has the number of partitions that it began with: it is cut short when that is changed.
+pub(crate) async fn while_partitions_stay(
+    services: &Services,
+    role: impl Future<Output = Result<(), ExitError>>,
+) -> Result<(), ExitError> {
+    let changed = async {
+        loop {
+            tokio::time::sleep(PARTITIONS_CHECK_INTERVAL).await;
+            let checked = services.store.check_partition_count(services.partitions).await;
+            if let Err(error @ (StoreError::PartitionsChanging { .. } | StoreError::PartitionCount { .. })) =
+                checked
+            {
+                return Err(error.into());
+            }
+        }
+    };
+    tokio::select! {
+        ended = role => ended,
+        changed = changed => changed,
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Usage(UsageOptions),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
     Incidents(Incidents),
+    /// See who owns which partition, and change how many there are.
+    Partitions(Partitions),
     /// Look at reasoning sessions of agents, and take compressions back.
     Reasoning(Reasoning),
     /// See which follow-ups of a thread wait, and why an agent spoke first or was kept from it.
@@ -107,7 +109,7 @@ pub(crate) struct Migrate {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) streams: StreamArguments,
-    /// Number of partitions, a power of two; fixed by the first migration.
+    /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
     /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
@@ -150,7 +152,7 @@ pub(crate) struct All {
     pub(crate) mcp: McpSettings,
     #[command(flatten)]
     pub(crate) workflow: WorkflowSettings,
-    /// Number of partitions, a power of two; fixed by the first migration.
+    /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
 }

@@ -9,7 +9,7 @@ use runtime::{Shutdown, telemetry, traces};
 use store::PriceTable;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Services, connect_services, migrate_all};
+use crate::connect::{Services, connect_services, migrate_all, while_partitions_stay};
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{commands, mcp_role, workflow_role};
@@ -31,6 +31,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Usage(options) => return commands::run_usage(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
+        Command::Partitions(options) => return commands::run_partitions(options).await,
         Command::Reasoning(options) => return commands::run_reasoning(options).await,
         Command::FollowUps(options) => return commands::run_follow_ups(options).await,
         Command::Schedules(options) => return commands::run_schedules(options).await,
@@ -61,6 +62,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Keys(_)
             | Command::Usage(_)
             | Command::Incidents(_)
+            | Command::Partitions(_)
             | Command::Reasoning(_)
             | Command::FollowUps(_)
             | Command::Schedules(_)
@@ -155,9 +157,11 @@ async fn worker_role(
     tracing::info!(worker = config.worker_id, partitions = services.partitions.get(), "worker starting");
     let store = services.store.with_prices(prices);
     let (bus, health) = (services.bus.clone(), services.health.clone());
-    worker::run(config, bus, store, health, services.clock, stop)
-        .await
-        .map_err(|error| ExitError::Failed(error.to_string()))
+    let running = async {
+        let ran = worker::run(config, bus, store, health, services.clock, stop).await;
+        ran.map_err(|error| ExitError::Failed(error.to_string()))
+    };
+    while_partitions_stay(services, running).await
 }
 
 async fn gateway_role(
@@ -169,6 +173,9 @@ async fn gateway_role(
     let (bus, health) = (services.bus.clone(), services.health.clone());
     let url = &process.servers.database_url;
     let store = mcp_role::scoped_store(services.store.clone(), url, config.access.insecure).await?;
-    let served = gateway::run(config, bus, store, health, services.clock, stop).await;
-    served.map_err(|error| ExitError::Configuration(error.to_string()))
+    let serving = async {
+        let served = gateway::run(config, bus, store, health, services.clock, stop).await;
+        served.map_err(|error| ExitError::Configuration(error.to_string()))
+    };
+    while_partitions_stay(services, serving).await
 }

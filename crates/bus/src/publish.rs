@@ -128,7 +128,7 @@ impl Bus {
     }
 }
 
-fn refused(error: &PublishError, subject: &str) -> BusError {
+pub(crate) fn refused(error: &PublishError, subject: &str) -> BusError {
     let source =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
     match (error.kind(), source) {

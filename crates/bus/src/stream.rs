@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream, SubjectTransform,
+};
 use futures_util::{StreamExt, TryStreamExt};
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
 use runtime::Backoff;
@@ -102,8 +104,16 @@ impl Bus {
         count: PartitionCount,
         options: &StreamOptions,
     ) -> Result<(), BusError> {
-        let give_up_at = Instant::now() + CREATE_TIMEOUT;
         let kinds = count.all().map(StreamKind::Partition).chain([StreamKind::Work, StreamKind::Turns]);
+        self.ensure_all(kinds, options).await
+    }
+
+    pub(crate) async fn ensure_all(
+        &self,
+        kinds: impl Iterator<Item = StreamKind>,
+        options: &StreamOptions,
+    ) -> Result<(), BusError> {
+        let give_up_at = Instant::now() + CREATE_TIMEOUT;
         // Several at a time: one after the other they take a minute over a slow link.
         let ensured = futures_util::stream::iter(kinds)
             .map(|kind| self.ensure_until(kind, options, give_up_at))
@@ -182,7 +192,7 @@ impl Bus {
         Ok(stream.purge().sequence(keep_from).await?.purged)
     }
 
-    async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {
+    pub(crate) async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {
         self.info_of(subject::stream_name(partition)).await
     }
 
@@ -202,8 +212,11 @@ impl Bus {
 
 /// The streams that there are.
 #[derive(Debug, Clone, Copy)]
-enum StreamKind {
+pub(crate) enum StreamKind {
     Partition(PartitionId),
+    /// That of a partition while the number of partitions is changed: it takes nothing from publishers, and what is moved into it
+    /// whatever its size.
+    Moving(PartitionId),
     Work,
     Turns,
 }
@@ -211,7 +224,7 @@ enum StreamKind {
 impl StreamKind {
     fn name(self) -> String {
         match self {
-            Self::Partition(partition) => subject::stream_name(partition),
+            Self::Partition(partition) | Self::Moving(partition) => subject::stream_name(partition),
             Self::Work => subject::WORK_STREAM.to_owned(),
             Self::Turns => subject::TURNS_STREAM.to_owned(),
         }
@@ -220,7 +233,7 @@ impl StreamKind {
     /// What can never be changed later.
     fn new_config(self) -> Config {
         let (retention, max_consumers) = match self {
-            Self::Partition(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
+            Self::Partition(_) | Self::Moving(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
             // One consumer for each workflow.
             Self::Work => (RetentionPolicy::WorkQueue, -1),
             Self::Turns => (RetentionPolicy::Limits, -1),
@@ -243,8 +256,18 @@ impl StreamKind {
         config.deny_purge = false;
         config.allow_direct = true;
         match self {
+            Self::Moving(partition) => {
+                config = Self::Partition(partition).adapt(config, options);
+                (config.max_bytes, config.max_message_size) = (-1, -1);
+                config.subjects = vec![subject::moving_subjects(partition)];
+                config.subject_transform = Some(SubjectTransform {
+                    source: subject::moving_subjects(partition),
+                    destination: subject::moved_subjects(partition),
+                });
+            }
             Self::Partition(partition) => {
                 config.subjects = subject::stream_subjects(partition);
+                config.subject_transform = None;
                 config.max_message_size = options.max_message_bytes;
                 config.max_age = Duration::ZERO;
                 config.discard = DiscardPolicy::New;

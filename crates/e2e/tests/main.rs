@@ -39,6 +39,7 @@ mod memory;
 mod metrics;
 mod new_user;
 mod outages;
+mod partitions;
 mod protocols;
 mod reasoning;
 mod reasoning_access;

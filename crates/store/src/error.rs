@@ -49,13 +49,23 @@ pub enum StoreError {
     Row(String),
     /// The database is laid out for another number of partitions.
     #[error(
-        "the database is laid out for {stored} partitions, not for {wanted}; the number can never be changed"
+        "the database is laid out for {stored} partitions, not for {wanted}; only `antiphon partitions change` changes the number"
     )]
     PartitionCount {
         /// What the database says.
         stored: u16,
         /// What was asked for.
         wanted: u16,
+    },
+    /// The number of partitions is being changed, and no process may use them meanwhile.
+    #[error(
+        "the number of partitions is being changed from {from} to {to}: run `antiphon partitions change {to}` to its end"
+    )]
+    PartitionsChanging {
+        /// What it was.
+        from: u16,
+        /// What it will be.
+        to: u16,
     },
     /// Who asks has lost its partition to another owner, as the store has it now.
     #[error("another worker owns the partition")]
@@ -80,6 +90,7 @@ impl StoreError {
             | Self::Pooler(_)
             | Self::Row(_)
             | Self::PartitionCount { .. }
+            | Self::PartitionsChanging { .. }
             | Self::Stopping => Disposition::Fatal,
         }
     }

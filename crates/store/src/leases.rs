@@ -260,7 +260,7 @@ fn grant(row: &PgRow) -> Result<Grant, StoreError> {
     })
 }
 
-fn mark(row: &PgRow) -> Result<Option<Mark>, StoreError> {
+pub(crate) fn mark(row: &PgRow) -> Result<Option<Mark>, StoreError> {
     let seq = Seq(unsigned(row, "read_seq")?);
     let stored_at_ns: Option<i64> = row.try_get("read_at_ns")?;
     Ok(stored_at_ns.map(|stored_at_ns| Mark { seq, stored_at_ns }))

@@ -29,6 +29,7 @@ mod leases;
 mod lookup;
 mod migrate;
 mod outbox;
+mod partition_change;
 mod partitions;
 mod reasoning_sessions;
 mod repair;
@@ -65,6 +66,7 @@ pub use kept::{Kept, KeptBound};
 pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partition::{DueSchedule, DueTimer, TaskDelay, TimerState};
+pub use partition_change::{BeginChange, ChangeLock, PartitionChange, StreamEnd, StreamLimits};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningRows, ReasoningThread,

@@ -10,6 +10,7 @@ use crate::config::StoreConfig;
 use crate::connect::{self, run_uncancelled};
 use crate::error::StoreError;
 use crate::error::sqlstate;
+use crate::partition_change::PartitionChange;
 use crate::repair::number_some;
 use crate::row::count as rows_of;
 use crate::store::Store;
@@ -125,6 +126,10 @@ async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Resu
         .bind(i32::from(count.get()))
         .execute(&mut *connection)
         .await?;
+    // Streams that are being moved must not be opened by the way.
+    if let Some(change) = PartitionChange::read(&mut *connection).await? {
+        return Err(change.refusal());
+    }
     let row = sqlx::query("SELECT partitions FROM installation").fetch_one(&mut *connection).await?;
     StoreError::check_count(count_of(&row)?, count)?;
     sqlx::query(

@@ -1,10 +1,11 @@
 //! The state of all partitions, for operators.
 
-use model::{PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionId, Seq, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
+use crate::leases::mark;
 use crate::row::partition_id;
 use crate::row::unsigned;
 use crate::store::Store;
@@ -27,6 +28,8 @@ pub struct PartitionStatus {
     pub checkpoint: Seq,
     /// The stream that the checkpoint counts in.
     pub incarnation: Option<String>,
+    /// The last entry that had been read when the newest commit was decided.
+    pub read: Option<Mark>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,
 }
@@ -51,6 +54,7 @@ fn status(row: &PgRow) -> Result<PartitionStatus, StoreError> {
         lease_left_ms: row.try_get("lease_left_ms")?,
         checkpoint: Seq(unsigned(row, "checkpoint")?),
         incarnation: row.try_get("incarnation")?,
+        read: mark(row)?,
         position_high_water: Timestamp(row.try_get("position_ms")?),
     })
 }

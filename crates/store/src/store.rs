@@ -82,6 +82,10 @@ impl Store {
         Self { scope: other.scope.clone(), prices: other.prices.clone(), ..self.clone() }
     }
 
+    pub(crate) fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
     /// The setting of the tenant scope; `None`: everything is visible.
     pub(crate) fn tenant_setting(&self) -> Option<String> {
         let scope = self.scope.as_ref().unwrap_or(&self.config.tenant_scope);
@@ -119,8 +123,12 @@ impl Store {
         }
     }
 
-    /// Fails with [`StoreError::PartitionCount`] when the database is laid out for another number.
+    /// Fails with [`StoreError::PartitionCount`] when the database is laid out for another number, and with
+    /// [`StoreError::PartitionsChanging`] while the number is changed.
     pub async fn check_partition_count(&self, wanted: PartitionCount) -> Result<(), StoreError> {
+        if let Some(change) = self.partition_change().await? {
+            return Err(change.refusal());
+        }
         match self.partition_count().await? {
             Some(stored) => StoreError::check_count(stored, wanted),
             None => Err(StoreError::Row("the database is not migrated".to_owned())),

@@ -26,7 +26,7 @@ async fn migrating_twice_and_at_once_changes_nothing() {
 async fn another_number_of_partitions_is_refused() {
     let (database, store) = Database::new(8).await;
     let error = store::migrate(&database.url, count(16)).await.unwrap_err();
-    let says = "the database is laid out for 8 partitions, not for 16; the number can never be changed";
+    let says = "the database is laid out for 8 partitions, not for 16; only `antiphon partitions change` changes the number";
     assert_eq!(error.to_string(), says);
     assert!(matches!(error, MigrateError::Store(StoreError::PartitionCount { stored: 8, wanted: 16 })));
     assert_eq!(store.check_partition_count(count(16)).await.unwrap_err().to_string(), says);

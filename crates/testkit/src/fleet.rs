@@ -237,10 +237,28 @@ pub struct Invocation {
 
 /// Runs the binary to its end with this environment.
 pub async fn invoke(arguments: &[&str], env: &[(String, String)]) -> Result<Invocation> {
+    let invocation = invoke_until(arguments, env, tokio::time::sleep(Duration::from_secs(60))).await?;
+    invocation.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))
+}
+
+/// Runs the binary with this environment; `None` when `kill` comes before its end, which is SIGKILL.
+pub async fn invoke_until(
+    arguments: &[&str],
+    env: &[(String, String)],
+    kill: impl Future<Output = ()>,
+) -> Result<Option<Invocation>> {
     let mut command = process::command(&binary()?, env);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
-    let output = output.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))??;
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let output = tokio::select! {
+        output = command.output() => output?,
+        () = kill => return Ok(None),
+    };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Invocation { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    Ok(Some(Invocation { code: output.status.code(), stdout, stderr }))
 }

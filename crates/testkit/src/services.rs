@@ -46,6 +46,12 @@ impl NatsServer {
         .await
     }
 
+    /// Gives the account mapping another number of partitions while the server runs.
+    pub async fn map_to(&self, partitions: u16) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).map_to(partitions.into())).await
+    }
+
     /// `nats://127.0.0.1:<port>`.
     pub fn url(&self) -> &str {
         &self.url

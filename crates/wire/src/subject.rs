@@ -111,6 +111,35 @@ pub fn stream_subjects(p: PartitionId) -> Vec<String> {
     vec![format!("chunks.{p}.*"), format!("tasks.{p}.*")]
 }
 
+/// The only subject that the stream of partition `p` takes while the number of partitions is changed.
+pub fn moving_subjects(p: PartitionId) -> String {
+    format!("{MOVING}*.{p}.*")
+}
+
+/// What the stream of partition `p` makes of [`moving_subjects`]: what is published to [`moving`] of a subject is stored under that subject.
+pub fn moved_subjects(p: PartitionId) -> String {
+    format!("{{{{wildcard(1)}}}}.{p}.{{{{wildcard(2)}}}}")
+}
+
+/// Where an entry that is to be stored under `stored` is published while the number of partitions is changed.
+pub fn moving(stored: &str) -> String {
+    format!("{MOVING}{stored}")
+}
+
+const MOVING: &str = "moving.";
+
+/// Where the key of a stored subject belongs in a fleet of `count` partitions, and the subject that it has there; `None` when it is no stored
+/// subject. The key need not be a valid id: it is refused there as well.
+pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, String)> {
+    let mut tokens = stored.splitn(3, '.');
+    let (kind, _, key) = (tokens.next()?, tokens.next()?, tokens.next()?);
+    if !matches!(kind, "chunks" | "tasks") || key.contains('.') {
+        return None;
+    }
+    let p = Bucket::of_key(key).partition(count);
+    Some((p, format!("{kind}.{p}.{key}")))
+}
+
 /// What a stored subject names.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stored<'a> {

@@ -74,6 +74,9 @@ pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<
     };
     let subject =
         letter.subject.as_deref().ok_or_else(|| ExitError::Failed("it has no subject".to_owned()))?;
+    // The number of partitions may be another one by now, or the publisher did not know it.
+    let place = store.partition_count().await?.and_then(|count| wire::subject::in_fleet(count, subject));
+    let subject = place.as_ref().map_or(subject, |(_, subject)| subject);
     // The encoding is detected by the first byte, as it was when it was read. The id: who fails between this and the next line and tries again
     // within two minutes puts nothing into the stream; later, the ids in the payload see to it.
     let stored = bus

@@ -6,10 +6,11 @@ use auth::{AccessRole, KeyId};
 use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{AgentId, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
+use model::{AgentId, PartitionCount, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
 use super::process::NatsArguments;
+use super::values::partitions;
 use crate::exit::ExitError;
 
 /// Where Postgres is, and the form of what is said.
@@ -472,6 +473,37 @@ pub(crate) struct DiscardedReasoning {
     /// How many compressions.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Partitions {
+    #[command(subcommand)]
+    pub(crate) command: PartitionsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum PartitionsCommand {
+    /// The partitions with their owners, and the change of their number that is under way.
+    List(ListPartitions),
+    /// Change how many there are, while no worker runs. Interrupted anywhere, it goes on when it is run again.
+    Change(ChangePartitions),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListPartitions {
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ChangePartitions {
+    /// How many there will be: a power of two from 1 to 1,024.
+    #[arg(value_parser = partitions)]
+    pub(crate) count: PartitionCount,
+    #[command(flatten)]
+    pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) database: Database,
 }

@@ -23,7 +23,7 @@ pub struct RawEntry {
     /// When it was stored, by the server's clock: ns of Unix time.
     pub stored_at_ns: i64,
     /// All of its headers; `None` as well when it was asked for alone.
-    pub(super) headers: Option<HeaderMap>,
+    pub(crate) headers: Option<HeaderMap>,
     /// How many entries stood behind it in the stream when it was delivered.
     pub unread: u64,
 }

@@ -118,6 +118,14 @@ impl NatsProcess {
         self.kill()
     }
 
+    /// Gives the account mapping another number of partitions, and has the server read its settings again (SIGHUP).
+    pub fn map_to(&self, partitions: u32) -> Result<()> {
+        let options = NatsOptions { program: self.program.clone(), partitions: Some(partitions) };
+        fs::write(self.dir.join("nats.conf"), options.config(self.port.number(), &self.store()))?;
+        self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGHUP));
+        Ok(())
+    }
+
     /// Halts the server without ending it (SIGSTOP): connections stay open and nothing answers.
     pub fn freeze(&self) {
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGSTOP));

@@ -60,6 +60,8 @@ async fn try_attach<'a>(
     readable: &'a Condition,
 ) -> Result<Option<PartitionSession<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
+    // The number may have been changed while this process was paused: it would look for keys elsewhere. From the grant on it cannot change.
+    context.store.check_partition_count(config.partitions).await?;
     let (place, stream) = find_place(context, grant, last_read).await?;
     let incarnation = stream.incarnation.as_str();
     let is_as_kept = place.incidents.is_empty() && grant.incarnation.as_deref() == Some(incarnation);

@@ -18,6 +18,10 @@ pub(super) struct Erasing<'a> {
 
 impl<'a> Erasing<'a> {
     pub(super) async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, ExitError> {
+        // Who holds something is not known while partitions are moved.
+        if let Some(change) = store.partition_change().await? {
+            return Err(change.refusal().into());
+        }
         let partitions = store.partition_count().await?;
         let partitions =
             partitions.ok_or_else(|| ExitError::Failed("the database is not laid out".to_owned()))?;

@@ -291,7 +291,9 @@ pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Ex
         let Some((bucket, key, ..)) = page.last() else { break };
         after = (*bucket, key.clone());
         for (bucket, key, subject, raw) in page {
-            let partition = PartitionId(bucket);
+            // As it would be read today: the number of partitions may have been another one.
+            let place = subject::in_fleet(erasing.partitions, &subject);
+            let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
             let of = origin(erasing.partitions, partition, &entry);
             if of.is_some_and(|of| erasing.threads.contains(&of)) {

@@ -1,0 +1,66 @@
+//! Partitions: who owns which, and how many there are.
+
+mod change;
+mod mapping;
+mod moving;
+mod placement;
+mod requests;
+
+use bus::Bus;
+use serde_json::{Value, json};
+use store::{PartitionChange, PartitionStatus, Store};
+
+use super::output;
+use super::timeouts::SERVER_TIMEOUT;
+use crate::connect::bus_config;
+use crate::exit::ExitError;
+use crate::options::{ChangePartitions, ListPartitions};
+
+pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), ExitError> {
+    let change = store.partition_change().await?;
+    let rows: Vec<Value> = store.partitions_status().await?.iter().map(shown).collect();
+    let json = json!({ "partitions": rows, "change": change.as_ref().map(shown_change) });
+    if let Some(change) = change {
+        tracing::warn!("{}", change.refusal());
+    }
+    output::print(options.database.format, &json, || {
+        let mut table =
+            output::Table::new(["PARTITION", "OWNER", "LEASE_LEFT_MS", "EPOCH", "COMMITS", "CHECKPOINT"]);
+        for row in &rows {
+            let cells = [
+                &row["partition"],
+                &row["owner"],
+                &row["lease_left_ms"],
+                &row["epoch"],
+                &row["commits"],
+                &row["checkpoint"],
+            ];
+            table.row(cells.map(output::cell));
+        }
+        table
+    })
+}
+
+pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<(), ExitError> {
+    change::under_way(store, options.count).await?;
+    let config = bus_config(&options.nats, "antiphon partitions");
+    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", SERVER_TIMEOUT.as_secs()));
+    let bus = tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let json = change::run(store, &bus, options.count).await?;
+    output::print(options.database.format, &json, || output::key_value_table(&json))
+}
+
+fn shown(status: &PartitionStatus) -> Value {
+    json!({
+        "partition": status.partition.0,
+        "owner": status.owner,
+        "lease_left_ms": status.lease_left_ms,
+        "epoch": status.epoch,
+        "commits": status.commits,
+        "checkpoint": status.checkpoint.0,
+    })
+}
+
+fn shown_change(change: &PartitionChange) -> Value {
+    json!({ "from": change.from.get(), "to": change.to.get(), "is_moved": change.is_moved, "age_ms": change.age_ms })
+}

@@ -1,0 +1,252 @@
+//! `antiphon partitions change`: another number of partitions, while no worker runs.
+//!
+//! 1. Begin: the mark is set and all leases are taken, in one transaction.
+//! 2. Close: the streams take nothing from publishers any more, and where each of them ends is kept.
+//! 3. Move: what they hold behind their checkpoints is appended to the streams of the new number.
+//! 4. Apply: the rows are those of the new number, in one transaction.
+//! 5. Open: turn requests are addressed anew, streams that are too many are deleted, the others take from publishers again, and the mark goes.
+//!
+//! What is done twice changes nothing, so a run that was interrupted anywhere is repeated; one at a time.
+
+use std::time::Duration;
+
+use bus::{Bus, StreamOptions};
+use model::{PartitionCount, PartitionId, Seq};
+use partition::{Compared, Found, Kept, place};
+use serde_json::{Value, json};
+use store::{BeginChange, PartitionChange, PartitionStatus, Store, StreamEnd, StreamLimits};
+use tokio::time::{Instant, sleep};
+
+use super::mapping;
+use super::moving::{Mover, Source};
+use super::requests;
+use crate::exit::ExitError;
+
+/// Between two looks at leases that run out.
+const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(300);
+/// How much later than its lease a worker counts as running.
+const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// What publishers had sent before a stream was closed is in it after this time.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// A gateway that runs all the same has noticed the change after this time, and has ended.
+const NOTICE_TIME: Duration = Duration::from_secs(5);
+
+/// Makes the change, or goes on with it, and says what was done.
+///
+/// # Errors
+/// What stands in the way; everything may be tried again.
+pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<Value, ExitError> {
+    let started = Instant::now();
+    let Some(_lock) = store.lock_partition_change().await? else {
+        return Err(ExitError::Failed("another `antiphon partitions change` is running".to_owned()));
+    };
+    let run = ChangeRun { store, bus };
+    let change = match under_way(store, to).await? {
+        Some(change) => change,
+        None => run.begin(to).await?,
+    };
+    let began = Instant::now().checked_sub(Duration::from_millis(change.age_ms.unsigned_abs()));
+    let moved = if change.is_moved { 0 } else { run.move_all(&change).await? };
+    tokio::time::sleep_until(began.unwrap_or(started) + NOTICE_TIME).await;
+    let requests = run.open(&change).await?;
+    Ok(json!({
+        "from": change.from.get(), "to": change.to.get(), "moved_entries": moved, "readdressed_requests": requests,
+        "seconds": started.elapsed().as_secs_f64(),
+    }))
+}
+
+/// The change to this number that is to be gone on with.
+///
+/// # Errors
+/// There is another change, or nothing to change.
+pub(super) async fn under_way(
+    store: &Store,
+    to: PartitionCount,
+) -> Result<Option<PartitionChange>, ExitError> {
+    match store.partition_change().await? {
+        Some(change) if change.to == to => Ok(Some(change)),
+        Some(change) => Err(ExitError::Configuration(change.refusal().to_string())),
+        None if store.partition_count().await? == Some(to) => {
+            Err(ExitError::Configuration(format!("there are {} partitions already", to.get())))
+        }
+        None => Ok(None),
+    }
+}
+
+struct ChangeRun<'a> {
+    store: &'a Store,
+    bus: &'a Bus,
+}
+
+impl ChangeRun<'_> {
+    /// Everything that may stand in the way is looked at before anything is touched.
+    async fn begin(&self, to: PartitionCount) -> Result<PartitionChange, ExitError> {
+        let options = self.bus.stream_options(PartitionId(0)).await?;
+        let limits = StreamLimits {
+            replicas: u8::try_from(options.replicas).unwrap_or(1),
+            max_bytes: options.max_bytes,
+            max_message_bytes: options.max_message_bytes,
+        };
+        self.wait_for_leases().await?;
+        if !self.store.incidents(false).await?.is_empty() {
+            let why = "there are incidents that are not acknowledged, by partition: see `antiphon incidents list` first";
+            return Err(ExitError::Failed(why.to_owned()));
+        }
+        for status in self.store.partitions_status().await? {
+            self.check_stream(&status).await?;
+        }
+        // Whether there is room for them shows now.
+        self.bus.open_streams(to.all(), &options).await?;
+        match self.store.begin_partition_change(to, limits).await? {
+            BeginChange::Begun => {}
+            BeginChange::Held { partition, owner, .. } => return Err(held(partition, &owner)),
+            BeginChange::Refused => {
+                return Err(ExitError::Failed("another change was begun meanwhile".to_owned()));
+            }
+        }
+        tracing::info!(to = to.get(), "no worker can take a partition any more");
+        let begun = self.store.partition_change().await?;
+        begun.ok_or_else(|| ExitError::Failed("another run has made the change meanwhile".to_owned()))
+    }
+
+    /// A lease that runs out belongs to a worker that has ended, one that is renewed does not.
+    async fn wait_for_leases(&self) -> Result<(), ExitError> {
+        let mut give_up_at = None;
+        loop {
+            let all = self.store.partitions_status().await?;
+            let left = |status: &PartitionStatus| match status.owner {
+                Some(_) => status.lease_left_ms.unwrap_or_default().max(0),
+                None => 0,
+            };
+            let Some(last) = all.iter().filter(|status| left(status) > 0).max_by_key(|status| left(status))
+            else {
+                return Ok(());
+            };
+            let lease = Duration::from_millis(left(last).unsigned_abs());
+            if Instant::now() > *give_up_at.get_or_insert(Instant::now() + lease + LEASE_MARGIN) {
+                return Err(held(last.partition, last.owner.as_deref().unwrap_or_default()));
+            }
+            sleep(LEASE_CHECK_INTERVAL).await;
+        }
+    }
+
+    /// What a stream has lost is for its owner to record: after the change it could not be named any more.
+    async fn check_stream(&self, status: &PartitionStatus) -> Result<(), ExitError> {
+        let partition = status.partition;
+        let mut marks = Vec::new();
+        if let Some(read) = status.read {
+            marks.push(Compared { read, found: self.bus.stored_at_ns(partition, read.seq).await? });
+        }
+        let stream = self.bus.stream_state(partition).await?;
+        let kept = Kept { checkpoint: status.checkpoint, incarnation: status.incarnation.as_deref() };
+        let found =
+            Found { incarnation: &stream.incarnation, first: stream.first_seq, last: stream.last_seq };
+        match place(&kept, &found, &marks).incidents.first() {
+            None => Ok(()),
+            Some(incident) => Err(ExitError::Failed(format!(
+                "the stream of partition {partition} is not what was read of it ({}): start the workers, which record what was lost, and \
+                 stop them again",
+                incident.kind.name()
+            ))),
+        }
+    }
+
+    /// Says how many entries were moved by this run.
+    async fn move_all(&self, change: &PartitionChange) -> Result<u64, ExitError> {
+        let ends = match &change.ends {
+            Some(ends) => ends.clone(),
+            None => self.close(change).await?,
+        };
+        let mut mover = Mover::new(self.bus, change, &ends).await?;
+        // An interrupted run may have left consumers that have read a part: they must not be taken for those of this one.
+        self.store.raise_epochs_of_change().await?;
+        for source in self.sources(change, &ends).await? {
+            mover.move_source(&source).await?;
+            tracing::info!(partition = %source.partition, "moved");
+        }
+        let moved = mover.finish()?;
+        let mut streams = Vec::new();
+        for (partition, end) in change.to.all().zip(ends) {
+            let incarnation = self.bus.stream_state(partition).await?.incarnation;
+            let stored_at_ns = match end {
+                Seq(0) => None,
+                end => self.bus.stored_at_ns(partition, end).await?,
+            };
+            streams.push(StreamEnd { partition, end, incarnation, stored_at_ns });
+        }
+        self.store.apply_partition_change(&streams).await?;
+        Ok(moved)
+    }
+
+    /// The old streams; and those that are new: publishers who know the new number already may have written into them before they were closed.
+    async fn sources(&self, change: &PartitionChange, ends: &[Seq]) -> Result<Vec<Source>, ExitError> {
+        let end = |partition: PartitionId| ends.get(usize::from(partition.0)).copied().unwrap_or_default();
+        let old = self.store.partitions_status().await?;
+        let epoch = old.iter().map(|status| status.epoch).max().unwrap_or_default();
+        let old = old.into_iter().map(|status| Source {
+            partition: status.partition,
+            epoch,
+            incarnation: status.incarnation,
+            after: status.checkpoint,
+            end: end(status.partition),
+        });
+        let new = (change.from.get()..change.to.get()).map(PartitionId);
+        let new = new.map(|partition| Source {
+            partition,
+            epoch,
+            incarnation: None,
+            after: Seq(0),
+            end: end(partition),
+        });
+        Ok(old.chain(new).collect())
+    }
+
+    async fn close(&self, change: &PartitionChange) -> Result<Vec<Seq>, ExitError> {
+        let count = if change.from.get() > change.to.get() { change.from } else { change.to };
+        self.bus.close_streams(count, &options(change)).await?;
+        let mut ends = self.ends(count).await?;
+        loop {
+            sleep(SETTLE_TIME).await;
+            let now = self.ends(count).await?;
+            if now == ends {
+                break;
+            }
+            ends = now;
+        }
+        self.store.set_stream_ends(&ends).await?;
+        let change = self.store.partition_change().await?;
+        let ends = change.and_then(|change| change.ends);
+        ends.ok_or_else(|| ExitError::Failed("another run has made the change meanwhile".to_owned()))
+    }
+
+    async fn ends(&self, count: PartitionCount) -> Result<Vec<Seq>, ExitError> {
+        let mut ends = Vec::new();
+        for partition in count.all() {
+            ends.push(self.bus.stream_state(partition).await?.last_seq);
+        }
+        Ok(ends)
+    }
+
+    /// Says how many turn requests were addressed anew.
+    async fn open(&self, change: &PartitionChange) -> Result<u64, ExitError> {
+        mapping::check(self.bus, change.to).await?;
+        for partition in (change.to.get()..change.from.get()).map(PartitionId) {
+            self.bus.delete_stream(partition).await?;
+        }
+        let requests = requests::readdress(self.bus, change.to).await?;
+        self.bus.open_streams(change.to.all(), &options(change)).await?;
+        self.store.end_partition_change().await?;
+        Ok(requests)
+    }
+}
+
+fn options(change: &PartitionChange) -> StreamOptions {
+    let StreamLimits { replicas, max_bytes, max_message_bytes } = change.limits;
+    StreamOptions { replicas: replicas.into(), max_bytes, max_message_bytes }
+}
+
+fn held(partition: PartitionId, owner: &str) -> ExitError {
+    ExitError::Failed(format!(
+        "worker {owner} owns partition {partition}: stop all workers, gateways and workflow services first"
+    ))
+}

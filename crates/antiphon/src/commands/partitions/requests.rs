@@ -1,0 +1,86 @@
+//! Turn requests that wait or are in hand: each names the subject of its answer, in which the partition is.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bus::{Bus, StoredEntry};
+use model::{PartitionCount, Seq};
+use serde_json::Value;
+use wire::subject;
+
+use crate::exit::ExitError;
+
+/// The deliveries of the old request, and those that a new owner asks for, have lower attempts: what is answered to those is fenced.
+const LATER_ATTEMPT: u64 = 32;
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Puts each request whose answer would go to another partition into the stream again with the right subject, takes the old one out, and says
+/// how many those were.
+///
+/// # Errors
+/// The servers do not answer, or refuse.
+pub(super) async fn readdress(bus: &Bus, count: PartitionCount) -> Result<u64, ExitError> {
+    // An earlier run may have put a request there and have ended before it took the old one out.
+    let mut there = HashSet::new();
+    let mut from = Seq(1);
+    while let Some((entry, request)) = next(bus, &mut from).await? {
+        if request.is_some_and(|request| readdressed(count, &request).is_none()) {
+            there.insert(run_of(&entry));
+        }
+    }
+    let (mut from, mut readdressed_count) = (Seq(1), 0);
+    while let Some((entry, request)) = next(bus, &mut from).await? {
+        let Some(request) = request.and_then(|request| readdressed(count, &request)) else { continue };
+        if !there.contains(&run_of(&entry)) {
+            let payload = request.to_string().into_bytes().into();
+            bus.publish_acked(&entry.subject, payload, Some(wire::CONTENT_TYPE_JSON), PUBLISH_TIMEOUT)
+                .await?;
+        }
+        bus.delete_work(entry.seq).await?;
+        readdressed_count += 1;
+    }
+    Ok(readdressed_count)
+}
+
+async fn next(bus: &Bus, from: &mut Seq) -> Result<Option<(StoredEntry, Option<Value>)>, ExitError> {
+    let Some(entry) = bus.next_entry(subject::WORK_STREAM, subject::ALL_WORK, *from).await? else {
+        return Ok(None);
+    };
+    *from = entry.seq.next();
+    let request = serde_json::from_slice(&entry.payload).ok();
+    Ok(Some((entry, request)))
+}
+
+/// What names the run of a turn, whatever else is in the request.
+fn run_of(entry: &StoredEntry) -> (String, String) {
+    let request: Value = serde_json::from_slice(&entry.payload).unwrap_or_default();
+    (request["turn_id"].to_string(), request["run"].to_string())
+}
+
+/// The request with the subject that it must have, as a later attempt; `None` when it has it.
+fn readdressed(count: PartitionCount, request: &Value) -> Option<Value> {
+    let old = request["subject"].as_str()?;
+    let (_, new) = subject::in_fleet(count, old).filter(|(_, new)| new != old)?;
+    let mut request = request.clone();
+    request["attempt"] = (request["attempt"].as_u64().unwrap_or_default() + LATER_ATTEMPT).into();
+    request["subject"] = new.into();
+    Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn request_to_another_partition_becomes_a_later_attempt() {
+        let count = PartitionCount::new(1).unwrap();
+        let request = json!({"turn_id": "t", "subject": "chunks.5.a", "attempt": 16, "later": [1]});
+        let expected = json!({"turn_id": "t", "subject": "chunks.0.a", "attempt": 48, "later": [1]});
+        assert_eq!(readdressed(count, &request), Some(expected.clone()));
+        assert_eq!(readdressed(count, &expected), None);
+        assert_eq!(readdressed(count, &json!({"subject": "chunks.a"})), None, "the account maps it");
+        assert_eq!(readdressed(count, &json!([])), None);
+    }
+}

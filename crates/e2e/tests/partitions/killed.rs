@@ -1,0 +1,158 @@
+//! A change that is killed at any moment, and run again, until it has succeeded.
+
+use std::{collections::BTreeMap, env, time::Duration};
+
+use async_nats::jetstream::message::PublishMessage;
+use model::Bucket;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use sqlx::PgPool;
+use testkit::{db_snapshot, fleet};
+use tokio::time::sleep;
+
+use super::{STREAM_BYTES, count, small_streams};
+use crate::{api_client::alone, fixture::Fixture};
+
+const ENTRIES: usize = 8_000;
+const KEYS: usize = 51;
+/// Entries of each stream that count as used.
+const USED: u64 = 3;
+
+/// Payload, and a header of its publisher, of the entries of each key in their order.
+type EntriesByKey = BTreeMap<String, Vec<(String, String)>>;
+
+/// `ANTIPHON_PARTITION_CHANGES=60` is the long form.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_change_moves_each_entry_once_and_in_order() {
+    let changes: usize = env::var("ANTIPHON_PARTITION_CHANGES").map_or(4, |text| text.parse().unwrap());
+    let mut fixture = Fixture::with(|options| small_streams(alone(options))).await;
+    fixture.stop_fleet().await;
+    publish(&fixture).await;
+    sqlx::query("UPDATE partitions SET checkpoint = $1, read_seq = 0, read_at_ns = NULL")
+        .bind(USED as i64)
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
+    let mut rng = StdRng::seed_from_u64(rand::random());
+    let (expected, mut interrupted) = (read(&fixture).await, 0);
+    assert!(expected.len() == 2 * KEYS, "{}", expected.len());
+    for (round, partitions) in [16, 64, 8, 4, 1, 32, 8].into_iter().cycle().take(changes).enumerate() {
+        let mut kills = 0;
+        while !change(&fixture, partitions, &mut rng, kills).await {
+            kills += 1;
+            interrupted += u32::from(is_between(&fixture).await);
+        }
+        assert!(read(&fixture).await == expected, "round {round}, {partitions} partitions, {kills} kills");
+        check_layout(&fixture, partitions).await;
+        println!(
+            "{partitions} partitions after {kills} kills, {interrupted} so far with a part of the entries moved"
+        );
+    }
+    assert!(interrupted > 0, "no kill came while entries were moved");
+}
+
+/// The stamp of a message of one's own would be taken for a repetition of it within two minutes.
+async fn publish(fixture: &Fixture) {
+    let mut acks = Vec::new();
+    for number in 0..ENTRIES {
+        let (key, kind) = (format!("key-{}", number * 7 % KEYS), ["chunks", "tasks"][number % 2]);
+        let subject = format!("{kind}.{}.{key}", Bucket::of_key(&key).partition(count(8)));
+        let message =
+            PublishMessage::build().payload(format!("{number} {}", "x".repeat(number % 300)).into());
+        let message = message.header("X-Number", number.to_string()).message_id(format!("id-{number}"));
+        acks.push(fixture.publisher.context().send_publish(subject, message).await.unwrap());
+        if acks.len() == 500 || number + 1 == ENTRIES {
+            for ack in acks.drain(..) {
+                ack.await.unwrap();
+            }
+        }
+    }
+}
+
+/// One run, which is killed at some moment: in the beginning at any, then while entries are moved. True when it has come to its end.
+async fn change(fixture: &Fixture, partitions: u16, rng: &mut StdRng, kills: u32) -> bool {
+    let (any, moving) = (rng.random_range(0..2_500), rng.random_range(0..120));
+    let pool = fixture.pool.clone();
+    let kill = async move {
+        match kills {
+            0 | 1 => sleep(Duration::from_millis(any)).await,
+            2..=6 => {
+                while !is_moving(&pool).await {
+                    sleep(Duration::from_millis(2)).await;
+                }
+                sleep(Duration::from_millis(moving)).await;
+            }
+            _ => sleep(Duration::from_secs(40)).await,
+        }
+    };
+    let words = ["partitions", "change", &partitions.to_string()];
+    let Some(ended) = fleet::invoke_until(&words, &fixture.command_env(), kill).await.unwrap() else {
+        return false;
+    };
+    // A run after one that was killed at its very last moment finds the work done.
+    let is_done = ended.stderr.contains(&format!("there are {partitions} partitions already"));
+    assert!(ended.code == Some(0) || is_done, "{}", ended.stderr);
+    true
+}
+
+async fn is_moving(pool: &PgPool) -> bool {
+    let sql = "SELECT EXISTS (SELECT FROM partition_change WHERE ends IS NOT NULL)";
+    sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
+}
+
+/// Whether a part of the entries has been moved and a part has not.
+async fn is_between(fixture: &Fixture) -> bool {
+    let sql = "SELECT ends FROM partition_change WHERE ends IS NOT NULL AND NOT is_moved";
+    let ends: Option<Vec<i64>> = sqlx::query_scalar(sql).fetch_optional(&fixture.pool).await.unwrap();
+    let mut moved = 0;
+    for (partition, end) in ends.into_iter().flatten().enumerate() {
+        let mut stream =
+            fixture.publisher.context().get_stream(format!("PARTITION_{partition}")).await.unwrap();
+        moved += stream.info().await.unwrap().state.last_sequence - end as u64;
+    }
+    (1..ENTRIES as u64 - 8 * USED).contains(&moved)
+}
+
+/// All that stands behind the checkpoints.
+async fn read(fixture: &Fixture) -> EntriesByKey {
+    let mut entries = EntriesByKey::new();
+    let partitions = db_snapshot::partitions(&fixture.pool).await.unwrap();
+    for row in &partitions {
+        let name = format!("PARTITION_{}", row.partition_id);
+        let mut stream = fixture.publisher.context().get_stream(name).await.unwrap();
+        let last = stream.info().await.unwrap().state.last_sequence;
+        for seq in row.checkpoint as u64 + 1..=last {
+            let entry = stream.get_raw_message(seq).await.unwrap();
+            let mut tokens = entry.subject.split('.');
+            let (kind, partition, key) =
+                (tokens.next().unwrap(), tokens.next().unwrap(), tokens.next().unwrap());
+            assert_eq!(partition, row.partition_id.to_string());
+            assert_eq!(usize::from(Bucket::of_key(key).get()) % partitions.len(), row.partition_id as usize);
+            let number = entry.headers.get("X-Number").unwrap().to_string();
+            let payload = String::from_utf8(entry.payload.to_vec()).unwrap();
+            entries.entry(format!("{kind}.{key}")).or_default().push((payload, number));
+        }
+    }
+    entries
+}
+
+/// As many rows and streams as there are partitions, whose streams take entries from publishers, and nothing left of the change.
+async fn check_layout(fixture: &Fixture, partitions: u16) {
+    let rows = db_snapshot::partitions(&fixture.pool).await.unwrap();
+    assert_eq!(rows.len(), usize::from(partitions));
+    assert!(rows.iter().all(|row| !row.leased), "any worker may take them");
+    let left: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM partition_change").fetch_one(&fixture.pool).await.unwrap();
+    assert_eq!(left, 0);
+    let context = fixture.publisher.context();
+    for partition in 0..64 {
+        let stream = context.get_stream(format!("PARTITION_{partition}")).await;
+        assert_eq!(stream.is_ok(), partition < partitions, "{partition}");
+        let Ok(stream) = stream else { continue };
+        let config = &stream.cached_info().config;
+        assert_eq!(config.subjects, wire::subject::stream_subjects(model::PartitionId(partition)));
+        assert_eq!(
+            (config.max_bytes, config.max_message_size, config.subject_transform.is_none()),
+            (STREAM_BYTES, 1 << 20, true)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! What a change refuses, and what refuses while one is under way.
+
+use std::time::Duration;
+
+use model::ThreadId;
+use testkit::{
+    fleet,
+    publisher::{Addressing, Publisher},
+    services::NatsServer,
+};
+use tokio::time::sleep;
+
+use super::small_streams;
+use crate::{
+    api_client::{SOON, alone},
+    fixture::{self, Fixture, LEASE, PARTITIONS},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_numbers_and_running_workers_are_refused() {
+    let mut fixture = Fixture::with(|options| small_streams(alone(options))).await;
+    for (number, why) in [
+        ("3", "power of two"),
+        ("0", "power of two"),
+        ("2048", "power of two"),
+        ("8", "8 partitions already"),
+    ] {
+        let refused = fixture.on_partitions(&["change", number]).await;
+        assert_eq!(refused.code, Some(2), "{number}: {}", refused.stderr);
+        assert!(refused.stderr.contains(why) && refused.stderr.lines().count() == 1, "{}", refused.stderr);
+    }
+    let refused = fixture.on_partitions(&["change", "16"]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("worker worker-0 owns partition"), "{}", refused.stderr);
+    assert_eq!(fixture.shares().await.into_values().collect::<Vec<_>>(), [8], "it goes on");
+    // A worker that is dead is waited for.
+    fixture.fleet.workers[0].kill().await.unwrap();
+    let began = std::time::Instant::now();
+    fixture.change_partitions(16).await;
+    assert!(began.elapsed() < LEASE + 2 * SOON);
+    fixture.until("each has its share", SOON, async || fixture.shares().await.into_values().eq([8, 8])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_under_way_is_named_and_nothing_starts() {
+    let mut fixture = Fixture::with(|options| small_streams(alone(options))).await;
+    fixture.stop_fleet().await;
+    let begun = async {
+        let sql = "SELECT count(*) FROM partition_change";
+        while sqlx::query_scalar::<_, i64>(sql).fetch_one(&fixture.pool).await.unwrap() == 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let killed =
+        fleet::invoke_until(&["partitions", "change", "16"], &fixture.command_env(), begun).await.unwrap();
+    assert!(killed.is_none(), "it has ended too early: {killed:?}");
+    let why = "is being changed from 8 to 16: run `antiphon partitions change 16` to its end";
+    let mut env = fixture.command_env().to_vec();
+    env.extend(
+        [
+            ("ANTIPHON_INSECURE", "true"),
+            ("ANTIPHON_HTTP_ADDR", "127.0.0.1:0"),
+            ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    for words in [
+        &["worker"][..],
+        &["gateway"],
+        &["migrate"],
+        &["partitions", "change", "32"],
+        &["erase", "--user", "u"],
+    ] {
+        let refused = fleet::invoke(words, &env).await.unwrap();
+        assert!(refused.code.is_some_and(|code| code > 0), "{words:?}: {}", refused.stderr);
+        let says: Vec<&str> = refused.stderr.lines().filter(|line| line.starts_with("antiphon: ")).collect();
+        assert!(says.len() == 1 && says[0].contains(why), "{words:?}: {}", refused.stderr);
+    }
+    let listed = fixture.on_partitions(&["list", "-o", "json"]).await;
+    assert!(listed.code == Some(0) && listed.stdout.contains("\"to\": 16"), "{}", listed.stdout);
+    assert!(listed.stderr.contains(why), "{}", listed.stderr);
+    fixture.change_partitions(16).await;
+    let listed = fixture.on_partitions(&["list", "-o", "json"]).await;
+    assert!(listed.stdout.contains("\"change\": null"), "{}", listed.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn account_mapping_of_another_number_keeps_streams_closed() {
+    let nats = NatsServer::start_mapped(PARTITIONS).await.unwrap();
+    let database = testkit::services::TestDatabase::create().await.unwrap();
+    let options = small_streams(fixture::options(&nats, database.url()));
+    let fleet = fleet::Fleet::start(options).await.unwrap();
+    let pool = database.pool().await.unwrap();
+    let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    fixture.stop_fleet().await;
+    let refused = fixture.on_partitions(&["change", "16"]).await;
+    assert_eq!(refused.code, Some(1));
+    let why = "the NATS account maps `chunks.*` to 8 partitions: put 16 into both `mappings`";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    let mapped = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
+    let subject = mapped.subject(&ThreadId::parse("a").unwrap());
+    assert!(mapped.publish_raw(&subject, None, "{}".into()).await.is_err(), "nothing is taken and lost");
+    // Its mappings are those of the new number from now on.
+    fixture.nats.map_to(16).await.unwrap();
+    fixture.change_partitions(16).await;
+    fixture.publisher = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
+    fixture.send_many("mapped", 40).await;
+    fixture.until_ended(SOON).await;
+    let letters: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM dead_letters").fetch_one(&fixture.pool).await.unwrap();
+    assert_eq!(letters, 0);
+}

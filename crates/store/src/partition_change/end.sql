@@ -1,0 +1,10 @@
+WITH change AS (
+    DELETE FROM partition_change WHERE is_moved RETURNING started_at
+)
+, aged AS (
+    -- Publishers could not send what an open message lacks: it has not become older meanwhile.
+    UPDATE spilled_messages AS s SET saved_at = s.saved_at + (clock_timestamp() - c.started_at) FROM change AS c
+)
+UPDATE partitions AS p
+SET owner = NULL, lease_until = clock_timestamp(), updated_at = clock_timestamp()
+FROM change

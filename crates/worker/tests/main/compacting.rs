@@ -77,7 +77,8 @@ async fn a_context_begins_the_same_until_a_compaction_moves_it() {
             done = compactions(&fixture).await;
         }
     }
-    assert!(moves >= 2 && moves == done, "{moves} moves, {done} compactions");
+    // What the last turn has begun shows in the next one, which there is not.
+    assert!(moves >= 2 && (moves..=moves + 1).contains(&done), "{moves} moves, {done} compactions");
     let stored = fixture.store.compactions(&thread()).await.unwrap();
     assert_eq!(stored[1].compaction.previous, Some(stored[0].compaction.id));
     assert_eq!(fixture.history("a1").await.len(), 28, "nothing is destroyed");

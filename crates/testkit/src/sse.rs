@@ -355,11 +355,11 @@ impl FollowerTask {
         let mut cursor = self.options.last_event_id.clone();
         for gateway in self.gateways.iter().cycle() {
             locked(&self.transcripts).push(Transcript::begin(*gateway, cursor.clone()));
-            let stay = self.options.hang_up_after.unwrap_or(Duration::MAX);
-            let end = match timeout(stay, self.connection(*gateway, &mut cursor)).await {
-                Ok(Ok(end)) => Some(end),
-                Ok(Err(error)) => Some(StreamEnd::Aborted(error.to_string())),
-                Err(_) => None,
+            let end = tokio::select! {
+                end = self.connection(*gateway, &mut cursor) => {
+                    Some(end.unwrap_or_else(|error| StreamEnd::Aborted(error.to_string())))
+                }
+                () = self.hang_up() => None,
             };
             self.with_transcript(|transcript| transcript.end = end);
             self.progress.send_modify(|progress| progress.ended += 1);
@@ -368,6 +368,14 @@ impl FollowerTask {
             }
             sleep(RECONNECT_PAUSE).await;
         }
+    }
+
+    /// Not before the first event of all: a client without a cursor misses what ends until it is back.
+    async fn hang_up(&self) {
+        let Some(stay) = self.options.hang_up_after else { return std::future::pending().await };
+        sleep(stay).await;
+        // Its sender is here.
+        let _ = self.progress.subscribe().wait_for(|progress| progress.events > 0).await;
     }
 
     async fn connection(

@@ -95,16 +95,24 @@ impl PositionMark {
 pub struct Positions {
     last_ms: Timestamp,
     next_sequence: u16,
+    ahead_ms: i64,
 }
 
 impl Positions {
     /// Continues strictly above a stored high water (0 for a new partition).
     pub fn above(high_water: Timestamp) -> Self {
-        Self { last_ms: high_water, next_sequence: SEQUENCES_PER_MS }
+        Self { last_ms: high_water, next_sequence: SEQUENCES_PER_MS, ahead_ms: 0 }
+    }
+
+    /// Counts the time by another clock than the one of [`Positions::next`], which says `own_now` when that one says `now`.
+    #[must_use]
+    pub fn by_clock(self, now: Timestamp, own_now: Timestamp) -> Self {
+        Self { ahead_ms: now.0.saturating_sub(own_now.0), ..self }
     }
 
     /// The next position of `bucket`.
     pub fn next(&mut self, bucket: Bucket, now: Timestamp) -> Position {
+        let now = now.plus_ms(self.ahead_ms);
         if now > self.last_ms {
             (self.last_ms, self.next_sequence) = (now, 0);
         } else if self.next_sequence == SEQUENCES_PER_MS {
@@ -142,6 +150,12 @@ mod tests {
         assert_eq!(given[4_095].timestamp(), NOW);
         assert_eq!(given[4_096].timestamp(), NOW.plus_ms(1));
         assert!(given.iter().all(|position| position.bucket() == Bucket::of_key("t")));
+    }
+
+    #[test]
+    fn another_clock_gives_the_milliseconds() {
+        let mut positions = Positions::above(Timestamp(0)).by_clock(NOW, NOW.plus_ms(5_000));
+        assert_eq!(positions.next(Bucket::of_key("t"), NOW.plus_ms(5_007)).timestamp(), NOW.plus_ms(7));
     }
 
     #[test]

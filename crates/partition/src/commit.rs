@@ -180,6 +180,9 @@ pub struct Takeover {
     pub checkpoint: Seq,
     /// See [`Commit::position_high_water`].
     pub position_high_water: Timestamp,
+    /// The database's clock at the grant. Positions are of its time and not of the owner's: a store that has gone back grants
+    /// positions above its clock, and so above all that were shown, however wrong the clock of an earlier owner was.
+    pub granted_at: Timestamp,
     /// Messages that are open and saved.
     pub spilled_messages: Vec<SpilledMessage>,
     /// The key of turn tokens.
@@ -204,6 +207,7 @@ impl Takeover {
         epoch: u64,
         checkpoint: Seq,
         position_high_water: Timestamp,
+        granted_at: Timestamp,
         token_key: TokenKey,
     ) -> Self {
         Self {
@@ -211,6 +215,7 @@ impl Takeover {
             epoch,
             checkpoint,
             position_high_water,
+            granted_at,
             token_key,
             spilled_messages: Vec::new(),
             agents: Vec::new(),

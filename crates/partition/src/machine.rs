@@ -162,7 +162,7 @@ impl Partition {
             limits,
             messages: Messages::new(hash_seed),
             recent: Recent::new(hash_seed),
-            positions: Positions::above(takeover.position_high_water),
+            positions: Positions::above(takeover.position_high_water).by_clock(takeover.granted_at, now),
             committed: Positions::above(takeover.position_high_water).given(),
             frames: Frames::new(takeover.epoch, limits.numbered_threads, hash_seed),
             followers: Followers::new(hash_seed),

@@ -36,6 +36,7 @@ pub(crate) struct Row {
     pub(crate) lease_until: i64,
     pub(crate) checkpoint: u64,
     pub(crate) high_water: i64,
+    pub(crate) granted_at: i64,
     /// The statement that holds the row's lock.
     pub(crate) locked_by: Option<usize>,
     /// Statements that wait for it.
@@ -51,6 +52,7 @@ pub(crate) struct Grant {
     pub(crate) read: Option<Mark>,
     pub(crate) checkpoint: u64,
     pub(crate) high_water: i64,
+    pub(crate) granted_at: i64,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -132,7 +134,8 @@ impl Store {
         row.epoch = (row.epoch + 1).max(now_us as u64);
         row.owner = Some(owner);
         row.lease_until = lease_until;
-        row.high_water = row.high_water.max(now_us / 1_000);
+        row.granted_at = now_us / 1_000;
+        row.high_water = row.high_water.max(row.granted_at);
         let grant = row.grant();
         self.grants.push((partition, grant.epoch));
         grant
@@ -191,6 +194,7 @@ impl Store {
         };
         let high_water = if self.bug == Some(PlantedBug::NoHighWater) { 0 } else { grant.high_water };
         let (checkpoint, high_water) = (Seq(grant.checkpoint), Timestamp(high_water));
+        let granted_at = Timestamp(grant.granted_at);
         Takeover {
             spilled_messages: saved
                 .values()
@@ -210,7 +214,7 @@ impl Store {
                 false => tables.outbox.values().cloned().collect(),
             },
             timers: self.timer_page(partition, None, timer_window, time),
-            ..Takeover::bare(partition, grant.epoch, checkpoint, high_water, token_key())
+            ..Takeover::bare(partition, grant.epoch, checkpoint, high_water, granted_at, token_key())
         }
     }
 
@@ -520,8 +524,8 @@ pub(crate) fn token_key() -> TokenKey {
 impl Row {
     pub(crate) fn grant(&self) -> Grant {
         let (incarnation, checkpoint) = (self.incarnation.clone(), self.checkpoint);
-        let Self { epoch, commits, read, high_water, .. } = *self;
-        Grant { epoch, commits, incarnation, read, checkpoint, high_water }
+        let Self { epoch, commits, read, high_water, granted_at, .. } = *self;
+        Grant { epoch, commits, incarnation, read, checkpoint, high_water, granted_at }
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Grant {
     pub incarnation: Option<String>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,
+    /// The database's clock at the grant.
+    pub granted_at: Timestamp,
     /// The last entry that had been read when the newest commit was decided.
     pub read: Option<Mark>,
 }
@@ -256,6 +258,7 @@ fn grant(row: &PgRow) -> Result<Grant, StoreError> {
         checkpoint: Seq(unsigned(row, "checkpoint")?),
         incarnation: row.try_get("incarnation")?,
         position_high_water: Timestamp(row.try_get("position_ms")?),
+        granted_at: Timestamp(row.try_get("granted_at_ms")?),
         read: mark(row)?,
     })
 }

@@ -53,7 +53,14 @@ impl Store {
             outbox,
             outbox_beyond,
             timers: self.next_timers(&buckets, None, TIMERS_AT_ONCE).await?,
-            ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, token_key)
+            ..Takeover::bare(
+                partition,
+                epoch,
+                checkpoint,
+                grant.position_high_water,
+                grant.granted_at,
+                token_key,
+            )
         };
         self.check_owner_of(partition, epoch).await?;
         Ok(takeover)

@@ -33,7 +33,7 @@ struct ChunkScript {
 
 fn takeover() -> Takeover {
     let key = model::TokenKey::new(&[7; 32]).unwrap();
-    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key)
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), Timestamp(1_800_000_000_000), key)
 }
 
 fn key(message: &str) -> MessageKey {

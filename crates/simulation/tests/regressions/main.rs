@@ -56,7 +56,7 @@ fn token_key() -> TokenKey {
 }
 
 fn bare() -> Takeover {
-    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), token_key())
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), START, token_key())
 }
 
 impl Script {

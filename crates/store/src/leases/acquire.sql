@@ -17,4 +17,5 @@ SET epoch = antiphon_next_epoch(p.epoch), owner = $1, lease_until = clock_timest
     updated_at = clock_timestamp()
 FROM free
 WHERE p.partition_id = free.partition_id
-RETURNING p.partition_id, p.epoch, p.commits, p.checkpoint, p.incarnation, p.position_ms, p.read_seq, p.read_at_ns
+RETURNING p.partition_id, p.epoch, p.commits, p.checkpoint, p.incarnation, p.position_ms, p.read_seq, p.read_at_ns,
+          (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS granted_at_ms

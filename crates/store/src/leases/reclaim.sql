@@ -22,9 +22,9 @@ WITH found AS MATERIALIZED (
 UPDATE partitions AS p
 SET epoch = antiphon_next_epoch(greatest(f.epoch, $4)), owner = $1, lease_until = clock_timestamp() + $2,
     -- What the worker has given out since is not given out again.
-    position_ms = greatest(f.position_ms, $7),
+    position_ms = greatest(f.position_ms, $7, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
     updated_at = clock_timestamp()
 FROM found AS f
 WHERE p.partition_id = f.partition_id
 RETURNING p.partition_id, p.epoch, p.commits, p.checkpoint, p.incarnation, p.position_ms, p.read_seq, p.read_at_ns,
-          f.stepped_back
+          (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS granted_at_ms, f.stepped_back

@@ -57,7 +57,7 @@ fn key() -> TokenKey {
 }
 
 fn bare() -> Takeover {
-    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key())
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), T0, key())
 }
 
 fn quiet() -> PartitionLimits {

@@ -304,6 +304,7 @@ impl World {
         }
         self.offer_room(address);
         self.watch_gaps(address);
+        self.reread_timers(address);
         self.watch_timers(address);
         self.watch_deadlines(address);
     }

@@ -24,6 +24,8 @@ use crate::world::state::session::WorkerSession;
 
 /// How often it is looked whether everything rests, ms.
 const REST_MS: i64 = 120;
+/// Workers read their timers again so often, ms.
+const REREAD_MS: i64 = 60_000;
 /// A timer that is due sooner comes by itself, ms.
 const SOON_MS: i64 = 400;
 
@@ -299,12 +301,24 @@ impl World {
         }
     }
 
+    /// An erasure is no commit of the owner: one that a step back undoes leaves it without timers that the store has again.
+    pub(super) fn reread_timers(&mut self, address: Address) {
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        if time - session.timers_reread_at >= REREAD_MS {
+            session.timers_reread_at = time;
+            self.drive(address, Input::TimersChanged);
+        }
+    }
+
     /// A timer that is due is decided about in time, counted while its owner has read everything and nothing is in its way.
     pub(super) fn watch_timers(&mut self, address: Address) {
         if self.scenario.follow_ups.is_none() {
             return;
         }
         let (limits, lease_ms) = (self.scenario.limits, self.scenario.lease_ms);
+        let is_undone = !self.rules.erased.is_empty() && self.rules.stepped_back.contains(&address.partition);
+        let reread_ms = if is_undone { REREAD_MS } else { 0 };
         let (now, time, db_now) = (self.now(address), self.time, self.store.database_ms(self.time));
         let tables = &self.store.tables[usize::from(address.partition.0)];
         let overdue = tables.timers.iter().filter(|(_, row)| row.is_pending() && row.due <= db_now);
@@ -326,7 +340,7 @@ impl World {
             let age = session.overdue.entry(timer.clone()).or_default();
             *age += passed;
             // A worker that stood still while its commit was applied counts from when it heard of that.
-            if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms {
+            if *age > 6 * limits.tick_ms + 4_000 + 3 * lease_ms + reread_ms {
                 late = Some((timer.0, *age));
                 *age = i64::MIN / 2;
             }

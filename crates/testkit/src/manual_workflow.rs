@@ -82,6 +82,11 @@ impl ManualWorkflow {
         Ok((info.num_pending, info.num_ack_pending))
     }
 
+    /// The sequence of the newest request of any workflow.
+    pub async fn last_request(&self) -> Result<u64> {
+        Ok(self.context.get_stream(subject::WORK_STREAM).await?.cached_info().state.last_sequence)
+    }
+
     /// Listens for the stop of a run.
     pub async fn stops(&self, asked: &Asked) -> Result<async_nats::Subscriber> {
         let subscriber = self.client.subscribe(asked.request.stop_subject.clone()).await?;
@@ -91,6 +96,11 @@ impl ManualWorkflow {
 }
 
 impl Asked {
+    /// The sequence of the request in the stream of requests.
+    pub fn seq(&self) -> Result<u64> {
+        Ok(self.message.info().map_err(|error| anyhow::anyhow!(error))?.stream_sequence)
+    }
+
     /// A chunk of the answer as JSON, with the token; the next number is counted on.
     pub fn chunk(&mut self, text: &str, more: Value) -> Value {
         let mut chunk = json!({

@@ -86,6 +86,13 @@ pub fn work(workflow: &WorkflowName) -> String {
     format!("work.{workflow}")
 }
 
+/// The id by which the stream of requests drops a repetition: another owner that begins the same run again asks for the same.
+/// A request whose answer goes to another subject, of another number of partitions, is no repetition.
+pub fn work_id(turn: &str, run: u32, answer_subject: &str) -> String {
+    let partition = answer_subject.split('.').nth(1).unwrap_or_default();
+    format!("{turn}.{run}.{partition}")
+}
+
 /// The durable consumer through which the services of a workflow read their requests.
 pub fn work_consumer(workflow: &WorkflowName) -> String {
     format!("WORKFLOW_{workflow}")

@@ -359,3 +359,15 @@ fn snapshots_and_changed_threads_come_back() {
         assert_eq!(query::decode_changed_threads(&payload).unwrap(), changed);
     }
 }
+
+#[test]
+fn requests_whose_answers_go_elsewhere_are_no_repetitions() {
+    let id = |count, turn, run| {
+        let count = model::PartitionCount::new(count).unwrap();
+        subject::work_id(turn, run, &subject::partition_chunks(count, &ThreadId::parse("agent-5").unwrap()))
+    };
+    assert_eq!(id(8, "t1", 0), "t1.0.4");
+    assert_eq!(id(16, "t1", 0), "t1.0.12");
+    assert_eq!(id(4, "t1", 0), id(1, "t1", 0));
+    assert_ne!(id(8, "t1", 0), id(8, "t1", 1));
+}

@@ -502,7 +502,9 @@ async fn publish(
     payload: Bytes,
     beginning: &Beginning,
 ) -> Published {
-    let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
+    let subject = wire::subject::work(workflow);
+    let answer_subject = wire::subject::partition_chunks(context.config.partitions, &start.thread);
+    let id = wire::subject::work_id(start.turn.as_str(), start.run, &answer_subject);
     let (wanted, trace) = (&beginning.wanted, beginning.trace.as_ref());
     if wanted.is_cancelled() {
         return Published::Unwanted;

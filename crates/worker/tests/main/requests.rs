@@ -33,7 +33,7 @@ async fn a_task_is_requested_answered_and_remembered() {
         request.context.iter().map(said).collect::<Vec<_>>(),
         [("user", "one", turn.input().as_str())]
     );
-    assert_eq!(fixture.stored("WORK").await[0].1, format!("{turn}.0"));
+    assert_eq!(fixture.stored("WORK").await[0].1, wire::subject::work_id(turn.as_str(), 0, &request.subject));
 
     fixture.answer_with(&request, "not-the-token", &["for", "ged"]).await;
     fixture.answer(&request, &["first ", "answer"]).await;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bus::{Bus, StoredEntry};
+use bytes::Bytes;
 use model::{PartitionCount, Seq};
 use serde_json::Value;
 use wire::subject;
@@ -32,14 +33,27 @@ pub(super) async fn readdress(bus: &Bus, count: PartitionCount) -> Result<u64, E
     while let Some((entry, request)) = next(bus, &mut from).await? {
         let Some(request) = request.and_then(|request| readdressed(count, &request)) else { continue };
         if !there.contains(&run_of(&entry)) {
-            let payload = request.to_string().into_bytes().into();
-            bus.publish_acked(&entry.subject, payload, Some(wire::CONTENT_TYPE_JSON), PUBLISH_TIMEOUT)
-                .await?;
+            publish(bus, &entry.subject, &request).await?;
         }
         bus.delete_work(entry.seq).await?;
         readdressed_count += 1;
     }
     Ok(readdressed_count)
+}
+
+/// Under the id that a new owner gives it, so that what that asks for again is dropped. A change back soon after finds that the id is taken by
+/// the request of then, which is not there any more.
+async fn publish(bus: &Bus, subject: &str, request: &Value) -> Result<(), ExitError> {
+    let payload = Bytes::from(request.to_string());
+    let json = Some(wire::CONTENT_TYPE_JSON);
+    let run = request["run"].as_u64().and_then(|run| u32::try_from(run).ok()).unwrap_or_default();
+    let text = |key: &str| request[key].as_str().unwrap_or_default();
+    let id = subject::work_id(text("turn_id"), run, text("subject"));
+    let ack = bus.publish_with_id(subject, payload.clone(), json, &id, PUBLISH_TIMEOUT).await?;
+    if ack.is_duplicate {
+        bus.publish_acked(subject, payload, json, PUBLISH_TIMEOUT).await?;
+    }
+    Ok(())
 }
 
 async fn next(bus: &Bus, from: &mut Seq) -> Result<Option<(StoredEntry, Option<Value>)>, ExitError> {

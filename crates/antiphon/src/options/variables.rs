@@ -9,6 +9,8 @@ use super::Options;
 const PREFIX: &str = "ANTIPHON_";
 /// Letters that a misspelt name differs in at most.
 const MISSPELT: usize = 2;
+/// What the names of variables with a unit end with.
+const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];
 
 /// What is wrong with the first variable whose name is nearly that of a flag; `None` when none is. Others that begin as ours do may belong to
 /// something else.
@@ -18,11 +20,18 @@ pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option
     let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     unknown
         .filter_map(|name| {
-            let distance = |known: &&String| strsim::damerau_levenshtein(&name, known);
+            let distance = |known: &&String| match without_unit(known) == without_unit(&name) {
+                true => 1,
+                false => strsim::damerau_levenshtein(&name, known),
+            };
             let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= MISSPELT)?;
             Some(format!("there is no variable {name}; is it {nearest}?"))
         })
         .min()
+}
+
+fn without_unit(name: &str) -> &str {
+    UNITS.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name)
 }
 
 fn collect(command: &Command, names: &mut BTreeSet<String>) {

@@ -12,6 +12,9 @@ fn misspelt_names_are_found_in_every_role() {
         ("ANTIPHON_LLM_MODLE", "ANTIPHON_LLM_MODEL"),
         ("ANTIPHON_MCP_ADDRS", "ANTIPHON_MCP_ADDR"),
         ("ANTIPHON_PARTITION", "ANTIPHON_PARTITIONS"),
+        ("ANTIPHON_READ_MAX_LAG", "ANTIPHON_READ_MAX_LAG_MS"),
+        ("ANTIPHON_READ_MAX_LAG_SECONDS", "ANTIPHON_READ_MAX_LAG_MS"),
+        ("ANTIPHON_STREAM_MAX_MB", "ANTIPHON_STREAM_MAX_BYTES"),
     ] {
         assert_eq!(found(&[wrong]), Some(format!("there is no variable {wrong}; is it {right}?")));
     }

@@ -17,6 +17,7 @@ mod layout;
 mod lookup;
 mod memory;
 mod output;
+mod output_file;
 mod partitions;
 mod progress;
 mod reasoning;

@@ -4,9 +4,6 @@
 //! something is damaged, the rest is put together batch by batch.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
 
 use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
@@ -18,7 +15,8 @@ use tokio::task::JoinHandle;
 use super::batch_pages::{self, BatchPages};
 use super::exported_follow_up;
 use super::lookup::stored;
-use super::output::{self, write_error};
+use super::output;
+use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
@@ -33,7 +31,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     for thread in &options.threads {
         stored(store, thread).await?;
     }
-    let mut sink = Sink::open(options.output.as_deref())?;
+    let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut exporter = Exporter {
         store,
         writer: ExportWriter::new(),
@@ -97,7 +95,7 @@ struct Exporter<'a> {
 
 impl Exporter<'_> {
     /// One thread, as it is now: what is written later is left out.
-    async fn thread(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), ExitError> {
+    async fn thread(&mut self, id: &ThreadId, sink: &mut OutputFile) -> Result<(), ExitError> {
         // Before the head, so that none knows of more than is written.
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
@@ -117,7 +115,7 @@ impl Exporter<'_> {
         self.follow_ups(id, sink).await
     }
 
-    async fn follow_ups(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), ExitError> {
+    async fn follow_ups(&mut self, id: &ThreadId, sink: &mut OutputFile) -> Result<(), ExitError> {
         let mut before = None;
         loop {
             let rows = self.store.follow_ups(id, before.as_ref(), PAGE).await?;
@@ -132,7 +130,11 @@ impl Exporter<'_> {
     }
 
     /// Sessions that were made of these threads, or all.
-    async fn sessions(&mut self, threads: Option<&Vec<ThreadId>>, sink: &mut Sink) -> Result<(), ExitError> {
+    async fn sessions(
+        &mut self,
+        threads: Option<&Vec<ThreadId>>,
+        sink: &mut OutputFile,
+    ) -> Result<(), ExitError> {
         let mut after = None;
         loop {
             let ids = self.store.reasoning_ids(threads.map(Vec::as_slice), after.as_ref(), PAGE).await?;
@@ -146,7 +148,7 @@ impl Exporter<'_> {
         }
     }
 
-    async fn session(&mut self, id: &ReasoningSessionId, sink: &mut Sink) -> Result<(), ExitError> {
+    async fn session(&mut self, id: &ReasoningSessionId, sink: &mut OutputFile) -> Result<(), ExitError> {
         let Some(rows) = self.store.reasoning_rows(id).await? else { return Ok(()) };
         sink.write(&self.writer.reasoning(ReasoningRow::Session, rows.session))?;
         for layer in rows.layers {
@@ -171,7 +173,7 @@ impl Exporter<'_> {
         &mut self,
         id: &ThreadId,
         head: Position,
-        sink: &mut Sink,
+        sink: &mut OutputFile,
     ) -> Result<Reached, ExitError> {
         let mut done = None;
         let mut open: Vec<Item> = Vec::new();
@@ -202,7 +204,7 @@ impl Exporter<'_> {
         &mut self,
         id: &ThreadId,
         open: &mut Vec<Item>,
-        sink: &mut Sink,
+        sink: &mut OutputFile,
     ) -> Result<Option<Position>, ExitError> {
         let last = open.last().map(|item| item.position);
         for batch in batches::group(std::mem::take(open)) {
@@ -211,7 +213,7 @@ impl Exporter<'_> {
         Ok(last)
     }
 
-    fn batch(&mut self, id: &ThreadId, batch: &Batch, sink: &mut Sink) -> Result<(), ExitError> {
+    fn batch(&mut self, id: &ThreadId, batch: &Batch, sink: &mut OutputFile) -> Result<(), ExitError> {
         if let Some(why) = damage(batch) {
             self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
         }
@@ -225,7 +227,12 @@ impl Exporter<'_> {
         self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
     }
 
-    async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), ExitError> {
+    async fn batches(
+        &mut self,
+        id: &ThreadId,
+        head: Position,
+        sink: &mut OutputFile,
+    ) -> Result<(), ExitError> {
         let after = match self.store.has_out_of_range(id).await? {
             true => None,
             false => match self.straight(id, head, sink).await? {
@@ -291,39 +298,5 @@ fn damage(batch: &Batch) -> Option<String> {
             Some("its numbers do not follow its positions".to_owned())
         }
         _ => None,
-    }
-}
-
-/// Where the lines go. A file has another name until it is complete.
-struct Sink {
-    out: Box<dyn Write + Send>,
-    names: Option<(PathBuf, PathBuf)>,
-}
-
-impl Sink {
-    fn open(path: Option<&Path>) -> Result<Self, ExitError> {
-        let Some(path) = path else {
-            return Ok(Self { out: Box::new(BufWriter::new(io::stdout())), names: None });
-        };
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial).map_err(|error| {
-            ExitError::Failed(format!("{} cannot be written: {error}", partial.display()))
-        })?;
-        let out = Box::new(BufWriter::with_capacity(1 << 20, file));
-        Ok(Self { out, names: Some((partial, path.to_owned())) })
-    }
-
-    fn write(&mut self, lines: &str) -> Result<(), ExitError> {
-        self.out.write_all(lines.as_bytes()).map_err(|error| write_error(&error))
-    }
-
-    fn close(mut self) -> Result<(), ExitError> {
-        self.out.flush().map_err(|error| write_error(&error))?;
-        match &self.names {
-            Some((partial, path)) => std::fs::rename(partial, path).map_err(|error| write_error(&error)),
-            None => Ok(()),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What an agent remembers, as JSON Lines: a line that says what it is, then a line for each fact.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader};
 
 use batches::memory::Fact;
 use model::{CommandId, ThreadId};
@@ -10,7 +10,8 @@ use serde_json::json;
 use store::{FactRow, FactScope, Store};
 use uuid::Uuid;
 
-use super::output::{self, write_error};
+use super::output;
+use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{ExportMemory, ImportMemory};
 
@@ -108,10 +109,7 @@ impl ExportedFact {
 }
 
 pub(super) async fn export(store: &Store, options: &ExportMemory) -> Result<(), ExitError> {
-    let mut out: Box<dyn Write + Send> = match &options.output {
-        None => Box::new(io::stdout()),
-        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| write_error(&error))?)),
-    };
+    let mut out = OutputFile::open(options.output.as_deref())?;
     let header = Header { antiphon_facts: VERSION, agent_id: options.agent.to_string() };
     write_line(&mut out, &header)?;
     let (mut after, mut written) = (String::new(), 0_u64);
@@ -124,14 +122,14 @@ pub(super) async fn export(store: &Store, options: &ExportMemory) -> Result<(), 
             write_line(&mut out, &ExportedFact::from(fact))?;
         }
     }
-    out.flush().map_err(|error| write_error(&error))?;
+    out.close()?;
     output::eprint_line(&format!("{written} facts"));
     Ok(())
 }
 
-fn write_line(out: &mut impl Write, line: &impl Serialize) -> Result<(), ExitError> {
+fn write_line(out: &mut OutputFile, line: &impl Serialize) -> Result<(), ExitError> {
     let line = serde_json::to_string(line).map_err(|error| ExitError::Failed(error.to_string()))?;
-    writeln!(out, "{line}").map_err(|error| write_error(&error))
+    out.write(&format!("{line}\n"))
 }
 
 pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), ExitError> {

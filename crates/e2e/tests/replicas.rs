@@ -67,12 +67,21 @@ impl Reads {
     }
 
     async fn until_used(&self, is_used: bool) {
-        let lag = async || self.metric("antiphon_gateway_replica_lag_seconds").await;
+        let metrics = async || {
+            (
+                self.metric("antiphon_gateway_replica_used").await,
+                self.metric("antiphon_gateway_replica_lag_seconds").await,
+            )
+        };
         let what = if is_used { "the standby is used" } else { "the standby is not used" };
         self.fixture
             .until(what, LIMIT, async || {
-                let lag = lag().await;
-                if is_used { (0.0..=MAX_LAG.as_secs_f64()).contains(&lag) } else { lag < 0.0 }
+                let (used, lag) = metrics().await;
+                if is_used {
+                    used == 1.0 && (0.0..=MAX_LAG.as_secs_f64()).contains(&lag)
+                } else {
+                    used == 0.0 && lag.is_nan()
+                }
             })
             .await;
     }

@@ -26,6 +26,7 @@ const HTTP_SECONDS: &str = "antiphon_gateway_http_request_seconds";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
 const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 const READS: &str = "antiphon_gateway_reads_total";
+const REPLICA_USED: &str = "antiphon_gateway_replica_used";
 const REPLICA_LAG: &str = "antiphon_gateway_replica_lag_seconds";
 const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
@@ -269,9 +270,10 @@ pub(crate) fn read(from: ReadFrom) {
 }
 
 pub(crate) fn replica_lag(state: &ReplicaState) {
-    let seconds = match state {
-        ReplicaState::Behind(lag) => lag.as_secs_f64(),
-        ReplicaState::Unusable(_) => -1.0,
+    let lag = match state {
+        ReplicaState::Behind(lag) => Some(lag.as_secs_f64()),
+        ReplicaState::Unusable(_) => None,
     };
-    gauge!(REPLICA_LAG).set(seconds);
+    gauge!(REPLICA_USED).set(if lag.is_some() { 1.0 } else { 0.0 });
+    gauge!(REPLICA_LAG).set(lag.unwrap_or(f64::NAN));
 }

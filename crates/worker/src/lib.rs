@@ -16,6 +16,7 @@ mod gauges;
 mod lease;
 mod live_publisher;
 mod metrics;
+mod model_usage;
 mod ownership;
 mod purge;
 mod queries;

@@ -32,6 +32,8 @@ pub(crate) const LIVE_MESSAGES: &str = "antiphon_worker_live_messages_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
 /// Turns that began with memory.
+pub(crate) const MODEL_CALLS: &str = "antiphon_worker_model_calls_total";
+pub(crate) const MODEL_TOKENS: &str = "antiphon_worker_model_tokens_total";
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
 /// Turns that began, by which messages of their threads had to be read.
 pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
@@ -84,6 +86,11 @@ pub(crate) fn describe() {
         (
             "antiphon_worker_invalid_facts_total",
             "Answers to memory tasks that do not have the shape of facts",
+        ),
+        (MODEL_CALLS, "Calls of models in committed turns, by what they were for"),
+        (
+            MODEL_TOKENS,
+            "Tokens of models in committed turns, by type; input has those cached, output those of reasoning",
         ),
         (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
         (THREAD_READS, "Turns that began, by which of the newest messages of their threads had to be read"),

@@ -12,6 +12,7 @@ use wire::live::{LiveFrame, MessageEnd};
 use super::report;
 use super::state::{InFlight, PartitionSession, SessionEnd, now};
 use crate::committer::{CommitOutcome, Terms};
+use crate::model_usage::ModelUsage;
 
 impl PartitionSession<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
@@ -83,9 +84,9 @@ impl PartitionSession<'_> {
             read: self.read,
             gone: std::mem::take(&mut self.gone),
         };
-        let checkpoint = commit.checkpoint;
+        let (checkpoint, usage) = (commit.checkpoint, ModelUsage::of(&commit.usage));
         let settled = self.context.committers.submit(commit, terms).await;
-        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now() });
+        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage });
     }
 
     pub(super) async fn settled(&mut self, settled: CommitOutcome) -> ControlFlow<SessionEnd> {
@@ -95,6 +96,7 @@ impl PartitionSession<'_> {
             CommitOutcome::Applied { commits, unstorable, refused } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
+                in_flight.usage.count();
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());
                 }

@@ -17,6 +17,7 @@ use crate::committer::CommitOutcome;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::metrics::WorkerMetrics;
+use crate::model_usage::ModelUsage;
 use crate::purge::Purge;
 use crate::queries::PendingQueries;
 use crate::reader_task::EntryReader;
@@ -68,6 +69,7 @@ pub(super) struct InFlight {
     pub(super) settled: oneshot::Receiver<CommitOutcome>,
     pub(super) checkpoint: Seq,
     pub(super) submitted: Instant,
+    pub(super) usage: ModelUsage,
 }
 
 pub(super) fn now(context: &Context) -> Timestamp {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::manual_workflow::ManualWorkflow;
+use testkit::{fleet::FleetOptions, manual_workflow::ManualWorkflow};
 
 use crate::{api_client::SOON, fixture::Fixture};
 
@@ -119,4 +119,69 @@ async fn a_spent_budget_refuses_inputs_and_has_tasks_wait() {
         let code = refused.json().unwrap()["code"].clone();
         assert_eq!((refused.status, code), (400, json!("invalid_budget")), "{bad}");
     }
+}
+
+/// Each token of the model `m` costs one crown.
+fn with_prices(options: FleetOptions) -> FleetOptions {
+    let path = std::env::temp_dir().join(format!("prices-{}.json", rand::random::<u64>()));
+    let prices =
+        json!({"currency": "SEK", "prices": [{"model": "m", "input": 1_000_000, "output": 1_000_000}]});
+    std::fs::write(&path, prices.to_string()).unwrap();
+    options.with_env("ANTIPHON_PRICES_FILE", path.display())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_of_a_user_and_of_all_costs_are_kept() {
+    let fixture = Fixture::with(with_prices).await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("ann", json!({})).await;
+    for user in ["una", "max"] {
+        let thread = json!({"thread_id": user, "agent_id": "ann", "metadata": {"user_id": user}});
+        api.call("POST", "/v1/threads", Some(&thread)).await.unwrap();
+    }
+    let budgets = [
+        ("of-una", json!({"tokens": 100, "period": "day", "user_id": "una"})),
+        ("of-all", json!({"cost": "500", "period": "month", "time_zone": "Europe/Stockholm"})),
+    ];
+    for (name, budget) in &budgets {
+        api.call("PUT", &format!("/v1/budgets/{name}"), Some(budget)).await.unwrap();
+    }
+    let refusal = async |user: &str| {
+        let refused = api.say_with(user, &json!({"content": "more"}), &[]).await.unwrap();
+        assert_eq!(refused.status, 429, "{}", refused.text);
+        let budget = refused.json().unwrap()["budget"].clone();
+        ["name", "scope", "unit", "limit", "spent"].map(|field| budget[field].as_str().unwrap().to_owned())
+    };
+
+    // Who has a budget is refused when it is spent, in each thread of the user; another user of the same agent is not.
+    api.say("una", "one").await.unwrap();
+    answer(&workflow, "one", 120).await;
+    fixture.until_messages("una", 2).await;
+    assert_eq!(refusal("una").await, ["of-una", "user", "tokens", "100", "120"]);
+    let another = json!({"thread_id": "una-2", "agent_id": "ann", "metadata": {"user_id": "una"}});
+    api.call("POST", "/v1/threads", Some(&another)).await.unwrap();
+    assert_eq!(refusal("una-2").await[0], "of-una");
+    api.say("max", "two").await.unwrap();
+    answer(&workflow, "two", 390).await;
+    fixture.until_messages("max", 2).await;
+
+    // What all have cost is over the other budget, and a task waits for it as well.
+    assert_eq!(refusal("max").await, ["of-all", "tenant", "cost", "500", "510"]);
+    api.send_task("ann", "k", "work").await.unwrap();
+    fixture
+        .until("the task says why it waits", SOON, async || {
+            api.agent("ann").await.unwrap()["waiting"]["reason"] == "budget"
+        })
+        .await;
+    fixture.no_request_comes(&workflow).await;
+    let raised = json!({"cost": "1000", "period": "month", "time_zone": "Europe/Stockholm"});
+    let shown = api.call("PUT", "/v1/budgets/of-all", Some(&raised)).await.unwrap();
+    assert_eq!((&shown["remaining"], &shown["currency"]), (&json!("490"), &json!("SEK")));
+    answer(&workflow, "work", 1).await;
+    fixture.until_tasks("ann", &["completed"]).await;
+    assert_eq!(refusal("una").await[0], "of-una", "the other is still over its own");
+
+    // The metrics of the workers have what the ledger has.
+    assert_eq!(fixture.metric("antiphon_worker_model_calls_total").await, 3.0);
+    assert_eq!(fixture.metric("antiphon_worker_model_tokens_total").await, 511.0);
 }

@@ -142,13 +142,40 @@ async fn counting_in_parts_finds_what_counting_at_once_does() {
         parts += 1;
         assert!(parts < 200);
     }
-    // Two processes count at once, and each call counts once.
+}
+
+#[tokio::test]
+async fn processes_that_count_at_once_count_each_call_once() {
+    let (database, store) = Database::new(1).await;
+    put(&store, "b", &Budget { period: BudgetPeriod::Month, ..daily(BudgetScope::Tenant, 10_000) }).await;
+    database
+        .execute(
+            "UPDATE budgets SET counted_to = counted_to - interval '120 seconds', period_start = period_start - interval '1 day'",
+        )
+        .await;
     call(&database, "t", "ann", 1_000, "70 seconds").await;
-    database.execute("UPDATE budgets SET counted_to = counted_to - interval '61 seconds' WHERE counted_to > period_start").await;
-    let before = (spent(&store, "before").await, spent(&store, "after").await);
-    let (one, other) = tokio::join!(store.count_budgets(), store.count_budgets());
-    assert_eq!((one.unwrap(), other.unwrap()), (0, 0));
-    assert_eq!((spent(&store, "before").await, spent(&store, "after").await), before);
+    // Both have read the ledger from the same time on, and wait for the row.
+    let mut locks = database.session().await;
+    sqlx::raw_sql("BEGIN; SELECT FROM budgets FOR UPDATE").execute(&mut locks).await.unwrap();
+    let counting = [0, 1].map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { store.count_budgets().await.unwrap() })
+    });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while database.number(waiting).await < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    sqlx::raw_sql("COMMIT").execute(&mut locks).await.unwrap();
+    let mut behind = 0;
+    for counted in counting {
+        behind += counted.await.unwrap();
+    }
+    assert_eq!((behind, spent(&store, "b").await), (0, 1_000));
+    assert_eq!(
+        database.number("SELECT spent::bigint FROM budgets").await,
+        1_000,
+        "it is counted, and not read each time"
+    );
 }
 
 #[tokio::test]

@@ -6,8 +6,10 @@ use std::time::Duration;
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
 use runtime::{Shutdown, telemetry, traces};
+use scheduling::turn_limits::TurnLimits;
 use store::PriceTable;
 use tokio_util::sync::CancellationToken;
+use worker::WorkerConfig;
 
 use crate::connect::{Services, connect_services, migrate_all, while_partitions_stay};
 use crate::exit::ExitError;
@@ -82,12 +84,13 @@ async fn migrate(options: &Migrate) -> Result<(), ExitError> {
 
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitError> {
     options.process.traces.install("worker")?;
+    let (prices, limits) = (options.prices.read()?, options.worker.turn_limits()?);
     let services = connect_services(&options.process, "antiphon worker", &[], shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     if let Some(wanted) = options.partitions {
         services.store.check_partition_count(wanted).await?;
     }
-    worker_role(&services, &options.worker, options.prices.read()?, shutdown.token()).await
+    worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitError> {
@@ -102,7 +105,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let config = options.gateway.config().await?;
-    let prices = config.prices.clone();
+    let (prices, limits) = (config.prices.clone(), options.worker.turn_limits()?);
     let tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
@@ -118,7 +121,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let services = connect_services(&options.process, "antiphon all", &conditions, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     let worker = async {
-        let ended = worker_role(&services, &options.worker, prices, shutdown.token()).await;
+        let ended = worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);
         ended
     };
@@ -150,10 +153,10 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
 async fn worker_role(
     services: &Services,
     settings: &WorkerSettings,
-    prices: Option<Arc<PriceTable>>,
+    (prices, limits): (Option<Arc<PriceTable>>, TurnLimits),
     stop: CancellationToken,
 ) -> Result<(), ExitError> {
-    let config = settings.config(services.partitions);
+    let config = WorkerConfig { turn_limits: limits, ..settings.config(services.partitions) };
     tracing::info!(worker = config.worker_id, partitions = services.partitions.get(), "worker starting");
     let store = services.store.with_prices(prices);
     let (bus, health) = (services.bus.clone(), services.health.clone());

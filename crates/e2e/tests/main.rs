@@ -53,4 +53,5 @@ mod subscribers;
 mod tasks;
 mod timers;
 mod traces;
+mod turn_limits;
 mod turns;

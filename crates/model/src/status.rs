@@ -104,11 +104,16 @@ pub enum WaitReason {
         /// How long still.
         for_ms: i64,
     },
+    /// As many turns of its workflow, model or tenant run as may, or their rate is used up; it is tried again in so long, ms.
+    Limited {
+        /// How long still.
+        for_ms: i64,
+    },
 }
 
 impl WaitReason {
     /// All of them, in the order of their numbers in protobuf, which begin with 1.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Backoff { for_ms: 0 },
         Self::HeadOfLine,
         Self::Gap,
@@ -117,6 +122,7 @@ impl WaitReason {
         Self::Capacity,
         Self::CatchingUp,
         Self::Budget { for_ms: 0 },
+        Self::Limited { for_ms: 0 },
     ];
 
     /// The code in JSON.
@@ -130,6 +136,7 @@ impl WaitReason {
             Self::Capacity => "capacity",
             Self::CatchingUp => "catching_up",
             Self::Budget { .. } => "budget",
+            Self::Limited { .. } => "limited",
         }
     }
 
@@ -144,12 +151,16 @@ impl WaitReason {
             Self::Capacity => "the partition runs as many turns as it may",
             Self::CatchingUp => "a new owner is still reading the partition's stream",
             Self::Budget { .. } => "a budget of the agent, the user or the tenant is spent",
+            Self::Limited { .. } => "a limit of the workflow, the model or the tenant is reached",
         }
     }
 
     /// For how long it lasts still, ms, where that is known.
     pub fn for_ms(self) -> Option<i64> {
-        if let Self::Backoff { for_ms } | Self::Budget { for_ms } = self { Some(for_ms) } else { None }
+        match self {
+            Self::Backoff { for_ms } | Self::Budget { for_ms } | Self::Limited { for_ms } => Some(for_ms),
+            _ => None,
+        }
     }
 
     /// The same reason, that lasts for `for_ms` still if it is one that has an end.
@@ -158,6 +169,7 @@ impl WaitReason {
         match self {
             Self::Backoff { .. } => Self::Backoff { for_ms },
             Self::Budget { .. } => Self::Budget { for_ms },
+            Self::Limited { .. } => Self::Limited { for_ms },
             other => other,
         }
     }

@@ -288,6 +288,12 @@ impl Partition {
         tick.into_iter().chain(timer).min()
     }
 
+    /// Whether the turn has been handed out to be requested, and has not ended.
+    pub fn is_active(&self, turn: &TurnId) -> bool {
+        let found = self.table.turns.get(turn);
+        found.is_some_and(|turn| matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running))
+    }
+
     /// How it stands.
     pub fn stats(&mut self, now: Timestamp) -> Stats {
         let time = self.clock.now(now);

@@ -112,6 +112,7 @@ impl Postponed {
         let (for_ms, most_ms) = match why {
             NotNow::Backoff { for_ms } => (Some(for_ms.max(1)), LOOK_AGAIN_MS),
             NotNow::Budget { for_ms } => (Some(for_ms.max(1)), LOOK_AT_BUDGET_MS),
+            NotNow::Limited { for_ms } => (Some(for_ms.max(1)), LOOK_AT_BUDGET_MS),
             NotNow::Paused => (None, LOOK_AGAIN_MS),
         };
         let until = now.plus_ms(for_ms.unwrap_or(most_ms).min(most_ms));
@@ -123,6 +124,7 @@ impl Postponed {
         match self.why {
             NotNow::Backoff { .. } => WaitReason::Backoff { for_ms },
             NotNow::Budget { .. } => WaitReason::Budget { for_ms },
+            NotNow::Limited { .. } => WaitReason::Limited { for_ms },
             NotNow::Paused => WaitReason::Paused,
         }
     }

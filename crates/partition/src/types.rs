@@ -118,6 +118,11 @@ pub enum NotNow {
         /// How long still, from 1.
         for_ms: i64,
     },
+    /// A limit of its workflow, model or tenant is reached. When it may begin is not known: it is asked again in so long, ms.
+    Limited {
+        /// How long, from 1.
+        for_ms: i64,
+    },
 }
 
 /// What became of a [`Start`].

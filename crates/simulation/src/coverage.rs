@@ -129,6 +129,8 @@ coverage! {
     postponed,
     /// Those of them whose agent had spent its budget.
     over_budget,
+    /// Turns that were not begun because a limit was reached, each time that it was looked.
+    limited,
     /// Further steps of batches that were asked for.
     continuations,
     /// Runs that were not waited for any more.

@@ -121,6 +121,7 @@ fn simulation_20_000_seeds() {
         (c.continuations, 1_000, "further steps of batches that were asked for"),
         (c.postponed, 500, "turns whose agent might not begin them"),
         (c.over_budget, 500, "turns whose agent had spent its budget"),
+        (c.limited, 500, "turns that met a limit"),
         (c.abandoned, 4_000, "runs that were not waited for any more"),
         (c.not_asked, 4_000, "chunks without the turn's token"),
         (c.turns_completed, 30_000, "turns completed"),

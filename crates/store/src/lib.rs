@@ -41,6 +41,7 @@ mod statement;
 mod store;
 mod takeover;
 mod timers;
+mod turn_limits;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
@@ -76,3 +77,4 @@ pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};
 pub use retention::RetainedThread;
 pub use store::Store;
+pub use turn_limits::HeldTurns;

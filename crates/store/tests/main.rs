@@ -35,6 +35,7 @@ mod spilled_messages;
 mod statement_counts;
 mod takeover;
 mod timers;
+mod turn_limits;
 mod turns;
 mod usage;
 mod usage_days;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::{PartitionCount, WorkflowName};
 use partition::{PartitionLimits, TurnRules};
+use scheduling::turn_limits::TurnLimits;
 
 use crate::background::LocalWorkflows;
 use crate::row_limits::KeepConfig;
@@ -44,6 +45,8 @@ pub struct WorkerConfig {
     pub rules: TurnRules,
     /// Thinks for agents without settings.
     pub default_workflow: WorkflowName,
+    /// How many turns of a workflow, a model or a tenant run at once, in the whole fleet.
+    pub turn_limits: TurnLimits,
     /// Workflows that answer inside this process.
     pub local_workflows: LocalWorkflows,
 }
@@ -68,6 +71,7 @@ impl WorkerConfig {
             retention_every: Duration::from_secs(600),
             rules: TurnRules::default(),
             default_workflow,
+            turn_limits: TurnLimits::default(),
             local_workflows: LocalWorkflows::default(),
         }
     }

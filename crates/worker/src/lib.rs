@@ -24,6 +24,7 @@ mod reader_task;
 mod retention;
 mod row_limits;
 mod session;
+mod turn_limiter;
 
 use std::sync::Arc;
 
@@ -57,6 +58,7 @@ pub async fn run(
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
     let live = live_publisher::LivePublisher::new(bus.clone());
+    let limiter = turn_limiter::TurnLimiter::new(config.turn_limits.clone(), config.worker_id.clone());
     let context = Context {
         config: Arc::new(config),
         bus,
@@ -68,6 +70,7 @@ pub async fn run(
         committers: Arc::new(committers),
         gauges: Arc::default(),
         thread_cache: Arc::new(thread_cache),
+        limiter: Arc::clone(&limiter),
     };
     let keep_keys = context.config.keep_keys;
     runtime::spawn_named("expiry", expiry::delete_expired(context.store.clone(), keep_keys, stop.clone()));
@@ -76,8 +79,11 @@ pub async fn run(
         row_limits::enforce_row_limits(context.store.clone(), context.config.keep.clone(), stop.clone()),
     );
     runtime::spawn_named("budgets", budget_counter::count_budgets(context.store.clone(), stop.clone()));
+    let store = context.store.clone();
+    runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let sender = runtime::spawn_named("live frames", live.clone().run());
     let ended = ownership::run(context, stop).await;
+    limiter.say(&store).await;
     sender.abort();
     live.send_now().await;
     ended

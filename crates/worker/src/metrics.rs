@@ -34,6 +34,7 @@ pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_
 /// Turns that began with memory.
 pub(crate) const MODEL_CALLS: &str = "antiphon_worker_model_calls_total";
 pub(crate) const MODEL_TOKENS: &str = "antiphon_worker_model_tokens_total";
+pub(crate) const LIMITED_TURNS: &str = "antiphon_worker_limited_turns_total";
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
 /// Turns that began, by which messages of their threads had to be read.
 pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
@@ -92,6 +93,7 @@ pub(crate) fn describe() {
             MODEL_TOKENS,
             "Tokens of models in committed turns, by type; input has those cached, output those of reasoning",
         ),
+        (LIMITED_TURNS, "Times that a turn did not begin because a limit was reached"),
         (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
         (THREAD_READS, "Turns that began, by which of the newest messages of their threads had to be read"),
         (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),

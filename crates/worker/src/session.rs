@@ -53,6 +53,7 @@ pub(crate) async fn run(
     };
     let Some(mut session) = attached else { return SessionEnd::Rebuild };
     let ended = session.run().await;
+    context.limiter.retain(grant.partition, |_| false);
     *last_read = session.read.map(|mark| (session.incarnation, mark));
     ended
 }
@@ -181,6 +182,7 @@ impl PartitionSession<'_> {
         if self.rounds.is_multiple_of(PURGE_EVERY) {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
+        self.release_turns();
         self.retention.tick(self.context, &self.machine, &self.lease.lost);
         if self.rounds.is_multiple_of(READ_TIMERS_EVERY) {
             self.handle(Input::TimersChanged).await;
@@ -189,6 +191,11 @@ impl PartitionSession<'_> {
             // What the other partitions freed is not seen by this one's own inputs.
             self.handle(Input::Tick).await;
         }
+    }
+
+    /// Turns that are not under way any more make room for others of their limits.
+    fn release_turns(&self) {
+        self.context.limiter.retain(self.applied.partition, |turn| self.machine.is_active(turn));
     }
 
     /// Takes nothing new and waits for what is in flight.

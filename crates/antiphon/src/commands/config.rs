@@ -33,6 +33,8 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
         }
         CheckedCommand::Worker(options) => {
             options.process.traces.settings("worker")?;
+            options.prices.read()?;
+            options.worker.turn_limits()?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await
         }
@@ -53,6 +55,7 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
         }
         CheckedCommand::All(options) => {
             options.process.traces.settings("all")?;
+            options.worker.turn_limits()?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await?;
             options.gateway.config().await?;

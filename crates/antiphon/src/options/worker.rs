@@ -1,10 +1,15 @@
 //! Options of workers.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use model::{PartitionCount, WorkflowName};
+use scheduling::turn_limits::TurnLimits;
 use worker::{KeepConfig, KeepLimits, WorkerConfig};
+
+use crate::exit::ExitError;
 
 use super::values::{lease, seconds, up_to_a_day, worker_id, workflow};
 
@@ -22,6 +27,10 @@ pub(crate) struct WorkerSettings {
     /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not, it fails.
     #[arg(long, env = "ANTIPHON_AUTO_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_agents: bool,
+    /// How many turns of a workflow, a model or a tenant may run at once in the whole fleet, and how fast they may begin, in JSON; the same for
+    /// all workers. Read at the start.
+    #[arg(long, env = "ANTIPHON_LIMITS_FILE")]
+    limits_file: Option<PathBuf>,
     /// Thinks for agents without settings.
     #[arg(long, env = "ANTIPHON_DEFAULT_WORKFLOW", default_value = "default", value_parser = workflow)]
     pub(crate) default_workflow: WorkflowName,
@@ -81,6 +90,16 @@ pub(crate) struct WorkerSettings {
 }
 
 impl WorkerSettings {
+    /// # Errors
+    /// The file cannot be read or makes no sense.
+    pub(crate) fn turn_limits(&self) -> Result<TurnLimits, ExitError> {
+        let Some(path) = &self.limits_file else { return Ok(TurnLimits::default()) };
+        let wrong =
+            |why: String| ExitError::Configuration(format!("ANTIPHON_LIMITS_FILE {}: {why}", path.display()));
+        let json = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        TurnLimits::parse(&json).map_err(|error| wrong(error.to_string()))
+    }
+
     /// The worker's configuration.
     pub(crate) fn config(&self, partitions: PartitionCount) -> WorkerConfig {
         let worker_id =

@@ -25,6 +25,11 @@ const WRONG: &[WrongSetting] = &[
     ("worker", &[("ANTIPHON_LEASE_TTL_SECONDS", "ten")], "--lease-ttl-seconds"),
     ("worker", &[("ANTIPHON_MAX_OPEN_MESSAGES", "0")], "--max-open-messages"),
     ("worker", &[("ANTIPHON_PARTITIONS", "3")], "--partitions"),
+    (
+        "worker",
+        &[("ANTIPHON_LIMITS_FILE", "/nowhere/limits.json")],
+        "ANTIPHON_LIMITS_FILE /nowhere/limits.json: ",
+    ),
     ("worker", &[("ANTIPHON_LEASE_TTL_SECOND", "10")], "ANTIPHON_LEASE_TTL_SECOND"),
     ("worker", &[("ANTIPHON_LOG", "=?=")], "=?="),
     ("worker", &[("DATABASE_URL", "mysql://x")], "postgres://"),

@@ -350,7 +350,7 @@ impl Partition {
             return actions.push(Action::Start(Box::new(start(turn))));
         }
         if !turn.is_task() && self.table.postponed.len() >= self.limits.postponed_turns {
-            let detail = "its agent backs off, is paused or has spent a budget, and too many turns wait for that already"
+            let detail = "its agent backs off, is paused, has spent a budget or meets a limit, and too many turns wait for that already"
                 .to_owned();
             return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
         }

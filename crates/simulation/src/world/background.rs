@@ -12,6 +12,9 @@ use crate::log::START;
 use crate::publisher::commands::partition_of;
 use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
 
+/// A turn that met a limit is tried again after so long at most, ms.
+const LIMITED_MS: i64 = 2_000;
+
 impl World {
     pub(super) fn answer(&mut self, address: Address, delay: i64, input: Input) {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Input(Box::new(input))));
@@ -105,6 +108,7 @@ impl World {
         if let Some(why) = self.not_now(&start).filter(|_| !start.is_adopted) {
             self.coverage.postponed += 1;
             self.coverage.over_budget += u64::from(matches!(why, NotNow::Budget { .. }));
+            self.coverage.limited += u64::from(matches!(why, NotNow::Limited { .. }));
             let delay = self.rng.range(0, 10);
             let started = Started::NotNow(why);
             return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
@@ -145,7 +149,11 @@ impl World {
         let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
         let agent = start.agent.agent();
         if let Some(for_ms) = self.budgets.left_ms(&agent, self.time).filter(|_| !self.is_quiet) {
-            return Some(NotNow::Budget { for_ms });
+            // A turn that is limited waits like one whose budget is spent, but is told a shorter time.
+            return Some(match for_ms % 2 {
+                0 => NotNow::Budget { for_ms },
+                _ => NotNow::Limited { for_ms: for_ms.min(LIMITED_MS) },
+            });
         }
         let partition = partition_of(agent.as_str(), self.scenario.partitions);
         let row = self.store.tables[usize::from(partition.0)].agents.get(&agent)?;

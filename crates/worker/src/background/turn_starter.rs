@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use model::{Seq, TimerId, Timestamp, TurnId, WorkflowName};
-use partition::{Input, Start, Started, TurnRules};
+use partition::{Input, NotNow, Start, Started, TurnRules};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
 use store::{ContextWanted, StartContext, StoreError};
@@ -361,6 +361,12 @@ async fn begin(
 ) -> StarterOutcome {
     let config = &context.config;
     let rules = turn_request::rules(&start, &found.settings, &config.rules);
+    let workflow = turn_request::workflow(&found, &config.default_workflow);
+    let limits = match &workflow {
+        Ok(workflow) => context.limiter.of_turn(&start.agent, workflow, &found.settings),
+        Err(_) => Vec::new(),
+    };
+    let partition = start.thread.bucket().partition(config.partitions);
     if found.is_erased {
         // Erasing makes the owner forget it as well, soon.
         let refused = answer(&start, Started::Refused { rules, text: ERASED.to_owned() });
@@ -368,6 +374,9 @@ async fn begin(
     }
     if start.is_adopted {
         // A workflow is answering it already.
+        if !limits.is_empty() {
+            context.limiter.enter(&start.turn, partition, &limits);
+        }
         let requested = answer(&start, Started::Requested(rules));
         return StarterOutcome::Begun(start, vec![requested], None);
     }
@@ -375,13 +384,24 @@ async fn begin(
         let postponed = answer(&start, Started::NotNow(why));
         return StarterOutcome::Begun(start, vec![postponed], None);
     }
-    let workflow = match turn_request::workflow(&found, &config.default_workflow) {
+    let workflow = match workflow {
         Ok(workflow) => workflow,
         Err(text) => {
             let refused = answer(&start, Started::Refused { rules, text });
             return StarterOutcome::Begun(start, vec![refused], None);
         }
     };
+    if !limits.is_empty() {
+        let ask = || context.limiter.admit(&context.store, &start.turn, partition, &limits);
+        let postponed = match until_answered(ask, "counting a turn for its limits", &answered).await {
+            None => return StarterOutcome::Begun(start, Vec::new(), None),
+            Some(None) => None,
+            Some(Some(for_ms)) => Some(answer(&start, Started::NotNow(NotNow::Limited { for_ms }))),
+        };
+        if let Some(postponed) = postponed {
+            return StarterOutcome::Begun(start, vec![postponed], None);
+        }
+    }
     let (request, payload) =
         match made(&context, &start, &found, &workflow, &rules, &answered, &compacting).await {
             None => return StarterOutcome::Begun(start, Vec::new(), None),

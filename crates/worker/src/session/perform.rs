@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::TurnId;
-use partition::{Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, ReadyChunks, bisect};
+use partition::{
+    Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, ReadyChunks, UsageWrite, bisect,
+};
 use store::Gone;
 use tokio::time::Instant;
 use wire::live::{LiveFrame, MessageEnd};
@@ -85,8 +87,12 @@ impl PartitionSession<'_> {
             gone: std::mem::take(&mut self.gone),
         };
         let (checkpoint, usage) = (commit.checkpoint, ModelUsage::of(&commit.usage));
+        let tokens = |usage: &UsageWrite| {
+            (usage.turn.clone(), usage.call.input_tokens.saturating_add(usage.call.output_tokens))
+        };
+        let tokens = commit.usage.iter().map(tokens).collect();
         let settled = self.context.committers.submit(commit, terms).await;
-        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage });
+        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage, tokens });
     }
 
     pub(super) async fn settled(&mut self, settled: CommitOutcome) -> ControlFlow<SessionEnd> {
@@ -97,6 +103,8 @@ impl PartitionSession<'_> {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
                 in_flight.usage.count();
+                let tokens = in_flight.tokens.iter().map(|(turn, tokens)| (turn, *tokens));
+                self.context.limiter.used(self.applied.partition, tokens);
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());
                 }
@@ -104,6 +112,7 @@ impl PartitionSession<'_> {
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
                 bisect::apply_refusals(&mut actions, &unstorable, &turns);
                 self.perform(actions).await;
+                self.release_turns();
                 let (open, bytes) = self.machine.load();
                 self.share.settle(open, bytes);
                 ControlFlow::Continue(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bus::QueryServer;
-use model::{Mark, Seq, Timestamp};
+use model::{Mark, Seq, Timestamp, TurnId};
 use partition::Partition;
 use runtime::Condition;
 use store::{Applied, Gone};
@@ -70,6 +70,8 @@ pub(super) struct InFlight {
     pub(super) checkpoint: Seq,
     pub(super) submitted: Instant,
     pub(super) usage: ModelUsage,
+    /// Tokens of each turn that ends.
+    pub(super) tokens: Vec<(TurnId, u64)>,
 }
 
 pub(super) fn now(context: &Context) -> Timestamp {

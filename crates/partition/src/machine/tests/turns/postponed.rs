@@ -184,10 +184,14 @@ fn a_task_waits_for_its_budget_without_a_failure() {
     assert_eq!(why(&mut script), Some(WaitReason::Budget { for_ms: WEEK_MS - 14_999 }));
     script.later(1);
     assert_eq!(script.starts.len(), 2, "it is looked at again");
+    not_now(&mut script, NotNow::Limited { for_ms: 900 });
+    assert_eq!(why(&mut script), Some(WaitReason::Limited { for_ms: 900 }));
+    script.later(900);
+    assert_eq!(script.starts.len(), 3, "it is tried again");
     not_now(&mut script, NotNow::Budget { for_ms: 700 });
     script.later(700);
     let again = script.last_start();
-    assert_eq!((script.starts.len(), &again.turn, again.run), (3, &first.turn, 0), "its period has ended");
+    assert_eq!((script.starts.len(), &again.turn, again.run), (4, &first.turn, 0), "its period has ended");
     assert_eq!(script.commits.len(), commits, "nothing is written of it");
     script.auto = true;
     begun(&mut script, &again);

@@ -1,0 +1,126 @@
+//! Limits of workflows, models and tenants: the workers together keep them, and what waits says so.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{fleet::FleetOptions, manual_workflow::Asked};
+
+use crate::{
+    api_client::SOON,
+    fixture::{self, Fixture},
+};
+
+const AGENTS: usize = 12;
+const AT_ONCE: usize = 3;
+/// A worker that died holds its places for 15 s, and what waits looks again every other second.
+const PLACE_AGAIN: Duration = Duration::from_secs(30);
+
+fn with_limits(options: FleetOptions, limits: &Value) -> FleetOptions {
+    let path = std::env::temp_dir().join(format!("limits-{}.json", rand::random::<u64>()));
+    std::fs::write(&path, json!({ "limits": limits }).to_string()).unwrap();
+    options.with_env("ANTIPHON_LIMITS_FILE", path.display())
+}
+
+impl Fixture {
+    async fn waits(&self, agent: &str) -> Value {
+        self.api().agent(agent).await.unwrap()["waiting"].clone()
+    }
+
+    async fn until_limited(&self, agent: &str) -> i64 {
+        self.until(&format!("{agent} says that it is limited"), SOON, async || {
+            self.waits(agent).await["reason"] == "limited"
+        })
+        .await;
+        let until = self.waits(agent).await["until"].as_str().unwrap().to_owned();
+        let sql = "SELECT (extract(epoch FROM $1::text::timestamptz - clock_timestamp()) * 1000)::bigint";
+        sqlx::query_scalar(sql).bind(until).fetch_one(&self.pool).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
+    let limits = json!([{"model": "m-1", "turns_at_once": AT_ONCE}]);
+    let mut fixture = Fixture::with(|options| with_limits(options, &limits)).await;
+    let workflow = fixture.manual_workflow().await;
+    for agent in 0..AGENTS {
+        fixture.settle(&format!("a{agent}"), json!({"model": "m-1"})).await;
+        fixture.send_tasks(&format!("a{agent}"), [("k".to_owned(), "work".to_owned())]).await;
+    }
+    let mut in_hand: Vec<Asked> = Vec::new();
+    for _ in 0..AT_ONCE {
+        in_hand.push(workflow.next(SOON).await.unwrap());
+    }
+    let waiting = (0..AGENTS).map(|agent| format!("a{agent}"));
+    let waiting: Vec<_> =
+        waiting.filter(|agent| in_hand.iter().all(|asked| asked.request.agent_id != *agent)).collect();
+    for agent in &waiting {
+        fixture.until_limited(agent).await;
+    }
+    assert!(workflow.next_within(Duration::from_secs(3)).await.unwrap().is_none(), "one too many");
+    assert!(fixture.metric("antiphon_worker_limited_turns_total").await >= waiting.len() as f64);
+    // Agents of other models do not wait for them.
+    fixture.settle("free", json!({"model": "m-2"})).await;
+    fixture.send_tasks("free", [("k".to_owned(), "work".to_owned())]).await;
+    let free = workflow.next(SOON).await.unwrap();
+    assert_eq!(free.request.agent_id, "free");
+    free.answer("done").await.unwrap();
+
+    for done in 0..AGENTS {
+        if done == 4 {
+            fixture.fleet.workers[0].kill().await.unwrap();
+            tokio::time::sleep(fixture::LEASE * 2).await;
+        }
+        in_hand.remove(0).answer("done").await.unwrap();
+        if done + AT_ONCE < AGENTS {
+            in_hand.push(workflow.next(PLACE_AGAIN).await.unwrap());
+        }
+        assert!(workflow.next_within(Duration::from_secs(1)).await.unwrap().is_none(), "one too many");
+    }
+    for agent in 0..AGENTS {
+        fixture.until_tasks(&format!("a{agent}"), &["completed"]).await;
+    }
+    fixture
+        .until("nothing is counted as running", SOON, async || {
+            let sql = "SELECT count(*) FROM turn_limit_holders WHERE held_until > clock_timestamp()";
+            sqlx::query_scalar::<_, i64>(sql).fetch_one(&fixture.pool).await.unwrap() == 0
+        })
+        .await;
+    fixture.until_settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rates_of_turns_and_of_tokens_are_kept() {
+    let limits = json!([
+        {"workflow": "default", "turns_per_minute": 3},
+        {"tenant": "*", "tokens_per_minute": 1_000}
+    ]);
+    let fixture = Fixture::with(|options| with_limits(options, &limits)).await;
+    let workflow = fixture.manual_workflow().await;
+    let ask = async |agent: &str| {
+        fixture.settle(agent, json!({})).await;
+        fixture.send_tasks(agent, [("k".to_owned(), "work".to_owned())]).await;
+    };
+    for agent in ["a", "b", "c"] {
+        ask(agent).await;
+    }
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        asked.push(workflow.next(SOON).await.unwrap());
+    }
+    ask("d").await;
+    let for_ms = fixture.until_limited("d").await;
+    assert!((10_000..=20_000).contains(&for_ms), "a third of a minute: {for_ms}");
+
+    // What a turn has used is owed by all of its tenant.
+    let mut heavy = asked.remove(0);
+    let call = json!({"model": "m", "input_tokens": 5_500, "output_tokens": 500});
+    heavy.say_with("done", json!({"is_final": true, "metadata": {"model_calls": [call]}})).await.unwrap();
+    heavy.ack().await.unwrap();
+    for asked in asked {
+        asked.answer("done").await.unwrap();
+    }
+    fixture
+        .until("d waits for the tokens", PLACE_AGAIN, async || fixture.until_limited("d").await > 100_000)
+        .await;
+    fixture.no_request_comes(&workflow).await;
+}

@@ -1,0 +1,86 @@
+-- Limits of turns: how many of a workflow, a model or a tenant run at once, and how fast they begin. What the limits are stands in a file of
+-- the workers; here is what is used of them. Turns without a limit never come here.
+
+CREATE TABLE turn_limits (
+    -- 'workflow:<name>', 'model:<name>' or 'tenant:<name>'.
+    key          text             PRIMARY KEY,
+    -- How many turns may begin and how many tokens be used at once, as of then; more every second, up to those of a minute. Tokens of turns
+    -- that have ended can make it less than nothing.
+    turns_left   double precision NOT NULL,
+    tokens_left  double precision NOT NULL,
+    refilled_at  timestamptz      NOT NULL
+);
+
+-- How many turns of a key each worker runs. A worker that does not say it any more runs none.
+CREATE TABLE turn_limit_holders (
+    key        text        NOT NULL,
+    worker_id  text        NOT NULL,
+    running    bigint      NOT NULL,
+    held_until timestamptz NOT NULL,
+    PRIMARY KEY (key, worker_id)
+);
+
+-- Lets a turn begin that comes under all of these limits, whose keys are in their order, and counts it; else says in how many ms it may be
+-- tried again. NULL in place of a number: no such limit.
+CREATE FUNCTION antiphon_admit_turn(
+    worker text, held_for interval, keys text[], at_once bigint[], turns_a_minute bigint[], tokens_a_minute bigint[], busy_ms bigint
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    found   turn_limits;
+    now_at  timestamptz;
+    minutes double precision;
+    running bigint;
+    wait_ms double precision := 0;
+BEGIN
+    FOR i IN 1 .. cardinality(keys) LOOP
+        -- Locks the row until the statement has ended.
+        INSERT INTO turn_limits AS l (key, turns_left, tokens_left, refilled_at)
+        VALUES (keys[i], coalesce(turns_a_minute[i], 0), coalesce(tokens_a_minute[i], 0), clock_timestamp())
+        ON CONFLICT (key) DO UPDATE SET key = l.key
+        RETURNING l.* INTO found;
+        now_at := clock_timestamp();
+        minutes := greatest(0, extract(epoch FROM now_at - found.refilled_at)) / 60;
+        found.turns_left := least(turns_a_minute[i], found.turns_left + minutes * coalesce(turns_a_minute[i], 0));
+        found.tokens_left := least(tokens_a_minute[i], found.tokens_left + minutes * coalesce(tokens_a_minute[i], 0));
+        UPDATE turn_limits
+        SET turns_left = found.turns_left, tokens_left = found.tokens_left, refilled_at = now_at
+        WHERE key = keys[i];
+        IF found.turns_left < 1 AND turns_a_minute[i] IS NOT NULL THEN
+            wait_ms := greatest(wait_ms, (1 - found.turns_left) * 60000 / turns_a_minute[i]);
+        END IF;
+        IF found.tokens_left < 1 AND tokens_a_minute[i] IS NOT NULL THEN
+            wait_ms := greatest(wait_ms, (1 - found.tokens_left) * 60000 / tokens_a_minute[i]);
+        END IF;
+        IF at_once[i] IS NOT NULL THEN
+            SELECT coalesce(sum(h.running), 0) INTO running
+            FROM turn_limit_holders AS h
+            WHERE h.key = keys[i] AND h.held_until > now_at;
+            IF running >= at_once[i] THEN
+                wait_ms := greatest(wait_ms, busy_ms);
+            END IF;
+        END IF;
+    END LOOP;
+    IF wait_ms > 0 THEN
+        RETURN ceil(wait_ms);
+    END IF;
+    UPDATE turn_limits SET turns_left = turns_left - 1 WHERE key = ANY (keys);
+    INSERT INTO turn_limit_holders AS h (key, worker_id, running, held_until)
+    SELECT k, worker, 1, clock_timestamp() + held_for FROM unnest(keys) AS k
+    ON CONFLICT (key, worker_id) DO UPDATE
+    SET running = CASE WHEN h.held_until > clock_timestamp() THEN h.running ELSE 0 END + 1, held_until = excluded.held_until;
+    RETURN NULL;
+END
+$$;
+
+DO $$
+DECLARE
+    everything CONSTANT text := 'current_setting(''antiphon.tenant'', true) = ''*''';
+    of text;
+BEGIN
+    FOREACH of IN ARRAY ARRAY['turn_limits', 'turn_limit_holders'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', of);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', of);
+        EXECUTE format('CREATE POLICY tenant_isolation ON %I USING (%s) WITH CHECK (%s)', of, everything, everything);
+    END LOOP;
+END
+$$;

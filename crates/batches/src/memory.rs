@@ -12,6 +12,10 @@ pub const MOST_FACTS: usize = 32;
 pub const MOST_OF_TURN: u32 = 16;
 /// Longest text of a fact, characters.
 pub const MOST_FACT_CHARS: usize = 1_000;
+/// Most facts whose place one takes.
+const MOST_SUPERSEDED: usize = 16;
+/// Longest id of a fact, bytes.
+const MOST_ID_BYTES: usize = 512;
 /// Longest kind of a fact, characters.
 const MOST_KIND_CHARS: usize = 64;
 /// Of a query, characters: what is asked about stands at its end or is long-winded.
@@ -27,6 +31,9 @@ pub struct Fact {
     pub kind: String,
     /// How certain it is, from 0 to 1.
     pub confidence: f32,
+    /// Ids of facts that it makes wrong or outdated, of the same user or thread: it takes their place.
+    #[serde(default)]
+    pub supersedes: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +61,8 @@ pub enum InvalidFacts {
     TooMany(usize),
 }
 
-/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence"}]}` and nothing else, but for a fence of code around it.
+/// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`, of which the last may be
+/// absent, and nothing else, but for a fence of code around it.
 ///
 /// # Errors
 /// It is something else, or one of the facts is out of bounds: then none of them counts.
@@ -79,6 +87,9 @@ impl Fact {
             (1..=MOST_KIND_CHARS).contains(&kind.len())
                 && kind.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
         };
+        let is_id = |id: &String| {
+            (1..=MOST_ID_BYTES).contains(&id.len()) && !id.contains(|c: char| c.is_whitespace() || c == '\0')
+        };
         if self.text.trim().is_empty() {
             Some("the text is empty")
         } else if self.text.chars().count() > MOST_FACT_CHARS {
@@ -89,6 +100,8 @@ impl Fact {
             Some("the kind is not 1 to 64 small letters, digits and _")
         } else if !(0.0..=1.0).contains(&self.confidence) {
             Some("the confidence is not a number from 0 to 1")
+        } else if self.supersedes.len() > MOST_SUPERSEDED || !self.supersedes.iter().all(is_id) {
+            Some("supersedes is not a list of at most 16 ids of facts")
         } else {
             None
         }
@@ -133,6 +146,17 @@ impl QuerySource {
     }
 }
 
+/// What a memory task is asked about, by its content: the end of what was said in the turn, which comes after the first empty line.
+pub fn memory_query_of_task(content: &str) -> &str {
+    let said = content.split_once("\n\n").map_or(content, |(_, said)| said);
+    ending(said)
+}
+
+fn ending(text: &str) -> &str {
+    let from = text.char_indices().rev().nth(MOST_QUERY_CHARS - 1).map_or(0, |(at, _)| at);
+    &text[from..]
+}
+
 /// The query of a turn whose context this is: its input, else the last message of a person, else the summary; `None`: there is nothing to
 /// ask. What the system made up itself is never asked about, and neither is what has no text.
 pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
@@ -141,10 +165,7 @@ pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
     items.sort_by_key(|item| std::cmp::Reverse(item.position));
     let mut items = items.into_iter();
     let current = items.next().and_then(text_of_person);
-    let query = |text: &str, source| {
-        let from = text.char_indices().rev().nth(MOST_QUERY_CHARS - 1).map_or(0, |(at, _)| at);
-        Some(MemoryQuery { text: text[from..].to_owned(), source })
-    };
+    let query = |text: &str, source| Some(MemoryQuery { text: ending(text).to_owned(), source });
     if let Some(text) = current {
         return query(text, QuerySource::CurrentMessage);
     }

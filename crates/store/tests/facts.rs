@@ -101,6 +101,41 @@ async fn facts_are_written_once_and_found_by_their_user_alone() {
 }
 
 #[tokio::test]
+async fn found_facts_take_the_place_of_those_that_they_name() {
+    let (database, store) = Database::new(1).await;
+    const CURRENT: FactFilter = FactFilter { with_superseded: false, ..ALL };
+    let owner = Owner::new(&store, "a").await;
+    for (name, user) in [("t1", Some("u")), ("t2", Some("u")), ("t3", Some("v"))] {
+        talk(&database, name, user).await;
+    }
+    note(&owner, "t1", "m1", &facts(&["Lives in Bern", "Has a dog", "Works in Bern"]), 10).await;
+    note(&owner, "t3", "m3", &facts(&["Lives in Bonn"]), 20).await;
+    let newer = |text: &str, supersedes: &[&str]| {
+        let fact = json!({"text": text, "kind": "note", "confidence": 0.8, "supersedes": supersedes});
+        json!({ "facts": [fact] }).to_string()
+    };
+    // From another thread of the user; what is another user's stays, and what is not there is no error.
+    note(&owner, "t2", "m2", &newer("Moved to Oslo", &["m1-f0", "m1-f2", "m3-f0", "m9-f9"]), 30).await;
+    let left = store.facts(&agent("ann"), &CURRENT).await.unwrap();
+    assert_eq!(texts(&left), ["Has a dog", "Lives in Bonn", "Moved to Oslo"]);
+    assert_eq!(found(&store, "t1", "lives in bern").await, []);
+    let all = store.facts(&agent("ann"), &ALL).await.unwrap();
+    let replaced: Vec<_> = all.iter().filter_map(|fact| fact.superseded_by.as_deref()).collect();
+    assert_eq!((all.len(), replaced), (5, vec!["m2-f0"; 2]));
+    // What is known in the same words is not noted again, and takes no place.
+    note(&owner, "t1", "m4", &newer("moved to oslo", &["m1-f1"]), 40).await;
+    assert_eq!(
+        texts(&store.facts(&agent("ann"), &CURRENT).await.unwrap()),
+        ["Has a dog", "Lives in Bonn", "Moved to Oslo"]
+    );
+    // Nor does what a fact has replaced already come to another.
+    note(&owner, "t1", "m5", &newer("Lives in Rome", &["m1-f0", "m2-f0"]), 50).await;
+    let all = store.facts(&agent("ann"), &ALL).await.unwrap();
+    let by = |id: &str| all.iter().find(|fact| fact.id == id).unwrap().superseded_by.clone();
+    assert_eq!((by("m1-f0").as_deref(), by("m2-f0").as_deref()), (Some("m2-f0"), Some("m5-f0")));
+}
+
+#[tokio::test]
 async fn the_language_of_the_settings_counts() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
-use wire::work::{ContextMessage, TurnRequest};
+use wire::work::{ContextMessage, RememberedFact, TaskRef, TurnRequest};
 
 /// Shorter deadlines would leave time for nothing but keep-alive chunks.
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(300);
@@ -78,10 +78,10 @@ impl TurnAttempt {
             token: TurnToken::received(&request.turn_token),
             subject: request.subject,
             deadline: Duration::from_millis(request.deadline_ms).max(SHORTEST_DEADLINE),
+            memory: remembered(request.task.as_ref(), request.memory),
             task_kind: request.task.map(|task| task.kind),
             context: request.context,
             summary: request.summary,
-            memory: request.memory.into_iter().map(|fact| fact.text).collect(),
             settings: request.settings,
             parameters: request.parameters,
             correlation_id: request.correlation_id.map(Into::into),
@@ -103,6 +103,16 @@ impl TurnAttempt {
     pub(crate) fn instructions(&self) -> Option<&str> {
         self.parameters.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty())
     }
+}
+
+/// The texts, for the model to read; with their ids where it may name those that are outdated.
+fn remembered(task: Option<&TaskRef>, facts: Vec<RememberedFact>) -> Vec<String> {
+    let names_ids = task.is_some_and(|task| task.kind == "memory");
+    let text = |fact: RememberedFact| match names_ids {
+        true => format!("{} (id {})", fact.text, fact.fact_id),
+        false => fact.text,
+    };
+    facts.into_iter().map(text).collect()
 }
 
 /// `chunks.<thread>` or `chunks.<p>.<thread>`: a request must not make this service write elsewhere.

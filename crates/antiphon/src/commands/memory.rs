@@ -83,7 +83,8 @@ impl ExportedFact {
         if !(1..=256).contains(&self.fact_id.len()) || self.fact_id.contains('\0') {
             return Err("fact_id must have 1 to 256 bytes".to_owned());
         }
-        let fact = Fact { text: self.text, kind: self.kind, confidence: self.confidence };
+        let fact =
+            Fact { text: self.text, kind: self.kind, confidence: self.confidence, supersedes: Vec::new() };
         if let Some(fault) = fact.fault() {
             return Err(fault.to_string());
         }

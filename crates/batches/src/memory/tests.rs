@@ -92,7 +92,12 @@ fn ten_thousand_messages_are_walked_in_a_millisecond() {
 fn facts_are_of_one_shape() {
     let fact = json!({"text": "Ann lives in Bern", "kind": "place", "confidence": 0.9});
     let answer = json!({"facts": [fact]}).to_string();
-    let expected = vec![Fact { text: "Ann lives in Bern".into(), kind: "place".into(), confidence: 0.9 }];
+    let expected = vec![Fact {
+        text: "Ann lives in Bern".into(),
+        kind: "place".into(),
+        confidence: 0.9,
+        supersedes: vec![],
+    }];
     for text in [answer.clone(), format!(" ```json\n{answer}\n``` "), format!("```\n{answer}```")] {
         assert_eq!(parse_facts(&text), Ok(expected.clone()), "{text}");
     }
@@ -115,14 +120,32 @@ fn facts_are_of_one_shape() {
         ("kind", json!("Two words")),
         ("confidence", json!(1.01)),
         ("confidence", json!(-0.1)),
+        ("supersedes", json!(["two ids"])),
+        ("supersedes", json!([""])),
+        ("supersedes", json!(vec!["m1-f0"; 17])),
     ] {
         let mut bad = fact.clone();
         bad[key] = value;
         let parsed = parse_facts(&json!({"facts": [fact, bad]}).to_string());
         assert!(matches!(parsed, Err(InvalidFacts::Fact { number: 1, .. })), "{bad}");
     }
+    let mut newer = fact.clone();
+    newer["supersedes"] = json!(["m1-f0", "m2-f3"]);
+    let parsed = parse_facts(&json!({"facts": [newer]}).to_string()).unwrap();
+    assert_eq!(parsed[0].supersedes, ["m1-f0", "m2-f3"]);
     let many = json!({"facts": vec![fact; 33]}).to_string();
     assert_eq!(parse_facts(&many), Err(InvalidFacts::TooMany(33)));
+}
+
+#[test]
+fn memory_tasks_are_about_the_end_of_what_was_said() {
+    assert_eq!(
+        memory_query_of_task("Note the facts.\n\nuser: I moved\n\nassistant: Oh"),
+        "user: I moved\n\nassistant: Oh"
+    );
+    assert_eq!(memory_query_of_task("no instruction"), "no instruction");
+    let long = format!("Note.\n\n{}é{}", "a".repeat(500), "b".repeat(1_999));
+    assert_eq!(memory_query_of_task(&long), format!("é{}", "b".repeat(1_999)));
 }
 
 proptest! {

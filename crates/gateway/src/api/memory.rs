@@ -207,7 +207,7 @@ async fn check_known(store: &Store, agent: &AgentId) -> Result<(), Problem> {
 
 fn check(text: &str, kind: Option<&str>, confidence: Option<f32>) -> Result<(), Problem> {
     let (kind, confidence) = (kind.unwrap_or("note").to_owned(), confidence.unwrap_or(1.0));
-    let fact = Fact { text: text.to_owned(), kind, confidence };
+    let fact = Fact { text: text.to_owned(), kind, confidence, supersedes: Vec::new() };
     fact.fault().map_or(Ok(()), |fault| Err(invalid(fault)))
 }
 

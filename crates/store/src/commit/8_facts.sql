@@ -1,14 +1,15 @@
 -- Facts that memory tasks have found: $1 commit, $2 bucket, $3 thread of the queue, $4 turn, $5 agent, $6 its bucket, $7 thread that they are about,
--- $8 its bucket, $9 the answer there, $10 number of the fact, $11 text, $12 kind, $13 confidence, $14 how many of a scope are kept.
+-- $8 its bucket, $9 the answer there, $10 number of the fact, $11 text, $12 kind, $13 confidence, $14 ids of facts whose place it takes, with
+-- spaces between them, $15 how many of a scope are kept.
 , found_facts AS MATERIALIZED (
     SELECT i.bucket, i.agent_id, i.answer || '-f' || i.ordinal AS fact_id,
            coalesce('user:' || (t.metadata ->> 'user_id'), 'thread:' || t.thread_id) AS scope,
-           i.thread_id, i.answer, i.text, i.kind, i.confidence,
+           i.thread_id, i.answer, i.text, i.kind, i.confidence, i.supersedes,
            coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c WHERE c.cfgname = s.settings ->> 'memory_language' LIMIT 1),
                     'simple'::regconfig) AS language
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::smallint[],
-                $9::text[], $10::smallint[], $11::text[], $12::text[], $13::real[])
-         AS i (number, bucket, queue, turn_id, agent_id, agent_bucket, thread_id, thread_bucket, answer, ordinal, text, kind, confidence)
+                $9::text[], $10::smallint[], $11::text[], $12::text[], $13::real[], $14::text[])
+         AS i (number, bucket, queue, turn_id, agent_id, agent_bucket, thread_id, thread_bucket, answer, ordinal, text, kind, confidence, supersedes)
     JOIN fence USING (number)
     JOIN begun AS b ON b.bucket = i.bucket AND b.thread_id = i.queue AND b.turn_id = i.turn_id AND b.is_new
     -- Of a thread that was erased nothing is remembered.
@@ -28,6 +29,15 @@
         OFFSET 0)
     ORDER BY f.bucket, f.agent_id, f.scope, lower(f.text), f.fact_id
     ON CONFLICT (bucket, agent_id, fact_id) DO NOTHING
+    RETURNING bucket, agent_id, fact_id
+)
+-- Of the same user or thread alone: a model may name any id.
+, superseded_facts AS (
+    UPDATE facts AS o SET superseded_by = n.fact_id
+    FROM noted_facts AS n
+    JOIN found_facts AS f USING (bucket, agent_id, fact_id)
+    WHERE o.bucket = n.bucket AND o.agent_id = n.agent_id AND o.fact_id = ANY (string_to_array(f.supersedes, ' ')) AND o.scope = f.scope
+      AND o.superseded_by IS NULL
 )
 , forgotten_facts AS (
     DELETE FROM facts AS f
@@ -35,7 +45,7 @@
     CROSS JOIN LATERAL (
         SELECT o.fact_id FROM facts AS o
         WHERE o.bucket = s.bucket AND o.agent_id = s.agent_id AND o.scope = s.scope
-        ORDER BY o.created_at DESC OFFSET $14::bigint
+        ORDER BY o.created_at DESC OFFSET $15::bigint
     ) AS o
     WHERE f.bucket = s.bucket AND f.agent_id = s.agent_id AND f.fact_id = o.fact_id
 )

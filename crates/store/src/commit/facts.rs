@@ -48,5 +48,6 @@ pub(super) fn facts(statement: Statement, group: &[Submission<'_>]) -> Statement
         .bind(column(&rows, |row| storable(&row.noted.facts[row.at].text)))
         .bind(column(&rows, |row| row.noted.facts[row.at].kind.as_str()))
         .bind(column(&rows, |row| row.noted.facts[row.at].confidence))
+        .bind(column(&rows, |row| row.noted.facts[row.at].supersedes.join(" ")))
         .bind(MOST_OF_SCOPE)
 }

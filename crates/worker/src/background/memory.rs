@@ -1,8 +1,9 @@
 //! What an agent remembers, for a turn that begins.
 
-use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query};
+use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query, memory_query_of_task};
 use batches::{Context as ModelContext, TokenCounter};
 use metrics::counter;
+use model::TaskKind;
 use partition::{Input, Start};
 use serde_json::{Map, Value};
 use store::FactRow;
@@ -26,7 +27,22 @@ pub(super) async fn remembered(
     counter: &dyn TokenCounter,
     answered: &mpsc::Sender<Input>,
 ) -> Option<Vec<RememberedFact>> {
-    if settings.get("memory") != Some(&Value::Bool(true)) || turn_request::says_all(start) {
+    if settings.get("memory") != Some(&Value::Bool(true)) {
+        return Some(Vec::new());
+    }
+    let room = settings.get("memory_tokens").and_then(Value::as_u64).unwrap_or(DEFAULT_TOKENS);
+    let agent = start.agent.agent();
+    if let Some((_, TaskKind::Memory)) = start.task {
+        // What it finds may make what is known wrong.
+        let Some(thread) = model::origin(&start.agent, TaskKind::Memory, &start.metadata) else {
+            return Some(Vec::new());
+        };
+        let ask = || {
+            context.store.search_facts(&agent, &thread, memory_query_of_task(&start.content), MOST_OF_TURN)
+        };
+        return Some(within(until_answered(ask, "reading memory", answered).await?, room, counter));
+    }
+    if turn_request::says_all(start) {
         return Some(Vec::new());
     }
     let query = memory_query(built);
@@ -36,10 +52,8 @@ pub(super) async fn remembered(
         tracing::debug!(turn = %start.turn, thread = %start.thread, "no text to ask memory about");
         return Some(Vec::new());
     };
-    let agent = start.agent.agent();
     let ask = || context.store.search_facts(&agent, &start.thread, &text, MOST_OF_TURN);
     let found = until_answered(ask, "reading memory", answered).await?;
-    let room = settings.get("memory_tokens").and_then(Value::as_u64).unwrap_or(DEFAULT_TOKENS);
     Some(within(found, room, counter))
 }
 

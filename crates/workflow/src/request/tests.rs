@@ -57,3 +57,19 @@ fn the_plain_subject_is_as_good_as_the_exact_one() {
     let thread = ThreadId::parse("t").unwrap();
     assert!(is_subject_of("chunks.t", &thread) && is_subject_of("chunks.17.t", &thread));
 }
+
+#[test]
+fn ids_of_facts_are_shown_where_the_model_may_name_them() {
+    let fact = || RememberedFact {
+        fact_id: "m1-f0".to_owned(),
+        text: "Ann lives in Bern".to_owned(),
+        kind: "place".to_owned(),
+        confidence: 0.9,
+        thread_id: None,
+        message_id: None,
+    };
+    let of = |kind: &str| TaskRef { task_id: "k".to_owned(), kind: kind.to_owned() };
+    assert_eq!(remembered(None, vec![fact()]), ["Ann lives in Bern"]);
+    assert_eq!(remembered(Some(&of("task")), vec![fact()]), ["Ann lives in Bern"]);
+    assert_eq!(remembered(Some(&of("memory")), vec![fact()]), ["Ann lives in Bern (id m1-f0)"]);
+}

@@ -40,8 +40,9 @@ BEGIN
         RETURNING l.* INTO found;
         now_at := clock_timestamp();
         minutes := greatest(0, extract(epoch FROM now_at - found.refilled_at)) / 60;
-        found.turns_left := least(turns_a_minute[i], found.turns_left + minutes * coalesce(turns_a_minute[i], 0));
-        found.tokens_left := least(tokens_a_minute[i], found.tokens_left + minutes * coalesce(tokens_a_minute[i], 0));
+        -- Of what has no limit nothing is left, so that one which comes later owes nothing.
+        found.turns_left := coalesce(least(turns_a_minute[i], found.turns_left + minutes * turns_a_minute[i]), 0);
+        found.tokens_left := coalesce(least(tokens_a_minute[i], found.tokens_left + minutes * tokens_a_minute[i]), 0);
         UPDATE turn_limits
         SET turns_left = found.turns_left, tokens_left = found.tokens_left, refilled_at = now_at
         WHERE key = keys[i];
@@ -63,7 +64,9 @@ BEGIN
     IF wait_ms > 0 THEN
         RETURN ceil(wait_ms);
     END IF;
-    UPDATE turn_limits SET turns_left = turns_left - 1 WHERE key = ANY (keys);
+    UPDATE turn_limits AS l SET turns_left = l.turns_left - 1
+    FROM unnest(keys, turns_a_minute) AS k (key, a_minute)
+    WHERE l.key = k.key AND k.a_minute IS NOT NULL;
     INSERT INTO turn_limit_holders AS h (key, worker_id, running, held_until)
     SELECT k, worker, 1, clock_timestamp() + held_for FROM unnest(keys) AS k
     ON CONFLICT (key, worker_id) DO UPDATE

@@ -120,6 +120,15 @@ async fn tokens_of_ended_turns_are_owed() {
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '31 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
 
+    // A limit that comes later owes nothing of what was not limited.
+    let turns = LimitAmounts { turns_per_minute: Some(600), ..LimitAmounts::default() };
+    let turns = [TurnLimit { key: "model:m".to_owned(), limit: turns }];
+    database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '1 s'").await;
+    assert_eq!(admit(&store, "w1", &turns).await, None);
+    assert_eq!(database.number("SELECT tokens_left::bigint FROM turn_limits").await, 0);
+    assert_eq!(admit(&store, "w1", &[limit("model:m", Some(100))]).await, None);
+    assert_eq!(database.number("SELECT turns_left::bigint FROM turn_limits").await, 0);
+
     // What nothing has come under for an hour is forgotten.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '61 minutes'").await;
     store.forget_unused_limits().await.unwrap();

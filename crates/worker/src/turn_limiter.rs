@@ -54,14 +54,18 @@ struct LimiterState {
 struct KeyUsage {
     running: u64,
     tokens: u64,
+    /// It has a limit of tokens.
+    counts_tokens: bool,
 }
 
 impl LimiterState {
     fn enter(&mut self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
         self.leave(turn, partition);
         let keys: Vec<String> = limits.iter().map(|limit| limit.key.clone()).collect();
-        for key in &keys {
-            self.keys.entry(key.clone()).or_default().running += 1;
+        for limit in limits {
+            let usage = self.keys.entry(limit.key.clone()).or_default();
+            usage.running += 1;
+            usage.counts_tokens = limit.limit.tokens_per_minute.is_some();
         }
         self.turns.entry(partition).or_default().insert(turn.clone(), keys);
     }
@@ -151,8 +155,9 @@ impl TurnLimiter {
         let Some(turns) = state.turns.get(&partition) else { return };
         for (turn, tokens) in tokens {
             for key in turns.get(turn).into_iter().flatten() {
-                let usage = state.keys.entry(key.clone()).or_default();
-                usage.tokens = usage.tokens.saturating_add(tokens);
+                if let Some(usage) = state.keys.get_mut(key).filter(|usage| usage.counts_tokens) {
+                    usage.tokens = usage.tokens.saturating_add(tokens);
+                }
             }
         }
     }

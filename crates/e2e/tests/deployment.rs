@@ -114,6 +114,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("env.lower_case=1", "lower_case"),
     ("metrics.podMonitor.interval=15", "interval"),
     ("networkPolicy.natsPort=0", "natsPort"),
+    ("turnLimits[0].model=m", "turnLimits/0"),
+    ("turnLimits[0].model=m,turnLimits[0].tenant=t,turnLimits[0].turnsAtOnce=3", "turnLimits/0"),
+    ("turnLimits[0].model=m,turnLimits[0].turnsAtOnce=0", "turnsAtOnce"),
+    ("prices.currency=USD", "prices"),
 ];
 
 #[test]

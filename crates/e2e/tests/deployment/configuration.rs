@@ -116,3 +116,28 @@ async fn config_check_says_what_counts_and_why() {
         assert!(run.stdout.starts_with("setting") && run.stdout.contains("ANTIPHON_LOG_FORMAT"), "{command}");
     }
 }
+
+/// What the chart puts into files is what the roles read.
+#[tokio::test]
+async fn files_of_the_chart_are_what_roles_read() {
+    let manifests = super::read(&super::deploy().join("chart/golden/production.yaml"));
+    let folder = std::env::temp_dir().join(format!("chart-files-{}", rand::random::<u64>()));
+    std::fs::create_dir(&folder).unwrap();
+    let file = |name: &str| {
+        let line = manifests.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}: "))).unwrap();
+        let path = folder.join(name);
+        std::fs::write(&path, serde_json::from_str::<String>(line).unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (prices, limits) = (file("prices.json"), file("limits.json"));
+    let files = [("ANTIPHON_PRICES_FILE", prices.as_str()), ("ANTIPHON_LIMITS_FILE", limits.as_str())];
+    let checked = check(&["worker"], &files).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    // Each is read where it is said, and not by chance.
+    for swapped in [("ANTIPHON_PRICES_FILE", limits.as_str()), ("ANTIPHON_LIMITS_FILE", prices.as_str())] {
+        let checked = check(&["worker"], &[swapped]).await;
+        assert_eq!(checked.code, Some(2), "{swapped:?} {}", checked.stderr);
+        assert!(checked.stderr.contains(swapped.0), "{}", checked.stderr);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -109,6 +109,43 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   value: {{ .Values.nats.streamMaxBytes | int64 | quote }}
 {{- end -}}
 
+{{/* Files that are read at the start: what tokens cost, and limits of turns. */}}
+{{- define "antiphon.pricesEnv" -}}
+{{- if .Values.prices }}
+- name: ANTIPHON_PRICES_FILE
+  value: /etc/antiphon/files/prices.json
+{{- end }}
+{{- end -}}
+
+{{- define "antiphon.turnLimitsEnv" -}}
+{{- if .Values.turnLimits }}
+- name: ANTIPHON_LIMITS_FILE
+  value: /etc/antiphon/files/limits.json
+{{- end }}
+{{- end -}}
+
+{{- define "antiphon.files" -}}
+{{- with .Values.prices }}
+prices.json: {{ toJson . | quote }}
+{{- end }}
+{{- if .Values.turnLimits }}
+{{- $limits := list }}
+{{- $fields := dict "turnsAtOnce" "turns_at_once" "turnsPerMinute" "turns_per_minute" "tokensPerMinute" "tokens_per_minute" }}
+{{- range .Values.turnLimits }}
+{{- $limit := dict }}
+{{- range $field, $value := . }}
+{{- if hasKey $fields $field }}
+{{- $_ := set $limit (get $fields $field) ($value | int64) }}
+{{- else }}
+{{- $_ := set $limit $field $value }}
+{{- end }}
+{{- end }}
+{{- $limits = append $limits $limit }}
+{{- end }}
+limits.json: {{ dict "limits" $limits | toJson | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Variables that were given by name, those of the role over those of all. */}}
 {{- define "antiphon.extraEnv" -}}
 {{- range $name, $value := merge (dict) .role .all }}
@@ -117,23 +154,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* Of a container that uses these kinds of variables: root, uses. */}}
 {{- define "antiphon.volumeMounts" -}}
-{{- if .Values.nats.credentials.existingSecret }}
+{{- $nats := .root.Values.nats }}
+{{- if and (has "nats" .uses) $nats.credentials.existingSecret }}
 - {name: nats-credentials, mountPath: /etc/antiphon/nats/credentials, readOnly: true}
 {{- end }}
-{{- if .Values.nats.ca.existingSecret }}
+{{- if and (has "nats" .uses) $nats.ca.existingSecret }}
 - {name: nats-ca, mountPath: /etc/antiphon/nats/ca, readOnly: true}
+{{- end }}
+{{- if and (has "prices" .uses) (include "antiphon.files" .root) }}
+- {name: files, mountPath: /etc/antiphon/files, readOnly: true}
 {{- end }}
 {{- end -}}
 
 {{- define "antiphon.volumes" -}}
-{{- with .Values.nats.credentials.existingSecret }}
+{{- $nats := .root.Values.nats }}
+{{- if and (has "nats" .uses) $nats.credentials.existingSecret }}
 - name: nats-credentials
-  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+  secret: {secretName: {{ $nats.credentials.existingSecret | quote }}, defaultMode: 0440}
 {{- end }}
-{{- with .Values.nats.ca.existingSecret }}
+{{- if and (has "nats" .uses) $nats.ca.existingSecret }}
 - name: nats-ca
-  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+  secret: {secretName: {{ $nats.ca.existingSecret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- if and (has "prices" .uses) (include "antiphon.files" .root) }}
+- name: files
+  configMap: {name: {{ include "antiphon.fullname" .root }}-files, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 
@@ -178,9 +225,16 @@ spec:
       labels:
         {{- include "antiphon.labels" $root | nindent 8 }}
         app.kubernetes.io/component: {{ .role }}
-      {{- with .values.podAnnotations }}
+      {{- $files := and (has "prices" .uses) (include "antiphon.files" $root | trim) }}
+      {{- if or .values.podAnnotations $files }}
       annotations:
+        {{- with .values.podAnnotations }}
         {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- if $files }}
+        # They are read at the start: other ones want other pods.
+        checksum/files: {{ $files | sha256sum }}
+        {{- end }}
       {{- end }}
     spec:
       automountServiceAccountToken: false
@@ -202,7 +256,9 @@ spec:
           args: [{{ .role }}]
           env:
             {{- range .uses }}
-            {{- include (printf "antiphon.%sEnv" .) (dict "Values" $root.Values "user" $.role) | nindent 12 }}
+            {{- with include (printf "antiphon.%sEnv" .) (dict "Values" $root.Values "user" $.role) | trim }}
+            {{- . | nindent 12 }}
+            {{- end }}
             {{- end }}
             {{- with .env }}
             {{- . | nindent 12 }}
@@ -233,13 +289,13 @@ spec:
             {{- toYaml .values.resources | nindent 12 }}
           securityContext:
             {{- include "antiphon.containerSecurity" $root | nindent 12 }}
-          {{- $mounts := include "antiphon.volumeMounts" $root | trim }}
-          {{- if and $mounts (has "nats" .uses) }}
+          {{- $mounts := include "antiphon.volumeMounts" (dict "root" $root "uses" .uses) | trim }}
+          {{- if $mounts }}
           volumeMounts:
             {{- $mounts | nindent 12 }}
           {{- end }}
-      {{- $volumes := include "antiphon.volumes" $root | trim }}
-      {{- if and $volumes (has "nats" .uses) }}
+      {{- $volumes := include "antiphon.volumes" (dict "root" $root "uses" .uses) | trim }}
+      {{- if $volumes }}
       volumes:
         {{- $volumes | nindent 8 }}
       {{- end }}

@@ -77,4 +77,4 @@ pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};
 pub use retention::RetainedThread;
 pub use store::Store;
-pub use turn_limits::HeldTurns;
+pub use turn_limits::{HeldTurns, LimitedTurn};

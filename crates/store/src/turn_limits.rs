@@ -1,7 +1,9 @@
 //! What is used of the limits of turns, by all workers together.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::TurnId;
 use scheduling::turn_limits::TurnLimit;
 
 use crate::error::StoreError;
@@ -11,23 +13,33 @@ use crate::store::Store;
 /// A limit of whose key nothing has begun for so long is as one that was never used.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
-/// What a worker runs of one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Turns of a worker that has been away for so long are not gone on with any more.
+const GONE_AFTER: Duration = Duration::from_secs(600);
+
+/// A key of a limit, and a turn that comes under it.
+pub type LimitedTurn = (String, TurnId);
+
+/// What has changed at a worker since it said so last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldTurns {
-    /// [`TurnLimit::key`].
-    pub key: String,
-    /// Turns that run now.
-    pub running: u64,
-    /// Tokens that turns have used that have ended since this was said last.
-    pub tokens: u64,
+    /// Turns that run and that it goes on with, without having asked for them.
+    pub entered: Vec<LimitedTurn>,
+    /// Turns that do not run any more, where they are still counted for it.
+    pub ended: Vec<LimitedTurn>,
+    /// Turns whose ends it has committed, also those that another worker had let begin.
+    pub finished: Vec<TurnId>,
+    /// Tokens that turns have used which have ended, by key.
+    pub tokens: BTreeMap<String, u64>,
 }
 
 impl Store {
     /// Lets a turn begin that comes under these limits, in the order of their keys, and counts it for `worker`, as long as that says within
-    /// `held_for` what it runs. `Some`: it may not begin, and may be tried again in so long, ms; where it waits for another turn to end: `busy`.
+    /// `held_for` that it is there. One that was counted for another worker is this one's. `Some`: it may not begin, and may be tried again in
+    /// so long, ms; where it waits for another turn to end: `busy`.
     pub async fn admit_turn(
         &self,
         worker: &str,
+        turn: &TurnId,
         limits: &[TurnLimit],
         held_for: Duration,
         busy: Duration,
@@ -35,9 +47,10 @@ impl Store {
         let column = |number: fn(&TurnLimit) -> Option<u32>| -> Vec<Option<i64>> {
             limits.iter().map(|limit| number(limit).map(i64::from)).collect()
         };
-        let statement = sqlx::query("SELECT antiphon_admit_turn($1, $2, $3, $4, $5, $6, $7) AS wait_ms")
+        let statement = sqlx::query("SELECT antiphon_admit_turn($1, $2, $3, $4, $5, $6, $7, $8) AS wait_ms")
             .bind(worker.to_owned())
             .bind(interval(held_for))
+            .bind(turn.as_str().to_owned())
             .bind(limits.iter().map(|limit| limit.key.clone()).collect::<Vec<_>>())
             .bind(column(|limit| limit.limit.turns_at_once))
             .bind(column(|limit| limit.limit.turns_per_minute))
@@ -48,27 +61,36 @@ impl Store {
         Ok(sqlx::Row::try_get(row, "wait_ms")?)
     }
 
-    /// Says what `worker` runs, in the place of what it said before and of what [`Store::admit_turn`] has counted since. A repetition after an
-    /// unknown outcome may count tokens twice.
+    /// Says that `worker` is there, and what has changed. A repetition after an unknown outcome may count tokens twice.
     pub async fn hold_turns(
         &self,
         worker: &str,
-        held: &[HeldTurns],
+        held: &HeldTurns,
         held_for: Duration,
     ) -> Result<(), StoreError> {
-        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let columns = |turns: &[LimitedTurn]| -> (Vec<String>, Vec<String>) {
+            turns.iter().map(|(key, turn)| (key.clone(), turn.as_str().to_owned())).unzip()
+        };
+        let (entered, ended) = (columns(&held.entered), columns(&held.ended));
+        let tokens = held.tokens.values().map(|tokens| i64::try_from(*tokens).unwrap_or(i64::MAX));
         let statement = sqlx::query(include_str!("turn_limits/hold.sql"))
             .bind(worker.to_owned())
             .bind(interval(held_for))
-            .bind(held.iter().map(|held| held.key.clone()).collect::<Vec<_>>())
-            .bind(held.iter().map(|held| number(held.running)).collect::<Vec<_>>())
-            .bind(held.iter().map(|held| number(held.tokens)).collect::<Vec<_>>());
+            .bind(entered.0)
+            .bind(entered.1)
+            .bind(ended.0)
+            .bind(ended.1)
+            .bind(held.tokens.keys().cloned().collect::<Vec<_>>())
+            .bind(tokens.collect::<Vec<_>>())
+            .bind(held.finished.iter().map(|turn| turn.as_str().to_owned()).collect::<Vec<_>>());
         self.rows(statement).await.map(drop)
     }
 
-    /// Deletes what is known of limits that nothing has come under for an hour.
+    /// Deletes what is known of limits that nothing has come under for an hour, and of workers that are gone.
     pub async fn forget_unused_limits(&self) -> Result<(), StoreError> {
-        let sql = "DELETE FROM turn_limits WHERE refilled_at < clock_timestamp() - $1 AND tokens_left >= 0";
-        self.rows(sqlx::query(sql).bind(interval(FORGOTTEN_AFTER))).await.map(drop)
+        let statement = sqlx::query(include_str!("turn_limits/forget.sql"))
+            .bind(interval(FORGOTTEN_AFTER))
+            .bind(interval(GONE_AFTER));
+        self.rows(statement).await.map(drop)
     }
 }

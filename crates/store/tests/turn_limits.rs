@@ -1,64 +1,90 @@
 //! Limits of turns: what several workers run together, what begins in a minute, and what a turn that has ended has used.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::TurnId;
 use scheduling::turn_limits::{LimitAmounts, TurnLimit};
-use store::{HeldTurns, Store};
+use store::{HeldTurns, LimitedTurn, Store};
 
-use crate::fixture::Database;
+use crate::fixture::{Database, thread};
 
-const HELD_FOR: Duration = Duration::from_secs(15);
+const HELD_FOR: Duration = Duration::from_secs(30);
 const BUSY: Duration = Duration::from_millis(700);
 
 fn limit(key: &str, turns_at_once: Option<u32>) -> TurnLimit {
     TurnLimit { key: key.to_owned(), limit: LimitAmounts { turns_at_once, ..LimitAmounts::default() } }
 }
 
+fn turn(name: &str) -> TurnId {
+    TurnId::foreground(&thread("t"), name).unwrap()
+}
+
+async fn admit_turn(store: &Store, worker: &str, name: &str, limits: &[TurnLimit]) -> Option<i64> {
+    store.admit_turn(worker, &turn(name), limits, HELD_FOR, BUSY).await.unwrap()
+}
+
+/// A turn that there was not before.
 async fn admit(store: &Store, worker: &str, limits: &[TurnLimit]) -> Option<i64> {
-    store.admit_turn(worker, limits, HELD_FOR, BUSY).await.unwrap()
+    admit_turn(store, worker, &format!("n{}", rand::random::<u64>()), limits).await
 }
 
-fn held(key: &str, running: u64, tokens: u64) -> HeldTurns {
-    HeldTurns { key: key.to_owned(), running, tokens }
+async fn hold(store: &Store, worker: &str, held: HeldTurns) {
+    store.hold_turns(worker, &held, HELD_FOR).await.unwrap();
 }
 
-async fn hold(store: &Store, worker: &str, of: &[HeldTurns]) {
-    store.hold_turns(worker, of, HELD_FOR).await.unwrap();
+fn limited(key: &str, names: &[&str]) -> Vec<LimitedTurn> {
+    names.iter().map(|name| (key.to_owned(), turn(name))).collect()
 }
 
 #[tokio::test]
 async fn workers_together_run_as_many_as_may() {
-    let (database, store) = Database::new(1).await;
+    let (_database, store) = Database::new(1).await;
     let two = [limit("model:m", Some(2))];
-    assert_eq!(admit(&store, "w1", &two).await, None);
-    assert_eq!(admit(&store, "w2", &two).await, None);
+    assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
+    assert_eq!(admit_turn(&store, "w2", "b", &two).await, None);
     for worker in ["w1", "w2", "w3"] {
         assert_eq!(admit(&store, worker, &two).await, Some(700), "{worker}");
     }
     assert_eq!(admit(&store, "w1", &[limit("model:other", Some(1))]).await, None);
-
-    // One of them has ended its turn; who has said nothing for long has none.
-    hold(&store, "w1", &[held("model:m", 0, 0)]).await;
+    // What runs is admitted again, and once.
+    assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
+    // One has ended; and no worker ends what is another's.
+    let ended = HeldTurns { ended: limited("model:m", &["a", "b"]), ..HeldTurns::default() };
+    hold(&store, "w1", ended).await;
     assert_eq!(admit(&store, "w3", &two).await, None);
     assert_eq!(admit(&store, "w1", &two).await, Some(700));
-    database
-        .execute(
-            "UPDATE turn_limit_holders SET held_until = held_until - interval '16 s' WHERE worker_id = 'w2'",
-        )
-        .await;
-    assert_eq!(admit(&store, "w1", &two).await, None);
-    assert_eq!(admit(&store, "w1", &two).await, Some(700));
-    // What it says replaces what was counted for it, and what has run out for a minute goes.
-    hold(&store, "w1", &[held("model:m", 2, 0)]).await;
-    assert_eq!(
-        database
-            .number("SELECT running FROM turn_limit_holders WHERE worker_id = 'w1' AND key = 'model:m'")
-            .await,
-        2
-    );
-    database.execute("UPDATE turn_limit_holders SET held_until = held_until - interval '80 s'").await;
-    hold(&store, "w9", &[]).await;
-    assert_eq!(database.number("SELECT count(*) FROM turn_limit_holders").await, 0);
+}
+
+#[tokio::test]
+async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
+    let (database, store) = Database::new(1).await;
+    let two = [limit("model:m", Some(2))];
+    for name in ["a", "b"] {
+        assert_eq!(admit_turn(&store, "dead", name, &two).await, None);
+    }
+    // The next owner of one goes on with it by asking, of the other because its answer has begun.
+    assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
+    hold(&store, "w1", HeldTurns { entered: limited("model:m", &["b"]), ..HeldTurns::default() }).await;
+    let dies =
+        "UPDATE turn_limit_workers SET held_until = held_until - interval '31 s' WHERE worker_id = 'dead'";
+    database.execute(dies).await;
+    assert_eq!(admit(&store, "w2", &two).await, Some(700), "both run");
+    let ended = HeldTurns { ended: limited("model:m", &["b"]), ..HeldTurns::default() };
+    hold(&store, "w1", ended).await;
+    // Who commits the end of a turn need not have gone on with it before.
+    let finished = HeldTurns { finished: vec![turn("a")], ..HeldTurns::default() };
+    hold(&store, "w2", finished).await;
+    assert_eq!(admit_turn(&store, "w1", "a", &two).await, None);
+    assert_eq!(admit_turn(&store, "dead2", "c", &two).await, None);
+    assert_eq!(admit(&store, "w2", &two).await, Some(700));
+    // What no owner goes on with does not count for ever, and is forgotten.
+    database.execute(&dies.replace("'dead'", "'dead2'")).await;
+    assert_eq!(admit(&store, "w2", &two).await, None);
+    database.execute(&dies.replace("31 s", "11 minutes").replace("'dead'", "'dead2'")).await;
+    store.forget_unused_limits().await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns WHERE worker_id = 'dead2'").await, 0);
+    assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
 }
 
 #[tokio::test]
@@ -67,7 +93,7 @@ async fn a_turn_under_several_limits_takes_all_or_nothing() {
     let both = [limit("model:m", Some(5)), limit("tenant:-", Some(1))];
     assert_eq!(admit(&store, "w1", &both).await, None);
     assert_eq!(admit(&store, "w1", &both).await, Some(700));
-    assert_eq!(database.number("SELECT sum(running)::bigint FROM turn_limit_holders").await, 2);
+    assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
     assert_eq!(admit(&store, "w1", &both[..1]).await, None);
 }
 
@@ -113,7 +139,8 @@ async fn tokens_of_ended_turns_are_owed() {
     let thousand = LimitAmounts { tokens_per_minute: Some(1_000), ..LimitAmounts::default() };
     let limits = [TurnLimit { key: "model:m".to_owned(), limit: thousand }];
     assert_eq!(admit(&store, "w1", &limits).await, None);
-    hold(&store, "w1", &[held("model:m", 0, 1_500)]).await;
+    let tokens = BTreeMap::from([("model:m".to_owned(), 1_500)]);
+    hold(&store, "w1", HeldTurns { tokens, ..HeldTurns::default() }).await;
     let wait = admit(&store, "w1", &limits).await.unwrap();
     assert!((29_000..=30_100).contains(&wait), "500 of 1,000 in a minute: {wait}");
     store.forget_unused_limits().await.unwrap();

@@ -83,6 +83,8 @@ pub async fn run(
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let sender = runtime::spawn_named("live frames", live.clone().run());
     let ended = ownership::run(context, stop).await;
+    // Twice: what ends in the second round is known to be this worker's by the first.
+    limiter.say(&store).await;
     limiter.say(&store).await;
     sender.abort();
     live.send_now().await;

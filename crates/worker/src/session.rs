@@ -53,7 +53,8 @@ pub(crate) async fn run(
     };
     let Some(mut session) = attached else { return SessionEnd::Rebuild };
     let ended = session.run().await;
-    context.limiter.retain(grant.partition, |_| false);
+    session.release_turns();
+    context.limiter.hand_over(grant.partition);
     *last_read = session.read.map(|mark| (session.incarnation, mark));
     ended
 }

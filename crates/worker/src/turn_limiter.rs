@@ -1,28 +1,29 @@
 //! Keeps the limits of workflows, models and tenants: a turn that comes under one begins when the workers together have room for it.
 //!
 //! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a partition may have fewer turns under way,
-//! [`TurnLimiter::run`] tells the store what this worker runs. Turns that come under no limit cost nothing. What a worker runs counts until it
-//! has said for [`HELD_FOR`] nothing any more; a turn that another worker goes on with counts for both until then, so that no limit is exceeded.
+//! [`TurnLimiter::run`] tells the store what has ended. Turns that come under no limit cost nothing. The turns of a worker count until it
+//! has said nothing for [`HELD_FOR`]; who goes on with one of them after its death finds it counted, and does not ask for a place again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::{AgentId, PartitionId, TurnId, WorkflowName};
 use scheduling::turn_limits::{TurnLimit, TurnLimits};
 use serde_json::{Map, Value};
-use store::{HeldTurns, Store, StoreError};
+use store::{HeldTurns, LimitedTurn, Store, StoreError};
 use tokio::sync::{Notify, RwLock};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What is said counts for so long. A worker that is halted for longer has lost its partitions as well.
-const HELD_FOR: Duration = Duration::from_secs(15);
+/// What is said counts for so long: longer than a lease, so that who takes a partition over does so before its turns stop counting.
+const HELD_FOR: Duration = Duration::from_secs(30);
 /// Between two times that it is said, at most.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 /// Turns that end together are said together.
 const GATHER: Duration = Duration::from_millis(20);
 /// Unused limits are forgotten so often.
-const FORGET_EVERY: u32 = 600;
+const FORGET_EVERY: u32 = 60;
 /// A turn that finds all places taken tries again after so long, and the longer the more of them wait here.
 const BUSY: Duration = Duration::from_millis(500);
 const BUSY_FOR_EACH: Duration = Duration::from_millis(5);
@@ -37,46 +38,66 @@ pub(crate) struct TurnLimiter {
     worker: String,
     state: Mutex<LimiterState>,
     changed: Notify,
-    /// Admissions read, what says how many there are writes: it would take back one that the store has just counted.
+    /// Admissions read, what says that turns have ended writes: it would take back one that begins again.
     admitting: RwLock<()>,
 }
 
 #[derive(Debug, Default)]
 struct LimiterState {
-    turns: HashMap<PartitionId, HashMap<TurnId, Vec<String>>>,
-    /// What is to be said: keys with turns under way, and those that were said to have some.
-    keys: BTreeMap<String, KeyUsage>,
+    /// Turns under way, with their limits.
+    turns: HashMap<PartitionId, HashMap<TurnId, Vec<TurnLimit>>>,
+    /// What the store has not been told yet.
+    changes: HeldTurns,
+    /// Likewise, but not before what is in `changes`: that these are this worker's is in there, and no worker ends what is another's.
+    ended_later: Vec<LimitedTurn>,
+    /// Turns of partitions that were left, and when: who goes on with them finds them counted.
+    handed_over: Vec<(Instant, LimitedTurn)>,
     /// Turns that were not admitted since the last round.
     refused: u32,
 }
 
-#[derive(Debug, Default)]
-struct KeyUsage {
-    running: u64,
-    tokens: u64,
-    /// It has a limit of tokens.
-    counts_tokens: bool,
-}
-
 impl LimiterState {
     fn enter(&mut self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
-        self.leave(turn, partition);
-        let keys: Vec<String> = limits.iter().map(|limit| limit.key.clone()).collect();
-        for limit in limits {
-            let usage = self.keys.entry(limit.key.clone()).or_default();
-            usage.running += 1;
-            usage.counts_tokens = limit.limit.tokens_per_minute.is_some();
-        }
-        self.turns.entry(partition).or_default().insert(turn.clone(), keys);
+        // It has begun again before it was said that it had ended.
+        self.changes.ended.retain(|(_, ended)| ended != turn);
+        self.changes.finished.retain(|finished| finished != turn);
+        self.ended_later.retain(|(_, ended)| ended != turn);
+        self.handed_over.retain(|(_, (_, handed))| handed != turn);
+        self.turns.entry(partition).or_default().insert(turn.clone(), limits.to_vec());
     }
 
     fn leave(&mut self, turn: &TurnId, partition: PartitionId) {
-        let Some(keys) = self.turns.get_mut(&partition).and_then(|turns| turns.remove(turn)) else { return };
-        for key in keys {
-            if let Some(usage) = self.keys.get_mut(&key) {
-                usage.running = usage.running.saturating_sub(1);
-            }
+        let left = self.turns.get_mut(&partition).and_then(|turns| turns.remove(turn));
+        let ended = left.into_iter().flatten().map(|limit| (limit.key, turn.clone()));
+        match self.changes.entered.iter().any(|(_, entered)| entered == turn) {
+            true => self.ended_later.extend(ended),
+            false => self.changes.ended.extend(ended),
         }
+    }
+
+    fn hand_over(&mut self, partition: PartitionId, now: Instant) {
+        for (turn, limits) in self.turns.remove(&partition).into_iter().flatten() {
+            self.changes.entered.retain(|(_, entered)| *entered != turn);
+            self.handed_over.extend(limits.into_iter().map(|limit| (now, (limit.key, turn.clone()))));
+        }
+    }
+
+    /// What no owner has gone on with for so long has ended.
+    fn expire(&mut self, now: Instant) {
+        let is_over = |(at, _): &(Instant, LimitedTurn)| now.duration_since(*at) >= HELD_FOR;
+        let over = self.handed_over.extract_if(.., |handed| is_over(handed)).map(|(_, turn)| turn);
+        self.changes.ended.extend(over);
+    }
+
+    fn has(&self, turn: &TurnId) -> bool {
+        self.turns.values().any(|turns| turns.contains_key(turn))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.changes == HeldTurns::default()
+            && self.ended_later.is_empty()
+            && self.handed_over.is_empty()
+            && self.turns.values().all(HashMap::is_empty)
     }
 }
 
@@ -113,7 +134,10 @@ impl TurnLimiter {
 
     /// Counts a turn that is under way already.
     pub(crate) fn enter(&self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
-        self.state().enter(turn, partition, limits);
+        let mut state = self.state();
+        state.enter(turn, partition, limits);
+        state.changes.entered.extend(limits.iter().map(|limit| (limit.key.clone(), turn.clone())));
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -132,37 +156,50 @@ impl TurnLimiter {
             state.refused
         };
         let busy = (BUSY + BUSY_FOR_EACH * refused).min(BUSY_MOST).mul_f64(rand::random_range(0.75..=1.25));
-        let admitted = store.admit_turn(&self.worker, limits, HELD_FOR, busy).await;
+        let admitted = store.admit_turn(&self.worker, turn, limits, HELD_FOR, busy).await;
         if !matches!(admitted, Ok(None)) {
             let mut state = self.state();
             state.leave(turn, partition);
+            if admitted.is_ok() {
+                // The store has not counted it. After an error that is not known.
+                state.changes.ended.retain(|(_, ended)| ended != turn);
+            }
             metrics::counter!(crate::metrics::LIMITED_TURNS).increment(1);
             state.refused = state.refused.saturating_add(1);
         }
         admitted
     }
 
-    /// What a turn has used, before it is said that it has ended.
-    pub(crate) fn used<'a>(
-        &self,
-        partition: PartitionId,
-        tokens: impl IntoIterator<Item = (&'a TurnId, u64)>,
-    ) {
+    /// The ends of these turns are committed, and they have used so many tokens.
+    pub(crate) fn finish(&self, partition: PartitionId, tokens: Vec<(TurnId, u64)>, finished: Vec<TurnId>) {
         if self.limits.is_empty() {
             return;
         }
         let state = &mut *self.state();
-        let Some(turns) = state.turns.get(&partition) else { return };
-        for (turn, tokens) in tokens {
-            for key in turns.get(turn).into_iter().flatten() {
-                if let Some(usage) = state.keys.get_mut(key).filter(|usage| usage.counts_tokens) {
-                    usage.tokens = usage.tokens.saturating_add(tokens);
-                }
+        let turns = state.turns.entry(partition).or_default();
+        for (turn, tokens) in &tokens {
+            let limits = turns.get(turn).into_iter().flatten();
+            for limit in limits.filter(|limit| limit.limit.tokens_per_minute.is_some()) {
+                let sum = state.changes.tokens.entry(limit.key.clone()).or_default();
+                *sum = sum.saturating_add(*tokens);
             }
+        }
+        for turn in &finished {
+            turns.remove(turn);
+            state.changes.entered.retain(|(_, entered)| entered != turn);
+        }
+        if !finished.is_empty() {
+            state.changes.finished.extend(finished);
+            self.changed.notify_one();
         }
     }
 
-    /// Of the partition's turns those that `is_active` says are under way; none once it is left.
+    /// The partition is left: another owner, perhaps of another worker, goes on with its turns.
+    pub(crate) fn hand_over(&self, partition: PartitionId) {
+        self.state().hand_over(partition, Instant::now());
+    }
+
+    /// Of the partition's turns those go on to be counted that `is_active` says are under way.
     pub(crate) fn retain(&self, partition: PartitionId, is_active: impl Fn(&TurnId) -> bool) {
         if self.limits.is_empty() {
             return;
@@ -203,36 +240,45 @@ impl TurnLimiter {
         }
     }
 
-    /// Tells the store what runs now.
+    /// Tells the store what has changed, and that this worker is there.
     pub(crate) async fn say(&self, store: &Store) {
         let _saying = self.admitting.write().await;
-        let held: Vec<HeldTurns> = {
-            let state = self.state();
-            let of = |(key, usage): (&String, &KeyUsage)| HeldTurns {
-                key: key.clone(),
-                running: usage.running,
-                tokens: usage.tokens,
-            };
-            state.keys.iter().map(of).collect()
+        let changes = {
+            let mut state = self.state();
+            state.expire(Instant::now());
+            if state.is_idle() {
+                return;
+            }
+            let later = HeldTurns { ended: std::mem::take(&mut state.ended_later), ..HeldTurns::default() };
+            std::mem::replace(&mut state.changes, later)
         };
-        if held.is_empty() {
+        let Err(error) = store.hold_turns(&self.worker, &changes, HELD_FOR).await else {
+            if !self.state().changes.ended.is_empty() {
+                self.changed.notify_one();
+            }
             return;
-        }
-        if let Err(error) = store.hold_turns(&self.worker, &held, HELD_FOR).await {
-            // Said in the next round.
-            tracing::debug!(%error, "the turns under way were not counted for their limits");
-            return;
-        }
+        };
+        // Said in the next round, with what has changed by then.
+        tracing::debug!(%error, "the turns under way were not counted for their limits");
+        let HeldTurns { entered, ended, finished, tokens } = changes;
         let mut state = self.state();
-        for said in held {
-            if let Some(usage) = state.keys.get_mut(&said.key) {
-                usage.tokens = usage.tokens.saturating_sub(said.tokens);
+        state.changes.finished.extend(finished);
+        let later = std::mem::take(&mut state.changes.ended);
+        state.ended_later.extend(later);
+        for (key, turn) in entered {
+            // One that was handed over meanwhile is another's.
+            if state.has(&turn) || state.ended_later.iter().any(|(_, ended)| *ended == turn) {
+                state.changes.entered.push((key, turn));
             }
-            if said.running == 0
-                && state.keys.get(&said.key).is_some_and(|usage| usage.running + usage.tokens == 0)
-            {
-                state.keys.remove(&said.key);
+        }
+        for (key, turn) in ended {
+            if !state.has(&turn) {
+                state.changes.ended.push((key, turn));
             }
+        }
+        for (key, tokens) in tokens {
+            let sum = state.changes.tokens.entry(key).or_default();
+            *sum = sum.saturating_add(tokens);
         }
     }
 }

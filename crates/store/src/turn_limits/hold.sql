@@ -1,17 +1,26 @@
--- $1 worker, $2 for how long it holds what it says, $3 keys in their order, $4 turns that run now, $5 tokens that were used since it was said last.
-WITH said AS MATERIALIZED (
-    SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS s (key, running, tokens) ORDER BY s.key
+-- $1 worker, $2 for how long it counts as there; turns that it goes on with: $3 keys, $4 turns; turns that have ended: $5 keys, $6 turns; what these
+-- have used: $7 keys in their order, $8 tokens; $9 turns whose ends it has committed.
+WITH there AS (
+    INSERT INTO turn_limit_workers AS w (worker_id, held_until) VALUES ($1, clock_timestamp() + $2)
+    ON CONFLICT (worker_id) DO UPDATE SET held_until = excluded.held_until
+)
+, entered AS (
+    INSERT INTO turn_limit_turns AS t (key, turn_id, worker_id)
+    SELECT e.key, e.turn_id, $1 FROM unnest($3::text[], $4::text[]) AS e (key, turn_id)
+    ON CONFLICT (key, turn_id) DO UPDATE SET worker_id = excluded.worker_id
 )
 , used AS (
     UPDATE turn_limits AS l SET tokens_left = l.tokens_left - s.tokens
-    FROM (SELECT l.key, s.tokens FROM turn_limits AS l JOIN said AS s USING (key) WHERE s.tokens > 0 ORDER BY l.key FOR UPDATE OF l) AS s
+    FROM (
+        SELECT l.key, u.tokens FROM turn_limits AS l JOIN unnest($7::text[], $8::bigint[]) AS u (key, tokens) USING (key)
+        ORDER BY l.key FOR UPDATE OF l
+    ) AS s
     WHERE l.key = s.key
 )
-, held AS (
-    INSERT INTO turn_limit_holders AS h (key, worker_id, running, held_until)
-    SELECT s.key, $1, s.running, clock_timestamp() + $2 FROM said AS s WHERE s.running > 0
-    ON CONFLICT (key, worker_id) DO UPDATE SET running = excluded.running, held_until = excluded.held_until
+, finished AS (
+    DELETE FROM turn_limit_turns AS t WHERE t.turn_id = ANY ($9::text[])
 )
-DELETE FROM turn_limit_holders AS h
-WHERE (h.worker_id = $1 AND h.key IN (SELECT s.key FROM said AS s WHERE s.running = 0))
-   OR h.held_until < now() - interval '1 minute'
+DELETE FROM turn_limit_turns AS t
+USING unnest($5::text[], $6::text[]) AS e (key, turn_id)
+-- One that another worker goes on with is that one's.
+WHERE t.key = e.key AND t.turn_id = e.turn_id AND t.worker_id = $1

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use model::TurnId;
 use partition::{
-    Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, ReadyChunks, UsageWrite, bisect,
+    Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, UsageWrite,
+    bisect,
 };
 use store::Gone;
 use tokio::time::Instant;
@@ -91,8 +92,15 @@ impl PartitionSession<'_> {
             (usage.turn.clone(), usage.call.input_tokens.saturating_add(usage.call.output_tokens))
         };
         let tokens = commit.usage.iter().map(tokens).collect();
+        let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
+        let finished = outgoing.filter_map(|outgoing| match outgoing {
+            Outgoing::TurnEnded(ended) => Some(ended.turn.clone()),
+            _ => None,
+        });
+        let finished = finished.collect();
         let settled = self.context.committers.submit(commit, terms).await;
-        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage, tokens });
+        self.in_flight =
+            Some(InFlight { settled, checkpoint, submitted: Instant::now(), usage, tokens, finished });
     }
 
     pub(super) async fn settled(&mut self, settled: CommitOutcome) -> ControlFlow<SessionEnd> {
@@ -103,8 +111,8 @@ impl PartitionSession<'_> {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
                 in_flight.usage.count();
-                let tokens = in_flight.tokens.iter().map(|(turn, tokens)| (turn, *tokens));
-                self.context.limiter.used(self.applied.partition, tokens);
+                let InFlight { tokens, finished, .. } = in_flight;
+                self.context.limiter.finish(self.applied.partition, tokens, finished);
                 if let Some(traces) = &mut self.traces {
                     traces.committed(in_flight.submitted.elapsed());
                 }

@@ -72,6 +72,8 @@ pub(super) struct InFlight {
     pub(super) usage: ModelUsage,
     /// Tokens of each turn that ends.
     pub(super) tokens: Vec<(TurnId, u64)>,
+    /// Turns that end.
+    pub(super) finished: Vec<TurnId>,
 }
 
 pub(super) fn now(context: &Context) -> Timestamp {

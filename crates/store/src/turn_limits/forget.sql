@@ -1,0 +1,10 @@
+-- $1 for how long a limit is not used that is forgotten, $2 for how long a worker is away whose turns are.
+WITH gone AS (
+    DELETE FROM turn_limit_workers WHERE held_until < clock_timestamp() - $2
+)
+, limits AS (
+    DELETE FROM turn_limits WHERE refilled_at < clock_timestamp() - $1 AND tokens_left >= 0
+)
+DELETE FROM turn_limit_turns AS t
+WHERE NOT EXISTS (
+    SELECT FROM turn_limit_workers AS w WHERE w.worker_id = t.worker_id AND w.held_until >= clock_timestamp() - $2)

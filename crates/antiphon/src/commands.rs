@@ -7,6 +7,7 @@ mod batches;
 mod check;
 mod config;
 mod dead_letters;
+mod doctor;
 mod erase;
 mod export;
 mod exported_follow_up;
@@ -32,10 +33,10 @@ use store::{Store, StoreConfig};
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner,
-    FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Memory, MemoryCommand,
-    Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand, Schedules, SchedulesCommand,
-    Threads, ThreadsCommand, UsageOptions,
+    Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, Doctor,
+    EraseOwner, FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Memory,
+    MemoryCommand, Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand, Schedules,
+    SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -95,6 +96,12 @@ pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), ExitErr
 /// Prints what calls of models have used.
 pub(crate) async fn run_usage(options: UsageOptions) -> Result<(), ExitError> {
     usage::sums(&connect(&options.database).await?, &options).await
+}
+
+/// Looks at everything.
+pub(crate) async fn run_doctor(options: Doctor) -> Result<(), ExitError> {
+    let store = open(&options.servers.database_url).await;
+    doctor::run(&options, store).await
 }
 
 /// Runs a command on incidents.

@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Usage(UsageOptions),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
     Incidents(Incidents),
+    /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do. Changes nothing; exit 1 with a problem.
+    Doctor(Doctor),
     /// See who owns which partition, and change how many there are.
     Partitions(Partitions),
     /// Look at reasoning sessions of agents, and take compressions back.
@@ -115,6 +117,15 @@ pub(crate) struct Migrate {
     /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) servers: Servers,
+    /// A table for people, or JSON.
+    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) format: OutputFormat,
 }
 
 #[derive(Debug, Clone, Args)]

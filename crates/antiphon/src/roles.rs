@@ -34,6 +34,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Usage(options) => return commands::run_usage(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
         Command::Partitions(options) => return commands::run_partitions(options).await,
+        Command::Doctor(options) => return commands::run_doctor(options).await,
         Command::Reasoning(options) => return commands::run_reasoning(options).await,
         Command::FollowUps(options) => return commands::run_follow_ups(options).await,
         Command::Schedules(options) => return commands::run_schedules(options).await,
@@ -65,6 +66,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Usage(_)
             | Command::Incidents(_)
             | Command::Partitions(_)
+            | Command::Doctor(_)
             | Command::Reasoning(_)
             | Command::FollowUps(_)
             | Command::Schedules(_)

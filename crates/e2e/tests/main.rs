@@ -23,6 +23,7 @@ mod databases;
 mod dead_letters;
 mod demo;
 mod deployment;
+mod doctor;
 mod edge_cases;
 mod erasing;
 mod examples;

@@ -38,7 +38,7 @@ fn small_streams(options: FleetOptions) -> FleetOptions {
 }
 
 impl Fixture {
-    fn command_env(&self) -> [(String, String); 2] {
+    pub(crate) fn command_env(&self) -> [(String, String); 2] {
         [
             ("DATABASE_URL".to_owned(), self.database_url()),
             ("NATS_URL".to_owned(), self.nats.url().to_owned()),

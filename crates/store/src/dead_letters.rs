@@ -1,5 +1,7 @@
 //! Inputs given up on, for operators: read by pages, put into the stream again, dropped.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use model::{Bucket, CommandId, PartitionId, Seq, Timestamp};
 use serde_json::Value;
@@ -8,7 +10,7 @@ use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
 use crate::row::partition_id;
-use crate::row::{count, unsigned};
+use crate::row::{count, interval, unsigned};
 use crate::store::Store;
 
 /// Under this name stands in the audit log what was done to dead letters whose owner is unknown.
@@ -124,6 +126,14 @@ impl Store {
             .bind(before.map(|at| at.created_us))
             .bind(i64::from(limit));
         self.rows(statement).await?.iter().map(dead_letter).collect()
+    }
+
+    /// How many dead letters there are of the last time, by their reasons, most first.
+    pub async fn recent_dead_letters(&self, within: Duration) -> Result<Vec<(String, u64)>, StoreError> {
+        let sql = "SELECT reason, count(*) AS count FROM dead_letters
+             WHERE created_at > clock_timestamp() - $1 GROUP BY reason ORDER BY count DESC, reason";
+        let rows = self.rows(sqlx::query(sql).bind(interval(within))).await?;
+        rows.iter().map(|row| Ok((row.try_get("reason")?, unsigned(row, "count")?))).collect()
     }
 
     /// One dead letter.

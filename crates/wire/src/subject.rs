@@ -93,9 +93,16 @@ pub fn work_id(turn: &str, run: u32, answer_subject: &str) -> String {
     format!("{turn}.{run}.{partition}")
 }
 
+const CONSUMER_OF_WORKFLOW: &str = "WORKFLOW_";
+
 /// The durable consumer through which the services of a workflow read their requests.
 pub fn work_consumer(workflow: &WorkflowName) -> String {
-    format!("WORKFLOW_{workflow}")
+    format!("{CONSUMER_OF_WORKFLOW}{workflow}")
+}
+
+/// The workflow of which [`work_consumer`] is.
+pub fn workflow_of_consumer(consumer: &str) -> Option<&str> {
+    consumer.strip_prefix(CONSUMER_OF_WORKFLOW)
 }
 
 /// Where a workflow hears that a run is not waited for any more (core NATS).

@@ -1,0 +1,243 @@
+//! What was seen, and what it means: pure.
+
+use std::collections::BTreeMap;
+
+use bus::{StreamUsage, WorkflowConsumer};
+use model::{PartitionCount, PartitionId};
+use store::{Layout, PartitionStatus};
+use wire::subject;
+
+/// A stream that is so full is worth a warning, in percent; and so full a problem.
+const FILLING: u64 = 80;
+const FULL: u64 = 98;
+/// Entries behind the checkpoint that one partition may have.
+const BACKLOG: u64 = 50_000;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// Something does not work.
+    Problem,
+    /// Something may be wrong, or will be.
+    Warning,
+    /// As it is to be.
+    Fine,
+}
+
+impl Severity {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Problem => "problem",
+            Self::Warning => "warning",
+            Self::Fine => "ok",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) what: &'static str,
+    pub(super) detail: String,
+    pub(super) advice: String,
+}
+
+fn finding(
+    severity: Severity,
+    what: &'static str,
+    detail: impl Into<String>,
+    advice: impl Into<String>,
+) -> Finding {
+    Finding { severity, what, detail: detail.into(), advice: advice.into() }
+}
+
+/// Something that is not as it is to be, whatever else is.
+#[derive(Debug)]
+pub(super) enum Symptom {
+    PostgresAway(String),
+    NatsAway(String),
+    NotMigrated(Layout),
+    NewerSchema(i64),
+    WeakCommits(&'static str),
+    ChangingPartitions { from: u16, to: u16 },
+    Incident { partition: PartitionId, detail: String },
+    DeadLetters { reason: String, count: u64 },
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(super) struct Examined {
+    pub(super) found: Vec<Symptom>,
+    pub(super) partitions: Option<PartitionCount>,
+    pub(super) owners: Vec<PartitionStatus>,
+    /// By name; `None`: there is none.
+    pub(super) streams: Vec<(String, Option<StreamUsage>)>,
+    /// Stored turn requests by subject.
+    pub(super) waiting_requests: BTreeMap<String, u64>,
+    pub(super) consumers: Vec<WorkflowConsumer>,
+}
+
+/// The report, the worst first.
+pub(super) fn judge(examined: &Examined) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = examined.found.iter().map(of_symptom).collect();
+    if examined.partitions.is_some() {
+        findings.push(owners(&examined.owners));
+    }
+    findings.extend(streams(examined));
+    findings.extend(workflows(examined));
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+fn of_symptom(symptom: &Symptom) -> Finding {
+    use Severity::{Problem, Warning};
+    match symptom {
+        Symptom::PostgresAway(why) => {
+            finding(Problem, "postgres", why, "start it, or mend DATABASE_URL; roles wait for it")
+        }
+        Symptom::NatsAway(why) => {
+            finding(Problem, "nats", why, "start it, or mend NATS_URL; roles wait for it")
+        }
+        Symptom::NotMigrated(layout) => {
+            let (detail, advice) = match layout {
+                Layout::Differs(migration) => (
+                    format!("migration {migration} is of another build"),
+                    "use the build that made the database, or a new database",
+                ),
+                Layout::Lacks(migration) => {
+                    (format!("migration {migration} is missing"), "run antiphon migrate")
+                }
+                Layout::Nothing | Layout::Enough => {
+                    ("there are no tables".to_owned(), "run antiphon migrate")
+                }
+            };
+            finding(Problem, "schema", detail, advice)
+        }
+        Symptom::NewerSchema(newest) => {
+            let detail = format!("migration {newest} is of a newer version than this command");
+            finding(Warning, "schema", detail, "use the command of the newest version that runs")
+        }
+        Symptom::WeakCommits(why) => {
+            finding(Warning, "postgres", *why, "set synchronous_commit to on, in the server or for the role")
+        }
+        Symptom::ChangingPartitions { from, to } => {
+            let detail = format!("the number of partitions is being changed from {from} to {to}");
+            finding(
+                Problem,
+                "partitions",
+                detail,
+                format!("run antiphon partitions change {to} again: it goes on"),
+            )
+        }
+        Symptom::Incident { partition, detail } => finding(
+            Problem,
+            "incident",
+            format!("partition {partition}: {detail}"),
+            format!("read deploy/README.md on restores, then antiphon incidents acknowledge {partition}"),
+        ),
+        Symptom::DeadLetters { reason, count } => {
+            let detail = format!("{count} of reason {reason} within a day");
+            let advice = format!("antiphon dead-letters list --reason {reason}");
+            finding(Warning, "dead letters", detail, advice)
+        }
+    }
+}
+
+fn owners(all: &[PartitionStatus]) -> Finding {
+    let is_free = |status: &&PartitionStatus| {
+        status.owner.is_none() || status.lease_left_ms.is_none_or(|left_ms| left_ms <= 0)
+    };
+    let free: Vec<String> = all.iter().filter(is_free).map(|status| status.partition.to_string()).collect();
+    let mut workers: Vec<&str> =
+        all.iter().filter(|status| !is_free(status)).filter_map(|status| status.owner.as_deref()).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let advice = "start a worker; one that runs takes free partitions within seconds";
+    if free.is_empty() {
+        let detail = format!("{} partitions, {} workers", all.len(), workers.len());
+        finding(Severity::Fine, "workers", detail, "")
+    } else if workers.is_empty() {
+        let detail = format!("no worker owns any of {} partitions: nothing is answered", all.len());
+        finding(Severity::Problem, "workers", detail, advice)
+    } else {
+        let detail = format!("no worker owns partition {}", free.join(", "));
+        finding(Severity::Problem, "workers", detail, advice)
+    }
+}
+
+fn streams(examined: &Examined) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut fine = 0;
+    for (name, usage) in &examined.streams {
+        let Some(usage) = usage else {
+            let detail = format!("{name} is not there");
+            let advice =
+                "run antiphon migrate, which makes it; what it had is gone, and is named as an incident";
+            findings.push(finding(Severity::Problem, "stream", detail, advice));
+            continue;
+        };
+        let percent =
+            usage.max_bytes.filter(|max| *max > 0).map_or(0, |max| usage.bytes.saturating_mul(100) / max);
+        let checkpoint =
+            examined.owners.iter().find(|status| subject::stream_name(status.partition) == *name);
+        let backlog = checkpoint.map_or(0, |status| usage.last_seq.0.saturating_sub(status.checkpoint.0));
+        let found = if name != subject::TURNS_STREAM && percent >= FULL {
+            let detail = format!("{name} is full: publishers are refused");
+            Some((
+                Severity::Problem,
+                detail,
+                "let workers catch up, or raise ANTIPHON_STREAM_MAX_BYTES and migrate",
+            ))
+        } else if name != subject::TURNS_STREAM && percent >= FILLING {
+            let detail = format!("{name} is {percent} % full");
+            Some((Severity::Warning, detail, "look whether its worker keeps up"))
+        } else if usage.lagging_replicas > 0 {
+            let detail =
+                format!("{name}: {} of {} copies are behind", usage.lagging_replicas, usage.replicas);
+            Some((Severity::Warning, detail, "look at the servers of NATS"))
+        } else if backlog >= BACKLOG {
+            let detail = format!("{name} has {backlog} entries that are not committed");
+            Some((Severity::Warning, detail, "look at the log and the load of its worker, or add workers"))
+        } else {
+            None
+        };
+        match found {
+            Some((severity, detail, advice)) => findings.push(finding(severity, "stream", detail, advice)),
+            None => fine += 1,
+        }
+    }
+    if fine > 0 {
+        findings.push(finding(Severity::Fine, "streams", format!("{fine} as they are to be"), ""));
+    }
+    findings
+}
+
+fn workflows(examined: &Examined) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for consumer in &examined.consumers {
+        let WorkflowConsumer { workflow, pending, in_hand, waiting_pulls } = consumer;
+        let is_served = *waiting_pulls > 0 || *in_hand > 0;
+        findings.push(if is_served || *pending == 0 {
+            let detail = format!("{workflow}: {pending} requests wait, {in_hand} are being answered");
+            finding(Severity::Fine, "workflow", detail, "")
+        } else {
+            let detail = format!("{workflow}: {pending} requests wait, and no service takes them");
+            finding(Severity::Problem, "workflow", detail, "start its service")
+        });
+    }
+    let has_consumer =
+        |workflow: &str| examined.consumers.iter().any(|consumer| consumer.workflow == workflow);
+    for (subject, count) in &examined.waiting_requests {
+        let workflow = subject.split_once('.').map_or(subject.as_str(), |(_, workflow)| workflow);
+        if !has_consumer(workflow) {
+            let detail = format!("{workflow}: {count} requests wait, and no service of it has ever run");
+            let advice = "start its service, or name another workflow in the agents' settings";
+            findings.push(finding(Severity::Problem, "workflow", detail, advice));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests;

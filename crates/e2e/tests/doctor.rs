@@ -1,0 +1,83 @@
+//! `antiphon doctor`: what keeps a fleet from working, and what to do.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::fleet;
+
+use crate::{
+    api_client::SOON,
+    fixture::{self, Fixture},
+};
+
+impl Fixture {
+    /// The exit code, and state, subject and detail of each finding.
+    async fn diagnosed(&self, env: &[(&str, &str)]) -> (Option<i32>, Vec<String>) {
+        let more = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let env: Vec<_> = self.command_env().into_iter().chain(more).collect();
+        let said = fleet::invoke(&["doctor", "-o", "json"], &env).await.unwrap();
+        let report: Value =
+            serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}", said.stderr));
+        let line = |finding: &Value| {
+            ["state", "what", "detail"].map(|field| finding[field].as_str().unwrap().to_owned()).join(" ")
+        };
+        (said.code, report["findings"].as_array().unwrap().iter().map(line).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_works_has_no_problem() {
+    let fixture = Fixture::new().await;
+    let workflow = fixture.manual_workflow().await;
+    fixture.api().send_task("ann", "k", "work").await.unwrap();
+    let asked = workflow.next(SOON).await.unwrap();
+    let (code, findings) = fixture.diagnosed(&[]).await;
+    let expected = [
+        "ok workers 8 partitions, 2 workers",
+        "ok streams 10 as they are to be",
+        "ok workflow default: 0 requests wait, 1 are being answered",
+    ];
+    assert_eq!((code, findings), (Some(0), expected.map(str::to_owned).to_vec()));
+    asked.answer("done").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_fleet_from_working_is_named() {
+    let mut fixture = Fixture::new().await;
+    fixture.api().put_agent("ann", "nowhere", serde_json::json!({})).await.unwrap();
+    fixture.api().send_task("ann", "k", "work").await.unwrap();
+    fixture.send_entry("bob", b"no task".to_vec()).await;
+    let dead = async || fixture.letters("").await["dead_letters"].as_array().unwrap().len() == 1;
+    fixture.until("the entry is a dead letter", SOON, dead).await;
+    let request = async || fixture.diagnosed(&[]).await.1.iter().any(|line| line.contains("nowhere"));
+    fixture.until("the request is stored", SOON, request).await;
+    for worker in &mut fixture.fleet.workers {
+        worker.kill().await.unwrap();
+    }
+    tokio::time::sleep(fixture::LEASE + Duration::from_secs(1)).await;
+    let (code, findings) = fixture.diagnosed(&[]).await;
+    assert_eq!(code, Some(1));
+    let reason = fixture.letters("").await["dead_letters"][0]["reason"].as_str().unwrap().to_owned();
+    let expected = [
+        "problem workers no worker owns any of 8 partitions: nothing is answered".to_owned(),
+        "problem workflow nowhere: 1 requests wait, and no service of it has ever run".to_owned(),
+        format!("warning dead letters 1 of reason {reason} within a day"),
+        "ok streams 10 as they are to be".to_owned(),
+    ];
+    assert_eq!(findings, expected);
+
+    // Servers that are away are what is said first, and what the other one shows is said all the same.
+    let (code, findings) = fixture.diagnosed(&[("NATS_URL", "nats://127.0.0.1:9")]).await;
+    assert_eq!((code, findings.len()), (Some(1), 3), "{findings:?}");
+    assert!(findings[0].starts_with("problem nats no answer within"), "{findings:?}");
+    let away = "postgres://postgres@127.0.0.1:9/x?sslmode=disable";
+    let (code, findings) = fixture.diagnosed(&[("DATABASE_URL", away)]).await;
+    assert_eq!((code, findings.len()), (Some(1), 1), "{findings:?}");
+    assert!(findings[0].starts_with("problem postgres "), "{findings:?}");
+
+    let stream = wire::subject::stream_name(model::PartitionId(3));
+    let context = async_nats::jetstream::new(async_nats::connect(fixture.nats.url()).await.unwrap());
+    context.delete_stream(stream.clone()).await.unwrap();
+    let (_, findings) = fixture.diagnosed(&[]).await;
+    assert!(findings.contains(&format!("problem stream {stream} is not there")), "{findings:?}");
+}

@@ -86,11 +86,13 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Deletes what is known of limits that nothing has come under for an hour, and of workers that are gone.
-    pub async fn forget_unused_limits(&self) -> Result<(), StoreError> {
+    /// Deletes what is known of limits that nothing has come under for an hour, of workers that are gone, and of turns of `worker` but these.
+    pub async fn forget_unused_limits(&self, worker: &str, turns: &[TurnId]) -> Result<(), StoreError> {
         let statement = sqlx::query(include_str!("turn_limits/forget.sql"))
             .bind(interval(FORGOTTEN_AFTER))
-            .bind(interval(GONE_AFTER));
+            .bind(interval(GONE_AFTER))
+            .bind(worker.to_owned())
+            .bind(turns.iter().map(|turn| turn.as_str().to_owned()).collect::<Vec<_>>());
         self.rows(statement).await.map(drop)
     }
 }

@@ -82,9 +82,14 @@ async fn turns_of_a_dead_worker_stay_counted_for_who_goes_on() {
     database.execute(&dies.replace("'dead'", "'dead2'")).await;
     assert_eq!(admit(&store, "w2", &two).await, None);
     database.execute(&dies.replace("31 s", "11 minutes").replace("'dead'", "'dead2'")).await;
-    store.forget_unused_limits().await.unwrap();
+    store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns WHERE worker_id = 'dead2'").await, 0);
     assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
+    // A worker that has started anew under the same name has none of its turns.
+    store.forget_unused_limits("w1", &[turn("a")]).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM turn_limit_turns").await, 2);
+    store.forget_unused_limits("w1", &[]).await.unwrap();
+    assert_eq!(database.rows("SELECT worker_id FROM turn_limit_turns").await, [r#"{"worker_id":"w2"}"#]);
 }
 
 #[tokio::test]
@@ -143,7 +148,7 @@ async fn tokens_of_ended_turns_are_owed() {
     hold(&store, "w1", HeldTurns { tokens, ..HeldTurns::default() }).await;
     let wait = admit(&store, "w1", &limits).await.unwrap();
     assert!((29_000..=30_100).contains(&wait), "500 of 1,000 in a minute: {wait}");
-    store.forget_unused_limits().await.unwrap();
+    store.forget_unused_limits("w9", &[]).await.unwrap();
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '31 s'").await;
     assert_eq!(admit(&store, "w1", &limits).await, None);
 
@@ -158,6 +163,6 @@ async fn tokens_of_ended_turns_are_owed() {
 
     // What nothing has come under for an hour is forgotten.
     database.execute("UPDATE turn_limits SET refilled_at = refilled_at - interval '61 minutes'").await;
-    store.forget_unused_limits().await.unwrap();
+    store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limits").await, 0);
 }

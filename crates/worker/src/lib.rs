@@ -58,7 +58,7 @@ pub async fn run(
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
     let live = live_publisher::LivePublisher::new(bus.clone());
-    let limiter = turn_limiter::TurnLimiter::new(config.turn_limits.clone(), config.worker_id.clone());
+    let limiter = turn_limiter::TurnLimiter::new(&config);
     let context = Context {
         config: Arc::new(config),
         bus,

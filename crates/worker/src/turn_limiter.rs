@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a partition may have fewer turns under way,
 //! [`TurnLimiter::run`] tells the store what has ended. Turns that come under no limit cost nothing. The turns of a worker count until it
-//! has said nothing for [`HELD_FOR`]; who goes on with one of them after its death finds it counted, and does not ask for a place again.
+//! has said nothing for `held_for`; who goes on with one of them after its death finds it counted, and does not ask for a place again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,11 @@ use tokio::sync::{Notify, RwLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What is said counts for so long: longer than a lease, so that who takes a partition over does so before its turns stop counting.
+use crate::config::WorkerConfig;
+
+/// What is said counts for so long at least, and for so many leases: who takes a partition over does so before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
+const HELD_FOR_LEASES: u32 = 3;
 /// Between two times that it is said, at most.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 /// Turns that end together are said together.
@@ -36,6 +39,7 @@ const MODEL_BYTES: usize = 256;
 pub(crate) struct TurnLimiter {
     limits: TurnLimits,
     worker: String,
+    held_for: Duration,
     state: Mutex<LimiterState>,
     changed: Notify,
     /// Admissions read, what says that turns have ended writes: it would take back one that begins again.
@@ -83,8 +87,8 @@ impl LimiterState {
     }
 
     /// What no owner has gone on with for so long has ended.
-    fn expire(&mut self, now: Instant) {
-        let is_over = |(at, _): &(Instant, LimitedTurn)| now.duration_since(*at) >= HELD_FOR;
+    fn expire(&mut self, now: Instant, held_for: Duration) {
+        let is_over = |(at, _): &(Instant, LimitedTurn)| now.duration_since(*at) >= held_for;
         let over = self.handed_over.extract_if(.., |handed| is_over(handed)).map(|(_, turn)| turn);
         self.changes.ended.extend(over);
     }
@@ -102,10 +106,11 @@ impl LimiterState {
 }
 
 impl TurnLimiter {
-    pub(crate) fn new(limits: TurnLimits, worker: String) -> Arc<Self> {
+    pub(crate) fn new(config: &WorkerConfig) -> Arc<Self> {
         Arc::new(Self {
-            limits,
-            worker,
+            limits: config.turn_limits.clone(),
+            worker: config.worker_id.clone(),
+            held_for: HELD_FOR.max(config.lease * HELD_FOR_LEASES),
             state: Mutex::default(),
             changed: Notify::new(),
             admitting: RwLock::default(),
@@ -156,16 +161,16 @@ impl TurnLimiter {
             state.refused
         };
         let busy = (BUSY + BUSY_FOR_EACH * refused).min(BUSY_MOST).mul_f64(rand::random_range(0.75..=1.25));
-        let admitted = store.admit_turn(&self.worker, turn, limits, HELD_FOR, busy).await;
+        let admitted = store.admit_turn(&self.worker, turn, limits, self.held_for, busy).await;
         if !matches!(admitted, Ok(None)) {
             let mut state = self.state();
             state.leave(turn, partition);
             if admitted.is_ok() {
                 // The store has not counted it. After an error that is not known.
                 state.changes.ended.retain(|(_, ended)| ended != turn);
+                state.refused = state.refused.saturating_add(1);
+                metrics::counter!(crate::metrics::LIMITED_TURNS).increment(1);
             }
-            metrics::counter!(crate::metrics::LIMITED_TURNS).increment(1);
-            state.refused = state.refused.saturating_add(1);
         }
         admitted
     }
@@ -228,10 +233,8 @@ impl TurnLimiter {
                 () = tokio::time::sleep(SAY_EVERY) => {
                     rounds = rounds.wrapping_add(1);
                     self.state().refused = 0;
-                    if rounds.is_multiple_of(FORGET_EVERY)
-                        && let Err(error) = store.forget_unused_limits().await
-                    {
-                        tracing::debug!(%error, "limits that nothing uses were not forgotten");
+                    if rounds.is_multiple_of(FORGET_EVERY) {
+                        self.forget(&store).await;
                     }
                 }
                 () = stop.cancelled() => return,
@@ -240,19 +243,34 @@ impl TurnLimiter {
         }
     }
 
+    /// Has the store forget what is counted for this worker and does not run, as after a start under the name of one that has died, and what
+    /// nothing uses.
+    async fn forget(&self, store: &Store) {
+        let _saying = self.admitting.write().await;
+        let known: Vec<TurnId> = {
+            let state = self.state();
+            let here = state.turns.values().flat_map(HashMap::keys);
+            let handed = state.handed_over.iter().map(|(_, (_, turn))| turn);
+            here.chain(handed).cloned().collect()
+        };
+        if let Err(error) = store.forget_unused_limits(&self.worker, &known).await {
+            tracing::debug!(%error, "limits that nothing uses were not forgotten");
+        }
+    }
+
     /// Tells the store what has changed, and that this worker is there.
     pub(crate) async fn say(&self, store: &Store) {
         let _saying = self.admitting.write().await;
         let changes = {
             let mut state = self.state();
-            state.expire(Instant::now());
+            state.expire(Instant::now(), self.held_for);
             if state.is_idle() {
                 return;
             }
             let later = HeldTurns { ended: std::mem::take(&mut state.ended_later), ..HeldTurns::default() };
             std::mem::replace(&mut state.changes, later)
         };
-        let Err(error) = store.hold_turns(&self.worker, &changes, HELD_FOR).await else {
+        let Err(error) = store.hold_turns(&self.worker, &changes, self.held_for).await else {
             if !self.state().changes.ended.is_empty() {
                 self.changed.notify_one();
             }

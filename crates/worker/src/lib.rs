@@ -84,8 +84,8 @@ pub async fn run(
     let sender = runtime::spawn_named("live frames", live.clone().run());
     let ended = ownership::run(context, stop).await;
     // Twice: what ends in the second round is known to be this worker's by the first.
-    limiter.say(&store).await;
-    limiter.say(&store).await;
+    limiter.sync(&store).await;
+    limiter.sync(&store).await;
     sender.abort();
     live.send_now().await;
     ended

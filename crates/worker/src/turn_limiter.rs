@@ -1,8 +1,8 @@
 //! Keeps the limits of workflows, models and tenants: a turn that comes under one begins when the workers together have room for it.
 //!
 //! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a partition may have fewer turns under way,
-//! [`TurnLimiter::run`] tells the store what has ended. Turns that come under no limit cost nothing. The turns of a worker count until it
-//! has said nothing for `held_for`; who goes on with one of them after its death finds it counted, and does not ask for a place again.
+//! [`TurnLimiter::run`] writes what has ended to the store. Turns that come under no limit cost nothing. The turns of a worker count until it
+//! has written nothing for `held_for`; who goes on with one of them after its death finds it counted, and does not ask for a place again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use scheduling::turn_limits::{TurnLimit, TurnLimits};
 use serde_json::{Map, Value};
 use store::{HeldTurns, LimitedTurn, Store, StoreError};
 use tokio::sync::{Notify, RwLock};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
 
-/// What is said counts for so long at least, and for so many leases: who takes a partition over does so before its turns stop counting.
+/// What is written counts for so long at least, and for so many leases: who takes a partition over does so before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
 const HELD_FOR_LEASES: u32 = 3;
-/// Between two times that it is said, at most.
-const SAY_EVERY: Duration = Duration::from_secs(1);
-/// Turns that end together are said together.
+/// Between two times that the store is brought up to date, at most.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Turns that end together are written together.
 const GATHER: Duration = Duration::from_millis(20);
 /// Unused limits are forgotten so often.
 const FORGET_EVERY: u32 = 60;
@@ -42,7 +42,7 @@ pub(crate) struct TurnLimiter {
     held_for: Duration,
     state: Mutex<LimiterState>,
     changed: Notify,
-    /// Admissions read, what says that turns have ended writes: it would take back one that begins again.
+    /// Admissions read, what writes that turns have ended excludes them: it would take back one that begins again.
     admitting: RwLock<()>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct TurnLimiter {
 struct LimiterState {
     /// Turns under way, with their limits.
     turns: HashMap<PartitionId, HashMap<TurnId, Vec<TurnLimit>>>,
-    /// What the store has not been told yet.
+    /// What the store does not know yet.
     changes: HeldTurns,
     /// Likewise, but not before what is in `changes`: that these are this worker's is in there, and no worker ends what is another's.
     ended_later: Vec<LimitedTurn>,
@@ -221,16 +221,19 @@ impl TurnLimiter {
         }
     }
 
-    /// Tells the store what runs, until `stop`. What ends after that is said by [`TurnLimiter::say`].
+    /// Keeps the store up to date until `stop`. What ends after that is written by [`TurnLimiter::sync`].
     pub(crate) async fn run(self: Arc<Self>, store: Store, stop: CancellationToken) {
         if self.limits.is_empty() {
             return;
         }
         let mut rounds = 0_u32;
+        // Not a pause of each round: changes that come all the time would put it off for ever.
+        let mut every = tokio::time::interval(SYNC_EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.changed.notified() => tokio::time::sleep(GATHER).await,
-                () = tokio::time::sleep(SAY_EVERY) => {
+                _ = every.tick() => {
                     rounds = rounds.wrapping_add(1);
                     self.state().refused = 0;
                     if rounds.is_multiple_of(FORGET_EVERY) {
@@ -239,14 +242,14 @@ impl TurnLimiter {
                 }
                 () = stop.cancelled() => return,
             }
-            self.say(&store).await;
+            self.sync(&store).await;
         }
     }
 
     /// Has the store forget what is counted for this worker and does not run, as after a start under the name of one that has died, and what
     /// nothing uses.
     async fn forget(&self, store: &Store) {
-        let _saying = self.admitting.write().await;
+        let _syncing = self.admitting.write().await;
         let known: Vec<TurnId> = {
             let state = self.state();
             let here = state.turns.values().flat_map(HashMap::keys);
@@ -258,9 +261,9 @@ impl TurnLimiter {
         }
     }
 
-    /// Tells the store what has changed, and that this worker is there.
-    pub(crate) async fn say(&self, store: &Store) {
-        let _saying = self.admitting.write().await;
+    /// Writes what has changed, and that this worker is there, to the store.
+    pub(crate) async fn sync(&self, store: &Store) {
+        let _syncing = self.admitting.write().await;
         let changes = {
             let mut state = self.state();
             state.expire(Instant::now(), self.held_for);
@@ -276,10 +279,12 @@ impl TurnLimiter {
             }
             return;
         };
-        // Said in the next round, with what has changed by then.
+        // Written in the next round, with what has changed by then.
         tracing::debug!(%error, "the turns under way were not counted for their limits");
         let HeldTurns { entered, ended, finished, tokens } = changes;
         let mut state = self.state();
+        // One that has begun again meanwhile runs.
+        let finished: Vec<TurnId> = finished.into_iter().filter(|turn| !state.has(turn)).collect();
         state.changes.finished.extend(finished);
         let later = std::mem::take(&mut state.changes.ended);
         state.ended_later.extend(later);

@@ -149,7 +149,7 @@ impl World {
         let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
         let agent = start.agent.agent();
         if let Some(for_ms) = self.budgets.left_ms(&agent, self.time).filter(|_| !self.is_quiet) {
-            // A turn that is limited waits like one whose budget is spent, but is told a shorter time.
+            // A turn that is limited waits like one whose budget is spent, but for a shorter time.
             return Some(match for_ms % 2 {
                 0 => NotNow::Budget { for_ms },
                 _ => NotNow::Limited { for_ms: for_ms.min(LIMITED_MS) },

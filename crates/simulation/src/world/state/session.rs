@@ -31,7 +31,7 @@ pub(crate) struct WorkerSession {
     pub(crate) answered_at: i64,
     /// When the last question about timers is put, or answered.
     pub(crate) timers_at: i64,
-    /// When the machine was told last to read its timers again, as every worker does from time to time.
+    /// When the machine last had to read its timers again, as every worker does from time to time.
     pub(crate) timers_reread_at: i64,
     /// For how long timers that are due have waited in peace, ms, with when they were due.
     pub(crate) overdue: BTreeMap<(TimerId, i64), i64>,

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, MessageId, MessageOutcome, Position, ThreadId, Timestamp};
+use model::{Chunk, LiveFrame, MessageEnd, MessageId, MessageOutcome, Position, ThreadId, Timestamp};
 use protocols::{Cursor, MessageHeader, Native, StreamError, cursor};
-use wire::live::{LiveFrame, MessageEnd};
 use wire::query::{SnapshotReply, SnapshotRequest};
 
 use crate::ended::{self, StorePage, StoreRead};

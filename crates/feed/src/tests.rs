@@ -2,11 +2,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, ChunkKind, Cut, FrameNumber, MessageId, MessageOutcome, Metadata, PartialText,
-    Position, Role, ThreadId, Timestamp,
+    BatchType, Chunk, ChunkKind, Cut, FrameNumber, LiveFrame, MessageEnd, MessageId, MessageOutcome,
+    Metadata, PartialText, Position, Role, ThreadId, Timestamp,
 };
 use protocols::Cursor;
-use wire::live::{LiveFrame, MessageEnd};
 use wire::query::SnapshotReply;
 
 use super::*;

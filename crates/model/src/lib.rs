@@ -10,6 +10,7 @@ mod dead_letter;
 mod failure;
 mod follow_up;
 mod id;
+mod live_frame;
 mod mark;
 mod message;
 mod metadata;
@@ -33,6 +34,7 @@ pub use id::{
     AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
+pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange,
-    MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask, RejectedEntry,
-    Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange, LiveFrame,
+    MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask,
+    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Lookup};
@@ -277,6 +277,37 @@ pub struct MessageEnded {
     pub outcome: MessageOutcome,
     /// The number of the frame.
     pub frame: FrameNumber,
+}
+
+impl From<ReadyChunks> for LiveFrame {
+    fn from(ready: ReadyChunks) -> Self {
+        Self {
+            thread: ready.key.thread,
+            message: ready.key.message,
+            attempt: ready.attempt,
+            role: ready.role,
+            batch_type: ready.batch_type,
+            number: ready.frame,
+            chunks: ready.chunks,
+            terminal: None,
+        }
+    }
+}
+
+impl From<MessageEnded> for LiveFrame {
+    fn from(ended: MessageEnded) -> Self {
+        let (position, chunks, outcome) = (ended.position, ended.chunks, ended.outcome);
+        Self {
+            thread: ended.key.thread,
+            message: ended.key.message,
+            attempt: ended.attempt,
+            role: ended.role,
+            batch_type: ended.batch_type,
+            number: ended.frame,
+            chunks: Vec::new(),
+            terminal: Some(MessageEnd { position, chunks, outcome }),
+        }
+    }
 }
 
 /// The answer to a [`SnapshotRequest`].

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use async_nats::{Client, Subscriber};
 use futures_util::{StreamExt as _, future};
+use model::LiveFrame;
 use model::{GatewayId, PartitionCount, ThreadId};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, sleep};
-use wire::live::LiveFrame;
 use wire::query::{self, ChangedThreadsQuery, SnapshotRequest};
 use wire::subject;
 

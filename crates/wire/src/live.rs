@@ -1,48 +1,14 @@
 //! What owners send to gateways on `live.<gateway>` and `live.owners`.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, MessageOutcome,
-    PartitionId, Position, RetryHint, Role, ThreadId, TurnError,
+    Chunk, ErrorClass, FrameNumber, IdRange, LiveFrame, MessageEnd, MessageFailure, MessageOutcome,
+    PartitionId, Position, RetryHint, ThreadId, TurnError,
 };
 use prost::Message as _;
 
 use crate::zero_copy::{ChunkRef, Fields};
 use crate::{DecodeError, InvalidField, convert, pb};
-
-/// What became ready of one message.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LiveFrame {
-    /// The thread.
-    pub thread: ThreadId,
-    /// The message.
-    pub message: MessageId,
-    /// Its attempt.
-    pub attempt: u32,
-    /// The author's role.
-    pub role: Role,
-    /// What its batch began with.
-    pub batch_type: BatchType,
-    /// Which of the owner's frames it is.
-    pub number: FrameNumber,
-    /// Chunks with consecutive ids.
-    pub chunks: Vec<Arc<Chunk>>,
-    /// How it ended, after the commit.
-    pub terminal: Option<MessageEnd>,
-}
-
-/// How a message ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MessageEnd {
-    /// Its place among the ends of its thread.
-    pub position: Position,
-    /// Chunks released before the end.
-    pub chunks: u32,
-    /// The outcome.
-    pub outcome: MessageOutcome,
-}
 
 /// The payload of a frame.
 pub fn encode(frame: &LiveFrame) -> Bytes {

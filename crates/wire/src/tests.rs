@@ -283,7 +283,7 @@ fn out_frames_survive() {
         .into_iter()
         .chain([MessageOutcome::Complete, MessageOutcome::Stopped]);
     for outcome in outcomes {
-        let out = live::LiveFrame {
+        let out = LiveFrame {
             thread: ThreadId::parse("t1").unwrap(),
             message: MessageId::parse("m1").unwrap(),
             attempt: 3,
@@ -291,7 +291,7 @@ fn out_frames_survive() {
             chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
             batch_type: model::BatchType::Continuation,
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
-            terminal: Some(live::MessageEnd { position: Position::from_stored(7), chunks: 2, outcome }),
+            terminal: Some(MessageEnd { position: Position::from_stored(7), chunks: 2, outcome }),
         };
         assert_eq!(live::decode(&live::encode(&out)).unwrap(), out);
     }
@@ -299,7 +299,7 @@ fn out_frames_survive() {
 
 #[test]
 fn gathered_frames_come_apart_in_their_order() {
-    let frame = |name: &str, id: u32| live::LiveFrame {
+    let frame = |name: &str, id: u32| LiveFrame {
         thread: ThreadId::parse(name).unwrap(),
         message: MessageId::parse("m1").unwrap(),
         attempt: 0,

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::{Bus, BusError};
-use model::{GatewayId, PartitionId};
+use model::{GatewayId, LiveFrame, PartitionId};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use wire::live::{FrameBatch, LiveFrame};
+use wire::live::FrameBatch;
 
 /// How long frames wait for others at most.
 const GATHER: Duration = Duration::from_millis(1);

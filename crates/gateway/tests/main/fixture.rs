@@ -8,10 +8,10 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, GatewayLimits};
 use model::{
-    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, GatewayId, Message,
-    MessageFailure, MessageId, MessageKey, MessageOutcome, Metadata, PartialText, PartitionCount,
-    PartitionId, Placement, Position, QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId,
-    WaitReason, WaitingTurn,
+    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, GatewayId, LiveFrame,
+    Message, MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, Metadata, PartialText,
+    PartitionCount, PartitionId, Placement, Position, QueryTarget, QueueStatus, Role, Seq, ThreadId,
+    Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
@@ -19,7 +19,7 @@ use store::{CommitWriter, Grant, Store, StoreConfig, Submission};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::live::{FrameBatch, LiveFrame, MessageEnd};
+use wire::live::FrameBatch;
 use wire::query::{ChangedThreads, ChangedThreadsQuery, Query, SnapshotReply, SnapshotRequest};
 
 const OWNER: &str = "test-owner";

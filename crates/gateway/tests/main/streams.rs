@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use model::{FrameNumber, MessageOutcome};
+use model::{FrameNumber, LiveFrame, MessageOutcome};
 use testkit::http;
-use wire::live::LiveFrame;
 
 use crate::client::Client;
 use crate::fixture::Fixture;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use feed::{FeedEvent as Shown, StoreRead, WaitOutcome};
+use model::LiveFrame;
 use model::{PartitionId, Position, ThreadId, Timestamp};
 use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
-use wire::live::LiveFrame;
 
 use super::World;
 use crate::bug::PlantedBug;

@@ -119,7 +119,7 @@ pub(crate) enum ClientEvent {
 /// The thread, and the number of what follows it.
 #[derive(Debug)]
 pub(crate) enum GatewayEvent {
-    Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
+    Frame(ThreadId, u64, Box<model::LiveFrame>),
     Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
     Unanswered(ThreadId, u64, u64),
     Fetch(ThreadId, u64, StoreReader, feed::StoreRead),

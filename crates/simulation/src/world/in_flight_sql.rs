@@ -114,7 +114,7 @@ impl World {
                 }
                 StoreReply::Renewed(is_held)
             }
-            StatementKind::ReadyChunks { epoch } => {
+            StatementKind::Release { epoch } => {
                 if self.store.is_held(partition, owner, epoch) {
                     self.store.row(partition).owner = None;
                 }

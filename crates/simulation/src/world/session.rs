@@ -18,7 +18,6 @@ use crate::store::fence::Decided;
 use crate::world::event::{Address, SessionEvent, WorldEvent};
 use crate::world::state::session::WorkerSession;
 use crate::world::state::statement::StatementKind;
-use wire::live::{LiveFrame, MessageEnd};
 
 impl World {
     pub(super) fn session_event(&mut self, address: Address, event: SessionEvent) {
@@ -162,20 +161,8 @@ impl World {
         });
         match action {
             Action::Lookup(keys) => self.request_look_up(address, keys),
-            Action::Publish(release) => self.broadcast(
-                address,
-                &LiveFrame {
-                    thread: release.key.thread,
-                    message: release.key.message,
-                    attempt: release.attempt,
-                    role: release.role,
-                    batch_type: release.batch_type,
-                    number: release.frame,
-                    chunks: release.chunks,
-                    terminal: None,
-                },
-            ),
-            Action::End(ending) => self.broadcast(address, &end_frame(ending)),
+            Action::Publish(release) => self.broadcast(address, &release.into()),
+            Action::End(ending) => self.broadcast(address, &ending.into()),
             Action::Snapshot(answer) => self.answered(answer),
             Action::ChangedThreads(sent) => self.sent_lately(sent),
             Action::Commit(commit) => self.commit(address, commit),
@@ -250,7 +237,7 @@ impl World {
                 for message in &commit.messages {
                     let chunks = self.lengths.get(&message.key).copied().unwrap_or_default();
                     let number = FrameNumber { epoch: commit.epoch, number: u64::MAX >> 8, after: 0 };
-                    let end = end_frame(partition::MessageEnded {
+                    let end = partition::MessageEnded {
                         key: message.key.clone(),
                         attempt: message.attempt,
                         role: message.role,
@@ -259,8 +246,8 @@ impl World {
                         chunks,
                         outcome: model::MessageOutcome::Complete,
                         frame: number,
-                    });
-                    self.broadcast(address, &end);
+                    };
+                    self.broadcast(address, &end.into());
                 }
             }
             Some(PlantedBug::OutboxBeforeCommit) => {
@@ -426,22 +413,5 @@ fn brief(action: &Action) -> String {
         Action::DelayTask { seq, delayed } => format!("{} of {seq}", delayed.task.id),
         Action::Send(batch) => format!("{}", batch.id),
         Action::Status(explanation) => format!("{explanation:?}"),
-    }
-}
-
-fn end_frame(ending: partition::MessageEnded) -> LiveFrame {
-    LiveFrame {
-        thread: ending.key.thread,
-        message: ending.key.message,
-        attempt: ending.attempt,
-        role: ending.role,
-        batch_type: ending.batch_type,
-        number: ending.frame,
-        chunks: Vec::new(),
-        terminal: Some(MessageEnd {
-            position: ending.position,
-            chunks: ending.chunks,
-            outcome: ending.outcome,
-        }),
     }
 }

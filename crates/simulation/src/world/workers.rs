@@ -118,7 +118,7 @@ impl World {
         self.note(2, [index as u64, 0, 0], || format!("w{index} drains"));
         self.workers[index].idle_until = self.time + self.scenario.lease_ms;
         for (_, session) in std::mem::take(&mut self.workers[index].sessions) {
-            self.send(session.address, StatementKind::ReadyChunks { epoch: session.known.epoch });
+            self.send(session.address, StatementKind::Release { epoch: session.known.epoch });
         }
     }
 
@@ -167,6 +167,8 @@ impl World {
     /// The faults stop. Who is down comes back, but for some, of which at least one other is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
+        // A store that waits for a commit to go back in would do so after the last fault.
+        self.going_back.is_armed = false;
         self.end_schedules();
         self.note(5, [0; 3], || "quiet".to_owned());
         if self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0 {

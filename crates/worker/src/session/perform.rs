@@ -3,14 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::TurnId;
+use model::{LiveFrame, TurnId};
 use partition::{
     Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, UsageWrite,
     bisect,
 };
 use store::Gone;
 use tokio::time::Instant;
-use wire::live::{LiveFrame, MessageEnd};
 
 use super::report;
 use super::state::{InFlight, PartitionSession, SessionEnd, now};
@@ -141,17 +140,7 @@ impl PartitionSession<'_> {
     async fn publish(&mut self, release: ReadyChunks) {
         let has_first = release.chunks.first().is_some_and(|chunk| chunk.id == 0);
         let first_of = self.traces.as_ref().filter(|_| has_first).map(|_| release.key.message.clone());
-        let frame = LiveFrame {
-            thread: release.key.thread,
-            message: release.key.message,
-            attempt: release.attempt,
-            role: release.role,
-            batch_type: release.batch_type,
-            number: release.frame,
-            chunks: release.chunks,
-            terminal: None,
-        };
-        self.send(&frame).await;
+        self.send(release.into()).await;
         if let (Some(traces), Some(message)) = (&mut self.traces, first_of) {
             traces.first_chunk(&message);
         }
@@ -161,25 +150,11 @@ impl PartitionSession<'_> {
         if let Some(traces) = &mut self.traces {
             traces.ended(&ending);
         }
-        let frame = LiveFrame {
-            thread: ending.key.thread,
-            message: ending.key.message,
-            attempt: ending.attempt,
-            role: ending.role,
-            batch_type: ending.batch_type,
-            number: ending.frame,
-            chunks: Vec::new(),
-            terminal: Some(MessageEnd {
-                position: ending.position,
-                chunks: ending.chunks,
-                outcome: ending.outcome,
-            }),
-        };
-        self.send(&frame).await;
+        self.send(ending.into()).await;
     }
 
     /// Live frames may be lost; gateways notice it by their numbers and ask.
-    async fn send(&self, frame: &LiveFrame) {
-        self.context.live.push(self.machine.followers(&frame.thread), frame).await;
+    async fn send(&self, frame: LiveFrame) {
+        self.context.live.push(self.machine.followers(&frame.thread), &frame).await;
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum StatementKind {
     Acquire,
     Renew(AcknowledgedState),
     Reclaim(AcknowledgedState),
-    ReadyChunks {
+    Release {
         epoch: u64,
     },
     Commit(Arc<Decided>),

@@ -15,9 +15,7 @@ use std::fmt;
 use model::{Position, Timestamp};
 
 pub use builder::{Builder, NextRead};
-pub use settings::{
-    ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, MOST_TOKENS, Tokenizer, compaction, input,
-};
+pub use settings::{ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, Tokenizer, compaction, input};
 
 use crate::compaction::Compaction;
 use crate::{Batch, IncompleteReason, Item};

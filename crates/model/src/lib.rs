@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows an encoding, a subject, a table or a clock.
 
+mod agent_setting;
 mod bucket;
 mod chunk;
 mod command;
@@ -24,6 +25,7 @@ mod timer;
 mod token;
 mod turn;
 
+pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, SettingKind};
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::{AgentId, PartitionId, TurnId, WorkflowName};
+use model::{AgentId, AgentSetting, PartitionId, TurnId, WorkflowName};
 use scheduling::turn_limits::{TurnLimit, TurnLimits};
 use serde_json::{Map, Value};
 use store::{HeldTurns, LimitedTurn, Store, StoreError};
@@ -131,7 +131,7 @@ impl TurnLimiter {
         if self.limits.is_empty() {
             return Vec::new();
         }
-        let model = settings.get("model").and_then(Value::as_str);
+        let model = AgentSetting::MODEL.string(settings);
         let model = model.filter(|model| (1..=MODEL_BYTES).contains(&model.len()) && !model.contains('\0'));
         let tenant = agent.tenant();
         self.limits.of_turn(workflow.as_str(), model, tenant.as_ref().map(model::Tenant::as_str))

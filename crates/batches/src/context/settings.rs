@@ -1,6 +1,6 @@
 //! What an agent's settings say of its contexts.
 
-use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+use model::{AgentSetting, BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::{Map, Value};
 
 use super::ContextRequest;
@@ -8,8 +8,6 @@ use crate::{Compaction, CompactionRules, Item};
 
 /// Tokens of a context, where the settings do not say it.
 pub const DEFAULT_TOKENS: u64 = 32_000;
-/// The most that settings may say.
-pub const MOST_TOKENS: u64 = 1_000_000;
 /// An incomplete batch without progress for so long is abandoned, where the settings do not say it.
 pub const DEFAULT_TIMEOUT_MS: i64 = 3_600_000;
 
@@ -45,6 +43,10 @@ impl Tokenizer {
     pub const ALL: [(&'static str, Self); 3] =
         [("estimate", Self::Estimate), ("o200k_base", Self::O200k), ("cl100k_base", Self::Cl100k)];
 
+    fn named(name: &str) -> Self {
+        Self::ALL.iter().find(|(known, _)| *known == name).map_or_else(Self::default, |(_, one)| *one)
+    }
+
     /// The name in settings.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, one)| *one == self).map_or("estimate", |(name, _)| name)
@@ -64,31 +66,20 @@ impl Default for ContextRules {
 }
 
 impl ContextRules {
-    /// What the settings say; what makes no sense in them counts as absent, with a complaint.
+    /// What the settings say of contexts; a setting that makes no sense counts as absent. With a complaint for each such setting,
+    /// whatever it is about.
     pub fn of(settings: &Map<String, Value>) -> (Self, Vec<String>) {
-        let (mut rules, mut complaints) = (Self::default(), Vec::new());
-        let said = |key: &str| settings.get(key).filter(|value| !value.is_null());
-        rules.system = said("system").and_then(Value::as_str).map(str::to_owned);
-        let mut number = |key: &str, most: u64| {
-            let value = said(key)?;
-            let number = value.as_u64().filter(|number| (1..=most).contains(number));
-            if number.is_none() {
-                complaints.push(format!("{key} is {value}, and not a whole number from 1 to {most}"));
-            }
-            number
+        let mut rules = Self {
+            system: AgentSetting::SYSTEM.string(settings).map(str::to_owned),
+            tokenizer: AgentSetting::TOKENIZER.string(settings).map(Tokenizer::named).unwrap_or_default(),
+            ..Self::default()
         };
-        if let Some(tokens) = number("context_tokens", MOST_TOKENS) {
+        let mut complaints: Vec<String> = AgentSetting::errors(settings).collect();
+        if let Some(tokens) = AgentSetting::CONTEXT_TOKENS.number(settings) {
             rules.tokens = tokens;
         }
-        if let Some(ms) = number("batch_timeout_ms", 30 * 86_400_000) {
+        if let Some(ms) = AgentSetting::BATCH_TIMEOUT_MS.number(settings) {
             rules.timeout_ms = ms as i64;
-        }
-        if let Some(value) = said("tokenizer") {
-            let known = Tokenizer::ALL.iter().find(|(name, _)| value.as_str() == Some(name));
-            match known {
-                Some((_, tokenizer)) => rules.tokenizer = *tokenizer,
-                None => complaints.push(format!("tokenizer {value} is not known")),
-            }
         }
         match settings.get("compaction") {
             None => {}

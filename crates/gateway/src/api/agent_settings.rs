@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use batches::context::{self, MOST_TOKENS};
+use batches::context;
 use batches::retention;
-use model::Metadata;
+use model::{AgentSetting, Metadata, SettingKind};
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
@@ -12,40 +12,6 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::Problem;
-
-const DAY_MS: u64 = 86_400_000;
-const MAX_TEXT: usize = 64 << 10;
-
-/// What a known setting may be.
-enum Rule {
-    /// A whole number in a range.
-    Number(u64, u64),
-    /// Likewise, or null.
-    NumberOrNull(u64, u64),
-    Bool,
-    OneOf(&'static [&'static str]),
-    /// Text of at most so many bytes.
-    Text(usize),
-}
-
-const RULES: [(&str, Rule); 16] = [
-    ("deadline_ms", Rule::Number(100, DAY_MS)),
-    ("backoff_base_ms", Rule::Number(1, DAY_MS)),
-    ("backoff_cap_ms", Rule::Number(1, 30 * DAY_MS)),
-    ("max_attempts", Rule::NumberOrNull(1, 1_000_000)),
-    ("context_tokens", Rule::Number(1, MOST_TOKENS)),
-    ("batch_timeout_ms", Rule::Number(1, 30 * DAY_MS)),
-    ("tokenizer", Rule::OneOf(&["estimate", "o200k_base", "cl100k_base"])),
-    ("work_request", Rule::Bool),
-    ("memory", Rule::Bool),
-    ("memory_tokens", Rule::Number(1, 32_000)),
-    ("memory_language", Rule::Text(63)),
-    ("foreground_during_backoff", Rule::OneOf(&["pass", "refuse"])),
-    ("client_instructions", Rule::OneOf(&["refuse", "append"])),
-    ("client_history", Rule::OneOf(&["refuse", "ignore", "import"])),
-    ("system", Rule::Text(MAX_TEXT)),
-    ("model", Rule::Text(256)),
-];
 
 /// Settings of an agent, for the description of the API.
 #[derive(Debug)]
@@ -55,7 +21,9 @@ impl PartialSchema for AgentSettings {
     fn schema() -> RefOr<Schema> {
         let described = "Settings of an agent. Further ones are kept for its workflow.";
         let known = ObjectBuilder::new().schema_type(Type::Object).description(Some(described));
-        let known = RULES.iter().fold(known, |known, (name, rule)| known.property(*name, rule.schema()));
+        let known = AgentSetting::ALL
+            .iter()
+            .fold(known, |known, setting| known.property(setting.name, schema(setting.kind)));
         let rules = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Null]));
         let compaction = "How contexts are compacted; null: not at all.";
         let retention = "What is deleted of the agent's threads; null: nothing.";
@@ -72,56 +40,30 @@ impl ToSchema for AgentSettings {
     }
 }
 
-impl Rule {
-    fn schema(&self) -> ObjectBuilder {
-        let new = ObjectBuilder::new();
-        match self {
-            Self::Number(low, high) => {
-                new.schema_type(Type::Integer).minimum(Some(*low)).maximum(Some(*high))
-            }
-            Self::NumberOrNull(low, high) => {
-                let kind = SchemaType::from_iter([Type::Integer, Type::Null]);
-                new.schema_type(kind).minimum(Some(*low)).maximum(Some(*high))
-            }
-            Self::Bool => new.schema_type(Type::Boolean),
-            Self::OneOf(all) => new.schema_type(Type::String).enum_values(Some(all.iter().copied())),
-            Self::Text(most) => new.schema_type(Type::String).max_length(Some(*most)),
+fn schema(kind: SettingKind) -> ObjectBuilder {
+    let new = ObjectBuilder::new();
+    match kind {
+        SettingKind::Integer { min, max, is_nullable } => {
+            let kind = match is_nullable {
+                true => SchemaType::from_iter([Type::Integer, Type::Null]),
+                false => Type::Integer.into(),
+            };
+            new.schema_type(kind).minimum(Some(min)).maximum(Some(max))
         }
-    }
-
-    fn allows(&self, value: &Value) -> bool {
-        let within =
-            |low: u64, high: u64| value.as_u64().is_some_and(|number| (low..=high).contains(&number));
-        match self {
-            Self::Number(low, high) => within(*low, *high),
-            Self::NumberOrNull(low, high) => value.is_null() || within(*low, *high),
-            Self::Bool => value.is_boolean(),
-            Self::OneOf(all) => value.as_str().is_some_and(|text| all.contains(&text)),
-            Self::Text(most) => value.as_str().is_some_and(|text| text.len() <= *most),
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Number(low, high) => format!("a whole number from {low} to {high}"),
-            Self::NumberOrNull(low, high) => format!("null or a whole number from {low} to {high}"),
-            Self::Bool => "true or false".to_owned(),
-            Self::OneOf(all) => format!("one of {}", all.join(", ")),
-            Self::Text(most) => format!("a text of at most {most} bytes"),
-        }
+        SettingKind::Boolean => new.schema_type(Type::Boolean),
+        SettingKind::OneOf(values) => new.schema_type(Type::String).enum_values(Some(values.iter().copied())),
+        SettingKind::Text(max_bytes) => new.schema_type(Type::String).max_length(Some(max_bytes)),
     }
 }
 
 /// The settings of an agent.
 pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String, Value>, Problem> {
     let settings = settings.unwrap_or_default();
-    for (name, rule) in &RULES {
-        if settings.get(*name).is_some_and(|value| !rule.allows(value)) {
-            return Err(invalid(format!("settings.{name} must be {}", rule.text())));
-        }
+    if let Some(error) = AgentSetting::errors(&settings).next() {
+        return Err(invalid(format!("settings.{error}")));
     }
-    let number = |name: &str| settings.get(name).and_then(Value::as_u64);
-    if let (Some(base), Some(cap)) = (number("backoff_base_ms"), number("backoff_cap_ms"))
+    if let Some(base) = AgentSetting::BACKOFF_BASE_MS.number(&settings)
+        && let Some(cap) = AgentSetting::BACKOFF_CAP_MS.number(&settings)
         && base > cap
     {
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));

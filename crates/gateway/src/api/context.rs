@@ -3,10 +3,10 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use batches::compaction::live_at;
-use batches::context::{Builder, ContextRules, Decision, Inclusion, MOST_TOKENS, Older};
+use batches::context::{Builder, ContextRules, Decision, Inclusion, Older};
 use batches::render::{self, Rendered, Repair, RepairKind};
 use batches::{Compaction, Context};
-use model::{AgentId, Position, Timestamp};
+use model::{AgentId, MAX_CONTEXT_TOKENS, Position, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::Store;
@@ -303,9 +303,9 @@ fn without_ending(mut rendered: Rendered) -> Rendered {
 
 fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
     let Some(text) = text else { return Ok(None) };
-    let budget = text.parse().ok().filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
+    let budget = text.parse().ok().filter(|tokens| (1..=MAX_CONTEXT_TOKENS).contains(tokens));
     let invalid =
-        || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MOST_TOKENS}"));
+        || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MAX_CONTEXT_TOKENS}"));
     budget.ok_or_else(invalid).map(Some)
 }
 

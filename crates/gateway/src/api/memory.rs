@@ -3,9 +3,8 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use batches::memory::{Fact, MOST_OF_TURN, MemoryQuery, memory_query};
-use model::{AgentId, ThreadId};
+use model::{AgentId, AgentSetting, ThreadId};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use store::{FactFilter, FactRow, FactScope, NewFact, Store};
 use utoipa::{IntoParams, ToSchema};
 
@@ -128,7 +127,7 @@ impl MemoryView {
     ) -> Result<Option<Self>, Problem> {
         let settings = store.agent(agent).await?.and_then(|row| row.settings);
         let settings = settings.map(|settings| settings.settings).unwrap_or_default();
-        if settings.get("memory") != Some(&Value::Bool(true)) {
+        if !AgentSetting::MEMORY.is_true(&settings) {
             return Ok(None);
         }
         let Some(MemoryQuery { text, source }) = memory_query(context) else {

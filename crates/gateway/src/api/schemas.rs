@@ -2,8 +2,7 @@
 //!
 //! None of these types has values, and each has two names: that of the type, and that of the component in the description. They lend their form to fields that are plain texts in the code.
 
-use batches::context::MOST_TOKENS;
-use model::{BusyPolicy, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
+use model::{BusyPolicy, MAX_CONTEXT_TOKENS, MAX_ID_LEN, TaskKind, TriggerType, WaitReason};
 use protocols::schema;
 use protocols::schemas::{id, one_of, text};
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
@@ -229,7 +228,7 @@ schema! {
 
 schema! {
     /// A number of tokens.
-    Tokens as "Tokens", number(1, MOST_TOKENS).build()
+    Tokens as "Tokens", number(1, MAX_CONTEXT_TOKENS).build()
 }
 
 schema! {

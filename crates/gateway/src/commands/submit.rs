@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use model::{
-    AgentId, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
-    TurnOptions,
+    AgentId, AgentSetting, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId,
+    TurnOpened, TurnOptions,
 };
 use protocols::Cursor;
 use protocols::request::BadRequest;
@@ -135,11 +135,11 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let settings_of = |admission: &AgentAdmission| ThreadSettings {
         agent: agent.clone(),
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
-        work_request: flag(&admission.settings, "work_request"),
-        memory: flag(&admission.settings, "memory"),
+        work_request: AgentSetting::WORK_REQUEST.is_true(&admission.settings),
+        memory: AgentSetting::MEMORY.is_true(&admission.settings),
         follow_up: follow_ups(&admission.settings),
-        appends_instructions: is_setting(&admission.settings, "client_instructions", "append"),
-        ignores_history: is_setting(&admission.settings, "client_history", "ignore"),
+        appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) == Some("append"),
+        ignores_history: AgentSetting::CLIENT_HISTORY.string(&admission.settings) == Some("ignore"),
     };
     let admission = store.agent_admission(&agent).await?;
     let settings = settings_of(&admission);
@@ -215,7 +215,7 @@ pub(crate) async fn repeated(
         Some(turn) => turn,
         None => {
             let last = ended_at(backend.store(), &input.thread, cursor.base()).await?;
-            let detail = "Last-Event-ID is_setting that this is sent again, but names no answer to it; nothing was stored. Send an \
+            let detail = "Last-Event-ID means that this is sent again, but names no answer to it; nothing was stored. Send an \
                           Idempotency-Key with every try, or no Last-Event-ID with the first";
             let unknown = || Problem::conflict("idempotency_key_needed", detail);
             last.as_ref().and_then(of_answer).ok_or_else(unknown)?
@@ -308,7 +308,7 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> R
 }
 
 fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Result<(), Problem> {
-    let refuses = is_setting(&admission.settings, "foreground_during_backoff", "refuse");
+    let refuses = AgentSetting::FOREGROUND_DURING_BACKOFF.string(&admission.settings) == Some("refuse");
     let Some(left_ms) = admission.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
@@ -350,13 +350,4 @@ async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Re
             Err(Problem::conflict("thread_busy", detail).retry_after(1))
         }
     }
-}
-
-fn is_setting(settings: &Map<String, Value>, name: &str, value: &str) -> bool {
-    settings.get(name).and_then(Value::as_str) == Some(value)
-}
-
-/// Off unless the agent's settings ask for it: what follows a turn costs a call of a model.
-fn flag(settings: &Map<String, Value>, name: &str) -> bool {
-    settings.get(name).and_then(Value::as_bool).unwrap_or(false)
 }

@@ -3,7 +3,7 @@
 use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query, memory_query_of_task};
 use batches::{Context as ModelContext, TokenCounter};
 use metrics::counter;
-use model::TaskKind;
+use model::{AgentSetting, TaskKind};
 use partition::{Input, Start};
 use serde_json::{Map, Value};
 use store::FactRow;
@@ -27,10 +27,10 @@ pub(super) async fn remembered(
     counter: &dyn TokenCounter,
     answered: &mpsc::Sender<Input>,
 ) -> Option<Vec<RememberedFact>> {
-    if settings.get("memory") != Some(&Value::Bool(true)) {
+    if !AgentSetting::MEMORY.is_true(settings) {
         return Some(Vec::new());
     }
-    let room = settings.get("memory_tokens").and_then(Value::as_u64).unwrap_or(DEFAULT_TOKENS);
+    let room = AgentSetting::MEMORY_TOKENS.number(settings).unwrap_or(DEFAULT_TOKENS);
     let agent = start.agent.agent();
     if let Some((_, TaskKind::Memory)) = start.task {
         // What it finds may make what is known wrong.

@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
-use model::{Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
+use model::{AgentSetting, Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
 use wire::subject;
 use wire::work::{ContextMessage, TaskRef, ToolCall, TurnRequest};
-
-/// A day: no deadline and no backoff is longer.
-const MOST_MS: i64 = 86_400_000;
 
 /// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
@@ -40,30 +37,16 @@ impl fmt::Debug for LocalWorkflows {
     }
 }
 
-/// How the agent's turns are run. What its settings say of it and makes no sense counts as absent, with a warning.
-pub(super) fn rules(start: &Start, settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {
-    let number = |key: &str, most: i64| {
-        let said = settings.get(key).filter(|value| !value.is_null())?;
-        let number = whole(said).filter(|number| (1..=most).contains(number));
-        if number.is_none() {
-            tracing::warn!(agent = %start.agent, key, value = %said, most,
-                "a setting is no whole number from 1 to the most that is allowed; the default counts");
-        }
-        number
-    };
-    let attempts = number("max_attempts", u32::MAX.into()).and_then(|most| u32::try_from(most).ok());
+/// How the agent's turns are run.
+pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {
+    let ms = |setting: AgentSetting| setting.number(settings).and_then(|ms| i64::try_from(ms).ok());
+    let attempts = AgentSetting::MAX_ATTEMPTS.number(settings).and_then(|most| u32::try_from(most).ok());
     TurnRules {
-        deadline_ms: number("deadline_ms", MOST_MS).unwrap_or(defaults.deadline_ms),
-        backoff_base_ms: number("backoff_base_ms", MOST_MS).unwrap_or(defaults.backoff_base_ms),
-        backoff_cap_ms: number("backoff_cap_ms", MOST_MS).unwrap_or(defaults.backoff_cap_ms),
+        deadline_ms: ms(AgentSetting::DEADLINE_MS).unwrap_or(defaults.deadline_ms),
+        backoff_base_ms: ms(AgentSetting::BACKOFF_BASE_MS).unwrap_or(defaults.backoff_base_ms),
+        backoff_cap_ms: ms(AgentSetting::BACKOFF_CAP_MS).unwrap_or(defaults.backoff_cap_ms),
         max_attempts: attempts.or(defaults.max_attempts),
     }
-}
-
-/// 60000 and 60000.0 are the same in JSON.
-fn whole(value: &Value) -> Option<i64> {
-    let from_float = || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);
-    value.as_i64().or_else(|| from_float().map(|float| float as i64))
 }
 
 /// What of the agent's backoff and pause counts for this turn.

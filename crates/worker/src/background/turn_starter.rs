@@ -360,7 +360,7 @@ async fn begin(
     compacting: Compactor,
 ) -> StarterOutcome {
     let config = &context.config;
-    let rules = turn_request::rules(&start, &found.settings, &config.rules);
+    let rules = turn_request::rules(&found.settings, &config.rules);
     let workflow = turn_request::workflow(&found, &config.default_workflow);
     let limits = match &workflow {
         Ok(workflow) => context.limiter.of_turn(&start.agent, workflow, &found.settings),

@@ -2,7 +2,7 @@
 
 use batches::Item;
 use batches::foreign::{self, ForeignFormat};
-use model::{AgentId, Metadata, ThreadId};
+use model::{AgentId, AgentSetting, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::ImportOutcome;
@@ -18,7 +18,7 @@ const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 /// Whether the agent takes histories over.
 pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, ProtocolError> {
     let settings = backend.store().agent_admission(agent).await?.settings;
-    Ok(settings.get("client_history").and_then(Value::as_str) == Some("import"))
+    Ok(AgentSetting::CLIENT_HISTORY.string(&settings) == Some("import"))
 }
 
 fn refused(why: &'static str) -> BadRequest {

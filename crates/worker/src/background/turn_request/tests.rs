@@ -24,26 +24,23 @@ fn start() -> Start {
 }
 
 fn rules_of(settings: Value) -> TurnRules {
-    rules(&start(), settings.as_object().unwrap(), &TurnRules::default())
+    rules(settings.as_object().unwrap(), &TurnRules::default())
 }
 
 #[test]
 fn settings_count_when_they_make_sense() {
     let defaults = TurnRules::default();
     assert_eq!(rules_of(json!({})), defaults);
-    let all =
-        json!({"deadline_ms": 1, "backoff_base_ms": 2.0, "backoff_cap_ms": 86_400_000, "max_attempts": 4});
-    let expected =
-        TurnRules { deadline_ms: 1, backoff_base_ms: 2, backoff_cap_ms: 86_400_000, max_attempts: Some(4) };
+    let all = json!({"deadline_ms": 100, "backoff_base_ms": 2.0, "backoff_cap_ms": 2_592_000_000_i64, "max_attempts": 4});
+    let expected = TurnRules {
+        deadline_ms: 100,
+        backoff_base_ms: 2,
+        backoff_cap_ms: 2_592_000_000,
+        max_attempts: Some(4),
+    };
     assert_eq!(rules_of(all), expected);
-    for wrong in [json!(0), json!(-1), json!(1.5), json!("60000"), json!(86_400_001), json!(1e300), json!([])]
-    {
-        let settings = json!({"deadline_ms": wrong, "backoff_base_ms": wrong, "backoff_cap_ms": wrong});
-        assert_eq!(rules_of(settings), defaults, "{wrong}");
-    }
-    for wrong in [json!(0), json!(null), json!(4_294_967_296_i64), json!(true)] {
-        assert_eq!(rules_of(json!({ "max_attempts": wrong })).max_attempts, None, "{wrong}");
-    }
+    let wrong = json!({"deadline_ms": 99, "backoff_base_ms": 0, "backoff_cap_ms": "1", "max_attempts": -1});
+    assert_eq!(rules_of(wrong), defaults);
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! The settings of an agent that the fleet itself understands: name and range of each. All others are its workflow's.
+
+use serde_json::{Map, Value};
+
+const DAY_MS: u64 = 86_400_000;
+/// The most tokens that a context may have.
+pub const MAX_CONTEXT_TOKENS: u64 = 1_000_000;
+
+/// One setting of an agent. A value that it may not have is refused when settings are written, and counts as absent when they are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentSetting {
+    /// Its key in the settings.
+    pub name: &'static str,
+    /// What it may be.
+    pub kind: SettingKind,
+}
+
+/// What a setting may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingKind {
+    /// A whole number in a range, both ends included.
+    Integer {
+        /// The lowest.
+        min: u64,
+        /// The highest.
+        max: u64,
+        /// Null means that there is no bound.
+        is_nullable: bool,
+    },
+    /// True or false; absent is false.
+    Boolean,
+    /// One of these texts; absent is the first.
+    OneOf(&'static [&'static str]),
+    /// Text of at most so many bytes.
+    Text(usize),
+}
+
+impl AgentSetting {
+    /// A turn that nobody has answered so many ms after its request fails.
+    pub const DEADLINE_MS: Self = Self::integer("deadline_ms", 100, DAY_MS);
+    /// The backoff after the first failure, in ms.
+    pub const BACKOFF_BASE_MS: Self = Self::integer("backoff_base_ms", 1, DAY_MS);
+    /// The longest backoff, in ms.
+    pub const BACKOFF_CAP_MS: Self = Self::integer("backoff_cap_ms", 1, 30 * DAY_MS);
+    /// A task that failed so often becomes a dead letter; null: never.
+    pub const MAX_ATTEMPTS: Self = Self {
+        name: "max_attempts",
+        kind: SettingKind::Integer { min: 1, max: 1_000_000, is_nullable: true },
+    };
+    /// Tokens that a context may have.
+    pub const CONTEXT_TOKENS: Self = Self::integer("context_tokens", 1, MAX_CONTEXT_TOKENS);
+    /// An incomplete batch without progress for so many ms is abandoned.
+    pub const BATCH_TIMEOUT_MS: Self = Self::integer("batch_timeout_ms", 1, 30 * DAY_MS);
+    /// How tokens are counted.
+    pub const TOKENIZER: Self = Self::one_of("tokenizer", &["estimate", "o200k_base", "cl100k_base"]);
+    /// A request of work follows each turn.
+    pub const WORK_REQUEST: Self = Self::boolean("work_request");
+    /// The agent has a memory.
+    pub const MEMORY: Self = Self::boolean("memory");
+    /// Tokens that facts may take in a turn request.
+    pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
+    /// The text search configuration of its facts.
+    pub const MEMORY_LANGUAGE: Self = Self::text("memory_language", 63);
+    /// What comes of messages while the agent backs off.
+    pub const FOREGROUND_DURING_BACKOFF: Self =
+        Self::one_of("foreground_during_backoff", &["pass", "refuse"]);
+    /// What comes of a client's instructions.
+    pub const CLIENT_INSTRUCTIONS: Self = Self::one_of("client_instructions", &["refuse", "append"]);
+    /// What comes of a history that a client sends along.
+    pub const CLIENT_HISTORY: Self = Self::one_of("client_history", &["refuse", "ignore", "import"]);
+    /// The agent's instructions.
+    pub const SYSTEM: Self = Self::text("system", 64 << 10);
+    /// The model that its workflow calls.
+    pub const MODEL: Self = Self::text("model", 256);
+
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::DEADLINE_MS,
+        Self::BACKOFF_BASE_MS,
+        Self::BACKOFF_CAP_MS,
+        Self::MAX_ATTEMPTS,
+        Self::CONTEXT_TOKENS,
+        Self::BATCH_TIMEOUT_MS,
+        Self::TOKENIZER,
+        Self::WORK_REQUEST,
+        Self::MEMORY,
+        Self::MEMORY_TOKENS,
+        Self::MEMORY_LANGUAGE,
+        Self::FOREGROUND_DURING_BACKOFF,
+        Self::CLIENT_INSTRUCTIONS,
+        Self::CLIENT_HISTORY,
+        Self::SYSTEM,
+        Self::MODEL,
+    ];
+
+    const fn integer(name: &'static str, min: u64, max: u64) -> Self {
+        Self { name, kind: SettingKind::Integer { min, max, is_nullable: false } }
+    }
+
+    const fn boolean(name: &'static str) -> Self {
+        Self { name, kind: SettingKind::Boolean }
+    }
+
+    const fn one_of(name: &'static str, values: &'static [&'static str]) -> Self {
+        Self { name, kind: SettingKind::OneOf(values) }
+    }
+
+    const fn text(name: &'static str, max_bytes: usize) -> Self {
+        Self { name, kind: SettingKind::Text(max_bytes) }
+    }
+
+    /// Its number in these settings; `None` when it is absent, null, or not allowed.
+    pub fn number(&self, settings: &Map<String, Value>) -> Option<u64> {
+        integer(self.allowed(settings)?)
+    }
+
+    /// Whether it is true in these settings.
+    pub fn is_true(&self, settings: &Map<String, Value>) -> bool {
+        self.allowed(settings) == Some(&Value::Bool(true))
+    }
+
+    /// Its text in these settings; `None` when it is absent or not allowed.
+    pub fn string<'a>(&self, settings: &'a Map<String, Value>) -> Option<&'a str> {
+        self.allowed(settings)?.as_str()
+    }
+
+    /// Checks its value in these settings, if it has one.
+    ///
+    /// # Errors
+    /// What the setting must be: "deadline_ms must be a whole number from 100 to 86400000".
+    pub fn check(&self, settings: &Map<String, Value>) -> Result<(), String> {
+        match settings.get(self.name) {
+            Some(value) if !self.kind.allows(value) => {
+                Err(format!("{} must be {}", self.name, self.kind.description()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is wrong with the known ones of these settings.
+    pub fn errors(settings: &Map<String, Value>) -> impl Iterator<Item = String> {
+        Self::ALL.iter().filter_map(|setting| setting.check(settings).err())
+    }
+
+    fn allowed<'a>(&self, settings: &'a Map<String, Value>) -> Option<&'a Value> {
+        settings.get(self.name).filter(|value| self.kind.allows(value))
+    }
+}
+
+impl SettingKind {
+    fn allows(self, value: &Value) -> bool {
+        match self {
+            Self::Integer { min, max, is_nullable } => match integer(value) {
+                Some(number) => (min..=max).contains(&number),
+                None => is_nullable && value.is_null(),
+            },
+            Self::Boolean => value.is_boolean(),
+            Self::OneOf(values) => value.as_str().is_some_and(|text| values.contains(&text)),
+            Self::Text(max_bytes) => value.as_str().is_some_and(|text| text.len() <= max_bytes),
+        }
+    }
+
+    fn description(self) -> String {
+        match self {
+            Self::Integer { min, max, is_nullable } => {
+                let null = if is_nullable { "null or " } else { "" };
+                format!("{null}a whole number from {min} to {max}")
+            }
+            Self::Boolean => "true or false".to_owned(),
+            Self::OneOf(values) => format!("one of {}", values.join(", ")),
+            Self::Text(max_bytes) => format!("a text of at most {max_bytes} bytes"),
+        }
+    }
+}
+
+/// 60000 and 60000.0 are the same in JSON.
+fn integer(value: &Value) -> Option<u64> {
+    let from_float = || value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..1e15).contains(float));
+    value.as_u64().or_else(|| from_float().map(|float| float as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn allowed_values_are_read_and_others_count_as_absent() {
+        let deadline = AgentSetting::DEADLINE_MS;
+        for (value, expected) in [
+            (json!(100), Some(100)),
+            (json!(60_000.0), Some(60_000)),
+            (json!(86_400_000), Some(86_400_000)),
+            (json!(99), None),
+            (json!(86_400_001), None),
+            (json!(-1), None),
+            (json!(100.5), None),
+            (json!(1e300), None),
+            (json!("60000"), None),
+            (json!(null), None),
+            (json!([]), None),
+        ] {
+            let settings = settings(json!({ "deadline_ms": value }));
+            assert_eq!(deadline.number(&settings), expected, "{value}");
+            assert_eq!(deadline.check(&settings).is_ok(), expected.is_some(), "{value}");
+        }
+        assert_eq!(deadline.check(&Map::new()), Ok(()));
+        assert_eq!(
+            deadline.check(&settings(json!({"deadline_ms": 1}))).unwrap_err(),
+            "deadline_ms must be a whole number from 100 to 86400000"
+        );
+        for (value, number, is_ok) in
+            [(json!(null), None, true), (json!(3), Some(3), true), (json!(0), None, false)]
+        {
+            let settings = settings(json!({ "max_attempts": value }));
+            assert_eq!(AgentSetting::MAX_ATTEMPTS.number(&settings), number, "{value}");
+            assert_eq!(AgentSetting::MAX_ATTEMPTS.check(&settings).is_ok(), is_ok, "{value}");
+        }
+        let all =
+            settings(json!({"memory": true, "work_request": 1, "tokenizer": "words", "system": "Be brief."}));
+        assert!(AgentSetting::MEMORY.is_true(&all) && !AgentSetting::WORK_REQUEST.is_true(&all));
+        assert_eq!(AgentSetting::TOKENIZER.string(&all), None);
+        assert_eq!(AgentSetting::SYSTEM.string(&all), Some("Be brief."));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: std::collections::BTreeSet<&str> =
+            AgentSetting::ALL.iter().map(|setting| setting.name).collect();
+        assert_eq!(names.len(), AgentSetting::ALL.len());
+    }
+}

@@ -1,7 +1,7 @@
 //! Erasing a thread, a tenant or a user: everywhere at once, also what is under way.
 //!
 //! 1. The threads are marked: whatever is read for them from now on is dropped.
-//! 2. What Postgres has is deleted; owners are made to forget what they hold ([`Store::renounce`]), and what they wrote meanwhile goes as well.
+//! 2. Owners are made to forget what they hold ([`Store::renounce`]), and what Postgres has is deleted; both again, until nothing is found any more.
 //! 3. An act goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is needed, and
 //!    the subjects of the threads are purged up to it. Again, until nothing comes any more.
 
@@ -127,6 +127,9 @@ async fn run(
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor).await?;
     }
+    // What is saved of an answer is found by its task: who could still save some must not own a partition when tasks are deleted.
+    note_agents(erasing).await?;
+    store.renounce(&erasing.touched()).await?;
     delete_rows(erasing).await?;
     let mut streams = ThreadStreams::new(bus, erasing);
     let mut requests = streams.drop_requests(true).await?;
@@ -151,14 +154,22 @@ async fn run(
     Ok(Receipt::of_run(erasing.threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
 }
 
-/// Deletes all that is there now; how many rows.
-async fn delete_rows(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
-    let mut all = 0;
+/// Keeps which agents may hold something of the threads.
+async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitError> {
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        // Before what names them is gone.
         let agents = erasing.store.agents_of_threads(threads).await?;
         erasing.store.note_agents(threads, &agents).await?;
         erasing.agents.extend(agents);
+    }
+    Ok(())
+}
+
+/// Deletes all that is there now; how many rows.
+async fn delete_rows(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
+    let mut all = 0;
+    // Before what names them is gone.
+    note_agents(erasing).await?;
+    for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         loop {
             let rows = erasing.store.erase_some(threads).await?;
             let sum: u64 = rows.values().sum();

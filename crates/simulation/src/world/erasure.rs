@@ -85,8 +85,18 @@ impl World {
         for doomed in &mut self.doomed {
             doomed.retain(|(_, key, _)| key.thread != *thread);
         }
+        // What is saved of an answer is found by its task, so nobody may save any more when tasks are deleted.
+        let step = self.forget();
         let erasure = &mut self.erasing.erasures[number];
-        (erasure.step, erasure.rows, erasure.is_first_pass) = (ErasureStep::Pass(0), (0, 0), true);
+        (erasure.step, erasure.rows, erasure.is_first_pass) = (step, (0, 0), true);
+    }
+
+    /// The owners of all partitions are to forget what they hold.
+    fn forget(&self) -> ErasureStep {
+        match self.bug {
+            Some(PlantedBug::ErasedUnfenced) => ErasureStep::Pass(0),
+            _ => ErasureStep::Renounce((0..self.scenario.partitions).map(PartitionId).collect()),
+        }
     }
 
     /// One statement of a pass, which goes through all places until nothing is left in any.
@@ -117,12 +127,7 @@ impl World {
             return self.erased(number, thread);
         }
         // The agent that was to answer in the thread may hold a task that follows one of its turns, and nothing that is left says who that was.
-        let partitions = (0..self.scenario.partitions).map(PartitionId).collect();
-        let step = match self.bug {
-            Some(PlantedBug::ErasedUnfenced) => ErasureStep::Pass(0),
-            _ => ErasureStep::Renounce(partitions),
-        };
-        self.erasing.erasures[number].step = step;
+        self.erasing.erasures[number].step = self.forget();
     }
 
     /// The owner of each partition loses its lease, so that its next commit is refused, and the next owner reads anew what there is. To

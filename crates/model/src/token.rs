@@ -9,6 +9,7 @@ use crate::{ThreadId, TurnId};
 
 /// Bytes of a token: half of the digest, 128 bits (RFC 2104, section 5).
 const TOKEN_BYTES: usize = 16;
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The key of an installation's turn tokens. Kept in Postgres, never sent.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,7 +45,8 @@ impl TokenKey {
         }
         mac.update(&run.to_be_bytes());
         let digest = mac.finalize().into_bytes();
-        let hex = digest.iter().take(TOKEN_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let digits = digest.iter().take(TOKEN_BYTES).flat_map(|byte| [byte >> 4, byte & 15]);
+        let hex: String = digits.map(|digit| char::from(HEX[usize::from(digit)])).collect();
         TurnToken(hex.into())
     }
 }

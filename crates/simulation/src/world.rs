@@ -28,7 +28,7 @@ use model::{MessageKey, PartitionId, ThreadId};
 
 use crate::bug::PlantedBug;
 use crate::checker::turns::{Ordered, TurnEvent};
-use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
+use crate::checker::{self, ExpectedOutcome, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::Client;
 use crate::coverage::Coverage;
 use crate::gateway::SimulatedGateway;
@@ -206,12 +206,12 @@ impl World {
             missing_threads: missing.clone(),
             ..Rules::default()
         };
+        let fates = checker::expected_outcomes(&ledger, &rules);
         let mut world = Self {
             store: Store::new(scenario.partitions, bug),
-            doomed: doomed(&ledger, &rules, &scenario),
+            doomed: doomed(&ledger, &fates, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
-            messages: checker::expected_outcomes(&ledger, &rules).len(),
-            bare: checker::expected_outcomes(&ledger, &rules).into_keys().collect(),
+            messages: fates.len(),
             // Of its own, so that the other faults are those of before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
@@ -221,7 +221,8 @@ impl World {
             groups: Groups::new(Rng::new(seed ^ 0x6007)),
             follow_ups: FollowUps::new(Rng::new(seed ^ 0x71ae5)),
             garbage: Vec::new(),
-            lengths: lengths(&ledger, &rules),
+            lengths: lengths(&fates),
+            bare: fates.into_keys().collect(),
             rng: rng.fork(),
             bug,
             time: 0,
@@ -395,7 +396,11 @@ fn planned_ledger(entries: &[Planned], partitions: u16) -> Vec<Publish> {
     ledger
 }
 
-fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u64, MessageKey, i64)>> {
+fn doomed(
+    ledger: &[Publish],
+    fates: &BTreeMap<MessageKey, ExpectedOutcome>,
+    scenario: &Scenario,
+) -> Vec<Vec<(u64, MessageKey, i64)>> {
     let limits = &scenario.limits;
     let partition_of: BTreeMap<&MessageKey, PartitionId> = ledger
         .iter()
@@ -405,7 +410,7 @@ fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u6
         })
         .collect();
     let mut doomed = vec![Vec::new(); usize::from(scenario.partitions)];
-    for (key, fate) in checker::expected_outcomes(ledger, rules) {
+    for (key, fate) in fates {
         if fate.end != checker::ExpectedEnd::Open {
             continue;
         }
@@ -413,13 +418,12 @@ fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u6
             Some(seq) => (seq, limits.gap_timeout_ms),
             None => (fate.last_seq, limits.stall_timeout_ms + limits.sweep_ms),
         };
-        let partition = partition_of.get(&key).map_or(0, |partition| partition.0);
-        doomed[usize::from(partition)].push((seq, key, after_ms));
+        let partition = partition_of.get(key).map_or(0, |partition| partition.0);
+        doomed[usize::from(partition)].push((seq, key.clone(), after_ms));
     }
     doomed
 }
 
-fn lengths(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, u32> {
-    let fates = checker::expected_outcomes(ledger, rules);
-    fates.into_iter().filter_map(|(key, fate)| Some((key, fate.final_chunk()?.id + 1))).collect()
+fn lengths(fates: &BTreeMap<MessageKey, ExpectedOutcome>) -> BTreeMap<MessageKey, u32> {
+    fates.iter().filter_map(|(key, fate)| Some((key.clone(), fate.final_chunk()?.id + 1))).collect()
 }

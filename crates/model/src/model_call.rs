@@ -46,6 +46,16 @@ impl ModelCall {
         Value::Object(model.into_iter().chain(counts).collect())
     }
 
+    /// Calls from a JSON array of such entries.
+    ///
+    /// # Errors
+    /// It is none, or one of them has an unknown field, a name that is no text, or a count that is none.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidMetadata> {
+        let wrong = |error: serde_json::Error| InvalidMetadata::ModelCalls(abbreviate(&error.to_string()));
+        let entries: Vec<Value> = serde_json::from_str(text).map_err(wrong)?;
+        entries.iter().map(Self::parse).collect()
+    }
+
     fn parse(value: &Value) -> Result<Self, InvalidMetadata> {
         let wrong = |what: &str| InvalidMetadata::ModelCalls(abbreviate(what));
         let entry = value.as_object().ok_or_else(|| wrong(&value.to_string()))?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, FailedMessage, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId,
-    Timestamp, TokenKey, TurnId,
+    Chunk, DeadLetter, FailedMessage, Message, MessageKey, ModelCall, PartitionId, Position, Role, Seq,
+    ThreadId, Timestamp, TokenKey, TurnId,
 };
 
 use crate::timers::{TimerPage, TimerWrite};
@@ -167,6 +167,8 @@ pub struct SpilledMessage {
     pub idle_ms: i64,
     /// Chunks accepted since the last save.
     pub chunks: Vec<Arc<Chunk>>,
+    /// All calls of models that attempts before this one have made.
+    pub earlier_calls: Vec<ModelCall>,
 }
 
 /// What a new owner starts from.

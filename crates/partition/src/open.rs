@@ -139,6 +139,7 @@ impl OpenMessage {
         }
         // Only the oldest gap has this age; the others begin anew, because too old would fail a message that is not.
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
+        open.earlier_calls.clone_from(&saved.earlier_calls);
         open.phase = Phase::Live;
         open.saved = open.accepted.len();
         open.is_saved = true;
@@ -258,6 +259,7 @@ impl OpenMessage {
             gap_ms: self.gap_ms(time),
             idle_ms: time.since_ms(self.last_chunk_at),
             chunks,
+            earlier_calls: self.earlier_calls.clone(),
         }
     }
 

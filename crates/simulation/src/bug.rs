@@ -208,11 +208,17 @@ pub enum PlantedBug {
     OccurrenceByNow,
     /// A schedule that has fired is due as before.
     OccurrenceStays,
+    /// The calls of earlier attempts are not saved with an open answer.
+    EarlierCallsLost,
+    /// A run that failed has used nothing.
+    FailedCallsLost,
+    /// The calls of an answer are numbered anew for each commit that brings some of it.
+    CallsCountedTwice,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 100] = [
+    pub const ALL: [Self; 103] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -313,6 +319,9 @@ impl PlantedBug {
         Self::HeldBackShown,
         Self::OccurrenceByNow,
         Self::OccurrenceStays,
+        Self::EarlierCallsLost,
+        Self::FailedCallsLost,
+        Self::CallsCountedTwice,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

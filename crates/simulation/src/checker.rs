@@ -20,24 +20,33 @@ pub use invariant::{Invariant, Violation};
 
 /// Checks every invariant of messages that the evidence can show. An empty answer means that all of them hold.
 ///
-/// The messages of turns count for the order of the thread only; [`turns::check`] judges them.
+/// The messages of turns count for the order of the thread only; [`check_with_turns`] judges them.
 pub fn check(evidence: &Evidence) -> Vec<Violation> {
-    check_with(evidence, &BTreeSet::new(), &BTreeSet::new())
+    let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
+    check_messages(evidence, &expected_outcomes, &BTreeSet::new(), &BTreeSet::new())
 }
 
-/// As [`check`], where commands may have become dead letters, and answers of turns may have failed.
-pub fn check_with(
+/// As [`check`], and every invariant of turns. Commands may have become dead letters, and answers of turns may have failed.
+pub fn check_with_turns(evidence: &Evidence, turns: &turns::Turns) -> Vec<Violation> {
+    let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
+    let commands = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();
+    let mut violations = check_messages(evidence, &expected_outcomes, &commands, &turns.dead);
+    violations.extend(turns::check(evidence, turns, &expected_outcomes));
+    violations
+}
+
+fn check_messages(
     evidence: &Evidence,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     commands: &BTreeSet<(PartitionId, u64)>,
     failed: &BTreeSet<MessageKey>,
 ) -> Vec<Violation> {
-    let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
     let mut violations = Vec::new();
-    stored::check(evidence, commands, &expected_outcomes, &mut violations);
+    stored::check(evidence, commands, expected_outcomes, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
     let ends = transcripts::Ends::of(evidence, failed);
     for transcript in &evidence.transcripts {
-        transcripts::check(transcript, &evidence.rules, &ends, &expected_outcomes, &mut violations);
+        transcripts::check(transcript, &evidence.rules, &ends, expected_outcomes, &mut violations);
     }
     violations
 }

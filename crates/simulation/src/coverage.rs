@@ -269,4 +269,8 @@ coverage! {
     refused_disabled,
     /// The agent is paused.
     refused_paused,
+    /// Calls of models in the ledger.
+    model_calls,
+    /// Those of answers that did not come to their end.
+    partial_calls,
 }

@@ -189,6 +189,10 @@ impl Store {
                 open_ms: save.open_ms + age,
                 gap_ms: save.gap_ms.map(|gap| gap + age),
                 idle_ms: save.idle_ms + age,
+                earlier_calls: match is_planted(PlantedBug::EarlierCallsLost) {
+                    true => Vec::new(),
+                    false => save.earlier_calls.clone(),
+                },
                 ..save.clone()
             }
         };

@@ -183,6 +183,8 @@ fn simulation_20_000_seeds() {
         (c.cooldowns, 50, "follow-ups that waited for their cooldown"),
         (c.quiet_hours, 100, "follow-ups that waited for the end of quiet hours"),
         (c.tasks_fired, 500, "tasks of schedules and delayed ones"),
+        (c.model_calls, 20_000, "calls of models in the ledger"),
+        (c.partial_calls, 500, "calls for answers that did not come to their end"),
         (c.occurrences_skipped, 20, "occurrences that did not take place"),
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
@@ -276,6 +278,9 @@ fn breaks(bug: PlantedBug) -> Invariant {
             Invariant::HeldBack
         }
         PlantedBug::OrdinaryAnswerWithdrawn => Invariant::OrdersEnd,
+        PlantedBug::EarlierCallsLost | PlantedBug::FailedCallsLost | PlantedBug::CallsCountedTwice => {
+            Invariant::Usage
+        }
         PlantedBug::OccurrenceByNow | PlantedBug::OccurrenceStays => Invariant::Occurrences,
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    AgentId, BUCKETS, Chunk, ChunkKind, PartitionCount, PartitionId, Position, Seq, TokenKey, TurnOpened,
+    AgentId, BUCKETS, Chunk, ChunkKind, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey,
+    TurnOpened,
 };
 use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
@@ -190,6 +191,7 @@ fn stragglers_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
                 gap_ms: row.try_get("gap_ms")?,
                 idle_ms: row.try_get("idle_ms")?,
                 chunks: Vec::new(),
+                earlier_calls: earlier_calls(row)?,
             });
         }
         if let (Some(chunk), Some(last)) = (chunk(row)?, spilled_messages.last_mut()) {
@@ -197,6 +199,13 @@ fn stragglers_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
         }
     }
     Ok(spilled_messages)
+}
+
+fn earlier_calls(row: &PgRow) -> Result<Vec<ModelCall>, StoreError> {
+    match row.try_get::<Option<&str>, _>("earlier_calls")? {
+        None => Ok(Vec::new()),
+        Some(_) => parse_column(row, "earlier_calls", ModelCall::parse_list),
+    }
 }
 
 fn chunk(row: &PgRow) -> Result<Option<Chunk>, StoreError> {

@@ -272,6 +272,7 @@ impl Author {
             gap_ms: None,
             idle_ms: 0,
             chunks: ids.into_iter().map(|id| Chunk::content(id, "x", false).into()).collect(),
+            earlier_calls: Vec::new(),
         }
     }
 }

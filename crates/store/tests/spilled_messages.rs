@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Chunk, Role, Seq};
+use model::{Chunk, ModelCall, Role, Seq};
 use partition::{SpilledMessage, Takeover};
 use store::{Committed, Store};
 
@@ -25,6 +25,7 @@ fn save(thread: &str, attempt: u32, ids: &[u32]) -> SpilledMessage {
         gap_ms: None,
         idle_ms: 0,
         chunks: ids.iter().map(|id| chunk(*id)).collect(),
+        earlier_calls: Vec::new(),
     }
 }
 
@@ -54,6 +55,21 @@ async fn saves_append_and_come_back_in_order_of_arrival() {
     let takeover = loaded(&store, &owner).await;
     assert_eq!(ids(&takeover), [(1, vec![5, 2, 9, 0])]);
     assert_eq!(takeover.spilled_messages[0].chunks[0], chunk(5));
+}
+
+#[tokio::test]
+async fn calls_of_earlier_attempts_come_back_with_the_message() {
+    let (_database, store) = Database::new(COUNT).await;
+    let owner = Owner::new(&store, "a").await;
+    let thread = thread_of(owner.grant.partition, COUNT, 0);
+    let call = |input_tokens| ModelCall { input_tokens, model: Some("m".into()), ..ModelCall::default() };
+    let save = |attempt, earlier_calls| SpilledMessage { earlier_calls, ..save(&thread, attempt, &[0]) };
+    saved(&owner, save(0, vec![])).await;
+    assert_eq!(loaded(&store, &owner).await.spilled_messages[0].earlier_calls, []);
+    saved(&owner, save(1, vec![call(5)])).await;
+    saved(&owner, save(2, vec![call(5), call(7)])).await;
+    let calls = &loaded(&store, &owner).await.spilled_messages[0].earlier_calls;
+    assert_eq!(calls, &[call(5), call(7)]);
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ pub enum Invariant {
     HeldBack,
     /// T15.
     Occurrences,
+    /// The ledger has each call of a model that an answer lists, once.
+    Usage,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -138,6 +140,7 @@ impl Invariant {
             }
             Self::HeldBack => "A4 nothing of a follow-up is sent or stored once a person has written",
             Self::Occurrences => "T15 an occurrence is one task, and none before it is due",
+            Self::Usage => "the ledger has each call of a model that an answer lists, once",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }

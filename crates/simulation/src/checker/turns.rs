@@ -1,6 +1,6 @@
 //! The invariants of turns, tasks and control commands: what was asked for, what transactions did, what was published of it.
 //!
-//! Entry point: [`check`]. A history of transactions is replayed on a small model of queues and threads, written anew
+//! Entry point: [`super::check_with_turns`]. A history of transactions is replayed on a small model of queues and threads, written anew
 //! here: it shares nothing with what it judges but the nouns of `model`.
 
 mod causes;
@@ -12,13 +12,14 @@ mod queues;
 mod rows;
 mod timer_events;
 mod timers;
+mod usage;
 
 use std::collections::BTreeMap;
 
 use model::{ChunkKind, Command, MessageKey, RetryHint, Role};
 
 use crate::checker::evidence::Evidence;
-use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome, expected_outcomes};
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
 use crate::checker::invariant::{Invariant, Violation};
 
 pub use timer_events::{FollowUpLimits, TimerEvent, TimerStep};
@@ -26,7 +27,7 @@ pub use timers::is_follow_up;
 
 pub use evidence::{
     AgentRow, Audited, Ordered, RequestRecord, RunEnd, Transition, TransitionKind, TurnEvent, TurnPart,
-    TurnRow, TurnRules, Turns, part_of,
+    TurnRow, TurnRules, Turns, UsageRow, part_of,
 };
 
 /// What an answer's stream of chunks says in all: the texts of its steps and its own.
@@ -44,27 +45,34 @@ pub(super) fn full_texts(evidence: &Evidence) -> BTreeMap<MessageKey, String> {
 }
 
 /// Checks every invariant of turns that the evidence can show, besides those of messages.
-pub fn check(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
+pub(super) fn check(
+    evidence: &Evidence,
+    turns: &Turns,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
+) -> Vec<Violation> {
     if !evidence.rules.erased.is_empty() && turns.rules.erased_turns.is_empty() {
         let turns = erased::without(turns, &evidence.rules.erased);
-        return check_rest(evidence, &turns);
+        return check_rest(evidence, &turns, expected_outcomes);
     }
-    check_rest(evidence, turns)
+    check_rest(evidence, turns, expected_outcomes)
 }
 
-fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
+fn check_rest(
+    evidence: &Evidence,
+    turns: &Turns,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
+) -> Vec<Violation> {
     // A person retried what had failed, the store forgot that it had, and the second time it need not fail: then the retry is of
     // something that has succeeded.
     let is_retry = |ordered: &Ordered| matches!(&ordered.command, Command::Turn(opened) if opened.run > 0);
     if !evidence.rules.stepped_back.is_empty() && turns.ledger.iter().any(is_retry) {
         return Vec::new();
     }
-    let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
     let mut violations = Vec::new();
-    rows::check(evidence, turns, &expected_outcomes, &mut violations);
+    rows::check(evidence, turns, expected_outcomes, &mut violations);
     let is_undone = !evidence.rules.stepped_back.is_empty();
     let mut of_queues = Vec::new();
-    let errors = errors(&expected_outcomes);
+    let errors = errors(expected_outcomes);
     if turns.rules.unordered.is_empty() {
         queues::check(turns, &errors, &mut of_queues);
     } else {
@@ -73,7 +81,8 @@ fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     }
     // A run that was asked for twice may have failed twice, and which of its errors counts depends on who read what first.
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
-    causes::check(evidence, turns, &expected_outcomes, &mut violations);
+    causes::check(evidence, turns, expected_outcomes, &mut violations);
+    usage::check(evidence, turns, expected_outcomes, &mut violations);
     let went_back = is_undone || !evidence.rules.parted.is_empty();
     if !went_back {
         timers::check(evidence, turns, &mut violations);

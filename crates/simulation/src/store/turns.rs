@@ -10,7 +10,7 @@ use partition::{
 
 use super::timer_rows::TimerRow;
 use crate::bug::PlantedBug;
-use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind};
+use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind, UsageRow};
 
 /// See the module.
 #[derive(Debug, Default, Clone)]
@@ -26,6 +26,8 @@ pub(crate) struct Tables {
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
     pub(crate) timers: BTreeMap<TimerId, TimerRow>,
+    /// Calls of models, by answer and number.
+    pub(crate) usage: BTreeMap<(MessageKey, u16), UsageRow>,
     /// When turns failed, by the database's clock.
     pub(super) failed_at: BTreeMap<(ThreadId, TurnId), i64>,
     /// Turns of follow-ups of which nothing is left.
@@ -89,6 +91,7 @@ impl Tables {
                 applied.happened.push(TransitionKind::TakenBack { turn });
             }
         }
+        self.apply_usage(commit, bug);
         for id in &commit.sent {
             self.outbox.remove(id);
         }
@@ -105,6 +108,26 @@ impl Tables {
             }
         }
         applied
+    }
+
+    /// Calls that are known already are not written again.
+    fn apply_usage(&mut self, commit: &Commit, bug: Option<PlantedBug>) {
+        for write in &commit.usage {
+            if bug == Some(PlantedBug::FailedCallsLost) && write.is_partial {
+                continue;
+            }
+            let key = (write.answer.clone(), write.number);
+            let row = UsageRow {
+                answer: write.answer.clone(),
+                number: write.number,
+                call: write.call.clone(),
+                is_partial: write.is_partial,
+            };
+            if bug == Some(PlantedBug::CallsCountedTwice) && write.number == 0 {
+                self.usage.insert((write.answer.clone(), u16::MAX), row.clone());
+            }
+            self.usage.entry(key).or_insert(row);
+        }
     }
 
     /// False when the stored head is not below the guard.

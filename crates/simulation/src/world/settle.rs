@@ -73,11 +73,11 @@ impl World {
         self.rules.erased_garbage = garbage.collect();
         self.rules.lost = std::mem::take(&mut self.going_back.lost);
         let turns = self.turns();
+        self.coverage.model_calls = turns.usage.len() as u64;
+        self.coverage.partial_calls = turns.usage.iter().filter(|row| row.is_partial).count() as u64;
         let evidence = self.evidence();
         self.violations.append(&mut self.store.violations);
-        let commands = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();
-        self.violations.extend(checker::check_with(&evidence, &commands, &turns.dead));
-        self.violations.extend(checker::turns::check(&evidence, &turns));
+        self.violations.extend(checker::check_with_turns(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
         self.coverage.turn_conflicts = self.store.turn_conflicts;
         // Written only for who reads it: it costs as much as a short history.
@@ -132,6 +132,7 @@ impl World {
             rules,
             left: left.collect(),
             audit: tables.clone().flat_map(Tables::audited).collect(),
+            usage: tables.clone().flat_map(|tables| tables.usage.values().cloned()).collect(),
             failed_turns: tables
                 .flat_map(|tables| &tables.failed_turns)
                 .map(|((thread, turn), failed)| (thread.clone(), turn.clone(), failed.opened.run))

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Metadata, Role, ThreadId, TurnId, TurnToken};
+use model::{
+    Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Metadata, ModelCall, Role, ThreadId, TurnId, TurnToken,
+};
 use partition::Start;
 use serde_json::{Map, Value, json};
 
@@ -139,10 +141,8 @@ impl World {
         let is_empty = wishes.is_some_and(|(_, empty)| self.follow_ups.rng.chance(empty));
         let rng = &mut self.workflows.rng;
         let pace = rng.pick([1, 5, 30, 150]);
-        let mut frames = frames(
-            with_hint(answer(&name, manner, (has_tools, continues), rng), manner, hint, is_empty),
-            rng,
-        );
+        let chunks = with_hint(answer(&name, manner, (has_tools, continues), rng), manner, hint, is_empty);
+        let mut frames = frames(with_model_calls(chunks, &name), rng);
         if manner == Manner::Dies || manner == Manner::Silent {
             frames.truncate(rng.index(frames.len()));
         }
@@ -277,6 +277,31 @@ fn with_hint(mut chunks: Vec<Chunk>, manner: Manner, hint: Option<Value>, is_emp
         let mut map = last.metadata.as_map().cloned().unwrap_or_default();
         map.insert("follow_up".to_owned(), hint);
         last.metadata = Metadata::new(map).unwrap_or_default();
+    }
+    chunks
+}
+
+/// Some chunks list calls of models. The counts are drawn from the delivery's name, so that no two calls of a history are alike.
+fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut rng = Rng::new(seed);
+    let lists = rng.chance(0.5);
+    for chunk in &mut chunks {
+        let is_listing = lists && rng.chance(0.4);
+        if !is_listing && !chunk.is_final {
+            continue;
+        }
+        let mut map = chunk.metadata.as_map().cloned().unwrap_or_default();
+        let (input, output) = (rng.below(1 << 40), rng.below(1 << 40));
+        if is_listing {
+            let call = ModelCall { input_tokens: input, output_tokens: output, ..ModelCall::default() };
+            map.insert(ModelCall::KEY.to_owned(), json!([call.to_value()]));
+        } else if rng.chance(0.7) {
+            map.insert("usage".to_owned(), json!({ "prompt_tokens": input, "completion_tokens": output }));
+        }
+        chunk.metadata = Metadata::new(map).unwrap_or_default();
     }
     chunks
 }

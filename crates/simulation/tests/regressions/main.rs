@@ -48,6 +48,7 @@ fn spilled(gap_ms: i64, ids: &[u32]) -> SpilledMessage {
         gap_ms: Some(gap_ms),
         idle_ms: gap_ms,
         chunks: ids.iter().map(|id| chunk(*id, false)).collect(),
+        earlier_calls: Vec::new(),
     }
 }
 

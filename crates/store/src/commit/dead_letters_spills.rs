@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
+use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, ModelCall, PartitionId};
 use partition::SpilledMessage;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.raw.as_slice()))
 }
 
-/// `$14` to `$32`.
+/// `$14` to `$33`.
 fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &SpilledMessage)> = numbered(group, |commit| &commit.spilled_messages).collect();
     let chunks: Vec<_> = rows
@@ -77,6 +77,7 @@ fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, s)| s.open_ms))
         .bind(column(&rows, |(_, s)| s.gap_ms))
         .bind(column(&rows, |(_, s)| s.idle_ms))
+        .bind(column(&rows, |(_, s)| earlier_calls(s)))
         .bind(column(&chunks, |(number, _, _)| *number))
         .bind(column(&chunks, |(_, at, _)| *at))
         .bind(column(&chunks, |(_, _, chunk)| i32::try_from(chunk.id).unwrap_or(i32::MAX)))
@@ -88,7 +89,7 @@ fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&chunks, |(_, _, chunk)| chunk.correlation_id.as_deref()))
 }
 
-/// `$33` to `$36`.
+/// `$34` to `$37`.
 fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_spills).collect();
     statement
@@ -98,7 +99,7 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, key)| key.message.as_str()))
 }
 
-/// `$37` to `$48`.
+/// `$38` to `$49`.
 fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
     let missing = |failed: &FailedMessage| match &failed.failure {
@@ -118,6 +119,11 @@ fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| storable(&failed.failure.to_string())))
         .bind(column(&rows, |(_, failed)| missing(failed)))
         .bind(column(&rows, |(_, failed)| failed.failure.is_retryable()))
+}
+
+fn earlier_calls(save: &SpilledMessage) -> Option<String> {
+    let calls: Vec<Value> = save.earlier_calls.iter().map(ModelCall::to_value).collect();
+    (!calls.is_empty()).then(|| Value::from(calls).to_string())
 }
 
 /// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.

@@ -84,7 +84,7 @@ impl StatementParts {
             (
                 self.has(Self::REST),
                 include_str!("8_dead_letters_spills.sql"),
-                48,
+                49,
                 Some(dead_letters_spills::dead_letters_spills),
             ),
             (true, self.checkpoint(), 0, None),

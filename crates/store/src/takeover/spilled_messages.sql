@@ -1,6 +1,7 @@
 -- $1 partition. One row per saved chunk; a message without chunks has one row all the same.
 SELECT s.thread_id, s.message_id, s.attempt, s.role, s.first_seq,
        s.open_ms + age.ms AS open_ms, s.gap_ms + age.ms AS gap_ms, s.idle_ms + age.ms AS idle_ms,
+       s.earlier_calls::text,
        c.chunk_id, c.chunk, c.chunk_type, c.is_final, c.metadata, c."timestamp", c.correlation_id
 FROM spilled_messages AS s
 -- Ages go on while the partition has no owner.

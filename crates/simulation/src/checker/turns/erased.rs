@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{AgentId, Position, TaskId, ThreadId, TurnId};
+use model::{AgentId, MessageKey, Position, TaskId, ThreadId, TurnId};
 
 use crate::checker::turns::evidence::{Ordered, Transition, TransitionKind, Turns, part_of};
 use model::Command;
@@ -25,10 +25,12 @@ pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     let queues = erased.tasks.iter().map(|(agent, _)| agent.clone());
     rest.rules.unordered = queues.chain(threads.iter().map(ThreadId::agent)).collect();
     rest.ledger.retain(|ordered| !erased.has_order(&ordered.command));
-    rest.rows.retain(|row| {
-        !threads.contains(&row.key.thread)
-            && part_of(&row.key.message).is_none_or(|(turn, _)| !erased.turns.contains(&turn))
-    });
+    let is_kept = |key: &MessageKey| {
+        !threads.contains(&key.thread)
+            && part_of(&key.message).is_none_or(|(turn, _)| !erased.turns.contains(&turn))
+    };
+    rest.rows.retain(|row| is_kept(&row.key));
+    rest.usage.retain(|row| is_kept(&row.answer));
     rest.history.retain(|happened| !erased.has_happened(happened));
     rest.audit.retain(|audited| !threads.contains(&audited.subject.thread()));
     rest.failed_turns.retain(|(thread, ..)| !threads.contains(thread));

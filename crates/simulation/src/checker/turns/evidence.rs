@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::checker::turns::timer_events::{FollowUpLimits, TimerEvent};
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Command, CommandId, MessageId, MessageKey, PartitionId, TaskId, ThreadId, TurnId,
+    AgentId, BatchType, Command, CommandId, MessageId, MessageKey, ModelCall, PartitionId, TaskId, ThreadId,
+    TurnId,
 };
 
 /// What is compared besides the evidence of messages.
@@ -33,6 +34,8 @@ pub struct Turns {
     pub refused: BTreeSet<(TurnId, u32)>,
     /// What should be gone at the end: rows of the outbox, saved inputs.
     pub left: Vec<String>,
+    /// The ledger of model calls, by answer and number.
+    pub usage: Vec<UsageRow>,
     /// Answers that clients may see as failed.
     pub dead: BTreeSet<MessageKey>,
 }
@@ -235,6 +238,19 @@ pub struct Audited {
     pub what: String,
     /// The task or turn.
     pub target: Option<String>,
+}
+
+/// A row of the ledger of model calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UsageRow {
+    /// The answer for which the model was called.
+    pub answer: MessageKey,
+    /// Number of the call among those of the answer, from 0.
+    pub number: u16,
+    /// What it has used.
+    pub call: ModelCall,
+    /// The answer did not come to its end.
+    pub is_partial: bool,
 }
 
 /// A turn's end as it was published.

@@ -62,7 +62,8 @@ pub(super) fn check(
         }
         let Some((_, run, end)) = end else { continue };
         // Undone and answered again: the first answer of the stream need not be the one that counts.
-        if !evidence.rules.stepped_back.is_empty() && turn.as_str().starts_with('t') {
+        let may_be_again = turn.as_str().starts_with('t') || is_follow_up(turn);
+        if !evidence.rules.stepped_back.is_empty() && may_be_again {
             continue;
         }
         if let Some(known) = inputs.get(turn)

@@ -134,6 +134,7 @@ fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> SpilledMessage {
         gap_ms: None,
         idle_ms,
         chunks: vec![chunk(0, "one", false)],
+        earlier_calls: Vec::new(),
     }
 }
 

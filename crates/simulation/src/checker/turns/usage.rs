@@ -1,0 +1,117 @@
+//! The ledger of model calls: what the chunks of a run's answer list, once, whoever ended the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{Chunk, MessageKey, ModelCall, TurnId};
+
+use crate::checker::evidence::Evidence;
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{RunEnd, TransitionKind, Turns, UsageRow, ends};
+
+pub(super) fn check(
+    evidence: &Evidence,
+    turns: &Turns,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
+    violations: &mut Vec<Violation>,
+) {
+    let mut stored: BTreeMap<&MessageKey, Vec<&UsageRow>> = BTreeMap::new();
+    for row in &turns.usage {
+        stored.entry(&row.answer).or_default().push(row);
+    }
+    let mut ended = BTreeSet::new();
+    for (happened, turn, run, thread, end) in ends(turns) {
+        let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
+        // Undone and answered again: the first answer of the stream need not be the one that counts.
+        if evidence.rules.stepped_back.contains(&happened.partition) {
+            continue;
+        }
+        let rows = stored.get(&key).map_or(&[][..], Vec::as_slice);
+        let outcome = expected_outcomes.get(&key);
+        if let Some((expected, seen)) = wrong(rows, outcome, end) {
+            violations.push(Violation::new(Invariant::Usage, format!("run {run} of {turn}"), expected, seen));
+        }
+        ended.insert(key);
+    }
+    // The turn of a follow-up may leave nothing but its calls.
+    let taken_back: BTreeSet<&TurnId> = turns
+        .history
+        .iter()
+        .filter_map(|happened| match &happened.what {
+            TransitionKind::TakenBack { turn } => Some(turn),
+            _ => None,
+        })
+        .collect();
+    let is_taken_back = |key: &MessageKey| {
+        TurnId::of_answer(&key.message).is_some_and(|(turn, _)| taken_back.contains(&turn))
+    };
+    let possible = |key: &MessageKey| {
+        expected_outcomes.get(key).map(|outcome| expected_calls(outcome, false)).unwrap_or_default()
+    };
+    let is_undone = !evidence.rules.stepped_back.is_empty();
+    for (key, rows) in stored.iter().filter(|(key, _)| !is_undone && !ended.contains(**key)) {
+        let calls = rows.iter().map(|row| &row.call).collect::<Vec<_>>();
+        if is_taken_back(key) && is_part(&calls, &possible(key)) {
+            continue;
+        }
+        violations.push(Violation::new(
+            Invariant::Usage,
+            key,
+            "nothing: no such run has ended",
+            "calls of models",
+        ));
+    }
+}
+
+fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
+    let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
+    let is_complete = *end == RunEnd::Completed;
+    // Its last chunk was read by who ended it, and so was all that came before. Otherwise only what had been read until then is known.
+    let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
+        (ExpectedEnd::Complete, RunEnd::Completed) => true,
+        (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,
+        _ => false,
+    });
+    let expected = outcome.map(|outcome| expected_calls(outcome, is_all)).unwrap_or_default();
+    let is_right = match is_all {
+        true => seen.iter().copied().eq(&expected),
+        false => is_part(&seen, &expected),
+    };
+    // A whole answer may be refused by the database.
+    let is_whole = outcome.is_some_and(|outcome| outcome.end == ExpectedEnd::Complete);
+    let is_marked = rows.iter().all(|row| if row.is_partial { !is_complete } else { is_whole });
+    let are_numbered = rows.iter().enumerate().all(|(index, row)| usize::from(row.number) == index);
+    if is_right && is_marked && are_numbered {
+        return None;
+    }
+    let which = if is_all { "all" } else { "some" };
+    Some((
+        format!("{which} of the calls {expected:?}, numbered, of an answer with the end {end:?}"),
+        format!("{rows:?}"),
+    ))
+}
+
+/// Each call has counts of its own, so one that is there twice is no part.
+fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
+    let mut rest = expected.iter();
+    seen.iter().all(|call| rest.any(|other| other == *call))
+}
+
+/// `is_all`: every chunk that counts was read. Otherwise the last one may have been read before those that list calls, and then what it sums up
+/// is what was known.
+fn expected_calls(outcome: &ExpectedOutcome, is_all: bool) -> Vec<ModelCall> {
+    let before = outcome.attempts.range(..outcome.attempt).flat_map(|(_, chunks)| calls(chunks, false));
+    let last = outcome.attempts.get(&outcome.attempt);
+    before.chain(last.into_iter().flat_map(|chunks| calls(chunks, !is_all))).collect()
+}
+
+fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {
+    let listed = chunks.values().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default());
+    let mut calls: Vec<ModelCall> = listed.collect();
+    if calls.is_empty() || with_sum {
+        let last = chunks.values().find(|chunk| chunk.is_final);
+        calls.extend(last.and_then(|last| last.metadata.summed_call()));
+    }
+    calls
+}

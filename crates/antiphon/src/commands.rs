@@ -4,7 +4,9 @@
 
 mod batch_pages;
 mod batches;
+mod budgets;
 mod check;
+mod command_id;
 mod config;
 mod dead_letters;
 mod doctor;
@@ -33,10 +35,10 @@ use store::{Store, StoreConfig};
 use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
-    Batches, BatchesCommand, Config, ConfigCommand, Database, DeadLetters, DeadLettersCommand, Doctor,
-    EraseOwner, FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys, KeysCommand, Memory,
-    MemoryCommand, Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand, Schedules,
-    SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
+    Batches, BatchesCommand, Budgets, BudgetsCommand, Config, ConfigCommand, Database, DeadLetters,
+    DeadLettersCommand, Doctor, EraseOwner, FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys,
+    KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand,
+    Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -96,6 +98,15 @@ pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), ExitErr
 /// Prints what calls of models have used.
 pub(crate) async fn run_usage(options: UsageOptions) -> Result<(), ExitError> {
     usage::sums(&connect(&options.database).await?, &options).await
+}
+
+/// Runs a command on budgets.
+pub(crate) async fn run_budgets(options: Budgets) -> Result<(), ExitError> {
+    match options.command {
+        BudgetsCommand::List(list) => budgets::list(&connect(&list.database).await?, &list).await,
+        BudgetsCommand::Put(put) => budgets::put(&connect(&put.database).await?, put).await,
+        BudgetsCommand::Delete(delete) => budgets::delete(&connect(&delete.database).await?, &delete).await,
+    }
 }
 
 /// Looks at everything.

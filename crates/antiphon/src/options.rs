@@ -26,7 +26,9 @@ pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::timers::*;
-pub(crate) use self::usage::{Prices, UsageOptions};
+pub(crate) use self::usage::{
+    Budgets, BudgetsCommand, DeleteBudget, ListBudgets, Prices, PutBudget, UsageOptions,
+};
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
@@ -89,6 +91,8 @@ pub(crate) enum Command {
     Keys(Keys),
     /// See what the calls of models have used, and what they cost.
     Usage(UsageOptions),
+    /// See, set and delete budgets: how many tokens, or how much money, turns may use in a day or a month.
+    Budgets(Budgets),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
     Incidents(Incidents),
     /// Look at Postgres, NATS and the fleet, and say what keeps it from working and what to do. Changes nothing; exit 1 with a problem.

@@ -32,6 +32,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Usage(options) => return commands::run_usage(options).await,
+        Command::Budgets(options) => return commands::run_budgets(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
         Command::Partitions(options) => return commands::run_partitions(options).await,
         Command::Doctor(options) => return commands::run_doctor(options).await,
@@ -64,6 +65,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::Erase(_)
             | Command::Keys(_)
             | Command::Usage(_)
+            | Command::Budgets(_)
             | Command::Incidents(_)
             | Command::Partitions(_)
             | Command::Doctor(_)

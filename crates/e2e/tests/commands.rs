@@ -1,5 +1,6 @@
 //! The operator's commands: the shipped binary on a real Postgres, and what it leaves there.
 
+mod budgets;
 mod memory;
 mod messages;
 mod timer_acts;

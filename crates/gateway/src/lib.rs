@@ -45,6 +45,7 @@ use crate::http::listener;
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
+pub use crate::api::budgets::{BudgetBody, BudgetView};
 pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView, SnoozeBody};
 pub use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView};
 pub use crate::api::usage::UsageReport;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use batches::check::{self, Change, Defect, Finding};
 use batches::{Batch, Item};
-use model::{CommandId, Position, ThreadId};
+use model::{Position, ThreadId};
 use serde_json::{Value, json};
 use store::{RowRepair, Store};
 
 use super::batch_pages::{self, BatchPages};
+use super::command_id::new_command_id;
 use super::lookup::stored;
 use super::output::{self, Table, cell};
 use crate::exit::ExitError;
@@ -117,7 +118,7 @@ impl CheckRound<'_> {
                     old: change(&item),
                     new: change(&item),
                     is_apart: true,
-                    said: Some((act()?, what.clone())),
+                    said: Some((new_command_id()?, what.clone())),
                 };
                 let is_mended = self.repair(thread, &[mend]).await?;
                 self.find(thread, place.batch_id, place.position, &what, "unmarked", true, is_mended);
@@ -227,7 +228,7 @@ fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, ExitEr
             continue;
         }
         let said = match changes {
-            Some((finding, _)) => Some((act()?, format!("{finding}; it was {}", named(&old)))),
+            Some((finding, _)) => Some((new_command_id()?, format!("{finding}; it was {}", named(&old)))),
             None => None,
         };
         repairs.push(RowRepair { position: item.position, old, new, is_apart, said });
@@ -241,11 +242,6 @@ fn named(change: &Change) -> String {
 
 fn change(item: &Item) -> Change {
     Change { batch_id: item.batch_id, sequence_num: item.sequence_num, batch_type: item.batch_type }
-}
-
-fn act() -> Result<CommandId, ExitError> {
-    let id = uuid::Uuid::now_v7().simple().to_string();
-    CommandId::parse(&id).map_err(|error| ExitError::Failed(error.to_string()))
 }
 
 fn code(what: &Defect) -> &'static str {

@@ -2,11 +2,10 @@
 
 use bus::Bus;
 use gateway::views;
-use model::CommandId;
 use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
-use uuid::Uuid;
 
+use super::command_id::new_command_id;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
@@ -82,23 +81,18 @@ pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<
     let stored = bus
         .publish_with_id(subject, letter.raw.clone(), None, &format!("replay.{}", id.text()), SERVER_TIMEOUT)
         .await?;
-    let is_ours = store.replayed(id, &act()?, &options.actor).await?;
+    let is_ours = store.replayed(id, &new_command_id()?, &options.actor).await?;
     let json =
         json!({ "id": id.text(), "replayed": is_ours, "stream": stored.stream, "stream_seq": stored.seq.0 });
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
 pub(super) async fn drop(store: &Store, options: &DropDeadLetter) -> Result<(), ExitError> {
-    if !store.drop_dead_letter(&options.letter, &act()?, &options.actor).await? {
+    if !store.drop_dead_letter(&options.letter, &new_command_id()?, &options.actor).await? {
         return Err(unknown(&options.letter));
     }
     let json = json!({ "id": options.letter.text(), "dropped": true });
     output::print(options.database.format, &json, || output::key_value_table(&json))
-}
-
-fn act() -> Result<CommandId, ExitError> {
-    let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
-    made.map_err(|error| ExitError::Failed(error.to_string()))
 }
 
 fn unknown(id: &DeadLetterId) -> ExitError {

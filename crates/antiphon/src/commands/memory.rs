@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 use batches::memory::Fact;
-use model::{CommandId, ThreadId};
+use model::ThreadId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{FactRow, FactScope, Store};
-use uuid::Uuid;
 
+use super::command_id::new_command_id;
 use super::output;
 use super::output_file::OutputFile;
 use crate::exit::ExitError;
@@ -165,9 +165,7 @@ pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), 
             break;
         }
         read += page.len() as u64;
-        let command = CommandId::parse(&Uuid::now_v7().simple().to_string());
-        let command = command.map_err(|error| ExitError::Failed(error.to_string()))?;
-        new += store.import_facts(&options.agent, &page, &command, &options.actor).await?;
+        new += store.import_facts(&options.agent, &page, &new_command_id()?, &options.actor).await?;
     }
     let too_many = store.trim_facts(&options.agent).await?;
     let json = json!({ "facts": read, "new_facts": new, "beyond_bound": too_many });

@@ -555,7 +555,7 @@ fn which(text: &str) -> Result<Which, String> {
     Ok(Which(Some(PartitionId(number))))
 }
 
-fn tenant(text: &str) -> Result<Tenant, String> {
+pub(super) fn tenant(text: &str) -> Result<Tenant, String> {
     Tenant::parse(text).map_err(|error| error.to_string())
 }
 

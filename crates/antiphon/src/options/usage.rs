@@ -1,14 +1,14 @@
-//! What calls of models have used, and what tokens cost.
+//! What calls of models have used and may use, and what tokens cost.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
-use model::Timestamp;
+use clap::{ArgGroup, Args, Subcommand};
+use model::{BudgetName, Tenant, Timestamp};
 use store::{PriceTable, UsageGroup};
 
-use super::operator::Database;
+use super::operator::{Database, actor, tenant};
 use crate::exit::ExitError;
 
 #[derive(Debug, Clone, Args)]
@@ -65,4 +65,81 @@ impl Prices {
             PriceTable::parse(&json, wire::parse_rfc3339).map_err(|error| wrong(error.to_string()))?;
         Ok(Some(Arc::new(prices)))
     }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Budgets {
+    #[command(subcommand)]
+    pub(crate) command: BudgetsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum BudgetsCommand {
+    /// The budgets of a tenant, and what has been used of each.
+    List(ListBudgets),
+    /// Make a budget, or change the one of that name.
+    Put(PutBudget),
+    /// Delete a budget: what it has kept from beginning may begin.
+    Delete(DeleteBudget),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListBudgets {
+    /// Whose; the default tenant's without it.
+    #[arg(long, value_parser = tenant)]
+    pub(crate) tenant: Option<Tenant>,
+    #[command(flatten)]
+    pub(crate) prices: Prices,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("limit").args(["tokens", "cost"]).required(true)))]
+#[command(group(ArgGroup::new("scope").args(["agent", "user"])))]
+pub(crate) struct PutBudget {
+    #[arg(value_parser = BudgetName::parse)]
+    pub(crate) name: BudgetName,
+    /// Tokens that models may read and write in a period.
+    #[arg(long)]
+    pub(crate) tokens: Option<u64>,
+    /// What calls of models may cost in a period, in the currency of the prices.
+    #[arg(long)]
+    pub(crate) cost: Option<String>,
+    /// day or month.
+    #[arg(long)]
+    pub(crate) period: String,
+    /// Where the day or the month begins: a zone of the IANA database.
+    #[arg(long, default_value = "UTC")]
+    pub(crate) time_zone: String,
+    /// Of this agent alone; of the whole tenant without --agent and --user.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+    /// Of this `user_id` of threads alone.
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// Whose; the default tenant's without it.
+    #[arg(long, value_parser = tenant)]
+    pub(crate) tenant: Option<Tenant>,
+    /// Who does it, for the audit.
+    #[arg(long, default_value = "cli", value_parser = actor)]
+    pub(crate) actor: String,
+    #[command(flatten)]
+    pub(crate) prices: Prices,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeleteBudget {
+    #[arg(value_parser = BudgetName::parse)]
+    pub(crate) name: BudgetName,
+    /// Whose; the default tenant's without it.
+    #[arg(long, value_parser = tenant)]
+    pub(crate) tenant: Option<Tenant>,
+    /// Who does it, for the audit.
+    #[arg(long, default_value = "cli", value_parser = actor)]
+    pub(crate) actor: String,
+    #[command(flatten)]
+    pub(crate) database: Database,
 }

@@ -2,11 +2,11 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::BudgetName;
+use model::{AgentId, BudgetName, Tenant};
 use scheduling::Zone;
 use scheduling::budget::{BudgetPeriod, BudgetUnit};
 use serde::{Deserialize, Serialize};
-use store::{Budget, BudgetRow, BudgetScope, budget_subject};
+use store::{Budget, BudgetRow, BudgetScope, PriceTable, budget_subject};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::audit::{self, AuditQuery};
@@ -23,25 +23,27 @@ use crate::extract::query::{self, QueryParams};
 const MOST_USER_BYTES: usize = 256;
 
 /// What may be used: `tokens`, or a `cost`. Of one agent, of one user, or without either of the whole tenant.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct BudgetBody {
+pub struct BudgetBody {
     /// Tokens that models read and write.
     #[schema(value_type = Option<schemas::BudgetTokens>)]
-    tokens: Option<u64>,
+    pub tokens: Option<u64>,
     /// In the currency of the operator's prices: a decimal number with at most nine digits after the point.
     #[schema(pattern = r"^[0-9]{1,9}([.][0-9]{1,9})?$", example = "12.50")]
-    cost: Option<String>,
+    pub cost: Option<String>,
+    /// `day` or `month`.
     #[schema(value_type = schemas::BudgetPeriodSchema)]
-    period: String,
+    pub period: String,
     /// Where the day or the month begins: a zone of the IANA database.
     #[schema(default = "UTC")]
-    time_zone: Option<String>,
+    pub time_zone: Option<String>,
+    /// Of this agent alone.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
-    agent_id: Option<String>,
+    pub agent_id: Option<String>,
     /// `user_id` in the metadata of threads.
     #[schema(min_length = 1, max_length = 256)]
-    user_id: Option<String>,
+    pub user_id: Option<String>,
 }
 
 impl MaxBodySize for BudgetBody {
@@ -59,8 +61,8 @@ pub(crate) struct BudgetsQuery {
 }
 
 /// A budget, and what has been used of it in its period. Amounts are decimal numbers.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct BudgetView {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BudgetView {
     #[schema(value_type = schemas::BudgetNameSchema)]
     name: String,
     /// `tenant`, `agent` or `user`: whose calls count.
@@ -119,40 +121,50 @@ fn name_of(text: &str) -> Result<BudgetName, Problem> {
     path::id("budget", text, BudgetName::parse)
 }
 
-/// What the body says.
-fn checked(ctx: &RequestContext, body: BudgetBody) -> Result<Budget, Problem> {
-    let (unit, limit) = match (body.tokens, body.cost) {
-        (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
-        (Some(_), None) => {
-            return Err(invalid(format!("tokens must be from 0 to {}", schemas::MOST_BUDGET_TOKENS)));
+impl BudgetBody {
+    /// The budget of a tenant that it describes. `has_prices`: the operator has given prices, so that something has a cost.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn budget(self, tenant: Option<&Tenant>, has_prices: bool) -> Result<Budget, String> {
+        let (unit, limit) = match (self.tokens, self.cost) {
+            (Some(tokens), None) if tokens <= schemas::MOST_BUDGET_TOKENS => (BudgetUnit::Tokens, tokens),
+            (Some(_), None) => {
+                return Err(format!("tokens must be from 0 to {}", schemas::MOST_BUDGET_TOKENS));
+            }
+            (None, Some(cost)) => {
+                let fits = cost.split('.').all(|digits| digits.len() <= 9);
+                let amount = BudgetUnit::Cost.exact(&cost).filter(|_| fits);
+                let detail = "cost must be a decimal number like 12.50, with at most nine digits before and after the point";
+                (BudgetUnit::Cost, amount.ok_or(detail)?)
+            }
+            (Some(_), Some(_)) | (None, None) => return Err("a budget has either tokens or cost".to_owned()),
+        };
+        if unit == BudgetUnit::Cost && !has_prices {
+            return Err(
+                "cost: the operator has given no prices (ANTIPHON_PRICES_FILE), so nothing has a cost"
+                    .to_owned(),
+            );
         }
-        (None, Some(cost)) => {
-            let fits = cost.split('.').all(|digits| digits.len() <= 9);
-            let amount = BudgetUnit::Cost.exact(&cost).filter(|_| fits);
-            let detail = "cost must be a decimal number like 12.50, with at most nine digits before and after the point";
-            (BudgetUnit::Cost, amount.ok_or_else(|| invalid(detail))?)
-        }
-        (Some(_), Some(_)) | (None, None) => return Err(invalid("a budget has either tokens or cost")),
-    };
-    if unit == BudgetUnit::Cost && ctx.store()?.prices().is_none() {
-        return Err(invalid(
-            "cost: the operator has given no prices (ANTIPHON_PRICES_FILE), so nothing has a cost",
-        ));
+        let period = BudgetPeriod::from_name(&self.period).ok_or("period must be day or month")?;
+        let zone = Zone::named(self.time_zone.as_deref().unwrap_or("UTC"))
+            .map_err(|error| format!("time_zone: {error}"))?;
+        let scope = match (self.agent_id, self.user_id) {
+            (None, None) => BudgetScope::Tenant,
+            (Some(agent), None) => {
+                let agent = AgentId::of_tenant(tenant, &agent);
+                BudgetScope::Agent(agent.map_err(|error| format!("agent_id: {error}"))?)
+            }
+            (None, Some(user)) if (1..=MOST_USER_BYTES).contains(&user.len()) && !user.contains('\0') => {
+                BudgetScope::User(user)
+            }
+            (None, Some(_)) => {
+                return Err("user_id must have 1 to 256 bytes, and no NUL character".to_owned());
+            }
+            (Some(_), Some(_)) => return Err("agent_id or user_id, not both".to_owned()),
+        };
+        Ok(Budget { scope, unit, limit, period, zone })
     }
-    let period =
-        BudgetPeriod::from_name(&body.period).ok_or_else(|| invalid("period must be day or month"))?;
-    let zone = Zone::named(body.time_zone.as_deref().unwrap_or("UTC"))
-        .map_err(|error| invalid(format!("time_zone: {error}")))?;
-    let scope = match (body.agent_id, body.user_id) {
-        (None, None) => BudgetScope::Tenant,
-        (Some(agent), None) => BudgetScope::Agent(ctx.agent_in("agent_id", &agent)?),
-        (None, Some(user)) if (1..=MOST_USER_BYTES).contains(&user.len()) && !user.contains('\0') => {
-            BudgetScope::User(user)
-        }
-        (None, Some(_)) => return Err(invalid("user_id must have 1 to 256 bytes, and no NUL character")),
-        (Some(_), Some(_)) => return Err(invalid("agent_id or user_id, not both")),
-    };
-    Ok(Budget { scope, unit, limit, period, zone })
 }
 
 pub(crate) async fn list(
@@ -183,7 +195,10 @@ pub(crate) async fn put(
     JsonBody(body): JsonBody<BudgetBody>,
 ) -> Result<Response, Problem> {
     let (name, actor, store) = (name_of(&name)?, ctx.actor(&headers)?, ctx.store()?);
-    let budget = checked(&ctx, body)?;
+    if let Some(agent) = &body.agent_id {
+        ctx.agent_in("agent_id", agent)?;
+    }
+    let budget = body.budget(ctx.tenant(), store.prices().is_some()).map_err(invalid)?;
     let command = control::new_id()?;
     if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
         let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
@@ -225,32 +240,38 @@ pub(crate) async fn audit(
 }
 
 fn shown(ctx: &RequestContext, row: BudgetRow) -> Result<BudgetView, Problem> {
-    let BudgetRow { name, budget, spent, .. } = row;
-    let Budget { scope, unit, limit, period, zone } = budget;
-    let currency = ctx.store()?.prices().filter(|_| unit == BudgetUnit::Cost);
-    let scope_name = scope.name();
-    let (agent_id, user_id) = match scope {
-        BudgetScope::Tenant => (None, None),
-        BudgetScope::Agent(agent) => (Some(agent.name().to_owned()), None),
-        BudgetScope::User(user) => (None, Some(user)),
-    };
-    Ok(BudgetView {
-        name: name.to_string(),
-        scope: scope_name,
-        agent_id,
-        user_id,
-        unit: unit.name(),
-        currency: currency.map(|prices| prices.currency.clone()),
-        limit: unit.show(limit),
-        spent: unit.show(spent),
-        remaining: unit.show(limit.saturating_sub(spent)),
-        unpriced_calls: row.unpriced_calls,
-        period: period.name(),
-        time_zone: zone.name().to_owned(),
-        period_start: views::rfc3339(row.period_start),
-        resets_at: views::rfc3339(row.period_end),
-        version: row.version,
-        created_at: views::rfc3339(row.created_at),
-        updated_at: views::rfc3339(row.updated_at),
-    })
+    Ok(BudgetView::of(row, ctx.store()?.prices()))
+}
+
+impl BudgetView {
+    /// `prices`: those that are known here; they name the currency.
+    pub fn of(row: BudgetRow, prices: Option<&PriceTable>) -> Self {
+        let BudgetRow { name, budget, spent, .. } = row;
+        let Budget { scope, unit, limit, period, zone } = budget;
+        let scope_name = scope.name();
+        let (agent_id, user_id) = match scope {
+            BudgetScope::Tenant => (None, None),
+            BudgetScope::Agent(agent) => (Some(agent.name().to_owned()), None),
+            BudgetScope::User(user) => (None, Some(user)),
+        };
+        Self {
+            name: name.to_string(),
+            scope: scope_name,
+            agent_id,
+            user_id,
+            unit: unit.name(),
+            currency: prices.filter(|_| unit == BudgetUnit::Cost).map(|prices| prices.currency.clone()),
+            limit: unit.show(limit),
+            spent: unit.show(spent),
+            remaining: unit.show(limit.saturating_sub(spent)),
+            unpriced_calls: row.unpriced_calls,
+            period: period.name(),
+            time_zone: zone.name().to_owned(),
+            period_start: views::rfc3339(row.period_start),
+            resets_at: views::rfc3339(row.period_end),
+            version: row.version,
+            created_at: views::rfc3339(row.created_at),
+            updated_at: views::rfc3339(row.updated_at),
+        }
+    }
 }

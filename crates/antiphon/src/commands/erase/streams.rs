@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use bus::{Bus, StoredEntry};
 use bytes::Bytes;
-use model::{
-    AgentId, Bucket, CommandId, Control, ControlKind, PartitionCount, PartitionId, Seq, Tenant, ThreadId,
-};
+use model::{AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, Seq, Tenant, ThreadId};
 use store::Store;
 use tokio::time::{Instant, sleep};
-use uuid::Uuid;
 use wire::subject;
 
+use super::super::command_id::new_command_id;
 use super::erasing::Erasing;
 use crate::exit::ExitError;
 
@@ -171,8 +169,7 @@ impl<'a> ThreadStreams<'a> {
         actor: &str,
         give_up_at: Instant,
     ) -> Result<Option<Seq>, ExitError> {
-        let id = CommandId::parse(&Uuid::now_v7().simple().to_string());
-        let id = id.map_err(|error| ExitError::Failed(error.to_string()))?;
+        let id = new_command_id()?;
         let act =
             Control { id, actor: actor.into(), subject: herald.agent(), kind: ControlKind::EraseThread };
         let (subject, payload) =

@@ -64,6 +64,9 @@ fn seeds_that_have_failed_once_hold() {
         6_600_000_058_848,
         2_630_549_304_161_528,
         5_604_951_413_116_741,
+        8_806_100_079_587,
+        8_806_100_116_398,
+        8_806_101_036_858,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

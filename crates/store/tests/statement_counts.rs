@@ -1,7 +1,7 @@
 //! What turns cost the database.
 
-use model::{Message, Seq, TurnId};
-use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
+use model::{Message, ModelCall, Seq, TurnId, UsageKind};
+use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus, UsageWrite};
 use sqlx::{PgConnection, Row};
 use store::{Committed, Store};
 
@@ -147,6 +147,57 @@ async fn a_turn_writes_little_more_than_its_messages() {
     println!("WAL a turn: {} B, of its messages alone {} B, ratio {ratio:.3}", ours / TURNS, raw / TURNS);
     assert!(ratio <= 1.25, "{ratio} after {rounds} rounds");
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 4 * TURNS * rounds);
+}
+
+/// The same with the call of a model for each turn, as the ledger has it.
+fn round_with_usage(owner: &Owner, number: i64) -> Commit {
+    let mut commit = round(owner, number);
+    let answers = commit.turns.iter().filter_map(|turn| {
+        let answer = turn.messages.last()?;
+        Some(UsageWrite {
+            turn: turn.turn.clone(),
+            answer: answer.key.clone(),
+            number: 0,
+            agent: answer.key.thread.agent(),
+            kind: UsageKind::Turn,
+            call: ModelCall {
+                model: Some("gpt-4o-mini".into()),
+                input_tokens: 1_200,
+                output_tokens: 300,
+                ..ModelCall::default()
+            },
+            is_partial: false,
+        })
+    });
+    commit.usage = answers.collect();
+    commit
+}
+
+#[tokio::test]
+async fn the_ledger_adds_little_to_what_a_turn_writes() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    queues(&store, &owner).await;
+    database.execute("CHECKPOINT").await;
+    let mut session = database.session().await;
+    let (mut without, mut with) = (i64::MAX, i64::MAX);
+    for number in 0..ROUNDS {
+        let has_usage = number % 2 == 1;
+        let commit = if has_usage { round_with_usage(&owner, number) } else { round(&owner, number) };
+        let start = wal(&mut session).await;
+        assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+        let written = wal(&mut session).await - start;
+        let least = if has_usage { &mut with } else { &mut without };
+        *least = written.min(*least);
+    }
+    let ratio = with as f64 / without as f64;
+    println!(
+        "WAL a turn: {} B, with its call of a model {} B, ratio {ratio:.3}",
+        without / TURNS,
+        with / TURNS
+    );
+    assert!(ratio <= 1.10, "{ratio}");
+    assert_eq!(database.number("SELECT count(*) FROM usage").await, TURNS * ROUNDS / 2);
 }
 
 #[tokio::test]

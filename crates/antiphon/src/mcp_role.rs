@@ -14,6 +14,7 @@ pub(crate) async fn run(options: Mcp, shutdown: &Shutdown) -> Result<(), ExitErr
     let config = options.config().await?;
     let store_config = StoreConfig::new(&options.database_url);
     store_config.check()?;
+    options.traces.install("mcp")?;
     let health = Health::default();
     if !options.stdio {
         health.set_ready(mcp::READINESS, false);

@@ -12,6 +12,7 @@ use testkit::fleet::{FleetOptions, WorkflowOptions, WorkflowProgram, binary};
 use crate::{
     api_client::{SOON, alone, scripted},
     fixture::{Fixture, LEASE},
+    reasoning::Server,
 };
 use receiver::{ReceivedSpan, Receiver};
 
@@ -276,4 +277,36 @@ async fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
     let mut fleet = fixture.fleet;
     fleet.workers[0].ended(SOON).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_reasoning_tools_are_spans_of_the_callers_trace() {
+    let (receiver, url) = Receiver::start().await;
+    let env = [("ANTIPHON_INSECURE", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
+    let server = Server::start(&env).await;
+    let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    let call = |tool: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+    let session = json!({"agent_id": "ann", "session_id": "s"});
+    server.post(&call("frs_create_session", session), &[("traceparent", &parent)]).await;
+    server
+        .post(&call("frs_view_thread", json!({"session_id": "unknown"})), &[("traceparent", &parent)])
+        .await;
+    let deadline = tokio::time::Instant::now() + SOON;
+    let of_trace = || receiver.spans().into_iter().filter(|span| span.trace == TRACE).collect::<Vec<_>>();
+    while of_trace().len() < 4 {
+        assert!(tokio::time::Instant::now() < deadline, "{:#?}", receiver.spans());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let spans = of_trace();
+    assert_eq!(spans.len(), 4, "{spans:#?}");
+    for (tool, is_error) in [("frs_create_session", false), ("frs_view_thread", true)] {
+        let span = first(&spans, &format!("execute_tool {tool}"));
+        let request = spans.iter().find(|other| other.id == span.parent).unwrap();
+        assert_eq!(
+            (request.name.as_str(), request.parent.as_str(), request.kind),
+            ("POST /mcp", CLIENT_SPAN, SpanKind::Server)
+        );
+        assert_eq!((span.service.as_str(), span.is_error), ("antiphon-mcp", is_error));
+        assert_eq!(span.attributes["gen_ai.tool.name"], tool);
+    }
 }

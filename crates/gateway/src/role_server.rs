@@ -25,7 +25,7 @@ use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
 use crate::error::Problem;
 use crate::http::extensions::ClientIp;
-use crate::http::{listener, request_id};
+use crate::http::{listener, request_id, request_trace};
 use crate::{Gateway, GatewayConfig, GatewayError, metrics, router};
 
 /// How often keys of an identity provider are looked at again.
@@ -182,6 +182,10 @@ impl Gateway {
             .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
             .layer(middleware::from_fn(request_id::identify))
             .layer(middleware::from_fn_with_state(Arc::new(policy), router::check_head));
+        let router = match runtime::traces::is_on() {
+            true => router.layer(middleware::from_fn(request_trace::trace)),
+            false => router,
+        };
         let (limits, closing) = (self.limits, CancellationToken::new());
         let (stop, ready) = (closing.clone(), health.clone());
         let fresh = spawn_named("role credentials", async move {

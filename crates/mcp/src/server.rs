@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use gateway::{AuthenticatedCaller, CallerAuthenticator};
 use http::HeaderMap;
+use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, Implementation, JsonObject, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
+use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
 use store::Store;
 
 use crate::answer::{ToolAnswer, ToolError, result};
@@ -45,7 +47,7 @@ impl ReasoningServer {
         let denied = || ToolError::new("unauthenticated", "the credential is not valid");
         let caller = match &self.caller {
             Caller::OfRequest => {
-                let parts = request.extensions.get::<http::request::Parts>();
+                let parts = request.extensions.get::<Parts>();
                 parts
                     .and_then(|parts| parts.extensions.get::<AuthenticatedCaller>())
                     .cloned()
@@ -87,6 +89,19 @@ impl ReasoningServer {
     }
 }
 
+/// Below the span of the HTTP request that brought the call, which is answered in a task of the protocol's library.
+fn tool_span(tool: tools::ToolName, request: &RequestContext<RoleServer>) -> Span {
+    let parts = request.extensions.get::<Parts>();
+    let parent = parts.and_then(|parts| parts.extensions.get::<TraceContext>());
+    let name = format!("execute_tool {}", tool.as_str());
+    let mut span = Span::start(name, SpanKind::Internal, parent, SpanStart::Now);
+    if span.is_recorded() {
+        span.set("gen_ai.operation.name", "execute_tool");
+        span.set("gen_ai.tool.name", tool.as_str());
+    }
+    span
+}
+
 impl ServerHandler for ReasoningServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
@@ -115,7 +130,11 @@ impl ServerHandler for ReasoningServer {
             let known = tools::ToolName::ALL.map(tools::ToolName::as_str).join(", ");
             return Err(ErrorData::invalid_params(format!("there is no such tool; there are {known}"), None));
         };
+        let mut span = tool_span(tool, &context);
         let outcome = self.call(tool, call.arguments, &context).await;
+        if let Err(error) = &outcome {
+            span.fail(error.code);
+        }
         metrics::called(tool.as_str(), outcome.as_ref().map_or_else(|error| error.code, |_| "done"));
         Ok(result(outcome).into())
     }

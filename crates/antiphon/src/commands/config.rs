@@ -45,6 +45,7 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
             options.gateway.config().await.map(drop)
         }
         CheckedCommand::Mcp(options) => {
+            options.traces.settings("mcp")?;
             check_database(&options.database_url)?;
             options.config().await.map(drop)
         }

@@ -8,6 +8,7 @@ use clap::Args;
 use super::auth::AuthOptions;
 use super::gateway::{HttpSettings, http_config};
 use super::process::Metrics;
+use super::traces::Traces;
 use crate::exit::ExitError;
 
 /// Where the reasoning tools are served.
@@ -34,6 +35,8 @@ pub(crate) struct Mcp {
     /// Not with --stdio.
     #[command(flatten)]
     pub(crate) metrics: Metrics,
+    #[command(flatten)]
+    pub(crate) traces: Traces,
     /// Serve one client on standard input and output instead of HTTP.
     #[arg(long)]
     pub(crate) stdio: bool,

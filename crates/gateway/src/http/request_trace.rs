@@ -8,15 +8,21 @@ use runtime::traces::{Span, SpanKind, SpanStart, TraceContext, with_current};
 /// What asks for these asks all the time.
 const NOT_TRACED: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
+/// What the routes do belongs to the span by [`runtime::traces::current`], and by an extension of the request for what they do in tasks of their own.
+///
 /// Spans end when the head of the answer is there: that of an event stream comes with its first event.
-pub(crate) async fn trace(request: Request, next: Next) -> Response {
+pub(crate) async fn trace(mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("", MatchedPath::as_str);
     if NOT_TRACED.contains(&route) {
         return next.run(request).await;
     }
     let mut span = begin(&request, route);
-    let response = with_current(span.context(), next.run(request)).await;
+    let context = span.context();
+    if let Some(context) = &context {
+        request.extensions_mut().insert(context.clone());
+    }
+    let response = with_current(context, next.run(request)).await;
     let status = response.status();
     span.set("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {

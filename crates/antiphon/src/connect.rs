@@ -6,8 +6,8 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions};
 use model::PartitionCount;
 use runtime::metrics::Recorder;
-use runtime::{Clock, Health, Shutdown, endpoint, spawn_named};
-use store::{Layout, Store, StoreConfig, StoreError};
+use runtime::{Backoff, Clock, Health, Shutdown, endpoint, retry, spawn_named};
+use store::{Disposition, Layout, Store, StoreConfig, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::ExitError;
@@ -70,8 +70,9 @@ pub(crate) async fn connect_services(
         let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };
         let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store, &health).await?;
-        store.check_partition_count(partitions).await?;
-        if let Some(why) = store.weak_commits().await? {
+        check_partitions(&store, partitions).await?;
+        let weak = until_answered("reading the settings of Postgres", || store.weak_commits()).await?;
+        if let Some(why) = weak {
             tracing::warn!("{why}");
         }
         health.set_ready("postgres", true);
@@ -130,13 +131,35 @@ pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<
                 }
                 migrated.unmet(why);
             }
-            Err(error) if StoreError::disposition(&error) == store::Disposition::Fatal => {
+            Err(error) if StoreError::disposition(&error) == Disposition::Fatal => {
                 return Err(error.into());
             }
             Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
         }
         tokio::time::sleep(MIGRATION_CHECK_INTERVAL).await;
     }
+}
+
+/// Fails when the fleet has another number of partitions.
+pub(crate) async fn check_partitions(store: &Store, wanted: PartitionCount) -> Result<(), ExitError> {
+    until_answered("reading the number of partitions", || store.check_partition_count(wanted)).await
+}
+
+/// A process that starts waits for Postgres; what no waiting cures ends it. `what` is for the log.
+async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(
+    what: &'static str,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, ExitError> {
+    let answer = retry(Backoff::default(), what, || {
+        let asked = ask();
+        async {
+            match asked.await {
+                Err(error) if error.disposition() == Disposition::Retry => Err(error),
+                answer => Ok(answer),
+            }
+        }
+    });
+    Ok(answer.await?)
 }
 
 /// Runs a role for as long as the fleet has the number of partitions that it began with: it is cut short when that is changed.
@@ -168,5 +191,30 @@ pub(crate) fn bus_config(nats: &NatsArguments, name: &str) -> BusConfig {
         root_certificates: nats.nats_ca.clone(),
         inbox_prefix: nats.nats_inbox_prefix.clone(),
         ..BusConfig::new(&nats.nats_url, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn postgres_that_goes_away_during_a_start_is_waited_for() {
+        let asked = Cell::new(0);
+        let ask = |then: fn() -> Result<u8, StoreError>| {
+            let asked = &asked;
+            move || {
+                asked.set(asked.get() + 1);
+                let first = asked.get() < 4;
+                async move { if first { Err(StoreError::TimedOut) } else { then() } }
+            }
+        };
+        assert!(matches!(until_answered("asking", ask(|| Ok(7))).await, Ok(7)));
+        assert_eq!(asked.replace(0), 4);
+        let fatal = || Err(StoreError::PartitionCount { stored: 8, wanted: 4 });
+        assert!(until_answered("asking", ask(fatal)).await.is_err());
+        assert_eq!(asked.get(), 4);
     }
 }

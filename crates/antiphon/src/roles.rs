@@ -11,7 +11,7 @@ use store::PriceTable;
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
-use crate::connect::{Services, connect_services, migrate_all, while_partitions_stay};
+use crate::connect::{Services, check_partitions, connect_services, migrate_all, while_partitions_stay};
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{commands, mcp_role, workflow_role};
@@ -92,7 +92,7 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitErro
     let services = connect_services(&options.process, "antiphon worker", &[], shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     if let Some(wanted) = options.partitions {
-        services.store.check_partition_count(wanted).await?;
+        check_partitions(&services.store, wanted).await?;
     }
     worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await
 }

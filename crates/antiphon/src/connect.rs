@@ -47,11 +47,13 @@ pub(crate) struct Services {
 
 /// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when a shutdown began meanwhile.
 ///
-/// What the roles say of their own readiness counts as no from here on: a probe may come before they begin.
+/// What the roles say of their own readiness counts as no from here on: a probe may come before they begin. With `layout`, tables and streams
+/// are created or updated first.
 pub(crate) async fn connect_services(
     process: &ProcessArguments,
     name: &str,
     conditions: &[&str],
+    layout: Option<(&StreamArguments, PartitionCount)>,
     shutdown: &Shutdown,
 ) -> Result<Option<Services>, ExitError> {
     let health = Health::default();
@@ -65,6 +67,9 @@ pub(crate) async fn connect_services(
         let store_config = StoreConfig::new(&process.servers.database_url);
         // A wrong setting ends the start with one line: before anything is said of a server that is away.
         store_config.check()?;
+        if let Some((streams, partitions)) = layout {
+            migrate_all(&process.servers, streams, partitions).await?;
+        }
         // The first error counts: a wrong setting of one is not to wait for the server of the other.
         let bus = async { Bus::connect(&bus_config).await.map_err(ExitError::from) };
         let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };

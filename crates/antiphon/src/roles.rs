@@ -89,7 +89,7 @@ async fn migrate(options: &Migrate) -> Result<(), ExitError> {
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitError> {
     options.process.traces.install("worker")?;
     let (prices, limits) = (options.prices.read()?, options.worker.turn_limits()?);
-    let services = connect_services(&options.process, "antiphon worker", &[], shutdown).await?;
+    let services = connect_services(&options.process, "antiphon worker", &[], None, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     if let Some(wanted) = options.partitions {
         check_partitions(&services.store, wanted).await?;
@@ -101,7 +101,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
     let config = options.gateway.config().await?;
     options.process.traces.install("gateway")?;
     let services =
-        connect_services(&options.process, "antiphon gateway", &[gateway::READINESS], shutdown).await?;
+        connect_services(&options.process, "antiphon gateway", &[gateway::READINESS], None, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     gateway_role(&services, &options.process, config, shutdown.token()).await
 }
@@ -116,13 +116,9 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
         false => None,
     };
     options.process.traces.install("all")?;
-    let migrated = tokio::select! {
-        () = shutdown.token().cancelled_owned() => return Ok(()),
-        migrated = migrate_all(&options.process.servers, &options.streams, options.partitions) => migrated,
-    };
-    migrated?;
     let conditions = [gateway::READINESS, mcp::READINESS];
-    let services = connect_services(&options.process, "antiphon all", &conditions, shutdown).await?;
+    let layout = Some((&options.streams, options.partitions));
+    let services = connect_services(&options.process, "antiphon all", &conditions, layout, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     let worker = async {
         let ended = worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await;

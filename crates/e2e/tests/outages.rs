@@ -1,17 +1,24 @@
 //! Postgres or NATS away: at the start, and in the middle.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
+use devservices::services::Port;
 use serde_json::json;
 use testkit::{
     db_snapshot,
-    fleet::{Fleet, Process, READY_LIMIT},
+    fleet::{Fleet, Process, READY_LIMIT, binary},
     http,
     services::{NatsServer, PostgresServer},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    process::Command,
+    time::{Instant, sleep, timeout},
+};
 
-use crate::fixture::{Fixture, long, options, pool};
+use crate::{
+    api_client::SOON,
+    fixture::{Fixture, long, options, pool},
+};
 
 const LIMIT: Duration = Duration::from_secs(40);
 /// After this an idle stream sends a heartbeat.
@@ -213,4 +220,33 @@ async fn recreated_stream_is_read_from_its_beginning() {
         incidents += worker.metrics().await.unwrap().sum("antiphon_worker_incidents_total");
     }
     assert!(incidents >= f64::from(crate::fixture::PARTITIONS), "{incidents} incidents reported");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_roles_answer_probes_before_their_servers_do() {
+    let [postgres, nats, metrics, api, mcp] = std::array::from_fn(|_| Port::reserve().unwrap());
+    let local = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
+    let mut command = Command::new(binary().unwrap());
+    command
+        .args(["all", "--insecure"])
+        .env("DATABASE_URL", format!("postgres://postgres@{}/antiphon", local(&postgres)))
+        .env("NATS_URL", format!("nats://{}", local(&nats)))
+        .env("ANTIPHON_METRICS_ADDR", local(&metrics).to_string())
+        .env("ANTIPHON_HTTP_ADDR", local(&api).to_string())
+        .env("ANTIPHON_MCP_ADDR", local(&mcp).to_string())
+        .env("ANTIPHON_LOG", "warn");
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    let status = async |path| http::get(local(&metrics), path).await.map(|answer| answer.status);
+    let deadline = Instant::now() + SOON;
+    while !matches!(status("/livez").await, Ok(200)) {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "no probes");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(status("/readyz").await.unwrap(), 503);
+    assert_eq!(status("/startupz").await.unwrap(), 503);
+    // It waits, and ends when it is told to.
+    assert!(child.try_wait().unwrap().is_none());
+    let kill = Command::new("kill").arg(child.id().unwrap().to_string()).status().await;
+    assert!(kill.unwrap().success());
+    assert!(timeout(SOON, child.wait()).await.unwrap().unwrap().success());
 }

@@ -36,7 +36,7 @@ pub enum SettingKind {
 }
 
 impl AgentSetting {
-    /// A turn that nobody has answered so many ms after its request fails.
+    /// A turn fails when its answer has made no progress for so many ms.
     pub const DEADLINE_MS: Self = Self::integer("deadline_ms", 100, DAY_MS);
     /// The backoff after the first failure, in ms.
     pub const BACKOFF_BASE_MS: Self = Self::integer("backoff_base_ms", 1, DAY_MS);

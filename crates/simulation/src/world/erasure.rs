@@ -85,7 +85,7 @@ impl World {
         for doomed in &mut self.doomed {
             doomed.retain(|(_, key, _)| key.thread != *thread);
         }
-        // What is saved of an answer is found by its task, so nobody may save any more when tasks are deleted.
+        // What is saved of an answer is found by its task, so no owner may save any more when tasks are deleted.
         let step = self.forget();
         let erasure = &mut self.erasing.erasures[number];
         (erasure.step, erasure.rows, erasure.is_first_pass) = (step, (0, 0), true);

@@ -1,4 +1,4 @@
-//! The ledger of model calls: what the chunks of a run's answer list, once, whoever ended the run.
+//! The ledger of model calls: what the chunks of a run's answer list, once, however the run ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) fn check(
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
-    // Its last chunk was read by who ended it, and so was all that came before. Otherwise only what had been read until then is known.
+    // Its last chunk was read by who ended it, and so was all that came before. Otherwise only what was read before the end is known.
     let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
         (ExpectedEnd::Complete, RunEnd::Completed) => true,
         (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 use testkit::{
-    fleet::{Fleet, READY_LIMIT},
+    fleet::{Fleet, READY_LIMIT, invoke},
     http,
     link::Link,
     load::PlannedMessage,
@@ -167,6 +167,13 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     assert!(readyz().await.text.contains(&line), "{:?}", readyz().await);
     assert_eq!(http::get(probe, "/livez").await.unwrap().status, 200);
     fixture.fleet.migrate().await.unwrap();
+    // Everything was committed, which no worker can know of a stream that is gone.
+    let incident = format!("not acknowledged, of partition {gone}");
+    fixture.until("the incident is named", LIMIT, async || readyz().await.text.contains(&incident)).await;
+    assert_eq!(readyz().await.status, 503);
+    let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
+    let done = invoke(&["incidents", "acknowledge", &gone.to_string()], &env).await.unwrap();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
     fixture.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;
     let follower = fixture.following("gone").await;
     let message = pieces("gone", "m", 10);

@@ -244,7 +244,7 @@ async fn all_roles_answer_probes_before_their_servers_do() {
     }
     assert_eq!(status("/readyz").await.unwrap(), 503);
     assert_eq!(status("/startupz").await.unwrap(), 503);
-    // It waits, and ends when it is told to.
+    // It waits, and ends with SIGTERM.
     assert!(child.try_wait().unwrap().is_none());
     let kill = Command::new("kill").arg(child.id().unwrap().to_string()).status().await;
     assert!(kill.unwrap().success());

@@ -128,6 +128,9 @@ impl Client {
             if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
                 // A restart names the place that the reader goes back to, which may be that of an event it has.
                 let is_restart = event.lines().any(|line| line == "event: restart");
+                if is_restart {
+                    self.forget_from(id);
+                }
                 if !self.ids.insert(id.to_owned()) && !is_restart {
                     self.seen.push(SeenEvent::RepeatedId { id: id.to_owned() });
                 }
@@ -135,6 +138,13 @@ impl Client {
             }
             self.seen.extend(events.into_iter().filter_map(seen));
         }
+    }
+
+    /// The reader goes back to this place, so places from there on come again.
+    fn forget_from(&mut self, id: &str) {
+        let base = |id: &str| Cursor::parse(id).ok().map(|cursor| cursor.base());
+        let back_to = base(id);
+        self.ids.retain(|id| base(id) < back_to);
     }
 
     /// What it saw; afterwards it has seen nothing.

@@ -68,6 +68,7 @@ fn seeds_that_have_failed_once_hold() {
         8_806_100_116_398,
         8_806_101_036_858,
         527_078_587_801_514,
+        8_806_102_640_560,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

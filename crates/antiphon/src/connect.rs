@@ -76,6 +76,7 @@ pub(crate) async fn connect_services(
         let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store, &health).await?;
         check_partitions(&store, partitions).await?;
+        spawn_named("nats failover", bus.clone().leave_isolated_servers());
         let weak = until_answered("reading the settings of Postgres", || store.weak_commits()).await?;
         if let Some(why) = weak {
             tracing::warn!("{why}");

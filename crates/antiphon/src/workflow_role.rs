@@ -1,7 +1,7 @@
 //! The workflow service: its settings, and how they become an engine.
 
 use bus::Bus;
-use runtime::{Clock, Health, Shutdown};
+use runtime::{Clock, Health, Shutdown, spawn_named};
 use tokio_util::sync::CancellationToken;
 use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig};
 
@@ -135,6 +135,9 @@ pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), Ex
     } else {
         None
     };
+    if let Some(bus) = &bus {
+        spawn_named("nats failover", bus.clone().leave_isolated_servers());
+    }
     health.set_ready("nats", true);
     health.set_started();
     prepared.serve(bus, health, Clock::start(), shutdown.token()).await

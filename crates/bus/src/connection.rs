@@ -90,6 +90,17 @@ impl Bus {
         self.shared.control.is_connected() && self.shared.publishing.is_connected()
     }
 
+    /// Ends all connections; each goes to another server if there is one.
+    pub(crate) async fn change_servers(&self) {
+        let shared = &self.shared;
+        let opened = [shared.listening.opened().await, shared.reading.opened().await];
+        let links = [Some(shared.control.clone()), Some(shared.publishing.clone())].into_iter().chain(opened);
+        for link in links.flatten() {
+            // It fails where the connection's task has ended, and is opened anew.
+            let _ = link.client.force_reconnect().await;
+        }
+    }
+
     /// Bytes that one message may have at most, with its headers.
     pub fn max_payload(&self) -> usize {
         self.shared.publishing.client.server_info().max_payload
@@ -206,6 +217,11 @@ struct Channel {
 impl Channel {
     fn new(role: &'static str) -> Self {
         Self { role, link: Mutex::new(None) }
+    }
+
+    /// The connection, if it was needed yet.
+    async fn opened(&self) -> Option<ConnectionHandle> {
+        self.link.lock().await.clone()
     }
 
     async fn link(&self, shared: &Connections) -> Result<ConnectionHandle, BusError> {

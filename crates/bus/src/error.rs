@@ -76,6 +76,8 @@ impl BusError {
             Self::Config(_) | Self::NoStorage { .. } => Disposition::Fatal,
             // Too many consumers: those of dead readers go away by themselves.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
+            // The same message was sent a moment ago, and a cluster has not stored it yet.
+            Self::JetStream { code: 10158, .. } => Disposition::Retry,
             Self::JetStream { status, .. } if *status >= 500 => Disposition::Retry,
             Self::JetStream { .. } => Disposition::Fatal,
         }

@@ -12,6 +12,7 @@ mod config;
 mod connection;
 mod erase;
 mod error;
+mod failover;
 mod inspect;
 mod live;
 mod moving;

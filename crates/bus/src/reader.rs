@@ -8,6 +8,7 @@
 
 mod consumer;
 mod delivery;
+mod end;
 mod entry;
 mod session;
 
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
+use self::end::StreamEnd;
 use self::session::{ConsumerSession, RestartReason, SILENCE_LIMIT, SessionEvent};
 use crate::connection::Bus;
 use crate::error::BusError;
@@ -80,7 +82,7 @@ pub struct PartitionReader {
 
 enum Phase {
     OpenConsumer(BoxFuture<'static, Result<OpenResult, BusError>>),
-    Reading(Box<ConsumerSession>),
+    Reading(Box<ConsumerSession>, StreamEnd),
     Changed,
 }
 
@@ -112,7 +114,7 @@ impl PartitionReader {
             fetch_one: false,
         };
         let (phase, stream) = match opening.run().await? {
-            OpenResult::Session(session, stream) => (Phase::Reading(session), stream),
+            OpenResult::Session(session, stream, end) => (Phase::Reading(session, end), stream),
             OpenResult::Changed(stream) => (Phase::Changed, stream),
             OpenResult::Fetched(_) => {
                 return Err(BusError::Unexpected("an entry that was not requested".to_owned()));
@@ -136,7 +138,7 @@ impl PartitionReader {
             trouble: None,
             silence: SILENCE_LIMIT,
         };
-        if let Phase::Reading(session) = &reader.phase {
+        if let Phase::Reading(session, _) = &reader.phase {
             reader.silence = session.silence();
         }
         reader.note_clear();
@@ -175,7 +177,7 @@ impl PartitionReader {
     /// Reads again from sequence `from` on, or jumps ahead to it.
     pub fn restart(&mut self, from: Seq) {
         let previous = match std::mem::replace(&mut self.phase, Phase::Changed) {
-            Phase::Reading(session) => Some(session.consumer.clone()),
+            Phase::Reading(session, _) => Some(session.consumer.clone()),
             Phase::OpenConsumer(_) => None,
             Phase::Changed => return,
         };
@@ -187,7 +189,7 @@ impl PartitionReader {
 
     /// Deletes the consumer on the server. A reader that is just dropped leaves it to be forgotten there.
     pub async fn close(self) {
-        if let Phase::Reading(session) = self.phase {
+        if let Phase::Reading(session, _) = self.phase {
             let stream = wire::subject::stream_name(self.partition);
             let deletion = self.bus.shared.api.delete_consumer_from_stream(&session.consumer, stream);
             let _ = tokio::time::timeout(SILENCE_LIMIT, deletion).await;
@@ -196,17 +198,19 @@ impl PartitionReader {
 
     async fn advance(&mut self, max: usize) -> Option<ReaderEvent> {
         match &mut self.phase {
-            Phase::Reading(session) => match session.receive(max).await {
-                Ok(SessionEvent::Entries(entries)) => Some(self.hand_out(entries)),
-                Ok(SessionEvent::Nothing) => {
-                    self.note_clear();
-                    None
+            Phase::Reading(session, end) => {
+                let seems_clear = session.is_clear();
+                tokio::select! {
+                    biased;
+                    received = session.receive(max) => match received {
+                        Ok(SessionEvent::Entries(entries)) => return Some(self.hand_out(entries)),
+                        Ok(SessionEvent::Nothing) => self.note_clear(),
+                        Err(doubt) => self.renew(&doubt),
+                    },
+                    () = end.ask(&self.bus, self.partition), if seems_clear => self.note_clear(),
                 }
-                Err(doubt) => {
-                    self.renew(&doubt);
-                    None
-                }
-            },
+                self.note_end()
+            }
             Phase::OpenConsumer(opening) => {
                 let stale = async {
                     match self.caught_up {
@@ -237,19 +241,30 @@ impl PartitionReader {
     }
 
     fn note_clear(&mut self) {
-        let clear = matches!(&self.phase, Phase::Reading(session) if session.is_clear());
-        if !clear {
-            return;
-        }
-        self.clear_at = Instant::now();
+        let Phase::Reading(session, end) = &self.phase else { return };
+        let reached =
+            end.reached_at(self.position).filter(|at| session.is_clear() && at.elapsed() < self.silence);
+        let Some(reached_at) = reached else { return };
+        self.clear_at = reached_at;
         if !self.caught_up {
             self.caught_up = true;
             self.queued = Some(ReaderEvent::CaughtUp(true));
         }
     }
 
+    /// Whether the end of the stream is known, if that has changed.
+    fn note_end(&mut self) -> Option<ReaderEvent> {
+        let Phase::Reading(_, end) = &self.phase else { return None };
+        let trouble = end.is_lost().then(|| "no leader that a majority of the replicas follows".to_owned());
+        if self.trouble == trouble {
+            return None;
+        }
+        self.trouble = trouble.clone();
+        Some(ReaderEvent::Trouble(trouble))
+    }
+
     fn renew(&mut self, doubt: &RestartReason) {
-        let Phase::Reading(session) = &self.phase else { return };
+        let Phase::Reading(session, _) = &self.phase else { return };
         let broke = matches!(doubt, RestartReason::Reconnected | RestartReason::Ended);
         self.breaks = match (session.has_delivered(), broke) {
             (false, true) => self.breaks + 1,
@@ -265,12 +280,12 @@ impl PartitionReader {
 
     fn opened(&mut self, opened: Result<OpenResult, BusError>) -> Option<ReaderEvent> {
         match opened {
-            Ok(OpenResult::Session(session, stream)) => {
+            Ok(OpenResult::Session(session, stream, end)) => {
                 tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
                 self.missing_since = None;
                 self.stream = stream;
                 self.silence = session.silence();
-                self.phase = Phase::Reading(session);
+                self.phase = Phase::Reading(session, end);
                 self.note_clear();
                 self.trouble.take().map(|_| ReaderEvent::Trouble(None))
             }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{
-    Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream, SubjectTransform,
+    ClusterInfo, Config, DiscardPolicy, Info, PeerInfo, RetentionPolicy, StorageType, Stream,
+    SubjectTransform,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
@@ -27,6 +28,9 @@ const WORK_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A new owner may publish what its predecessor has published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
+
+/// Replicas that have heard from a leader elect no other for four seconds, and a leader hears from them every second.
+const LEADERSHIP: Duration = Duration::from_secs(2);
 
 /// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,6 +70,11 @@ pub struct StreamState {
     pub messages: u64,
     /// When it was made, by the server's clock.
     pub created_at: Timestamp,
+    /// Servers that are to store it.
+    pub replicas: usize,
+    /// Whether it was said by its leader, and a majority of the replicas followed that leader. Otherwise another one may have taken over and stored
+    /// more.
+    pub has_majority: bool,
 }
 
 impl StreamState {
@@ -81,7 +90,43 @@ impl StreamState {
             bytes: info.state.bytes,
             messages: info.state.messages,
             created_at: Timestamp(to_ms(info.created.unix_timestamp_nanos())),
+            replicas: info.config.num_replicas,
+            has_majority: info.config.num_replicas <= 1 || info.cluster.as_ref().is_some_and(has_majority),
         }
+    }
+}
+
+/// Replicas without a leader answer too, and a leader that was cut off answers for up to 20 s.
+fn has_majority(cluster: &ClusterInfo) -> bool {
+    let is_led = cluster.leader.as_ref().is_some_and(|leader| !leader.is_empty());
+    // Zero: never heard.
+    let follows =
+        |replica: &&PeerInfo| !replica.active.is_zero() && replica.active < LEADERSHIP && !replica.offline;
+    let followers = cluster.replicas.iter().filter(follows).count();
+    is_led && (followers + 1) * 2 > cluster.replicas.len() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_counts_while_a_majority_follows_it() {
+        let cluster = |leader: &str, silent_ms: &[u64]| {
+            let replica = |ms: &u64| {
+                let ns = ms * 1_000_000;
+                serde_json::json!({"name": "n", "current": true, "active": ns, "offline": false})
+            };
+            let replicas: Vec<_> = silent_ms.iter().map(replica).collect();
+            let cluster = serde_json::json!({"name": "c", "leader": leader, "replicas": replicas});
+            serde_json::from_value::<ClusterInfo>(cluster).expect("as the server says it")
+        };
+        assert!(has_majority(&cluster("n0", &[900, 1_100])));
+        assert!(has_majority(&cluster("n0", &[900, 60_000])), "two of three");
+        assert!(!has_majority(&cluster("n0", &[2_100, 60_000])), "it may have been deposed");
+        assert!(!has_majority(&cluster("n0", &[0, 0])), "never heard");
+        assert!(!has_majority(&cluster("", &[900, 900])), "nothing leads");
+        assert!(!has_majority(&cluster("n0", &[900, 3_000, 3_000, 3_000])), "two of five");
     }
 }
 
@@ -190,6 +235,11 @@ impl Bus {
         }
         let stream = self.stream(partition).await?;
         Ok(stream.purge().sequence(keep_from).await?.purged)
+    }
+
+    /// As [`Self::stream_state`], of any stream.
+    pub(crate) async fn named_state(&self, name: &str) -> Result<StreamState, BusError> {
+        Ok(StreamState::of(&self.info_of(name.to_owned()).await?))
     }
 
     pub(crate) async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {

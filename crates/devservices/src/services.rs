@@ -14,7 +14,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-pub use nats::{NatsOptions, NatsProcess};
+pub use nats::{ClusterOptions, NatsOptions, NatsProcess};
 pub use nginx::{Nginx, Server};
 pub use port::Port;
 pub use postgres::{Postgres, PostgresOptions};

@@ -38,6 +38,7 @@ mod inputs;
 mod links;
 mod memory;
 mod metrics;
+mod nats_clusters;
 mod new_user;
 mod outages;
 mod partitions;

@@ -71,6 +71,19 @@ pub struct EndRow {
     pub code: Option<String>,
 }
 
+/// When a message was committed.
+#[derive(Debug, Clone, FromRow)]
+pub struct CommitTime {
+    /// Its thread.
+    pub thread_id: String,
+    /// The message.
+    pub message_id: String,
+    /// The attempt that was committed.
+    pub attempt: i64,
+    /// By the database's clock, ms since 1970.
+    pub at_ms: i64,
+}
+
 /// A partition and its lease.
 #[derive(Debug, Clone, FromRow)]
 pub struct PartitionRow {
@@ -91,6 +104,14 @@ pub async fn messages(pool: &PgPool) -> Result<Vec<MessageRow>> {
     let rows = sqlx::query_as(
         "SELECT thread_id, message_id, position, parent_id, number::bigint AS number, batch_id, sequence_num, role, content, metadata, attempt
          FROM messages ORDER BY thread_id, position",
+    );
+    Ok(rows.fetch_all(pool).await?)
+}
+
+/// When each message was committed.
+pub async fn commit_times(pool: &PgPool) -> Result<Vec<CommitTime>> {
+    let rows = sqlx::query_as(
+        "SELECT thread_id, message_id, attempt, (extract(epoch FROM created_at) * 1000)::bigint AS at_ms FROM messages",
     );
     Ok(rows.fetch_all(pool).await?)
 }

@@ -2,8 +2,8 @@
 //! what came out against what went in.
 //!
 //! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
-//! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
-//! [`manual_workflow`], [`api`], [`proxy`], [`link`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
+//! talks to subjects, HTTP and tables. Building blocks: [`services`], [`nats_cluster`], [`fleet`], [`load`], [`publisher`], [`sse`],
+//! [`manual_workflow`], [`api`], [`proxy`], [`link`], [`db_snapshot`].
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -19,6 +19,7 @@ pub mod link;
 pub mod live_follower;
 pub mod load;
 pub mod manual_workflow;
+pub mod nats_cluster;
 pub mod proxy;
 pub mod publisher;
 pub mod services;
@@ -29,10 +30,16 @@ pub mod turn_events;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
+use async_nats::ServerAddr;
 
 /// Locks; what a panicking holder left behind is looked at all the same.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The servers of a url, or of several that are separated by commas.
+pub fn nats_addresses(urls: &str) -> Result<Vec<ServerAddr>> {
+    urls.split(',').map(|url| url.parse().with_context(|| format!("{url}: not a NATS url"))).collect()
 }
 
 /// Host and port of a url that names both.

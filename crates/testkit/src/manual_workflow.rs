@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use wire::{subject, work::TurnRequest};
 
+use crate::nats_addresses;
+
 /// Takes the requests of one workflow.
 #[derive(Debug, Clone)]
 pub struct ManualWorkflow {
@@ -39,7 +41,7 @@ impl ManualWorkflow {
     /// Connects, and makes the workflow's consumer if there is none: a request that is not answered comes again after
     /// `ack_wait`.
     pub async fn connect(nats_url: &str, workflow: &str, ack_wait: Duration) -> Result<Self> {
-        let client = async_nats::connect(nats_url).await?;
+        let client = async_nats::connect(nats_addresses(nats_url)?).await?;
         let context = jetstream::new(client.clone());
         let workflow = WorkflowName::parse(workflow)?;
         let config = pull::Config {

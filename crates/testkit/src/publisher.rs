@@ -72,7 +72,10 @@ impl Publisher {
             .client_capacity(16 * 1024)
             .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 20).min(250)))
             .retry_on_initial_connect();
-        let client = options.connect(url).await.with_context(|| format!("connecting to {url}"))?;
+        let client = options
+            .connect(crate::nats_addresses(url)?)
+            .await
+            .with_context(|| format!("connecting to {url}"))?;
         let context = ContextBuilder::new()
             .timeout(Self::ACK_TIMEOUT)
             .max_ack_inflight(4 * Self::WINDOW)

@@ -22,6 +22,7 @@ use crate::locked;
 #[derive(Debug, Clone)]
 pub struct NatsServer {
     url: String,
+    name: String,
     server: Arc<Mutex<NatsProcess>>,
 }
 
@@ -37,11 +38,16 @@ impl NatsServer {
     }
 
     async fn start_with(partitions: Option<u32>) -> Result<Self> {
+        let mut options = NatsOptions::new(blocking(tools::nats_server).await?.path);
+        options.partitions = partitions;
+        Self::start_as(options).await
+    }
+
+    /// Starts one that is set up like this.
+    pub async fn start_as(options: NatsOptions) -> Result<Self> {
         blocking(move || {
-            let mut options = NatsOptions::new(tools::nats_server()?.path);
-            options.partitions = partitions;
             let server = NatsProcess::start(None, &options)?;
-            Ok(Self { url: server.url(), server: Arc::new(Mutex::new(server)) })
+            Ok(Self { url: server.url(), name: server.name(), server: Arc::new(Mutex::new(server)) })
         })
         .await
     }
@@ -57,10 +63,21 @@ impl NatsServer {
         &self.url
     }
 
+    /// Its name among the servers of a cluster.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Ends it as a crash does.
     pub async fn kill(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).kill()).await
+    }
+
+    /// Ends it in order (SIGTERM).
+    pub async fn stop(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).stop()).await
     }
 
     /// Starts it again with the same data, and waits until it accepts clients.

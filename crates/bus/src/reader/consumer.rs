@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use wire::subject;
 
+use super::end::StreamEnd;
 use super::entry::{CONTENT_TYPE, RawEntry};
 use super::session::ConsumerSession;
 use crate::connection::Bus;
@@ -55,8 +56,8 @@ pub struct ExpectedStream {
 }
 
 pub(super) enum OpenResult {
-    /// A new consumer, and the stream that it reads.
-    Session(Box<ConsumerSession>, StreamState),
+    /// A new consumer, the stream that it reads, and where that ends.
+    Session(Box<ConsumerSession>, StreamState, StreamEnd),
     /// Another stream, or one that has lost its end.
     Changed(StreamState),
     /// An entry that was fetched by request.
@@ -89,10 +90,12 @@ impl OpenConsumer {
         let session = session?;
         // Asked after the consumer was made: a stream that is replaced before that shows here, and one that is
         // replaced later takes the consumer with it.
+        let asked_at = Instant::now();
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
         if self.is_same(&stream).await? {
-            return Ok(OpenResult::Session(Box::new(session), stream));
+            let end = StreamEnd::new(&stream, asked_at);
+            return Ok(OpenResult::Session(Box::new(session), stream, end));
         }
         self.delete(&session.consumer).await;
         Ok(OpenResult::Changed(stream))

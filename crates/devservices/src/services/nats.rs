@@ -31,19 +31,42 @@ pub struct NatsOptions {
     pub program: PathBuf,
     /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
     pub partitions: Option<u32>,
+    /// Present: a server of a cluster, with what production has: every acknowledged entry is on disk.
+    pub cluster: Option<ClusterOptions>,
+}
+
+/// How a server of a cluster finds the others.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// Port for the routes of the others.
+    pub port: u16,
+    /// Where this server reaches each one of the cluster, itself included, which is how it knows their number.
+    pub routes: Vec<SocketAddr>,
 }
 
 impl NatsOptions {
     /// Defaults for a program: no mapping, the server's own sync interval.
     pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
-        NatsOptions { program: program.into(), partitions: None }
+        NatsOptions { program: program.into(), partitions: None, cluster: None }
     }
 
     fn config(&self, port: u16, store: &Path) -> String {
+        let sync = if self.cluster.is_some() { ", sync_interval: always" } else { "" };
         let mut config = format!(
-            "server_name: antiphon_dev_{port}\nhost: 127.0.0.1\nport: {port}\n\
-             jetstream {{ store_dir: {store:?}, max_file_store: {MAX_FILE_STORE} }}\n",
+            "server_name: {}\nhost: 127.0.0.1\nport: {port}\n\
+             jetstream {{ store_dir: {store:?}, max_file_store: {MAX_FILE_STORE}{sync} }}\n",
+            name(port)
         );
+        if let Some(ClusterOptions { port, routes }) = &self.cluster {
+            let routes: Vec<_> = routes.iter().map(|route| format!("nats://{route}")).collect();
+            // What is advertised leads nowhere: the routes above are all there are, so that who cuts one has cut it.
+            let _ = writeln!(
+                config,
+                "cluster {{ name: antiphon_dev, listen: \"127.0.0.1:{port}\", advertise: \"127.0.0.1:1\", \
+                 routes: [{}], ping_interval: 2s, ping_max: 2 }}",
+                routes.join(", ")
+            );
+        }
         if let Some(partitions) = self.partitions {
             config.push_str("mappings = {\n");
             for subject in ["chunks", "tasks"] {
@@ -63,6 +86,7 @@ pub struct NatsProcess {
     program: PathBuf,
     dir: PathBuf,
     port: Port,
+    cluster: Option<ClusterOptions>,
     _scratch: Option<ScratchDir>,
 }
 
@@ -74,8 +98,8 @@ impl NatsProcess {
         fs::create_dir_all(&dir)?;
         let port = Port::reserve()?;
         fs::write(dir.join("nats.conf"), options.config(port.number(), &dir.join("jetstream")))?;
-        let mut nats =
-            NatsProcess { child: None, program: options.program.clone(), dir, port, _scratch: scratch };
+        let (program, cluster) = (options.program.clone(), options.cluster.clone());
+        let mut nats = NatsProcess { child: None, program, dir, port, cluster, _scratch: scratch };
         nats.restart()?;
         Ok(nats)
     }
@@ -88,6 +112,11 @@ impl NatsProcess {
     /// The port, the same for life.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The name of the server among those of a cluster.
+    pub fn name(&self) -> String {
+        name(self.port.number())
     }
 
     /// The process id while it runs.
@@ -120,7 +149,8 @@ impl NatsProcess {
 
     /// Gives the account mapping another number of partitions, and has the server read its settings again (SIGHUP).
     pub fn map_to(&self, partitions: u32) -> Result<()> {
-        let options = NatsOptions { program: self.program.clone(), partitions: Some(partitions) };
+        let (program, cluster) = (self.program.clone(), self.cluster.clone());
+        let options = NatsOptions { program, partitions: Some(partitions), cluster };
         fs::write(self.dir.join("nats.conf"), options.config(self.port.number(), &self.store()))?;
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGHUP));
         Ok(())
@@ -183,6 +213,10 @@ impl Drop for NatsProcess {
     }
 }
 
+fn name(port: u16) -> String {
+    format!("antiphon_dev_{port}")
+}
+
 /// Whether the server sends its `INFO` line, which it does when JetStream is up.
 fn greets(port: u16) -> bool {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -210,5 +244,15 @@ mod tests {
             config.contains("jetstream { store_dir: \"/data\", max_file_store: 68719476736 }"),
             "{config}"
         );
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_knows_its_routes() {
+        let mut options = NatsOptions::new("nats-server");
+        let routes = vec![([127, 0, 0, 1], 6222).into(), ([127, 0, 0, 1], 6223).into()];
+        options.cluster = Some(ClusterOptions { port: 6222, routes });
+        let config = options.config(4222, Path::new("/data"));
+        assert!(config.contains("routes: [nats://127.0.0.1:6222, nats://127.0.0.1:6223]"), "{config}");
+        assert!(config.contains("sync_interval: always"), "{config}");
     }
 }

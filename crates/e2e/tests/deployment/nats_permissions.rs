@@ -101,6 +101,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ("PUB _INBOX_gateway.x 0\r\n", &["worker"]),
     ("PUB _INBOX_worker.x 0\r\n", &[]),
     ("PUB _INBOX_workflow.x 0\r\n", &[]),
+    ("PUB $JS.API.STREAM.INFO.WORK 0\r\n", &["worker", "gateway", "workflow"]),
     ("PUB $JS.API.STREAM.CREATE.OTHER 0\r\n", &[]),
     ("PUB $JS.API.STREAM.UPDATE.PARTITION_3 0\r\n", &[]),
     ("PUB $JS.API.STREAM.DELETE.PARTITION_3 0\r\n", &[]),

@@ -1,0 +1,93 @@
+//! Where the stream ends: what the server that a reader reads from has not, another one may have.
+//!
+//! A consumer reads from its own server's replica. One that is cut off from the other servers, or has not caught up with them yet, delivers
+//! nothing more and looks like one that has delivered everything. Only the stream's leader knows the end, and only while a majority of the
+//! replicas follows it: so it is asked, once a second while nothing seems unread.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use model::{PartitionId, Seq};
+use tokio::time::Instant;
+
+use crate::connection::Bus;
+use crate::error::BusError;
+use crate::stream::StreamState;
+
+/// From one question to the next.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long no leader may answer for the stream before that is worth a word: an election takes up to nine seconds, but mostly less.
+const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is known of a stream's end.
+pub(super) struct StreamEnd {
+    /// At that moment nothing was stored beyond this entry.
+    known: Option<(Instant, Seq)>,
+    /// A stream with one replica is where its reader reads.
+    is_replicated: bool,
+    asking: Option<(Instant, BoxFuture<'static, Result<StreamState, BusError>>)>,
+    ask_at: Instant,
+    /// Since when there is no answer that counts.
+    failing_since: Option<Instant>,
+}
+
+impl StreamEnd {
+    /// What a stream's state said that was asked for at `asked_at`.
+    pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
+        let mut end = Self {
+            known: None,
+            is_replicated: stream.replicas > 1,
+            asking: None,
+            ask_at: asked_at,
+            failing_since: None,
+        };
+        end.learn(stream, asked_at);
+        end
+    }
+
+    /// Asks when it is time to, and returns when there was an answer. Cancel-safe.
+    pub(super) async fn ask(&mut self, bus: &Bus, partition: PartitionId) {
+        if !self.is_replicated {
+            return std::future::pending().await;
+        }
+        if self.asking.is_none() {
+            tokio::time::sleep_until(self.ask_at).await;
+        }
+        let (asked_at, asking) = self.asking.get_or_insert_with(|| {
+            let bus = bus.clone();
+            (Instant::now(), async move { bus.stream_state(partition).await }.boxed())
+        });
+        let (asked_at, answer) = (*asked_at, asking.await);
+        (self.asking, self.ask_at) = (None, Instant::now().max(asked_at + ASK_INTERVAL));
+        match answer {
+            Ok(stream) => self.learn(&stream, asked_at),
+            Err(error) => {
+                self.failing_since.get_or_insert(asked_at);
+                tracing::debug!(%partition, %error, "the end of the stream is not known");
+            }
+        }
+    }
+
+    fn learn(&mut self, stream: &StreamState, asked_at: Instant) {
+        if !stream.has_majority {
+            self.failing_since.get_or_insert(asked_at);
+            return;
+        }
+        let last = if stream.messages == 0 { Seq(0) } else { stream.last_seq };
+        (self.known, self.failing_since) = (Some((asked_at, last)), None);
+    }
+
+    /// When, at the latest, a reader at `position` that its server has nothing more for had read everything; `None`: it is not known.
+    pub(super) fn reached_at(&self, position: Seq) -> Option<Instant> {
+        match self.is_replicated {
+            false => Some(Instant::now()),
+            true => self.known.filter(|(_, last)| position >= *last).map(|(at, _)| at),
+        }
+    }
+
+    /// No leader that a majority follows has answered for long.
+    pub(super) fn is_lost(&self) -> bool {
+        self.failing_since.is_some_and(|since| since.elapsed() > UNKNOWN_LIMIT)
+    }
+}

@@ -1,0 +1,128 @@
+//! A NATS server that is cut off from the other two of its cluster, while clients reach it as before.
+
+use std::time::Duration;
+
+use bus::{Bus, BusConfig, ExpectedStream, PartitionReader, ReaderEvent, StreamOptions};
+use model::{PartitionCount, PartitionId, Seq};
+use serde_json::json;
+use testkit::{
+    api::Api,
+    fleet::{Fleet, FleetOptions},
+    nats_cluster::NatsCluster,
+    publisher::{Addressing, Publisher},
+    services::TestDatabase,
+    sse::{FollowOptions, Follower},
+};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::api_client::{scripted, until_ended};
+
+/// Some of their consumers are on each server.
+const PARTITIONS: u64 = 8;
+/// Longer than the others take to elect leaders, and than the server that is cut off believes that it leads.
+const CUT_OFF: Duration = Duration::from_secs(25);
+/// A message that is sent when the server is cut off is answered after so long at most: the election, ten seconds in which no server is
+/// changed, and what a client repeats.
+const ANSWERED: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a reader has found, for as long as it is let.
+#[derive(Debug, Default, Clone, Copy)]
+struct Found {
+    entries: usize,
+    is_caught_up: bool,
+    is_in_trouble: bool,
+}
+
+async fn read_until(mut reader: PartitionReader, mut found: Found, end: Instant) -> (PartitionReader, Found) {
+    while let Ok(event) = timeout_at(end, reader.next_batch(100)).await {
+        match event {
+            ReaderEvent::Entries(entries) => found.entries += entries.len(),
+            ReaderEvent::CaughtUp(is_caught_up) => found.is_caught_up = is_caught_up,
+            ReaderEvent::Trouble(trouble) => found.is_in_trouble = trouble.is_some(),
+            ReaderEvent::StreamChanged => panic!("the stream is the same"),
+        }
+    }
+    (reader, found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_server_that_is_cut_off_are_not_caught_up() {
+    let nats = NatsCluster::start(3).await.unwrap();
+    let count = PartitionCount::new(PARTITIONS).unwrap();
+    let bus = Bus::connect(&BusConfig::new(nats.servers()[0].url(), "test")).await.unwrap();
+    let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
+    bus.ensure_streams(count, &replicated).await.unwrap();
+    nats.in_sync(LIMIT).await.unwrap();
+    let mut readers = Vec::new();
+    for partition in count.all() {
+        let reader =
+            PartitionReader::open(&bus, partition, 1, Seq(1), ExpectedStream::default()).await.unwrap();
+        let reading = read_until(reader, Found::default(), Instant::now() + Duration::from_secs(3));
+        readers.push(tokio::spawn(reading));
+    }
+    let mut standing = Vec::new();
+    for reader in readers {
+        let (reader, found) = reader.await.unwrap();
+        assert!(found.is_caught_up, "nothing is there: {found:?}");
+        standing.push((reader, found));
+    }
+    nats.set_isolated(0, true);
+    let end = Instant::now() + CUT_OFF;
+    let reading: Vec<_> =
+        standing.into_iter().map(|(reader, found)| tokio::spawn(read_until(reader, found, end))).collect();
+    let publisher = Publisher::connect(nats.servers()[1].url(), Addressing::Exact(count)).await.unwrap();
+    for partition in count.all() {
+        store(&publisher, partition, end).await;
+    }
+    let mut after = Vec::new();
+    for reader in reading {
+        let (reader, found) = reader.await.unwrap();
+        assert_eq!(found.entries, 0, "it is cut off");
+        assert!(!found.is_caught_up, "an entry that is stored was not read: {found:?}");
+        assert!(found.is_in_trouble, "that is worth a word");
+        after.push((reader, found));
+    }
+    nats.set_isolated(0, false);
+    let end = Instant::now() + Duration::from_secs(15);
+    let reading = after.into_iter().map(|(reader, found)| tokio::spawn(read_until(reader, found, end)));
+    for reader in reading.collect::<Vec<_>>() {
+        let (_, found) = reader.await.unwrap();
+        assert_eq!((found.entries, found.is_caught_up, found.is_in_trouble), (1, true, false));
+    }
+}
+
+/// Until a leader that has a majority has stored it.
+async fn store(publisher: &Publisher, partition: PartitionId, give_up_at: Instant) {
+    let subject = format!("chunks.{partition}.thread");
+    while let Err(error) = publisher.publish_raw(&subject, None, "x".into()).await {
+        assert!(Instant::now() < give_up_at, "{subject}: {error:#}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
+    let (nats, database) = (NatsCluster::start(3).await.unwrap(), TestDatabase::create().await.unwrap());
+    // It names one server and learns of the others by it.
+    let options = FleetOptions::new(nats.servers()[0].url(), database.url());
+    let options = scripted(options).with_env("ANTIPHON_STREAM_REPLICAS", 3);
+    let fleet = Fleet::start(options).await.unwrap();
+    let gateways = fleet.gateway_addrs();
+    let talk = Follower::start(&gateways, "talk", FollowOptions::default());
+    talk.opened().await.unwrap();
+    let api = Api(gateways[0]);
+    let said = api.say("talk", "before").await.unwrap();
+    until_ended(&talk, &said.answer).await;
+    nats.set_isolated(0, true);
+    let began = Instant::now();
+    let body = json!({"content": "meanwhile"});
+    Api::say_until_taken(&[api], "talk", &body, "meanwhile", ANSWERED).await.unwrap();
+    println!("taken after {:?}", began.elapsed());
+    talk.wait(ANSWERED, |progress| progress.terminals == 2).await.unwrap();
+    println!("answered after {:?}", began.elapsed());
+    assert!(began.elapsed() < ANSWERED, "{:?}\n{}", began.elapsed(), fleet.log_tails());
+    nats.set_isolated(0, false);
+    let said = api.say("talk", "after").await.unwrap();
+    until_ended(&talk, &said.answer).await;
+}

@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use crate::turns::TurnLoad;
 use testkit::{
-    acked_publishes::AckLog,
-    db_snapshot,
-    fleet::Fleet,
-    proxy::Proxy,
-    services::{NatsServer, PostgresServer},
-    sse::Follower,
+    acked_publishes::AckLog, db_snapshot, fleet::Fleet, nats_cluster::NatsCluster, proxy::Proxy,
+    services::PostgresServer, sse::Follower,
 };
 
 /// Everything that a run consists of.
 pub(super) struct ChaosEnvironment {
-    pub(super) nats: NatsServer,
+    pub(super) nats: NatsCluster,
     pub(super) postgres: PostgresServer,
     pub(super) proxy: Proxy,
     pub(super) fleet: Fleet,

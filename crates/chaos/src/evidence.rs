@@ -23,6 +23,7 @@ pub(super) struct CollectedEvidence {
     pub(super) log: Vec<Publish>,
     /// Bare ones.
     pub(super) messages: Vec<db_snapshot::MessageRow>,
+    pub(super) commit_times: Vec<db_snapshot::CommitTime>,
     pub(super) turns: TurnEvidence,
     /// What clients saw of turns.
     pub(super) views: Vec<(String, Vec<Transcript>)>,

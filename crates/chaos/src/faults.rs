@@ -6,13 +6,25 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use model::PartitionCount;
+use rand::{
+    RngExt, SeedableRng,
+    rngs::StdRng,
+    seq::{IteratorRandom, SliceRandom},
+};
 use tokio::time::sleep;
 
 use crate::{
-    environment::ChaosEnvironment, load::LoadStats, options::ChaosSettings, verify::evidence::RuleViolation,
+    environment::ChaosEnvironment,
+    load::LoadStats,
+    options::ChaosSettings,
+    recovery::{self, FaultBegin},
+    verify::evidence::RuleViolation,
 };
-use testkit::{fleet::Process, proxy::Cut};
+use testkit::{fleet::Process, nats_cluster::NatsCluster, proxy::Cut};
+
+/// How long a NATS server that was restarted may take until its replicas have all entries.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,8 +43,16 @@ pub enum Fault {
     KillWorkflow,
     /// SIGTERM to a workflow service.
     DrainWorkflow,
-    /// SIGKILL to NATS.
+    /// SIGKILL to a NATS server.
     KillNats,
+    /// SIGSTOP to a NATS server: its connections stay, and nothing answers.
+    FreezeNats,
+    /// SIGKILL to the NATS server that leads the stream of a partition.
+    KillStreamLeader,
+    /// A NATS server and the others hear nothing of each other, and clients are connected to all of them.
+    IsolateNats,
+    /// SIGTERM to each NATS server in turn, when the one before has caught up.
+    RestartNatsInTurn,
     /// SIGKILL to Postgres.
     KillPostgres,
     /// The connection breaks before a commit reaches Postgres.
@@ -47,7 +67,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::KillWorker,
         Self::FreezeWorker,
         Self::DrainWorker,
@@ -56,12 +76,22 @@ impl Fault {
         Self::KillWorkflow,
         Self::DrainWorkflow,
         Self::KillNats,
+        Self::FreezeNats,
+        Self::KillStreamLeader,
+        Self::IsolateNats,
+        Self::RestartNatsInTurn,
         Self::KillPostgres,
         Self::CutBefore,
         Self::CutAfter,
         Self::CutLate,
         Self::HalfOpen,
     ];
+
+    /// Those that can be made with so many NATS servers.
+    pub fn possible(nats_servers: usize) -> Vec<Self> {
+        let of_cluster = [Self::KillStreamLeader, Self::IsolateNats, Self::RestartNatsInTurn];
+        Self::ALL.into_iter().filter(|fault| nats_servers > 1 || !of_cluster.contains(fault)).collect()
+    }
 
     /// For people.
     pub fn name(self) -> &'static str {
@@ -73,7 +103,11 @@ impl Fault {
             Self::DrainGateway => "gateway drained (SIGTERM)",
             Self::KillWorkflow => "workflow service killed (SIGKILL)",
             Self::DrainWorkflow => "workflow service drained (SIGTERM)",
-            Self::KillNats => "NATS killed (SIGKILL)",
+            Self::KillNats => "NATS server killed (SIGKILL)",
+            Self::FreezeNats => "NATS server frozen",
+            Self::KillStreamLeader => "leader of a stream killed (SIGKILL)",
+            Self::IsolateNats => "NATS server cut off from the others",
+            Self::RestartNatsInTurn => "NATS servers restarted in turn",
             Self::KillPostgres => "Postgres killed (SIGKILL)",
             Self::CutBefore => "connection cut before a commit",
             Self::CutAfter => "connection cut after a commit",
@@ -88,8 +122,10 @@ pub(super) struct Injector {
     rng: StdRng,
     lease: Duration,
     duration: Duration,
+    possible: Vec<Fault>,
     is_verbose: bool,
     made: BTreeMap<Fault, usize>,
+    begins: Vec<FaultBegin>,
     violations: Vec<RuleViolation>,
 }
 
@@ -99,8 +135,10 @@ impl Injector {
             rng: StdRng::seed_from_u64(settings.seed),
             lease: settings.lease,
             duration: settings.duration,
+            possible: Fault::possible(settings.nats_servers),
             is_verbose: settings.is_verbose,
             made: BTreeMap::new(),
+            begins: Vec::new(),
             violations: Vec::new(),
         }
     }
@@ -110,6 +148,11 @@ impl Injector {
         self.made.get(&fault).copied().unwrap_or_default()
     }
 
+    /// When each fault was made.
+    pub(super) fn begins(&self) -> &[FaultBegin] {
+        &self.begins
+    }
+
     pub(super) fn violations(&self) -> Vec<RuleViolation> {
         self.violations.clone()
     }
@@ -117,15 +160,17 @@ impl Injector {
     /// Runs for the duration, and until every kind was made once.
     pub(super) async fn run(&mut self, environment: &mut ChaosEnvironment, stats: &LoadStats) -> Result<()> {
         let began = Instant::now();
-        let mut first = Fault::ALL.to_vec();
+        let mut first = self.possible.clone();
         first.shuffle(&mut self.rng);
         sleep(Duration::from_secs(1)).await;
         while began.elapsed() < self.duration || !first.is_empty() {
-            let fault = first.pop().unwrap_or_else(|| Fault::ALL[self.rng.random_range(0..Fault::ALL.len())]);
+            let fault =
+                first.pop().unwrap_or_else(|| self.possible[self.rng.random_range(0..self.possible.len())]);
             if self.is_verbose {
                 let sent = stats.messages.load(std::sync::atomic::Ordering::Relaxed);
                 println!("{:6.1} s  {:32} {sent} messages sent", began.elapsed().as_secs_f64(), fault.name());
             }
+            self.begins.push(FaultBegin { fault, at_ms: recovery::now_ms() });
             if self.make(fault, environment).await.with_context(|| fault.name())? {
                 *self.made.entry(fault).or_default() += 1;
             }
@@ -152,10 +197,35 @@ impl Injector {
                 worker.resume();
             }
             Fault::KillNats => {
-                environment.nats.kill().await?;
-                // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
-                self.pause(200, 3500).await;
-                environment.nats.restart().await?;
+                let server = self.nats_server(environment);
+                self.kill_nats(&environment.nats, server).await?;
+            }
+            Fault::FreezeNats => {
+                let server = &environment.nats.servers()[self.nats_server(environment)];
+                server.freeze();
+                self.pause(500, 9000).await;
+                server.thaw();
+            }
+            Fault::KillStreamLeader => {
+                let count = environment.granted.len().try_into()?;
+                let partition =
+                    PartitionCount::new(count)?.all().choose(&mut self.rng).context("partitions")?;
+                let leader = environment.nats.leader(&wire::subject::stream_name(partition)).await;
+                let Ok(Some(server)) = leader else { return Ok(false) };
+                self.kill_nats(&environment.nats, server).await?;
+            }
+            Fault::IsolateNats => {
+                let server = self.nats_server(environment);
+                environment.nats.set_isolated(server, true);
+                self.pause(500, 15_000).await;
+                environment.nats.set_isolated(server, false);
+            }
+            Fault::RestartNatsInTurn => {
+                for server in environment.nats.servers() {
+                    server.stop().await?;
+                    server.restart().await?;
+                    environment.nats.in_sync(CATCH_UP_LIMIT).await?;
+                }
             }
             Fault::KillPostgres => {
                 environment.postgres.kill().await?;
@@ -175,6 +245,17 @@ impl Injector {
             }
         }
         Ok(true)
+    }
+
+    fn nats_server(&mut self, environment: &ChaosEnvironment) -> usize {
+        self.rng.random_range(0..environment.nats.servers().len())
+    }
+
+    async fn kill_nats(&mut self, nats: &NatsCluster, server: usize) -> Result<()> {
+        nats.servers()[server].kill().await?;
+        // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
+        self.pause(200, 3500).await;
+        nats.servers()[server].restart().await
     }
 
     async fn kill(&mut self, role: ProcessRole, environment: &mut ChaosEnvironment) -> Result<()> {

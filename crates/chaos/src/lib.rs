@@ -14,6 +14,7 @@ mod evidence;
 mod faults;
 mod load;
 mod options;
+mod recovery;
 mod report;
 pub mod restores;
 mod turns;
@@ -35,9 +36,10 @@ use tokio::time::sleep;
 use testkit::{
     db_snapshot,
     fleet::{Fleet, FleetOptions},
+    nats_cluster::NatsCluster,
     proxy::Proxy,
     publisher::{Addressing, Publisher},
-    services::{self, NatsServer, PostgresServer},
+    services::{self, PostgresServer},
     sse::Follower,
 };
 
@@ -83,13 +85,13 @@ pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
 
 impl ChaosEnvironment {
     async fn set(settings: &ChaosSettings) -> Result<Self> {
-        let nats = NatsServer::start().await?;
+        let nats = NatsCluster::start(settings.nats_servers).await?;
         let postgres = PostgresServer::start().await?;
         let (_, port) = testkit::host_and_port(postgres.url())?;
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
         let fleet = Fleet::start(fleet_options(settings, &nats, &postgres, &proxy)?).await?;
         let count = PartitionCount::new(settings.partitions.into())?;
-        let turns = TurnLoad::prepare(settings, nats.url(), count, &fleet.gateway_addrs()).await;
+        let turns = TurnLoad::prepare(settings, &nats.url(), count, &fleet.gateway_addrs()).await;
         let turns = turns.with_context(|| fleet.log_tails())?;
         let granted = db_snapshot::partitions(&services::pool(postgres.url()).await?).await?;
         Ok(Self {
@@ -117,7 +119,7 @@ impl ChaosEnvironment {
         let count = PartitionCount::new(settings.partitions.into())?;
         let mut tasks = Vec::new();
         for number in 0..load::PUBLISHERS {
-            let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
+            let publisher = Publisher::connect(&self.nats.url(), Addressing::Exact(count)).await?;
             let rng = StdRng::seed_from_u64(settings.seed.wrapping_add(1 + number as u64));
             let source =
                 load::MessageSource::new(settings, number, publisher, Arc::clone(&self.ack_log), rng);
@@ -182,12 +184,13 @@ impl ChaosEnvironment {
 
     async fn evidence(&mut self, settings: &ChaosSettings) -> Result<CollectedEvidence> {
         let count = PartitionCount::new(settings.partitions.into())?;
-        let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
+        let reader = Publisher::connect(&self.nats.url(), Addressing::Exact(count)).await?;
         let pool = services::pool(self.postgres.url()).await?;
         let followers = std::mem::take(&mut self.followers);
         let (turns, views) = self.turns.evidence(&pool, &reader).await?;
         let mut messages = db_snapshot::messages(&pool).await?;
         messages.retain(|row| load::is_bare(&row.thread_id));
+        let commit_times = db_snapshot::commit_times(&pool).await?;
         let mut log = verify::read_log(reader.context(), count).await?;
         log.retain(|publish| match &publish.body {
             Published::Chunk { key, .. } => load::is_bare(key.thread.as_str()),
@@ -197,6 +200,7 @@ impl ChaosEnvironment {
             ack_log: self.ack_log.snapshot(),
             log,
             messages,
+            commit_times,
             turns,
             views,
             dead_letters: db_snapshot::dead_letters(&pool).await?,
@@ -212,11 +216,12 @@ impl ChaosEnvironment {
 
 fn fleet_options(
     settings: &ChaosSettings,
-    nats: &NatsServer,
+    nats: &NatsCluster,
     postgres: &PostgresServer,
     proxy: &Proxy,
 ) -> Result<FleetOptions> {
-    let mut options = FleetOptions::new(nats.url(), postgres.url())
+    let mut options = FleetOptions::new(&nats.url(), postgres.url())
+        .with_env("ANTIPHON_STREAM_REPLICAS", settings.nats_servers)
         .with_env("ANTIPHON_LEASE_TTL_SECONDS", settings.lease.as_secs())
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);

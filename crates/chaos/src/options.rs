@@ -15,6 +15,8 @@ pub struct ChaosSettings {
     pub gateways: usize,
     /// Number of workflow services.
     pub workflows: usize,
+    /// Number of NATS servers; with three, streams have three replicas, and faults of a cluster are made too.
+    pub nats_servers: usize,
     /// Number of partitions.
     pub partitions: u16,
     /// Lease of a partition; short, so that takeovers are many.
@@ -40,6 +42,7 @@ impl ChaosSettings {
             workers: 3,
             gateways: 2,
             workflows: 2,
+            nats_servers: 1,
             partitions: 8,
             lease: Duration::from_secs(3),
             gap_timeout: Duration::from_secs(8),

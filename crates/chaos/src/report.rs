@@ -8,6 +8,7 @@ use crate::{
     faults::{Fault, Injector},
     load::LoadStats,
     options::ChaosSettings,
+    recovery::{self, Waits},
     verify::evidence::RuleViolation,
 };
 use testkit::{db_snapshot::PartitionRow, sse::StreamEnd};
@@ -42,8 +43,16 @@ impl ChaosReport {
     ) -> Self {
         let mut table = ReportTable::default();
         table.row("time", format!("{:.0} s", elapsed.as_secs_f64()));
-        for fault in Fault::ALL {
-            table.row(fault.name(), faults.made(fault));
+        table.row(
+            "fault: how often",
+            "longest wait of an entry to be stored / of a stored message to be committed",
+        );
+        let possible = Fault::possible(settings.nats_servers);
+        let waits = recovery::waits(faults.begins(), &collected.log, &collected.commit_times);
+        for &fault in &possible {
+            let Waits { store, commit } = waits.get(&fault).copied().unwrap_or_default();
+            let waits = format!("{:.1} s / {:.1} s", store.as_secs_f64(), commit.as_secs_f64());
+            table.row(fault.name(), format!("{:<4} {waits}", faults.made(fault)));
         }
         let cuts = environment.proxy.cuts();
         let unknown = cuts.after + cuts.late;
@@ -71,7 +80,7 @@ impl ChaosReport {
             table.row(&format!("dead letters: {reason}"), count);
         }
         streams(&collected, &mut table);
-        let mut shortcomings: Vec<String> = Fault::ALL
+        let mut shortcomings: Vec<String> = possible
             .into_iter()
             .filter(|fault| faults.made(*fault) == 0)
             .map(|fault| format!("never happened: {}", fault.name()))

@@ -21,6 +21,9 @@ struct ChaosArguments {
     /// Number of gateways.
     #[arg(long, default_value_t = 2)]
     gateways: usize,
+    /// Number of NATS servers: 1, or 3 for a cluster with streams of three replicas.
+    #[arg(long, default_value_t = 1)]
+    nats_servers: usize,
     /// Messages begun per second.
     #[arg(long, default_value_t = 25.0)]
     rate: f64,
@@ -32,6 +35,7 @@ async fn main() -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
     let mut settings = ChaosSettings::new(Duration::from_secs_f64(arguments.minutes * 60.0), seed);
     (settings.workers, settings.gateways) = (arguments.workers, arguments.gateways);
+    settings.nats_servers = arguments.nats_servers;
     (settings.messages_per_second, settings.is_verbose) = (arguments.rate, true);
     println!(
         "chaos: {} minutes of faults, seed {seed}; logs in {}",

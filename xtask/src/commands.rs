@@ -7,6 +7,7 @@ pub(crate) mod image;
 pub(crate) mod interrupt;
 pub(crate) mod mutants;
 pub(crate) mod test;
+pub(crate) mod upgrade;
 
 use std::{
     env,

@@ -22,6 +22,8 @@ cargo xtask <command>
                             fault, or fails with the seed of a violation. A night: --seeds 10000000 --from fresh
   mutants [crate...] [args] changes the pure crates one expression at a time, and lists what no test notices
   chaos --minutes N [args]  real processes, killed at random
+  upgrade [COMMIT] [args]   chaos with processes of an earlier commit beside those of this build; without one the last
+                            commit that lacks the newest migration
   restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   reconnect-soak [--disconnects N] [--seed S]
@@ -68,6 +70,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
+        "upgrade" => commands::upgrade::upgrade(args),
         "restores" => commands::demo::restores(args),
         "fuzz" => commands::test::fuzz(args),
         "mutants" => commands::mutants::mutants(args),

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -21,7 +22,11 @@ use crate::{
     recovery::{self, FaultBegin},
     verify::evidence::RuleViolation,
 };
-use testkit::{fleet::Process, nats_cluster::NatsCluster, proxy::Cut};
+use testkit::{
+    fleet::{self, Process},
+    nats_cluster::NatsCluster,
+    proxy::Cut,
+};
 
 /// How long a NATS server that was restarted may take until its replicas have all entries.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
@@ -124,23 +129,35 @@ pub(super) struct Injector {
     duration: Duration,
     possible: Vec<Fault>,
     is_verbose: bool,
+    builds: Option<[PathBuf; 2]>,
     made: BTreeMap<Fault, usize>,
     begins: Vec<FaultBegin>,
+    /// Starts of the other build.
+    started_other: usize,
     violations: Vec<RuleViolation>,
 }
 
 impl Injector {
-    pub(super) fn new(settings: &ChaosSettings) -> Self {
-        Self {
+    pub(super) fn new(settings: &ChaosSettings) -> Result<Self> {
+        let other = settings.other_binary.clone();
+        let builds = other.map(|other| anyhow::Ok([fleet::binary()?, other])).transpose()?;
+        Ok(Self {
             rng: StdRng::seed_from_u64(settings.seed),
             lease: settings.lease,
             duration: settings.duration,
             possible: Fault::possible(settings.nats_servers),
             is_verbose: settings.is_verbose,
+            builds,
             made: BTreeMap::new(),
             begins: Vec::new(),
+            started_other: 0,
             violations: Vec::new(),
-        }
+        })
+    }
+
+    /// How many processes of the other build were started; `None`: there is no other one.
+    pub(super) fn started_other(&self) -> Option<usize> {
+        self.builds.as_ref().map(|_| self.started_other)
     }
 
     /// How often each kind was made.
@@ -264,6 +281,16 @@ impl Injector {
         let longest = self.lease.as_millis() as u64 * 2;
         let pause = Duration::from_millis(self.rng.random_range(0..longest));
         sleep(pause).await;
+        self.start(process)
+    }
+
+    /// Starts a process, of either build if there are two.
+    fn start(&mut self, process: &mut Process) -> Result<()> {
+        if let Some(builds) = &self.builds {
+            let build = self.rng.random_range(0..builds.len());
+            process.use_binary(&builds[build]);
+            self.started_other += build;
+        }
         process.spawn()
     }
 
@@ -283,7 +310,7 @@ impl Injector {
         }
         self.pause(0, 1000).await;
         let process = processes(role, environment).iter_mut().find(|process| process.pid().is_none());
-        process.map_or(Ok(()), Process::spawn)
+        process.map_or(Ok(()), |process| self.start(process))
     }
 
     /// A process that ended by itself is a finding; it is started again, so that the run goes on.

@@ -59,7 +59,7 @@ pub async fn run(settings: &ChaosSettings) -> Result<ChaosReport> {
     let mut environment = ChaosEnvironment::set(settings).await?;
     let (stop, stats) = (Arc::new(AtomicBool::new(false)), Arc::new(load::LoadStats::default()));
     let load = environment.begin_load(settings, &stop, &stats).await?;
-    let mut faults = faults::Injector::new(settings);
+    let mut faults = faults::Injector::new(settings)?;
     let injected = faults.run(&mut environment, &stats).await;
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let logs = environment.fleet.log_tails();

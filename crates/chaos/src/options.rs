@@ -17,6 +17,8 @@ pub struct ChaosSettings {
     pub workflows: usize,
     /// Number of NATS servers; with three, streams have three replicas, and faults of a cluster are made too.
     pub nats_servers: usize,
+    /// Another build of the binary: each process that is started is of either one.
+    pub other_binary: Option<PathBuf>,
     /// Number of partitions.
     pub partitions: u16,
     /// Lease of a partition; short, so that takeovers are many.
@@ -43,6 +45,7 @@ impl ChaosSettings {
             gateways: 2,
             workflows: 2,
             nats_servers: 1,
+            other_binary: None,
             partitions: 8,
             lease: Duration::from_secs(3),
             gap_timeout: Duration::from_secs(8),

@@ -54,6 +54,9 @@ impl ChaosReport {
             let waits = format!("{:.1} s / {:.1} s", store.as_secs_f64(), commit.as_secs_f64());
             table.row(fault.name(), format!("{:<4} {waits}", faults.made(fault)));
         }
+        if let Some(started) = faults.started_other() {
+            table.row("processes of the other build started", started);
+        }
         let cuts = environment.proxy.cuts();
         let unknown = cuts.after + cuts.late;
         table.row(
@@ -94,6 +97,9 @@ impl ChaosReport {
         ];
         shortcomings
             .extend(needed.iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("no {what}")));
+        if faults.started_other() == Some(0) {
+            shortcomings.push("no process of the other build".to_owned());
+        }
         if takeovers == 0 {
             shortcomings.push("no takeovers".to_owned());
         }

@@ -104,21 +104,19 @@ impl NatsCluster {
         }
     }
 
-    /// Streams with a replica that is behind or away.
+    /// What is wrong with streams of which a replica is behind or away.
     async fn behind(&self) -> Result<Vec<String>> {
         let context = self.context().await?;
         let streams: Vec<_> = context.streams().try_collect().await?;
-        let replicas = self.servers.len() - 1;
-        let is_behind = |info: &jetstream::stream::Info| {
-            let cluster = info.cluster.as_ref();
-            let current = cluster.map_or(0, |cluster| {
-                let follows =
-                    |replica: &&PeerInfo| !replica.offline && replica.lag.unwrap_or_default() < FEW_ENTRIES;
-                cluster.replicas.iter().filter(follows).count()
-            });
-            current < replicas
-        };
-        Ok(streams.into_iter().filter(is_behind).map(|info| info.config.name).collect())
+        let others = self.servers.len() - 1;
+        let behind = streams.into_iter().filter_map(|info| {
+            let replicas = info.cluster.map(|cluster| cluster.replicas).unwrap_or_default();
+            let follows =
+                |replica: &&PeerInfo| !replica.offline && replica.lag.unwrap_or_default() < FEW_ENTRIES;
+            let is_whole = replicas.iter().filter(follows).count() >= others;
+            (!is_whole).then(|| format!("{}: {replicas:?}", info.config.name))
+        });
+        Ok(behind.collect())
     }
 
     async fn has_leader(&self) -> Result<()> {

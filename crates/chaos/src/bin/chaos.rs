@@ -1,6 +1,6 @@
 //! Kills real processes at random for some minutes and checks that nothing was lost, doubled or reordered.
 
-use std::{process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use chaos::ChaosSettings;
@@ -24,6 +24,9 @@ struct ChaosArguments {
     /// Number of NATS servers: 1, or 3 for a cluster with streams of three replicas.
     #[arg(long, default_value_t = 1)]
     nats_servers: usize,
+    /// Another build of `antiphon`: each process that is started is of either one.
+    #[arg(long)]
+    other_binary: Option<PathBuf>,
     /// Messages begun per second.
     #[arg(long, default_value_t = 25.0)]
     rate: f64,
@@ -35,7 +38,7 @@ async fn main() -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
     let mut settings = ChaosSettings::new(Duration::from_secs_f64(arguments.minutes * 60.0), seed);
     (settings.workers, settings.gateways) = (arguments.workers, arguments.gateways);
-    settings.nats_servers = arguments.nats_servers;
+    (settings.nats_servers, settings.other_binary) = (arguments.nats_servers, arguments.other_binary);
     (settings.messages_per_second, settings.is_verbose) = (arguments.rate, true);
     println!(
         "chaos: {} minutes of faults, seed {seed}; logs in {}",

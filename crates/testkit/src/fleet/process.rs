@@ -93,6 +93,11 @@ impl Process {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// Another build of its program runs when it is started next.
+    pub fn use_binary(&mut self, binary: &Path) {
+        self.program.binary = binary.to_owned();
+    }
+
     /// Starts it. Ports, environment and log are those of before.
     pub fn spawn(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;

@@ -1,0 +1,67 @@
+//! `upgrade`: a build of an earlier commit beside this one, under load.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use devservices::workspace;
+
+use super::{Tools, antiphon, build_antiphon_and, cargo, program, run, say};
+
+/// Runs `chaos` with processes of both builds, which are started in any order: forwards and back. The tables are those of this build.
+/// Without a commit it is the last one that lacks this build's newest migration.
+pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
+    let (commit, args) = match args.split_first() {
+        Some((commit, args)) if !commit.starts_with('-') => (commit.clone(), args),
+        _ => (
+            format!(
+                "{}^",
+                git(workspace::root(), &["log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations"])?
+            ),
+            args,
+        ),
+    };
+    let commit = git(workspace::root(), &["rev-parse", "--short", &commit])?;
+    say(&format!("cargo xtask upgrade: {commit} beside this build"));
+    let Some(earlier) = build_earlier(&commit)? else { return Ok(1) };
+    if let Some(code) = build_antiphon_and("chaos")? {
+        return Ok(code);
+    }
+    let tools = Tools::resolve()?;
+    let mut chaos = program("chaos", "debug", args)?;
+    tools.export(&mut chaos);
+    run(chaos.arg("--other-binary").arg(earlier))
+}
+
+/// The binary of an earlier commit; `None`: it does not build, and has said why.
+fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
+    let folder = workspace::target_dir().join("upgrade");
+    let (source, binary) = (folder.join("source"), folder.join(format!("antiphon-{commit}")));
+    if binary.is_file() {
+        return Ok(Some(binary));
+    }
+    _ = fs::remove_dir_all(&source);
+    fs::create_dir_all(&folder)?;
+    let root = workspace::root();
+    let (from, to) = (root.to_string_lossy(), source.to_string_lossy());
+    git(&root, &["clone", "--quiet", "--shared", "--no-checkout", &from, &to])?;
+    git(&source, &["checkout", "--quiet", "--detach", commit])?;
+    // The foreign crates of both builds are mostly the same ones, and are built once.
+    let mut build = cargo(&["build", "--package", "antiphon", "--target-dir"]);
+    let code = run(build.arg(workspace::target_dir()).current_dir(&source))?;
+    if code != 0 {
+        return Ok(None);
+    }
+    fs::copy(antiphon("debug"), &binary)?;
+    Ok(Some(binary))
+}
+
+fn git(folder: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+    let output = Command::new("git").args(args).current_dir(folder).output().context("starting git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git {}: {said}", args.join(" "));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -35,6 +35,9 @@ pub enum BusError {
     /// The stream does not exist, or no leader answers for it.
     #[error("there is no stream: {0}")]
     NoStream(String),
+    /// What answers for the stream may have been left behind by the other replicas.
+    #[error("no leader that a majority of the replicas follows answers for {0}")]
+    NoLeader(String),
     /// Larger than the server or the stream accepts.
     #[error("the message is too large: {0}")]
     TooLarge(String),
@@ -71,7 +74,9 @@ impl BusError {
     /// What the caller does next.
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::Away | Self::Timeout(_) | Self::NoStream(_) | Self::Unexpected(_) => Disposition::Retry,
+            Self::Away | Self::Timeout(_) | Self::NoStream(_) | Self::NoLeader(_) | Self::Unexpected(_) => {
+                Disposition::Retry
+            }
             Self::TooLarge(_) | Self::InvalidSubject(_) => Disposition::Reject,
             Self::Config(_) | Self::NoStorage { .. } => Disposition::Fatal,
             // Too many consumers: those of dead readers go away by themselves.

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use wire::subject;
 
 use crate::connection::Bus;
+use crate::stream::is_led;
 
 /// From one look to the next.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -24,10 +25,10 @@ impl Bus {
     pub async fn leave_isolated_servers(self) {
         let (mut is_replicated, mut led_at, mut pause) = (false, Instant::now(), FIRST_PAUSE);
         loop {
-            let state = self.named_state(subject::WORK_STREAM).await;
+            let info = self.info_of(subject::WORK_STREAM.to_owned()).await;
             // Of one that has never answered it is not known that it has replicas on other servers.
-            is_replicated = state.as_ref().map_or(is_replicated, |stream| stream.replicas > 1);
-            let is_led = state.is_ok_and(|stream| stream.has_majority);
+            is_replicated = info.as_ref().map_or(is_replicated, |info| info.config.num_replicas > 1);
+            let is_led = info.is_ok_and(|info| is_led(&info));
             if is_led {
                 pause = FIRST_PAUSE;
             }

@@ -72,9 +72,6 @@ pub struct StreamState {
     pub created_at: Timestamp,
     /// Servers that are to store it.
     pub replicas: usize,
-    /// Whether it was said by its leader, and a majority of the replicas followed that leader. Otherwise another one may have taken over and stored
-    /// more.
-    pub has_majority: bool,
 }
 
 impl StreamState {
@@ -91,12 +88,16 @@ impl StreamState {
             messages: info.state.messages,
             created_at: Timestamp(to_ms(info.created.unix_timestamp_nanos())),
             replicas: info.config.num_replicas,
-            has_majority: info.config.num_replicas <= 1 || info.cluster.as_ref().is_some_and(has_majority),
         }
     }
 }
 
-/// Replicas without a leader answer too, and a leader that was cut off answers for up to 20 s.
+/// Whether an answer comes from the stream's leader, and a majority of the replicas follows that leader. Otherwise another one may have taken over
+/// and stored more: replicas without a leader answer too, and a leader that was cut off answers for up to 20 s.
+pub(crate) fn is_led(info: &Info) -> bool {
+    info.config.num_replicas <= 1 || info.cluster.as_ref().is_some_and(has_majority)
+}
+
 fn has_majority(cluster: &ClusterInfo) -> bool {
     let is_led = cluster.leader.as_ref().is_some_and(|leader| !leader.is_empty());
     // Zero: never heard.
@@ -217,9 +218,14 @@ impl Bus {
     /// What the leader of a partition's stream says of it.
     ///
     /// # Errors
-    /// [`BusError::NoStream`] when it does not exist; otherwise the servers do not answer.
+    /// [`BusError::NoStream`] when it does not exist, [`BusError::NoLeader`] when a majority of its replicas follows none; otherwise the servers
+    /// do not answer.
     pub async fn stream_state(&self, partition: PartitionId) -> Result<StreamState, BusError> {
-        Ok(StreamState::of(&self.stream_info(partition).await?))
+        let info = self.stream_info(partition).await?;
+        match is_led(&info) {
+            true => Ok(StreamState::of(&info)),
+            false => Err(BusError::NoLeader(info.config.name)),
+        }
     }
 
     /// Removes the entries of a partition below `seq` and returns how many those were.
@@ -237,16 +243,11 @@ impl Bus {
         Ok(stream.purge().sequence(keep_from).await?.purged)
     }
 
-    /// As [`Self::stream_state`], of any stream.
-    pub(crate) async fn named_state(&self, name: &str) -> Result<StreamState, BusError> {
-        Ok(StreamState::of(&self.info_of(name.to_owned()).await?))
-    }
-
     pub(crate) async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {
         self.info_of(subject::stream_name(partition)).await
     }
 
-    async fn info_of(&self, name: String) -> Result<Info, BusError> {
+    pub(crate) async fn info_of(&self, name: String) -> Result<Info, BusError> {
         Ok(self.named_stream(name).await?.get_info().await?)
     }
 

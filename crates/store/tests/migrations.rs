@@ -88,3 +88,42 @@ async fn a_server_that_is_not_there_is_waited_for() {
     let waited = tokio::time::timeout(std::time::Duration::from_secs(1), Store::connect(&config)).await;
     assert!(waited.is_err(), "{waited:?}");
 }
+
+/// What belongs to the whole fleet: small, and read or written beside the commits of turns, or once a day.
+const FLEET_WIDE: &[&str] = &[
+    "_sqlx_migrations",
+    "api_keys",
+    "budgets",
+    "incidents",
+    "installation",
+    "partition_change",
+    "partitions",
+    "turn_limit_turns",
+    "turn_limit_workers",
+    "turn_limits",
+    "usage_days",
+    "workers",
+];
+
+/// A schema can be spread over servers by its buckets as long as nothing about a thread or an agent is unique beyond its own.
+#[tokio::test]
+async fn keys_of_threads_and_agents_begin_with_the_bucket() {
+    let (database, _) = Database::new(8).await;
+    let keys: Vec<(String, String)> = sqlx::query_as(
+        "SELECT c.relname::text, a.attname::text FROM pg_index i
+         JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
+         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+         WHERE i.indisunique",
+    )
+    .fetch_all(&mut database.session().await)
+    .await
+    .unwrap();
+    let of_fleet = |table: &str| FLEET_WIDE.contains(&table);
+    let wrong: Vec<_> = keys.iter().filter(|(table, first)| !of_fleet(table) && first != "bucket").collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let led = keys.iter().filter(|(_, first)| first == "bucket").count();
+    assert!(led >= 30, "only {led} keys were found");
+    let gone: Vec<_> =
+        FLEET_WIDE.iter().filter(|name| !keys.iter().any(|(table, _)| table == *name)).collect();
+    assert!(gone.is_empty(), "not there any more: {gone:?}");
+}

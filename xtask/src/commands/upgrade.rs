@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use devservices::workspace;
 
-use super::{Tools, antiphon, build_antiphon_and, cargo, program, run, say};
+use super::{Tools, build_antiphon_and, cargo, program, run, say};
 
 /// Runs `chaos` with processes of both builds, which are started in any order: forwards and back. The tables are those of this build.
 /// Without a commit it is the last one that lacks this build's newest migration.
@@ -49,13 +49,14 @@ fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
     let (from, to) = (root.to_string_lossy(), source.to_string_lossy());
     git(&root, &["clone", "--quiet", "--shared", "--no-checkout", &from, &to])?;
     git(&source, &["checkout", "--quiet", "--detach", commit])?;
-    // The foreign crates of both builds are mostly the same ones, and are built once.
+    // In a folder of its own: cargo would take the crates of one checkout for those of the other.
+    let target = folder.join("target");
     let mut build = cargo(&["build", "--package", "antiphon", "--target-dir"]);
-    let code = run(build.arg(workspace::target_dir()).current_dir(&source))?;
+    let code = run(build.arg(&target).current_dir(&source))?;
     if code != 0 {
         return Ok(None);
     }
-    fs::copy(antiphon("debug"), &binary)?;
+    fs::copy(target.join("debug/antiphon"), &binary)?;
     Ok(Some(binary))
 }
 

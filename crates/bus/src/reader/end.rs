@@ -23,7 +23,7 @@ const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 /// What is known of a stream's end.
 pub(super) struct StreamEnd {
     /// At that moment nothing was stored beyond this entry.
-    known: Option<(Instant, Seq)>,
+    known: (Instant, Seq),
     /// A stream with one replica is where its reader reads.
     is_replicated: bool,
     asking: Option<(Instant, BoxFuture<'static, Result<StreamState, BusError>>)>,
@@ -35,15 +35,13 @@ pub(super) struct StreamEnd {
 impl StreamEnd {
     /// What a stream's state said that was asked for at `asked_at`.
     pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
-        let mut end = Self {
-            known: None,
+        Self {
+            known: (asked_at, last_entry(stream)),
             is_replicated: stream.replicas > 1,
             asking: None,
-            ask_at: asked_at,
+            ask_at: asked_at + ASK_INTERVAL,
             failing_since: None,
-        };
-        end.learn(stream, asked_at);
-        end
+        }
     }
 
     /// Asks when it is time to, and returns when there was an answer. Cancel-safe.
@@ -61,7 +59,9 @@ impl StreamEnd {
         let (asked_at, answer) = (*asked_at, asking.await);
         (self.asking, self.ask_at) = (None, Instant::now().max(asked_at + ASK_INTERVAL));
         match answer {
-            Ok(stream) => self.learn(&stream, asked_at),
+            Ok(stream) => {
+                (self.known, self.failing_since) = ((asked_at, last_entry(&stream)), None);
+            }
             Err(error) => {
                 self.failing_since.get_or_insert(asked_at);
                 tracing::debug!(%partition, %error, "the end of the stream is not known");
@@ -69,20 +69,11 @@ impl StreamEnd {
         }
     }
 
-    fn learn(&mut self, stream: &StreamState, asked_at: Instant) {
-        if !stream.has_majority {
-            self.failing_since.get_or_insert(asked_at);
-            return;
-        }
-        let last = if stream.messages == 0 { Seq(0) } else { stream.last_seq };
-        (self.known, self.failing_since) = (Some((asked_at, last)), None);
-    }
-
     /// When, at the latest, a reader at `position` that its server has nothing more for had read everything; `None`: it is not known.
     pub(super) fn reached_at(&self, position: Seq) -> Option<Instant> {
         match self.is_replicated {
             false => Some(Instant::now()),
-            true => self.known.filter(|(_, last)| position >= *last).map(|(at, _)| at),
+            true => (position >= self.known.1).then_some(self.known.0),
         }
     }
 
@@ -90,4 +81,9 @@ impl StreamEnd {
     pub(super) fn is_lost(&self) -> bool {
         self.failing_since.is_some_and(|since| since.elapsed() > UNKNOWN_LIMIT)
     }
+}
+
+/// Zero of a stream that has none: its last one was purged.
+fn last_entry(stream: &StreamState) -> Seq {
+    if stream.messages == 0 { Seq(0) } else { stream.last_seq }
 }

@@ -16,6 +16,8 @@ use wire::DecodeLimits;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Entries asked for at a time.
 const BATCH: usize = 1_000;
+/// How often a stream is read that cannot be read to its end.
+const READ_TRIES: usize = 5;
 /// How long the stream may keep us waiting for an entry that it has.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -28,8 +30,15 @@ pub async fn read_log(context: &jetstream::Context, partitions: PartitionCount) 
     let mut log = Vec::new();
     for partition in partitions.all() {
         let limits = DecodeLimits { chunk_bytes: CHUNK_BYTES, partitions };
-        let read = read_stream(context, partition, &limits, &mut log).await;
-        read.with_context(|| format!("reading the stream of partition {partition}"))?;
+        let (before, mut tries) = (log.len(), 0);
+        // On a machine that is busy with what has just ended, a cluster loses a consumer now and then.
+        while let Err(error) = read_stream(context, partition, &limits, &mut log).await {
+            tries += 1;
+            if tries == READ_TRIES {
+                return Err(error).with_context(|| format!("reading the stream of partition {partition}"));
+            }
+            log.truncate(before);
+        }
     }
     Ok(log)
 }

@@ -90,7 +90,7 @@ pub(crate) struct Store {
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
     /// Turns that were in the history already when a commit brought them, and stale queues.
     pub(crate) turn_conflicts: u64,
-    commits: u64,
+    pub(crate) commits: u64,
     /// Messages of no turn that have ended.
     bare_ends: usize,
     /// Answers that a planted bug writes with the next commit.

@@ -17,7 +17,8 @@ pub(crate) struct TimerRow {
     /// By the database's clock, ms, like all times here.
     pub(crate) due: i64,
     pub(crate) body: Metadata,
-    pub(crate) created: i64,
+    /// The transaction that has written it. The times of rows give the order of transactions in Postgres; milliseconds do not.
+    pub(crate) created_in: u64,
     pub(crate) ended: Option<i64>,
 }
 

@@ -43,9 +43,9 @@ impl Store {
     }
 
     /// A client has put it.
-    pub(crate) fn put_timer(&mut self, timer: &TimerId, row: TimerRow) {
+    pub(crate) fn put_timer(&mut self, timer: &TimerId, row: TimerRow, now: i64) {
         let (partition, due_ms) = (self.timer_partition(timer), row.due);
-        self.note_timer(timer, row.thread.clone(), row.created, TimerStep::Armed { by: None, due_ms });
+        self.note_timer(timer, row.thread.clone(), now, TimerStep::Armed { by: None, due_ms });
         self.tables[usize::from(partition.0)].timers.insert(timer.clone(), row);
     }
 
@@ -61,7 +61,7 @@ impl Store {
         let now = self.database_ms(time);
         for failed in &commit.failed_turns {
             let key = (failed.opened.thread.clone(), failed.opened.turn.clone());
-            self.tables[number].failed_at.insert(key, now);
+            self.tables[number].failed_in.insert(key, self.commits);
         }
         if commit.timers.is_empty() && dropped.is_empty() {
             return;
@@ -83,12 +83,12 @@ impl Store {
     /// The row of a failed input that goes was what kept a follow-up of before from being sent.
     fn cancel_answered(&mut self, number: usize, failed: &(ThreadId, TurnId), now: i64) {
         let (thread, tables) = (&failed.0, &mut self.tables[number]);
-        let Some(failed_at) = tables.failed_at.get(failed).copied() else { return };
+        let Some(failed_in) = tables.failed_in.get(failed).copied() else { return };
         let is_answered = |(id, row): &(&TimerId, &mut TimerRow)| {
             id.kind() == TimerKind::FollowUp
                 && row.thread.as_ref() == Some(thread)
                 && row.is_pending()
-                && row.created < failed_at
+                && row.created_in < failed_in
         };
         let mut cancelled = Vec::new();
         for (id, row) in tables.timers.iter_mut().filter(is_answered) {
@@ -128,7 +128,7 @@ impl Store {
             state: "pending",
             due,
             body: armed.body.clone(),
-            created: now,
+            created_in: self.commits,
             ended: None,
         };
         self.tables[number].timers.insert(armed.id.clone(), row);
@@ -274,7 +274,7 @@ impl Store {
         tables.failed_turns.iter().any(|(key, failed)| {
             key.0 == *thread
                 && failed.opened.metadata.get("synthetic") != Some(&Value::Bool(true))
-                && tables.failed_at.get(key).is_some_and(|at| *at > row.created)
+                && tables.failed_in.get(key).is_some_and(|failed_in| *failed_in > row.created_in)
         })
     }
 
@@ -292,7 +292,7 @@ impl Store {
             id.kind() == TimerKind::FollowUp && row.thread.as_ref() == Some(thread) && row.state == "fired"
         });
         let mut fired: Vec<&TimerRow> = of_thread.map(|(_, row)| row).collect();
-        fired.sort_by_key(|row| std::cmp::Reverse(row.created));
+        fired.sort_by_key(|row| std::cmp::Reverse(row.created_in));
         fired.truncate(MOST_COUNTED);
         let real = due.real_input.as_ref().map_or(0, |(position, ..)| position.get());
         let armed = |row: &TimerRow| {

@@ -28,8 +28,8 @@ pub(crate) struct Tables {
     pub(crate) timers: BTreeMap<TimerId, TimerRow>,
     /// Calls of models, by answer and number.
     pub(crate) usage: BTreeMap<(MessageKey, u16), UsageRow>,
-    /// When turns failed, by the database's clock.
-    pub(super) failed_at: BTreeMap<(ThreadId, TurnId), i64>,
+    /// The transactions in which turns failed, see `TimerRow::created_in`.
+    pub(super) failed_in: BTreeMap<(ThreadId, TurnId), u64>,
     /// Turns of follow-ups of which nothing is left.
     pub(super) taken_back: BTreeSet<TurnId>,
     /// Failed turns that went by command, with the run that had failed: that is not forgotten with them.

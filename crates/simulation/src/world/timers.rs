@@ -119,10 +119,9 @@ impl World {
         }
         let body = body.as_object().cloned().and_then(|body| Metadata::new(body).ok()).unwrap_or_default();
         let agent = agent.clone();
-        self.store.put_timer(
-            id,
-            TimerRow { thread: None, agent, state: "pending", due, body, created: now, ended: None },
-        );
+        let created_in = self.store.commits;
+        let row = TimerRow { thread: None, agent, state: "pending", due, body, created_in, ended: None };
+        self.store.put_timer(id, row, now);
         self.note(90, [due as u64, 0, 0], || format!("{id} is put, due in {} ms", due - now));
         let partition = self.store.timer_partition(id);
         let sessions = self.workers.iter().filter(|worker| worker.is_up);

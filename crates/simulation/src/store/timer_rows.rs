@@ -28,6 +28,14 @@ impl TimerRow {
     }
 }
 
+/// When the rules were asked about a timer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DecidedAt {
+    pub(crate) database_ms: i64,
+    /// The last transaction before that.
+    pub(crate) after: u64,
+}
+
 /// What is known of timers besides the rows of partitions.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Timers {
@@ -35,7 +43,7 @@ pub(crate) struct Timers {
     pub(crate) ahead_ms: i64,
     /// Schedules as they were put, by the ids of their timers.
     pub(crate) schedules: BTreeMap<TimerId, DueSchedule>,
-    /// When it was decided that a timer fires.
-    pub(crate) decided_at: BTreeMap<TimerId, i64>,
+    /// When it was last decided that a timer fires, or never will.
+    pub(crate) decided: BTreeMap<TimerId, DecidedAt>,
     pub(crate) events: Vec<TimerEvent>,
 }

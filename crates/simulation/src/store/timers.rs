@@ -96,9 +96,14 @@ impl Store {
             cancelled.push(id.clone());
         }
         for id in cancelled {
-            let step = TimerStep::Ended { state: "cancelled", by: "message".to_owned() };
+            let step = self.cancelled_step("message");
             self.note_timer(&id, Some(thread.clone()), now, step);
         }
+    }
+
+    /// By a statement, not by a decision.
+    fn cancelled_step(&self, by: &str) -> TimerStep {
+        TimerStep::Ended { state: "cancelled", by: by.to_owned(), decided_after: self.commits }
     }
 
     fn arm(&mut self, number: usize, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
@@ -114,7 +119,7 @@ impl Store {
             if let Some(row) = self.tables[number].timers.get_mut(&id) {
                 (row.state, row.ended) = ("cancelled", Some(now));
             }
-            let step = TimerStep::Ended { state: "cancelled", by: "replaced".to_owned() };
+            let step = self.cancelled_step("replaced");
             self.note_timer(&id, armed.thread.clone(), now, step);
         }
         if before.contains_key(&armed.id) {
@@ -167,7 +172,7 @@ impl Store {
                     None if bug == Some(PlantedBug::TimerFiresTwice) => {}
                     None => (row.state, row.ended) = ("fired", Some(now)),
                 }
-                let decided_ms = self.timers.decided_at.get(id).copied().unwrap_or(now);
+                let decided_ms = self.timers.decided.get(id).map_or(now, |at| at.database_ms);
                 TimerStep::Fired { turn: turn.clone(), task: task_of(id, commit), due_ms, decided_ms }
             }
             TimerWrite::Postpone { next, by, .. } => {
@@ -176,7 +181,8 @@ impl Store {
             }
             TimerWrite::End { state, by, .. } => {
                 (row.state, row.ended) = (state.name(), Some(now));
-                TimerStep::Ended { state: state.name(), by: by.clone() }
+                let decided_after = self.timers.decided.get(id).map_or(self.commits, |at| at.after);
+                TimerStep::Ended { state: state.name(), by: by.clone(), decided_after }
             }
         };
         self.note_timer(id, thread, now, step);

@@ -18,7 +18,7 @@ use crate::checker::turns::{TimerEvent, TimerStep, TransitionKind, is_follow_up}
 use crate::checker::{Invariant, Violation};
 use crate::publisher::commands::partition_of;
 use crate::scenario::FollowUpProfile;
-use crate::store::timer_rows::TimerRow;
+use crate::store::timer_rows::{DecidedAt, TimerRow};
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::session::WorkerSession;
 
@@ -167,13 +167,15 @@ impl World {
         let decisions: Vec<TimerDecision> = due.into_iter().map(|id| self.decision(address, id)).collect();
         for TimerDecision { id, verdict, .. } in &decisions {
             self.note(91, [id.bucket().get().into(), 0, 0], || format!("{address:?} {id}: {verdict:?}"));
-            if let TimerVerdict::Fire { outgoing, .. } = verdict {
-                self.store.timers.decided_at.insert(id.clone(), self.store.database_ms(self.time));
-                if let (Some(PlantedBug::FiredBeforeCommit), Outgoing::TurnOpened(opened)) =
+            if let TimerVerdict::Fire { .. } | TimerVerdict::End { .. } = verdict {
+                let (database_ms, after) = (self.store.database_ms(self.time), self.store.commits);
+                self.store.timers.decided.insert(id.clone(), DecidedAt { database_ms, after });
+            }
+            if let TimerVerdict::Fire { outgoing, .. } = verdict
+                && let (Some(PlantedBug::FiredBeforeCommit), Outgoing::TurnOpened(opened)) =
                     (self.bug, &**outgoing)
-                {
-                    self.publish_command(Command::Turn(opened.clone()));
-                }
+            {
+                self.publish_command(Command::Turn(opened.clone()));
             }
         }
         let Some(delay) = self.in_order(address) else { return };
@@ -465,7 +467,7 @@ impl World {
                     Some("overlap" | "missed") => &mut coverage.occurrences_skipped,
                     Some(_) | None => continue,
                 },
-                TimerStep::Ended { state, by } => match (*state, by.as_str()) {
+                TimerStep::Ended { state, by, .. } => match (*state, by.as_str()) {
                     ("withdrawn", "message") => &mut coverage.follow_ups_withdrawn,
                     ("withdrawn", _) => &mut coverage.follow_ups_failed,
                     ("cancelled", "message") => &mut coverage.follow_ups_cancelled,

@@ -66,5 +66,7 @@ pub enum TimerStep {
         state: &'static str,
         /// Why.
         by: String,
+        /// Of one that was decided: the last transaction before the rules were asked. Those since were not known to them.
+        decided_after: u64,
     },
 }

@@ -23,6 +23,20 @@ struct FollowedThread {
     /// When each was fired, without those that were withdrawn.
     fired_at: BTreeMap<TimerId, i64>,
     pending: BTreeSet<TimerId>,
+    /// How many there were in a row after each transaction that touched them.
+    counts: Vec<(u64, usize)>,
+}
+
+impl FollowedThread {
+    fn count(&mut self, number: u64) {
+        self.counts.push((number, self.in_a_row.len()));
+    }
+
+    /// How many there were in a row after this transaction.
+    fn in_a_row_after(&self, number: u64) -> usize {
+        let known = self.counts.iter().rev().find(|(counted, _)| *counted <= number);
+        known.map_or(0, |(_, count)| *count)
+    }
 }
 
 /// A timer as its events have left it.
@@ -66,7 +80,9 @@ pub(super) fn check(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Vio
             replay.event(event);
         }
         if is_of_person(turns, turn) && !matches!(end, RunEnd::Failed(_)) {
-            replay.threads.entry(thread.clone()).or_default().in_a_row.clear();
+            let of_thread = replay.threads.entry(thread.clone()).or_default();
+            of_thread.in_a_row.clear();
+            of_thread.count(happened.number);
         }
     }
     events.for_each(|event| replay.event(event));
@@ -116,7 +132,7 @@ impl<'a> Replay<'a> {
                 self.fired(event, task.as_ref(), *due_ms, *decided_ms);
             }
             TimerStep::Postponed { .. } => {}
-            TimerStep::Ended { state, by } => self.ended(event, state, by),
+            TimerStep::Ended { state, by, decided_after } => self.ended(event, state, by, *decided_after),
         }
     }
 
@@ -184,6 +200,7 @@ impl<'a> Replay<'a> {
         let today = before.fired_at.values().filter(of_day).count();
         before.in_a_row.insert(event.timer.clone());
         before.fired_at.insert(event.timer.clone(), event.database_ms);
+        before.count(event.number);
         if in_a_row >= limits.max_in_a_row as usize {
             self.report(Invariant::Restraint, event, format!("none: there were {in_a_row} in a row"));
         }
@@ -198,7 +215,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn ended(&mut self, event: &'a TimerEvent, state: &str, by: &str) {
+    fn ended(&mut self, event: &'a TimerEvent, state: &str, by: &str, decided_after: u64) {
         let timer = self.timers.entry(&event.timer).or_default();
         timer.is_over = true;
         let has_fired = timer.fired > 0;
@@ -211,8 +228,10 @@ impl<'a> Replay<'a> {
         if state == "withdrawn" {
             of_thread.in_a_row.remove(&event.timer);
             of_thread.fired_at.remove(&event.timer);
+            of_thread.count(event.number);
         }
-        let in_a_row = of_thread.in_a_row.len();
+        // A person's message may be committed with the refusal, or just before it.
+        let in_a_row = of_thread.in_a_row_after(decided_after);
         let is_known = !self.retired.contains(thread);
         if by == "max_in_a_row" && is_known && in_a_row < self.limits.max_in_a_row as usize {
             self.report(Invariant::Restraint, event, format!("sent: there were {in_a_row} in a row"));
@@ -269,3 +288,6 @@ fn check_sent(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation
         violations.push(Violation::new(Invariant::FiresOnce, turn, "its input in the stream", "none"));
     }
 }
+
+#[cfg(test)]
+mod tests;

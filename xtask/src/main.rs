@@ -37,6 +37,7 @@ Environment:
   ANTIPHON_NATS_SERVER      the nats-server program to use
   ANTIPHON_PG_BIN           the folder with Postgres' initdb and postgres
   ANTIPHON_NGINX            the nginx that tests and benches put before gateways
+  ANTIPHON_PGVECTOR_BIN     the same of a Postgres with pgvector
   ANTIPHON_HELM, ANTIPHON_PROMTOOL
                             what renders the chart, and tests alerts, in tests
   ANTIPHON_TOOLS_SKIP       leave out ways of finding tools: env,path,debian,cache,pip,npm,apt

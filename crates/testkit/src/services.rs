@@ -119,8 +119,17 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Makes a cluster and starts it.
     pub async fn start() -> Result<Self> {
-        blocking(|| {
-            let mut options = PostgresOptions::new(tools::postgres()?.path);
+        Self::start_with(tools::postgres).await
+    }
+
+    /// Makes one whose databases can have the extension `vector`.
+    pub async fn start_with_vector() -> Result<Self> {
+        Self::start_with(tools::postgres_with_vector).await
+    }
+
+    async fn start_with(find: fn() -> Result<tools::Tool>) -> Result<Self> {
+        blocking(move || {
+            let mut options = PostgresOptions::new(find()?.path);
             // A database is made by copying files, or checkpoints would make each one wait for the disk.
             options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
             let server = Postgres::start(None, &options)?;
@@ -203,6 +212,11 @@ impl TestDatabase {
         execute(admin_url, &format!("CREATE DATABASE {name} OWNER antiphon")).await?;
         let url = as_owner(&with_database(admin_url, &name)?)?;
         Ok(Self { admin_url: admin_url.to_owned(), name, url })
+    }
+
+    /// Creates an extension in it, as only a superuser may.
+    pub async fn create_extension(&self, name: &str) -> Result<()> {
+        execute(&with_database(&self.admin_url, &self.name)?, &format!("CREATE EXTENSION {name}")).await
     }
 
     /// Its url.

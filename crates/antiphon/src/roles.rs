@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use embeddings::Embeddings;
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
 use runtime::{Shutdown, telemetry, traces};
@@ -81,24 +82,29 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
 }
 
 async fn migrate(options: &Migrate) -> Result<(), ExitError> {
-    migrate_all(&options.servers, &options.streams, options.partitions).await?;
+    migrate_all(&options.servers, &options.streams, options.partitions, &options.embeddings).await?;
     tracing::info!(partitions = options.partitions.get(), "tables and streams are up to date");
     Ok(())
 }
 
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitError> {
     options.process.traces.install("worker")?;
-    let (prices, limits) = (options.prices.read()?, options.worker.turn_limits()?);
+    let parts = WorkerParts {
+        prices: options.prices.read()?,
+        limits: options.worker.turn_limits()?,
+        embeddings: options.embeddings.client()?,
+    };
     let services = connect_services(&options.process, "antiphon worker", &[], None, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     if let Some(wanted) = options.partitions {
         check_partitions(&services.store, wanted).await?;
     }
-    worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await
+    worker_role(&services, &options.worker, parts, shutdown.token()).await
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitError> {
-    let config = options.gateway.config().await?;
+    let embeddings = options.embeddings.client()?;
+    let config = GatewayConfig { embeddings, ..options.gateway.config().await? };
     options.process.traces.install("gateway")?;
     let services =
         connect_services(&options.process, "antiphon gateway", &[gateway::READINESS], None, shutdown).await?;
@@ -108,8 +114,10 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
 
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
-    let config = options.gateway.config().await?;
-    let (prices, limits) = (config.prices.clone(), options.worker.turn_limits()?);
+    let embeddings = options.embeddings.client()?;
+    let config = GatewayConfig { embeddings: embeddings.clone(), ..options.gateway.config().await? };
+    let parts =
+        WorkerParts { prices: config.prices.clone(), limits: options.worker.turn_limits()?, embeddings };
     let tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
@@ -117,11 +125,11 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     };
     options.process.traces.install("all")?;
     let conditions = [gateway::READINESS, mcp::READINESS];
-    let layout = Some((&options.streams, options.partitions));
+    let layout = Some((&options.streams, options.partitions, &options.embeddings));
     let services = connect_services(&options.process, "antiphon all", &conditions, layout, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     let worker = async {
-        let ended = worker_role(&services, &options.worker, (prices, limits), shutdown.token()).await;
+        let ended = worker_role(&services, &options.worker, parts, shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);
         ended
     };
@@ -150,13 +158,21 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     worker.and(gateway).and(workflow).and(tools)
 }
 
+/// What a worker has been given beside its settings.
+struct WorkerParts {
+    prices: Option<Arc<PriceTable>>,
+    limits: TurnLimits,
+    embeddings: Option<Embeddings>,
+}
+
 async fn worker_role(
     services: &Services,
     settings: &WorkerSettings,
-    (prices, limits): (Option<Arc<PriceTable>>, TurnLimits),
+    parts: WorkerParts,
     stop: CancellationToken,
 ) -> Result<(), ExitError> {
-    let config = WorkerConfig { turn_limits: limits, ..settings.config(services.partitions) };
+    let WorkerParts { prices, limits, embeddings } = parts;
+    let config = WorkerConfig { turn_limits: limits, embeddings, ..settings.config(services.partitions) };
     tracing::info!(worker = config.worker_id, partitions = services.partitions.get(), "worker starting");
     let store = services.store.with_prices(prices);
     let (bus, health) = (services.bus.clone(), services.health.clone());

@@ -127,7 +127,7 @@ async fn searched(store: &Store, options: &MemoryBenchOptions, words: u32, besid
         let thread = ThreadId::parse(&format!("t{}", number % options.users))?;
         let text = question(number, words);
         found += timings
-            .time(async { Ok(store.search_facts(&agent, &thread, &text, MOST_OF_TURN).await?) })
+            .time(async { Ok(store.search_facts(&agent, &thread, &text, None, MOST_OF_TURN).await?) })
             .await?
             .len();
     }

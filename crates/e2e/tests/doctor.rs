@@ -12,7 +12,7 @@ use crate::{
 
 impl Fixture {
     /// The exit code, and state, subject and detail of each finding.
-    async fn diagnosed(&self, env: &[(&str, &str)]) -> (Option<i32>, Vec<String>) {
+    pub(crate) async fn diagnosed(&self, env: &[(&str, &str)]) -> (Option<i32>, Vec<String>) {
         let more = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let env: Vec<_> = self.command_env().into_iter().chain(more).collect();
         let said = fleet::invoke(&["doctor", "-o", "json"], &env).await.unwrap();

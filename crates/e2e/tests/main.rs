@@ -27,6 +27,7 @@ mod doctor;
 mod edge_cases;
 mod erasing;
 mod examples;
+mod fact_vectors;
 mod fixture;
 mod follow_ups;
 mod following;

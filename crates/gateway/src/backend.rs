@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use model::{GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
+use embeddings::Embeddings;
+use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
-use store::{Replica, ReplicaState, Store, StoreError};
+use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{GatewayLimits, ReplicaConfig};
@@ -22,6 +23,7 @@ pub(crate) struct Backend {
     pub(crate) bus: Bus,
     store: Store,
     replica: Replica,
+    embeddings: Option<Embeddings>,
     pub(crate) limits: GatewayLimits,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
@@ -46,12 +48,19 @@ impl Backend {
             bus,
             store,
             replica: Replica::default(),
+            embeddings: None,
             limits,
             drain,
             count,
             clock,
             settings_cache: Arc::default(),
         }
+    }
+
+    /// The same, with vectors of what memory is asked about.
+    #[must_use]
+    pub(crate) fn with_embeddings(self, embeddings: Option<Embeddings>) -> Self {
+        Self { embeddings, ..self }
     }
 
     /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
@@ -61,6 +70,25 @@ impl Backend {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What an agent would be given in the thread for this text, as a turn that begins searches it.
+    pub(crate) async fn search_facts(
+        &self,
+        agent: &AgentId,
+        thread: &ThreadId,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<FoundFact>, StoreError> {
+        let vector = match &self.embeddings {
+            Some(embeddings)
+                if self.store.vectors_of().await?.as_deref() == Some(embeddings.vectors_of()) =>
+            {
+                embeddings.of_question(text).await
+            }
+            _ => None,
+        };
+        self.store.search_facts(agent, thread, text, vector.as_deref(), limit).await
     }
 
     /// Reads what may be some moments old: from the standby, if there is one that is near enough.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embeddings::Embeddings;
 use store::{PriceTable, StoreConfig, TenantScope};
 
 use crate::auth::authenticator::Authenticator;
@@ -24,6 +25,8 @@ pub struct GatewayConfig {
     pub limits: GatewayLimits,
     /// What tokens of models cost.
     pub prices: Option<Arc<PriceTable>>,
+    /// Makes vectors of what memory is asked about; `None`: memory is searched by words alone.
+    pub embeddings: Option<Embeddings>,
     /// Where reads go that may be some moments old.
     pub replica: Option<ReplicaConfig>,
 }
@@ -55,6 +58,7 @@ impl GatewayConfig {
             addr_variable: "ANTIPHON_HTTP_ADDR",
             limits: GatewayLimits::default(),
             prices: None,
+            embeddings: None,
             replica: None,
         }
     }

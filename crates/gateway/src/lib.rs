@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
+use embeddings::Embeddings;
 use model::GatewayId;
 use runtime::{Clock, Health, spawn_named};
 use store::{PriceTable, Store};
@@ -69,6 +70,7 @@ pub struct Gateway {
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
     prices: Option<Arc<PriceTable>>,
+    embeddings: Option<Embeddings>,
     replica: Option<ReplicaConfig>,
     id: GatewayId,
 }
@@ -95,6 +97,7 @@ impl Gateway {
             access,
             authenticator,
             prices,
+            embeddings: config.embeddings.clone(),
             replica: config.replica.clone(),
             id,
         })
@@ -114,6 +117,7 @@ impl Gateway {
     /// the rest once the number of partitions has been read.
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
+        embeddings::describe_metrics();
         health.set_ready(READINESS, false);
         if self.access.insecure {
             tracing::warn!("--insecure: any client that reaches this address may do everything");
@@ -138,7 +142,8 @@ impl Gateway {
             let unscoped = store.unscoped();
             let count = background::partition_count(&unscoped).await;
             background::secure(&unscoped, &state, !self.access.insecure).await;
-            let backend = Backend::new(self.id, bus, store, clock, count, limits, stop);
+            let backend = Backend::new(self.id, bus, store, clock, count, limits, stop)
+                .with_embeddings(self.embeddings);
             let feeds = FeedRegistry::new(backend.clone());
             if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");

@@ -21,6 +21,7 @@ mod durability;
 mod erase;
 mod error;
 mod export_import;
+mod fact_vectors;
 mod facts;
 mod history;
 mod incidents;
@@ -60,7 +61,8 @@ pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLe
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
-pub use facts::{FactFilter, FactRow, FactScope, NewFact};
+pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};
+pub use facts::{FactFilter, FactRow, FactScope, FoundFact, NewFact};
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};

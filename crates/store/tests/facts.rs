@@ -52,7 +52,8 @@ fn texts(rows: &[FactRow]) -> Vec<&str> {
 }
 
 async fn found(store: &Store, name: &str, text: &str) -> Vec<FactRow> {
-    store.search_facts(&agent("ann"), &thread(name), text, 10).await.unwrap()
+    let found = store.search_facts(&agent("ann"), &thread(name), text, None, 10).await.unwrap();
+    found.into_iter().map(|found| found.fact).collect()
 }
 
 fn given(id: &str, scope: Option<FactScope>, text: &str, supersedes: Option<&str>) -> NewFact {

@@ -33,6 +33,11 @@ impl Database {
         #[allow(clippy::disallowed_methods, reason = "`cargo xtask test` sets where Postgres is")]
         let server =
             std::env::var("DATABASE_URL").expect("DATABASE_URL; run the tests with `cargo xtask test`");
+        Self::empty_on(server).await
+    }
+
+    /// A new one without tables, on the server of this url.
+    pub(crate) async fn empty_on(server: String) -> Self {
         let name = format!("store_{:016x}", rand::random::<u64>());
         let (front, query) = server
             .split_once('?')
@@ -58,6 +63,12 @@ impl Database {
         store::migrate(&database.url, PartitionCount::new(count).unwrap()).await.unwrap();
         let store = Store::connect(&StoreConfig::new(&database.url)).await.unwrap();
         (database, store)
+    }
+
+    /// Runs something as the superuser of the server.
+    pub(crate) async fn execute_as_superuser(&self, sql: &str) {
+        let (front, _) = self.server.rsplit_once('/').unwrap();
+        execute_at(&format!("{front}/{}", self.name), sql).await;
     }
 
     /// A bare session.

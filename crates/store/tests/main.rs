@@ -12,6 +12,7 @@ mod cancellation;
 mod commits;
 mod contexts;
 mod ends;
+mod fact_vectors;
 mod facts;
 mod fencing;
 mod fixture;

@@ -3,6 +3,7 @@
 //! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
 
 mod compaction;
+mod fact_vectors;
 mod memory;
 mod outbox_publisher;
 mod publish_queue;
@@ -71,9 +72,16 @@ impl BackgroundTasks {
             spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, answered.clone())),
             spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
             spawn_named("timers", timers::run(store, owner, due, answered.clone())),
-            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered)),
+            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered.clone())),
         ];
-        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks: tasks.into_iter().collect() }
+        let vectors = context.config.embeddings.clone().map(|embeddings| {
+            spawn_named(
+                "vectors of facts",
+                fact_vectors::run(context.clone(), embeddings, owner.partition, answered),
+            )
+        });
+        let tasks = tasks.into_iter().chain(vectors).collect();
+        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks }
     }
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use embeddings::Embeddings;
 use model::{PartitionCount, WorkflowName};
 use partition::{PartitionLimits, TurnRules};
 use scheduling::turn_limits::TurnLimits;
@@ -47,6 +48,8 @@ pub struct WorkerConfig {
     pub default_workflow: WorkflowName,
     /// How many turns of a workflow, a model or a tenant run at once, in the whole fleet.
     pub turn_limits: TurnLimits,
+    /// Makes vectors of facts, and of what memory is asked about; `None`: memory is searched by words alone.
+    pub embeddings: Option<Embeddings>,
     /// Workflows that answer inside this process.
     pub local_workflows: LocalWorkflows,
 }
@@ -72,6 +75,7 @@ impl WorkerConfig {
             rules: TurnRules::default(),
             default_workflow,
             turn_limits: TurnLimits::default(),
+            embeddings: None,
             local_workflows: LocalWorkflows::default(),
         }
     }

@@ -36,6 +36,9 @@ pub(crate) const MODEL_CALLS: &str = "antiphon_worker_model_calls_total";
 pub(crate) const MODEL_TOKENS: &str = "antiphon_worker_model_tokens_total";
 pub(crate) const LIMITED_TURNS: &str = "antiphon_worker_limited_turns_total";
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
+/// Facts that have a vector now, and facts that the endpoint refuses.
+pub(crate) const EMBEDDED_FACTS: &str = "antiphon_worker_embedded_facts_total";
+pub(crate) const UNEMBEDDABLE_FACTS: &str = "antiphon_worker_unembeddable_facts_total";
 /// Turns that began, by which messages of their threads had to be read.
 pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
 pub(crate) const THREAD_CACHE_BYTES: &str = "antiphon_worker_thread_cache_bytes";
@@ -95,6 +98,8 @@ pub(crate) fn describe() {
         ),
         (LIMITED_TURNS, "Times that a turn did not begin because a limit was reached"),
         (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
+        (EMBEDDED_FACTS, "Facts that were given a vector"),
+        (UNEMBEDDABLE_FACTS, "Facts without a vector, because the endpoint refuses their texts"),
         (THREAD_READS, "Turns that began, by which of the newest messages of their threads had to be read"),
         (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
         (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
@@ -131,6 +136,7 @@ pub(crate) fn describe() {
         describe_gauge!(name, help);
     }
     crate::gauges::describe();
+    embeddings::describe_metrics();
     describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "From ready to durable");
     describe_histogram!(
         FIRST_CHUNK_SECONDS,

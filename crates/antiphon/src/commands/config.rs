@@ -28,6 +28,7 @@ pub(super) async fn check(check: &ConfigCheck) -> Result<(), ExitError> {
 async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
     match command {
         CheckedCommand::Migrate(options) => {
+            options.embeddings.config()?;
             check_database(&options.servers.database_url)?;
             check_nats(&options.servers.nats).await
         }
@@ -35,11 +36,13 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
             options.process.traces.settings("worker")?;
             options.prices.read()?;
             options.worker.turn_limits()?;
+            options.embeddings.config()?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await
         }
         CheckedCommand::Gateway(options) => {
             options.process.traces.settings("gateway")?;
+            options.embeddings.config()?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await?;
             options.gateway.config().await.map(drop)
@@ -56,6 +59,7 @@ async fn check_settings(command: &CheckedCommand) -> Result<(), ExitError> {
         }
         CheckedCommand::All(options) => {
             options.process.traces.settings("all")?;
+            options.embeddings.config()?;
             options.worker.turn_limits()?;
             check_database(&options.process.servers.database_url)?;
             check_nats(&options.process.servers.nats).await?;

@@ -22,7 +22,8 @@ const RECENT: Duration = Duration::from_secs(24 * 3600);
 
 /// `store`: what came of connecting.
 pub(super) async fn run(options: &Doctor, store: Result<Store, ExitError>) -> Result<(), ExitError> {
-    let (postgres, nats) = tokio::join!(examine_postgres(store), connect_bus(options));
+    let vectors_of = options.embeddings.config()?.map(|config| config.vectors_of());
+    let (postgres, nats) = tokio::join!(examine_postgres(store, vectors_of), connect_bus(options));
     let mut examined = postgres?;
     match (nats?, examined.partitions) {
         (Err(why), _) => examined.found.push(Symptom::NatsAway(why)),
@@ -64,7 +65,11 @@ async fn connect_bus(options: &Doctor) -> Result<Result<Bus, String>, ExitError>
     })
 }
 
-async fn examine_postgres(store: Result<Store, ExitError>) -> Result<Examined, ExitError> {
+/// `vectors_of`: of what the vectors of facts are to be.
+async fn examine_postgres(
+    store: Result<Store, ExitError>,
+    vectors_of: Option<String>,
+) -> Result<Examined, ExitError> {
     let mut examined = Examined::default();
     let store = match store {
         Ok(store) => store,
@@ -84,6 +89,12 @@ async fn examine_postgres(store: Result<Store, ExitError>) -> Result<Examined, E
     }
     if let Some(why) = store.weak_commits().await? {
         examined.found.push(Symptom::WeakCommits(why));
+    }
+    if let Some(wanted) = vectors_of {
+        let stored = store.vectors_of().await?;
+        if stored.as_ref() != Some(&wanted) {
+            examined.found.push(Symptom::NoVectors { wanted, stored });
+        }
     }
     examined.partitions = store.partition_count().await?;
     if let Some(change) = store.partition_change().await? {

@@ -197,8 +197,8 @@ async fn ask(store: &Store, agent: &AgentId, thread: &ThreadId, pairs: &[Pair]) 
     }
     let mut ranks = Ranks::default();
     for (number, pair) in pairs.iter().enumerate() {
-        let found = store.search_facts(agent, thread, pair.question, MOST_OF_TURN).await?;
-        ranks.0.push((pair.kind, found.iter().position(|fact| fact.id == id(number))));
+        let found = store.search_facts(agent, thread, pair.question, None, MOST_OF_TURN).await?;
+        ranks.0.push((pair.kind, found.iter().position(|found| found.fact.id == id(number))));
     }
     Ok(ranks)
 }

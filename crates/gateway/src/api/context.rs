@@ -221,7 +221,7 @@ pub(crate) async fn get(
     let rendered = without_ending(render(&context));
     let memory = match at {
         Some(_) => None,
-        None => MemoryView::of(backend.store(), &agent, &thread, &context).await?,
+        None => MemoryView::of(backend, &agent, &thread, &context).await?,
     };
     Ok(json_no_store(ContextView {
         thread_id: thread.name().to_owned(),

@@ -5,12 +5,13 @@ use axum::response::{IntoResponse, Response};
 use batches::memory::{Fact, MOST_OF_TURN, MemoryQuery, memory_query};
 use model::{AgentId, AgentSetting, ThreadId};
 use serde::{Deserialize, Serialize};
-use store::{FactFilter, FactRow, FactScope, NewFact, Store};
+use store::{FactFilter, FactRow, FactScope, FoundFact, NewFact, Store};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, views};
 use crate::app::request_context::RequestContext;
+use crate::backend::Backend;
 use crate::commands::control;
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
@@ -102,6 +103,12 @@ pub(crate) struct FactView {
     superseded_by: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     created_at: Option<String>,
+    /// Where a search by words has it, 1 for the best; absent where it was not found by its words, or not searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place_by_words: Option<u32>,
+    /// Where a search by vectors has it, 1 for the nearest; absent where it was not found by its vector, or there are no vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place_by_vector: Option<u32>,
 }
 
 /// What memory is asked about where a turn begins now, and what it finds.
@@ -120,12 +127,12 @@ pub(crate) struct MemoryView {
 impl MemoryView {
     /// As a turn with this context would find it; `None`: the settings do not ask for memory.
     pub(crate) async fn of(
-        store: &Store,
+        backend: &Backend,
         agent: &AgentId,
         thread: &ThreadId,
         context: &batches::Context,
     ) -> Result<Option<Self>, Problem> {
-        let settings = store.agent(agent).await?.and_then(|row| row.settings);
+        let settings = backend.store().agent(agent).await?.and_then(|row| row.settings);
         let settings = settings.map(|settings| settings.settings).unwrap_or_default();
         if !AgentSetting::MEMORY.is_true(&settings) {
             return Ok(None);
@@ -133,7 +140,7 @@ impl MemoryView {
         let Some(MemoryQuery { text, source }) = memory_query(context) else {
             return Ok(Some(Self { source: None, query: None, facts: Vec::new() }));
         };
-        let found = store.search_facts(agent, thread, &text, MOST_OF_TURN).await?;
+        let found = backend.search_facts(agent, thread, &text, MOST_OF_TURN).await?;
         let facts = found.into_iter().map(FactView::from).collect();
         Ok(Some(Self { source: Some(source.name()), query: Some(text), facts }))
     }
@@ -172,9 +179,10 @@ pub(crate) async fn list(
         Some(_) => return Err(Problem::bad_request("invalid_query", "superseded must be true or false")),
     };
     let thread = query.thread_id.map(|thread| ctx.thread_in("thread_id", &thread)).transpose()?;
-    let rows = match (query.q, query.user_id, thread) {
+    let facts: Vec<FactView> = match (query.q, query.user_id, thread) {
         (Some(text), None, Some(thread)) if !with_superseded => {
-            store.search_facts(&agent, &thread, &text, limit).await?
+            let found = ctx.backend()?.search_facts(&agent, &thread, &text, limit).await?;
+            found.into_iter().map(FactView::from).collect()
         }
         (Some(_), ..) => {
             return Err(Problem::bad_request(
@@ -190,13 +198,13 @@ pub(crate) async fn list(
                 return Err(Problem::bad_request("invalid_query", "user_id must have 1 to 256 bytes"));
             }
             let scope = user.map(FactScope::User).or(thread.map(FactScope::Thread));
-            store.facts(&agent, &FactFilter { scope, with_superseded, limit }).await?
+            let rows = store.facts(&agent, &FactFilter { scope, with_superseded, limit }).await?;
+            rows.into_iter().map(FactView::from).collect()
         }
     };
-    if rows.is_empty() {
+    if facts.is_empty() {
         check_known(store, &agent).await?;
     }
-    let facts = rows.into_iter().map(FactView::from).collect();
     Ok(json_no_store(FactsPage { agent_id: agent.name().to_owned(), facts }))
 }
 
@@ -284,6 +292,14 @@ impl From<FactRow> for FactView {
             message_id: row.assistant_message_id,
             superseded_by: row.superseded_by,
             created_at: views::rfc3339(row.created_at),
+            place_by_words: None,
+            place_by_vector: None,
         }
+    }
+}
+
+impl From<FoundFact> for FactView {
+    fn from(FoundFact { fact, place_by_words, place_by_vector }: FoundFact) -> Self {
+        Self { place_by_words, place_by_vector, ..Self::from(fact) }
     }
 }

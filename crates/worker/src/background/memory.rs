@@ -3,10 +3,10 @@
 use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query, memory_query_of_task};
 use batches::{Context as ModelContext, TokenCounter};
 use metrics::counter;
-use model::{AgentSetting, TaskKind};
+use model::{AgentId, AgentSetting, TaskKind, ThreadId};
 use partition::{Input, Start};
 use serde_json::{Map, Value};
-use store::FactRow;
+use store::{FactRow, FoundFact};
 use tokio::sync::mpsc;
 use wire::work::RememberedFact;
 
@@ -37,10 +37,8 @@ pub(super) async fn remembered(
         let Some(thread) = model::origin(&start.agent, TaskKind::Memory, &start.metadata) else {
             return Some(Vec::new());
         };
-        let ask = || {
-            context.store.search_facts(&agent, &thread, memory_query_of_task(&start.content), MOST_OF_TURN)
-        };
-        return Some(within(until_answered(ask, "reading memory", answered).await?, room, counter));
+        let found = search(context, &agent, &thread, memory_query_of_task(&start.content), answered).await?;
+        return Some(within(found, room, counter));
     }
     if turn_request::says_all(start) {
         return Some(Vec::new());
@@ -52,19 +50,42 @@ pub(super) async fn remembered(
         tracing::debug!(turn = %start.turn, thread = %start.thread, "no text to ask memory about");
         return Some(Vec::new());
     };
-    let ask = || context.store.search_facts(&agent, &start.thread, &text, MOST_OF_TURN);
-    let found = until_answered(ask, "reading memory", answered).await?;
+    let found = search(context, &agent, &start.thread, &text, answered).await?;
     Some(within(found, room, counter))
 }
 
+/// What fits the text, by words and, where the database has vectors and the endpoint gives one in time, by vectors. `None` when the session has
+/// ended.
+async fn search(
+    context: &Context,
+    agent: &AgentId,
+    thread: &ThreadId,
+    text: &str,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Vec<FoundFact>> {
+    let vector = match &context.config.embeddings {
+        Some(embeddings) => {
+            let ask = || context.store.vectors_of();
+            let stored = until_answered(ask, "reading of what vectors are", answered).await?;
+            match stored.is_some_and(|stored| stored == embeddings.vectors_of()) {
+                true => embeddings.of_question(text).await,
+                false => None,
+            }
+        }
+        None => None,
+    };
+    let ask = || context.store.search_facts(agent, thread, text, vector.as_deref(), MOST_OF_TURN);
+    until_answered(ask, "reading memory", answered).await
+}
+
 /// Those that come before the room is used up: a fact that is worse does not take the place of a better one.
-fn within(found: Vec<FactRow>, room: u64, counter: &dyn TokenCounter) -> Vec<RememberedFact> {
+fn within(found: Vec<FoundFact>, room: u64, counter: &dyn TokenCounter) -> Vec<RememberedFact> {
     let mut used = 0;
     let fits = |fact: &FactRow| {
         used += counter.count(&fact.text);
         used <= room
     };
-    found.into_iter().take_while(fits).map(shown).collect()
+    found.into_iter().map(|found| found.fact).take_while(fits).map(shown).collect()
 }
 
 fn shown(fact: FactRow) -> RememberedFact {

@@ -124,6 +124,31 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
+{{/* The endpoint that makes vectors of what agents remember. */}}
+{{- define "antiphon.embeddingsEnv" -}}
+{{- with .Values.embeddings }}
+{{- if .url }}
+- name: ANTIPHON_EMBEDDINGS_URL
+  value: {{ .url | quote }}
+- name: ANTIPHON_EMBEDDINGS_MODEL
+  value: {{ required "embeddings.model is required with embeddings.url" .model | quote }}
+{{- if .dimensions }}
+- name: ANTIPHON_EMBEDDINGS_DIMENSIONS
+  value: {{ .dimensions | int | quote }}
+{{- end }}
+- name: ANTIPHON_EMBEDDINGS_TIMEOUT_MS
+  value: {{ .timeoutMs | int | quote }}
+{{- if .existingSecret }}
+- name: ANTIPHON_EMBEDDINGS_API_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "antiphon.files" -}}
 {{- with .Values.prices }}
 prices.json: {{ toJson . | quote }}

@@ -60,6 +60,7 @@ pub(super) enum Symptom {
     NotMigrated(Layout),
     NewerSchema(i64),
     WeakCommits(&'static str),
+    NoVectors { wanted: String, stored: Option<String> },
     ChangingPartitions { from: u16, to: u16 },
     Incident { partition: PartitionId, detail: String },
     DeadLetters { reason: String, count: u64 },
@@ -120,6 +121,23 @@ fn of_symptom(symptom: &Symptom) -> Finding {
         }
         Symptom::WeakCommits(why) => {
             finding(Warning, "postgres", *why, "set synchronous_commit to on, in the server or for the role")
+        }
+        Symptom::NoVectors { wanted, stored } => {
+            let (detail, advice) = match stored {
+                Some(stored) => (
+                    format!(
+                        "the vectors of facts are of {stored}, not of {wanted}: memory is searched by words alone"
+                    ),
+                    "run antiphon migrate with the embeddings of workers and gateways: it has the vectors made anew",
+                ),
+                None => (
+                    format!(
+                        "there are no vectors of facts, though {wanted} is to make them: memory is searched by words alone"
+                    ),
+                    "install pgvector 0.7 or newer, have a superuser run CREATE EXTENSION vector, then run antiphon migrate",
+                ),
+            };
+            finding(Warning, "memory", detail, advice)
         }
         Symptom::ChangingPartitions { from, to } => {
             let detail = format!("the number of partitions is being changed from {from} to {to}");

@@ -1,0 +1,65 @@
+//! Options of vectors of what agents remember.
+
+use std::time::Duration;
+
+use clap::Args;
+use embeddings::{Embeddings, EmbeddingsConfig};
+
+use crate::exit::ExitError;
+
+/// The endpoint that makes vectors of texts.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EmbeddingsArguments {
+    /// What /embeddings is appended to, for example https://api.openai.com/v1: memory is then searched by vectors, too, where Postgres has the
+    /// extension vector. The same for `migrate`, workers and gateways.
+    #[arg(long, env = "ANTIPHON_EMBEDDINGS_URL")]
+    embeddings_url: Option<String>,
+    /// The model that makes the vectors. With another one `antiphon migrate` has all of them made anew.
+    #[arg(long, env = "ANTIPHON_EMBEDDINGS_MODEL")]
+    embeddings_model: Option<String>,
+    /// Sent to the endpoint as a bearer token.
+    #[arg(long, env = "ANTIPHON_EMBEDDINGS_API_KEY", hide_env_values = true)]
+    embeddings_api_key: Option<String>,
+    /// How many numbers a vector is to have, for models that can shorten theirs; without it as many as the model gives.
+    #[arg(long, env = "ANTIPHON_EMBEDDINGS_DIMENSIONS", value_parser = clap::value_parser!(u32).range(8..=16_000))]
+    embeddings_dimensions: Option<u32>,
+    /// How long the beginning of a turn waits for the vector of what memory is asked about; then it is searched by words alone.
+    #[arg(long, env = "ANTIPHON_EMBEDDINGS_TIMEOUT_MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=30_000))]
+    embeddings_timeout_ms: u32,
+}
+
+impl EmbeddingsArguments {
+    /// `None`: there is no endpoint.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub(crate) fn config(&self) -> Result<Option<EmbeddingsConfig>, ExitError> {
+        let Some(base_url) = given(&self.embeddings_url) else { return Ok(None) };
+        let config = EmbeddingsConfig {
+            base_url,
+            api_key: given(&self.embeddings_api_key),
+            model: given(&self.embeddings_model).unwrap_or_default(),
+            dimensions: self.embeddings_dimensions,
+            timeout: Duration::from_millis(self.embeddings_timeout_ms.into()),
+        };
+        config.check().map_err(wrong)?;
+        Ok(Some(config))
+    }
+
+    /// A client of the endpoint; `None`: there is none.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub(crate) fn client(&self) -> Result<Option<Embeddings>, ExitError> {
+        self.config()?.map(|config| Embeddings::new(&config).map_err(wrong)).transpose()
+    }
+}
+
+/// One that is empty counts as absent.
+fn given(value: &Option<String>) -> Option<String> {
+    value.as_deref().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+fn wrong(error: embeddings::InvalidEmbeddings) -> ExitError {
+    ExitError::Configuration(format!("ANTIPHON_EMBEDDINGS_URL: {error}"))
+}

@@ -1,0 +1,54 @@
+-- The vectors of facts, in a table beside them that only a database with the extension `vector` has. All of it in one transaction.
+DROP TABLE IF EXISTS fact_vectors;
+
+CREATE TABLE fact_vectors (
+    bucket   smallint NOT NULL,
+    agent_id text     NOT NULL,
+    fact_id  text     NOT NULL,
+    -- Of the fact, so that a search reads the vectors of a scope by one index.
+    scope    text     NOT NULL,
+    -- Of length 1; NULL: the fact waits for it. Without a number of numbers: only the model knows it. Half the bytes of single precision, and no
+    -- difference in what is found.
+    vector   halfvec,
+    PRIMARY KEY (bucket, agent_id, fact_id),
+    -- A vector goes with its fact, whatever deletes it, and none is written for a fact that has just gone.
+    FOREIGN KEY (bucket, agent_id, fact_id) REFERENCES facts ON DELETE CASCADE
+);
+
+-- A search reads all vectors of a scope: those that lie in the row need no second look-up each.
+ALTER TABLE fact_vectors ALTER COLUMN vector SET STORAGE MAIN;
+CREATE INDEX fact_vectors_scope ON fact_vectors (bucket, agent_id, scope);
+-- The last one: while the table is nearly empty all look the same to the planner, and it takes the youngest.
+CREATE INDEX fact_vectors_waiting ON fact_vectors (bucket) WHERE vector IS NULL;
+
+ALTER TABLE fact_vectors ENABLE ROW LEVEL SECURITY;
+ALTER TABLE fact_vectors FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant_isolation ON fact_vectors
+    USING (antiphon_tenant_visible(agent_id)) WITH CHECK (antiphon_tenant_visible(agent_id));
+
+-- Facts come from commits, requests and imports, and the statements of these must not name a table that most databases do not have. For the same reason
+-- the functions do nothing where it is not there: a dump that is restored without the extension has them all the same.
+CREATE OR REPLACE FUNCTION antiphon_fact_added() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF to_regclass('fact_vectors') IS NOT NULL THEN
+        INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope)
+        SELECT a.bucket, a.agent_id, a.fact_id, a.scope FROM added AS a WHERE a.superseded_by IS NULL
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION antiphon_fact_superseded() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF to_regclass('fact_vectors') IS NOT NULL THEN
+        DELETE FROM fact_vectors AS v WHERE v.bucket = NEW.bucket AND v.agent_id = NEW.agent_id AND v.fact_id = NEW.fact_id;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER fact_added AFTER INSERT ON facts
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION antiphon_fact_added();
+CREATE OR REPLACE TRIGGER fact_superseded AFTER UPDATE OF superseded_by ON facts
+    FOR EACH ROW WHEN (NEW.superseded_by IS NOT NULL) EXECUTE FUNCTION antiphon_fact_superseded();

@@ -1,0 +1,157 @@
+//! Vectors of the facts of one partition, made after their commits: neither a commit nor a turn waits for the endpoint.
+//!
+//! Only where embeddings are configured. Nothing depends on who does it: two owners at once write the same.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use embeddings::{Embeddings, EmbeddingsError};
+use metrics::counter;
+use model::{Bucket, PartitionId};
+use partition::Input;
+use runtime::{Backoff, retry_until};
+use store::FactToEmbed;
+use tokio::sync::mpsc;
+
+use super::store_lookups::until_answered;
+use crate::context::Context;
+use crate::metrics::{EMBEDDED_FACTS, UNEMBEDDABLE_FACTS};
+
+/// Facts of one request.
+const MOST_FACTS: u32 = 64;
+/// Between two looks, while nothing waits: an index of what waits is read.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Between two looks, while the database has no vectors of the model.
+const PAUSE_WITHOUT_VECTORS: Duration = Duration::from_secs(20);
+/// The endpoint is away, or its quota is used up.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Taken by each model that takes anything.
+const PROBE: &str = "text";
+
+/// One line of a process, not one for each of its partitions.
+static ARE_MISSING: AtomicBool = AtomicBool::new(false);
+
+/// What came of a look.
+enum Look {
+    /// There may be more.
+    Full,
+    Nothing,
+    WithoutVectors,
+}
+
+/// Makes vectors until the session ends.
+pub(super) async fn run(
+    context: Context,
+    embeddings: Embeddings,
+    partition: PartitionId,
+    answered: mpsc::Sender<Input>,
+) {
+    let all = (0..model::BUCKETS).map(Bucket::from_number);
+    let buckets: Vec<Bucket> =
+        all.filter(|bucket| bucket.partition(context.config.partitions) == partition).collect();
+    while let Some(look) = look(&context, &embeddings, &buckets, &answered).await {
+        let pause = match look {
+            Look::Full => continue,
+            Look::Nothing => PAUSE,
+            Look::WithoutVectors => PAUSE_WITHOUT_VECTORS,
+        };
+        tokio::select! {
+            // Partitions that were taken together do not come together.
+            () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
+            () = answered.closed() => return,
+        }
+    }
+}
+
+/// `None` when the session has ended.
+async fn look(
+    context: &Context,
+    embeddings: &Embeddings,
+    buckets: &[Bucket],
+    answered: &mpsc::Sender<Input>,
+) -> Option<Look> {
+    let stored =
+        until_answered(|| context.store.vectors_of(), "reading of what vectors are", answered).await?;
+    if !is_usable(stored.as_deref(), embeddings.vectors_of()) {
+        return Some(Look::WithoutVectors);
+    }
+    let ask = || context.store.facts_to_embed(buckets, MOST_FACTS);
+    let facts = until_answered(ask, "reading facts without vectors", answered).await?;
+    if facts.is_empty() {
+        return Some(Look::Nothing);
+    }
+    let (facts, vectors, refused) = embed(embeddings, facts, answered).await?;
+    let keep = || context.store.keep_vectors(embeddings.vectors_of(), &facts, &vectors);
+    counter!(EMBEDDED_FACTS).increment(until_answered(keep, "keeping vectors", answered).await?);
+    for fact in &refused {
+        tracing::warn!(agent = %fact.agent, fact = fact.id, "the endpoint refuses a fact: it has no vector");
+        until_answered(|| context.store.give_up_vector(fact), "giving up a vector", answered).await?;
+        counter!(UNEMBEDDABLE_FACTS).increment(1);
+    }
+    Some(if facts.len() + refused.len() < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
+}
+
+/// Whether the database keeps vectors of this model.
+fn is_usable(stored: Option<&str>, wanted: &str) -> bool {
+    let is_usable = stored == Some(wanted);
+    if ARE_MISSING.swap(!is_usable, Ordering::Relaxed) == is_usable {
+        match is_usable {
+            true => tracing::info!(model = wanted, "memory is searched by vectors, too"),
+            false => tracing::warn!(
+                model = wanted,
+                stored,
+                "the database has no vectors of this model, memory is searched by words alone: run `antiphon migrate` with the same \
+                 settings, and see `antiphon doctor`"
+            ),
+        }
+    }
+    is_usable
+}
+
+type Embedded = (Vec<FactToEmbed>, Vec<Vec<f32>>, Vec<FactToEmbed>);
+
+/// Those that have a vector now with their vectors, and those that the endpoint refuses. `None` when the session has ended.
+async fn embed(
+    embeddings: &Embeddings,
+    facts: Vec<FactToEmbed>,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Embedded> {
+    let texts: Vec<&str> = facts.iter().map(|fact| fact.text.as_str()).collect();
+    if let Some(vectors) = asked(embeddings, &texts, answered).await? {
+        return Some((facts, vectors, Vec::new()));
+    }
+    let (mut taken, mut vectors, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for fact in facts {
+        match asked(embeddings, &[fact.text.as_str()], answered).await? {
+            Some(one) => {
+                vectors.extend(one);
+                taken.push(fact);
+            }
+            None => refused.push(fact),
+        }
+    }
+    Some((taken, vectors, refused))
+}
+
+/// The vectors of the texts, as soon as the endpoint gives them; `Some(None)`: it takes other texts and not these.
+#[allow(clippy::option_option, reason = "whether the session goes on, and what it was answered")]
+async fn asked(
+    embeddings: &Embeddings,
+    texts: &[&str],
+    answered: &mpsc::Sender<Input>,
+) -> Option<Option<Vec<Vec<f32>>>> {
+    let backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
+    let vectors = retry_until(answered.closed(), backoff, "making vectors of facts", || async {
+        match embeddings.of_facts(texts).await {
+            Ok(vectors) => Ok(Some(vectors)),
+            // A wrong model or number of dimensions is refused with each text.
+            Err(refused @ EmbeddingsError::Refused(_)) => match embeddings.of_facts(&[PROBE]).await {
+                Ok(_) => Ok(None),
+                Err(_) => Err(refused),
+            },
+            Err(error) => Err(error),
+        }
+    });
+    vectors.await.ok()
+}

@@ -8,12 +8,45 @@ use runtime::http::{self, ClientError};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::EmbeddingsConfig;
-
 /// Bytes of one response: 64 vectors of 4,096 numbers in JSON take a twelfth of it.
 const LONGEST_RESPONSE: usize = 64 << 20;
 /// Bytes that are read of an error, and shown.
 const LONGEST_ERROR: usize = 512;
+
+/// How to reach the model.
+#[derive(Debug, Clone)]
+pub struct EmbeddingsConfig {
+    /// What `/embeddings` is appended to, for example `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Sent as a bearer token.
+    pub api_key: Option<String>,
+    /// The model.
+    pub model: String,
+    /// How many numbers a vector has, asked of the model; `None`: as many as it gives.
+    pub dimensions: Option<u32>,
+    /// How long a question waits for its vector.
+    pub timeout: Duration,
+}
+
+impl EmbeddingsConfig {
+    /// Whether the endpoint can be spoken to at all.
+    ///
+    /// # Errors
+    /// The URL, the key or the model cannot be used.
+    pub fn check(&self) -> Result<(), InvalidEmbeddings> {
+        url(&self.base_url)?;
+        model(&self.model)?;
+        authorization(self.api_key.as_deref()).map(drop)
+    }
+
+    /// Of what the vectors are: those of another name cannot be compared with them.
+    pub fn vectors_of(&self) -> String {
+        match self.dimensions {
+            Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
+            None => self.model.trim().to_owned(),
+        }
+    }
+}
 
 /// Why an endpoint cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -115,12 +148,6 @@ impl Endpoint {
         }
         vectors_of(&body, texts.len(), self.dimensions)
     }
-}
-
-pub(crate) fn check(config: &EmbeddingsConfig) -> Result<(), InvalidEmbeddings> {
-    url(&config.base_url)?;
-    model(&config.model)?;
-    authorization(config.api_key.as_deref()).map(drop)
 }
 
 /// What says of the texts themselves that they cannot be taken; all else, a wrong key or a quota among it, can be mended elsewhere.
@@ -236,11 +263,11 @@ mod tests {
         };
         assert_eq!(url(" http://h:1/v1// ").unwrap().as_str(), "http://h:1/v1/embeddings");
         for wrong in ["", "h:1/v1", "ftp://h/v1", "http://"] {
-            assert!(matches!(check(&config(wrong, None, "m")), Err(InvalidEmbeddings::Url(_))), "{wrong}");
+            assert!(matches!(config(wrong, None, "m").check(), Err(InvalidEmbeddings::Url(_))), "{wrong}");
         }
-        assert!(matches!(check(&config("http://h", Some("a\nb"), "m")), Err(InvalidEmbeddings::Key)));
-        assert!(matches!(check(&config("http://h", None, " ")), Err(InvalidEmbeddings::Model)));
-        check(&config("http://h", Some(" "), "m")).unwrap();
+        assert!(matches!(config("http://h", Some("a\nb"), "m").check(), Err(InvalidEmbeddings::Key)));
+        assert!(matches!(config("http://h", None, " ").check(), Err(InvalidEmbeddings::Model)));
+        config("http://h", Some(" "), "m").check().unwrap();
         assert_eq!(config("http://h", None, " m ").vectors_of(), "m@8");
     }
 }

@@ -14,44 +14,11 @@ use tokio::sync::Mutex;
 use crate::endpoint::Endpoint;
 use crate::metrics::{Outcome, Purpose};
 
-pub use crate::endpoint::{EmbeddingsError, InvalidEmbeddings};
+pub use crate::endpoint::{EmbeddingsConfig, EmbeddingsError, InvalidEmbeddings};
 pub use crate::metrics::describe as describe_metrics;
 
 /// One request for the vectors of facts may take so long.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How to reach the model.
-#[derive(Debug, Clone)]
-pub struct EmbeddingsConfig {
-    /// What `/embeddings` is appended to, for example `https://api.openai.com/v1`.
-    pub base_url: String,
-    /// Sent as a bearer token.
-    pub api_key: Option<String>,
-    /// The model.
-    pub model: String,
-    /// How many numbers a vector has, asked of the model; `None`: as many as it gives.
-    pub dimensions: Option<u32>,
-    /// How long a question waits for its vector.
-    pub timeout: Duration,
-}
-
-impl EmbeddingsConfig {
-    /// Whether the endpoint can be spoken to at all.
-    ///
-    /// # Errors
-    /// The URL, the key or the model cannot be used.
-    pub fn check(&self) -> Result<(), InvalidEmbeddings> {
-        endpoint::check(self)
-    }
-
-    /// Of what the vectors are: those of another name cannot be compared with them.
-    pub fn vectors_of(&self) -> String {
-        match self.dimensions {
-            Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
-            None => self.model.trim().to_owned(),
-        }
-    }
-}
 
 /// A client of the endpoint. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -52,6 +52,8 @@ pub(super) async fn run(
         all.filter(|bucket| bucket.partition(context.config.partitions) == partition).collect();
     while let Some(look) = look(&context, &embeddings, &buckets, &answered).await {
         let pause = match look {
+            // The next owner goes on with what is left.
+            Look::Full if answered.is_closed() => return,
             Look::Full => continue,
             Look::Nothing => PAUSE,
             Look::WithoutVectors => PAUSE_WITHOUT_VECTORS,

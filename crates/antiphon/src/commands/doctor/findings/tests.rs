@@ -101,3 +101,16 @@ fn the_worst_comes_first() {
     let findings = judge(&Examined { found, ..Examined::default() });
     assert_eq!(said(&findings), ["problem refused", "warning 3 of reason too_large within a day"]);
 }
+
+#[test]
+fn vectors_that_are_missing_or_of_another_model_are_named() {
+    let judged = |stored: Option<&str>| {
+        let found = vec![Symptom::NoVectors { wanted: "new".to_owned(), stored: stored.map(str::to_owned) }];
+        said(&judge(&Examined { found, ..Examined::default() }))
+    };
+    let words = "memory is searched by words alone";
+    let other = format!("warning the vectors of facts are of old, not of new: {words}");
+    assert_eq!(judged(Some("old")), [other]);
+    let none = format!("warning there are no vectors of facts, though new is to make them: {words}");
+    assert_eq!(judged(None), [none]);
+}

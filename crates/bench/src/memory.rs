@@ -1,8 +1,10 @@
 //! `cargo xtask bench memory`: how long it takes to find what an agent remembers, of few facts and beside many, and how much of it is found.
 //!
 //! Entry: [`run`]. Facts stand in a Postgres of the bench's own, filled by SQL; searches go through the shipped function of `store`, one
-//! after the other, each for another user with another question. How much is found is measured with a [fixed set](recall).
+//! after the other, each for another user with another question, by words alone, and by words and vectors. How much is found is measured with a
+//! [fixed set](recall).
 
+mod embedder;
 mod recall;
 
 use std::path::PathBuf;
@@ -16,9 +18,10 @@ use devservices::{
 };
 use model::{AgentId, Bucket, PartitionCount, TaskKind, ThreadId};
 use sqlx::{Connection as _, PgConnection};
-use store::{MOST_OF_SCOPE, Store, StoreConfig};
+use store::{MOST_OF_SCOPE, Store, StoreConfig, VectorTables, lay_out_vectors};
 use testkit::services::TestDatabase;
 
+use self::embedder::Embedder;
 use super::table::{Row, Table};
 use super::timing::Timings;
 
@@ -39,6 +42,12 @@ pub struct MemoryBenchOptions {
     /// Facts of other agents in the same table.
     #[arg(long, default_value_t = 1_000_000)]
     pub others: u32,
+    /// Numbers of a vector in the measurement of time: 256 are those of the small model that measures what is found.
+    #[arg(long, default_value_t = 256)]
+    pub dimensions: u32,
+    /// By words alone: needs neither pgvector nor the packages of the small model, which are there for Linux on x86-64.
+    #[arg(long)]
+    pub words_only: bool,
     /// Searches.
     #[arg(long, default_value_t = 1_000)]
     pub searches: u32,
@@ -57,7 +66,8 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
         (options.users, options.others, options.searches) = (3, 1_000, 20);
     }
     ensure!(options.users > 0 && options.searches > 0, "nothing to measure");
-    let mut postgres = PostgresOptions::new(tools::postgres()?.path);
+    let bin = if options.words_only { tools::postgres() } else { tools::postgres_with_vector() }?.path;
+    let mut postgres = PostgresOptions::new(bin);
     postgres.fsync = true;
     let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
     postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -66,14 +76,21 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
     store::migrate(database.url(), PartitionCount::new(8)?).await?;
     let mut connection = PgConnection::connect(database.url()).await?;
     let store = Store::connect(&StoreConfig::new(database.url())).await?;
+    let embedder = (!options.words_only).then(Embedder::start).transpose()?;
+    if let Some(embedder) = &embedder {
+        database.create_extension("vector").await?;
+        let laid_out = lay_out_vectors(database.url(), embedder.client.vectors_of()).await?;
+        ensure!(laid_out == VectorTables::Made, "{laid_out:?}");
+        make_vectors(&mut connection, &options).await?;
+    }
     let mut table = Table::default();
     fill(&mut connection, &options, 0).await?;
-    table.rows.push(searched(&store, &options, SHORT, "alone").await?);
+    table.rows.extend(searched(&store, &options, SHORT, "alone").await?);
     fill(&mut connection, &options, options.others).await?;
     let beside = format!("beside {} of other agents", options.others);
-    table.rows.push(searched(&store, &options, SHORT, &beside).await?);
-    table.rows.push(searched(&store, &options, LONG, &beside).await?);
-    table.rows.extend(recall::measure(&store, &mut connection).await?);
+    table.rows.extend(searched(&store, &options, SHORT, &beside).await?);
+    table.rows.extend(searched(&store, &options, LONG, &beside).await?);
+    table.rows.extend(recall::measure(&store, &mut connection, embedder.as_ref()).await?);
     println!("\n{table}");
     if let Some(path) = &options.json {
         let json = serde_json::to_vec_pretty(&table)?;
@@ -114,27 +131,78 @@ async fn fill(connection: &mut PgConnection, options: &MemoryBenchOptions, other
     };
     let insert =
         format!("INSERT INTO facts (bucket, agent_id, fact_id, scope, text, kind, confidence) {rows}");
-    sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&mut *connection).await?;
+    if options.words_only {
+        sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&mut *connection).await?;
+    } else {
+        // With their vectors at once, not in line for them.
+        for sql in [
+            "ALTER TABLE facts DISABLE TRIGGER fact_added",
+            &insert,
+            "INSERT INTO fact_vectors (bucket, agent_id, fact_id, scope, vector)
+             SELECT f.bucket, f.agent_id, f.fact_id, f.scope, v.vector
+             FROM facts AS f JOIN bench_vectors AS v ON v.number = abs(hashtext(f.fact_id)) % (SELECT count(*) FROM bench_vectors)
+             ON CONFLICT DO NOTHING",
+            "ALTER TABLE facts ENABLE TRIGGER fact_added",
+            "VACUUM (ANALYZE) fact_vectors",
+        ] {
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut *connection).await?;
+        }
+    }
     sqlx::query("VACUUM (ANALYZE) facts").execute(connection).await?;
     Ok(())
 }
 
-async fn searched(store: &Store, options: &MemoryBenchOptions, words: u32, beside: &str) -> Result<Row> {
+/// Vectors that facts share: what a search costs does not depend on what is in them.
+async fn make_vectors(connection: &mut PgConnection, options: &MemoryBenchOptions) -> Result<()> {
+    let sql = format!(
+        "CREATE UNLOGGED TABLE bench_vectors AS
+         SELECT n AS number, l2_normalize((SELECT array_agg(random() - 0.5) FROM generate_series(1, {}) WHERE n IS NOT NULL)::real[]::vector)::halfvec
+                AS vector
+         FROM generate_series(0, 1023) AS n",
+        options.dimensions
+    );
+    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+/// By words, and by words and vectors together.
+async fn searched(store: &Store, options: &MemoryBenchOptions, words: u32, beside: &str) -> Result<Vec<Row>> {
+    let mut rows = vec![searched_by(store, options, words, beside, false).await?];
+    if !options.words_only {
+        rows.push(searched_by(store, options, words, beside, true).await?);
+    }
+    Ok(rows)
+}
+
+async fn searched_by(
+    store: &Store,
+    options: &MemoryBenchOptions,
+    words: u32,
+    beside: &str,
+    has_vector: bool,
+) -> Result<Row> {
     let agent = AgentId::parse(AGENT)?;
     let mut timings = Timings::default();
     let mut found = 0;
     for number in 0..options.searches {
         let thread = ThreadId::parse(&format!("t{}", number % options.users))?;
         let text = question(number, words);
+        let vector = has_vector.then(|| vector(number, options.dimensions));
         found += timings
-            .time(async { Ok(store.search_facts(&agent, &thread, &text, None, MOST_OF_TURN).await?) })
+            .time(async {
+                Ok(store.search_facts(&agent, &thread, &text, vector.as_deref(), MOST_OF_TURN).await?)
+            })
             .await?
             .len();
     }
     let (p50, p99) = (timings.p50_ms(), timings.p99_ms());
     ensure!(found > 0, "nothing was found");
+    let by = match has_vector {
+        true => format!("{words} words and {} dimensions", options.dimensions),
+        false => format!("{words} words"),
+    };
     let what = format!(
-        "search with {words} words, of {} facts of a user, {} of the agent, {beside}",
+        "search with {by}, of {} facts of a user, {} of the agent, {beside}",
         MOST_OF_SCOPE,
         i64::from(options.users) * MOST_OF_SCOPE
     );
@@ -145,6 +213,14 @@ async fn searched(store: &Store, options: &MemoryBenchOptions, words: u32, besid
     let goal = format!("<= {P50_GOAL_MS} and {P99_GOAL_MS} ms");
     let is_met = p50 <= P50_GOAL_MS && p99 <= P99_GOAL_MS;
     Ok(if words == SHORT { row.goal(goal, is_met) } else { row })
+}
+
+/// Of length 1, another for each question.
+fn vector(number: u32, dimensions: u32) -> Vec<f32> {
+    let part = |at: u32| f32::from((number.wrapping_mul(31).wrapping_add(at * 7_919) % 1_009) as u16) - 504.0;
+    let parts: Vec<f32> = (0..dimensions).map(part).collect();
+    let length = parts.iter().map(|part| part * part).sum::<f32>().sqrt();
+    parts.into_iter().map(|part| part / length).collect()
 }
 
 /// As many frequent words as rare ones.

@@ -2,7 +2,7 @@
 //! (kind, fact, question).
 //!
 //! Entry: [`measure`]. The facts of a language are those of one user, stored and searched through the public functions of `store`, by an agent
-//! with that `memory_language` and by one without. The same facts give the same figures.
+//! with that `memory_language` and by one without; by words, by the vectors of a small model, and by both. The same facts give the same figures.
 
 use anyhow::{Context as _, Result};
 use batches::memory::MOST_OF_TURN;
@@ -10,6 +10,7 @@ use model::{AgentId, Bucket, CommandId, ThreadId};
 use sqlx::PgConnection;
 use store::{FactScope, NewFact, Store};
 
+use super::embedder::Embedder;
 use crate::table::Row;
 
 /// A language, as Postgres names it, and its pairs.
@@ -22,6 +23,27 @@ const SETS: [(&str, &str); 3] = [
 const LANGUAGE_GOAL: [f64; 2] = [0.54, 0.64];
 /// The same without a language.
 const DEFAULT_GOAL: [f64; 2] = [0.40, 0.60];
+
+/// By what facts are searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Search {
+    Words,
+    /// A question without words, and its vector.
+    Vectors,
+    Both,
+}
+
+impl Search {
+    const ALL: [Self; 3] = [Self::Words, Self::Vectors, Self::Both];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Words => "words",
+            Self::Vectors => "vectors",
+            Self::Both => "both",
+        }
+    }
+}
 
 /// What a question shares with its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,27 +129,49 @@ impl Ranks {
 struct Measured {
     language: &'static str,
     has_language: bool,
+    search: Search,
     ranks: Ranks,
 }
 
-/// Asks every question with the language set and without, and returns a row for each language and one for all of them.
-pub(super) async fn measure(store: &Store, connection: &mut PgConnection) -> Result<Vec<Row>> {
+/// Asks every question with the language set and without, and returns a row for each language and one for all of them; with an embedder also by vectors,
+/// for which languages make no difference, and by both.
+pub(super) async fn measure(
+    store: &Store,
+    connection: &mut PgConnection,
+    embedder: Option<&Embedder>,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let measured = ask_all(store, connection).await?;
-    for has_language in [true, false] {
-        let of = || measured.iter().filter(|measured| measured.has_language == has_language);
+    let measured = ask_all(store, connection, embedder).await?;
+    for (search, has_language) in Search::ALL.into_iter().flat_map(|search| [(search, true), (search, false)])
+    {
+        let of = || {
+            measured
+                .iter()
+                .filter(|measured| measured.search == search && measured.has_language == has_language)
+        };
+        if of().next().is_none() || (search == Search::Vectors && has_language) {
+            continue;
+        }
+        let by = |configuration: &str| match search {
+            Search::Vectors => "by vectors".to_owned(),
+            _ => format!("by {}, memory_language {configuration}", search.name()),
+        };
         for Measured { language, ranks, .. } in of() {
             let configuration = if has_language { language } else { "simple" };
-            rows.push(ranks.row(format!("questions in {language}, memory_language {configuration}")));
+            rows.push(ranks.row(format!("questions in {language}, {}", by(configuration))));
         }
         let all = all_of(of());
+        let configuration = if has_language { "of the questions" } else { "simple" };
+        let row = all.row(format!("all {} questions, {}", all.0.len(), by(configuration)));
         let [first, five] = if has_language { LANGUAGE_GOAL } else { DEFAULT_GOAL };
-        let (configuration, is_met) =
-            (if has_language { "of the questions" } else { "simple" }, meets(&all, [first, five]));
-        rows.push(
-            all.row(format!("all {} questions, memory_language {configuration}", all.0.len()))
-                .goal(format!(">= {:.0} %, @1 {:.0} %", 100.0 * five, 100.0 * first), is_met),
-        );
+        rows.push(match search {
+            Search::Words => row.goal(
+                format!(">= {:.0} %, @1 {:.0} %", 100.0 * five, 100.0 * first),
+                meets(&all, [first, five]),
+            ),
+            // What they add depends on the model.
+            Search::Vectors | Search::Both => row,
+        });
     }
     Ok(rows)
 }
@@ -140,7 +184,11 @@ fn meets(ranks: &Ranks, [first, five]: [f64; 2]) -> bool {
     ranks.recall(None, 1) >= first && ranks.recall(None, 5) >= five
 }
 
-async fn ask_all(store: &Store, connection: &mut PgConnection) -> Result<Vec<Measured>> {
+async fn ask_all(
+    store: &Store,
+    connection: &mut PgConnection,
+    embedder: Option<&Embedder>,
+) -> Result<Vec<Measured>> {
     let mut all = Vec::new();
     for (language, set) in SETS {
         for has_language in [true, false] {
@@ -149,8 +197,9 @@ async fn ask_all(store: &Store, connection: &mut PgConnection) -> Result<Vec<Mea
             let thread = ThreadId::parse(&format!("{name}-thread"))?;
             let settings = has_language.then_some(language);
             create(connection, &agent, &thread, settings).await?;
-            let ranks = ask(store, &agent, &thread, &pairs(set)?).await?;
-            all.push(Measured { language, has_language, ranks });
+            for (search, ranks) in ask(store, &agent, &thread, &pairs(set)?, embedder).await? {
+                all.push(Measured { language, has_language, search, ranks });
+            }
         }
     }
     Ok(all)
@@ -182,7 +231,13 @@ async fn create(
 }
 
 /// Stores the facts for the user, and then asks each question as a turn does.
-async fn ask(store: &Store, agent: &AgentId, thread: &ThreadId, pairs: &[Pair]) -> Result<Ranks> {
+async fn ask(
+    store: &Store,
+    agent: &AgentId,
+    thread: &ThreadId,
+    pairs: &[Pair],
+    embedder: Option<&Embedder>,
+) -> Result<Vec<(Search, Ranks)>> {
     let id = |number: usize| format!("{}-{number}", agent.as_str());
     for (number, pair) in pairs.iter().enumerate() {
         let fact = NewFact {
@@ -195,12 +250,27 @@ async fn ask(store: &Store, agent: &AgentId, thread: &ThreadId, pairs: &[Pair]) 
         };
         store.add_fact(agent, &fact, &CommandId::parse(&fact.id)?, "bench").await?.context("not stored")?;
     }
-    let mut ranks = Ranks::default();
-    for (number, pair) in pairs.iter().enumerate() {
-        let found = store.search_facts(agent, thread, pair.question, None, MOST_OF_TURN).await?;
-        ranks.0.push((pair.kind, found.iter().position(|found| found.fact.id == id(number))));
+    if let Some(embedder) = embedder {
+        embedder.embed_facts(store).await?;
     }
-    Ok(ranks)
+    let mut all = Vec::new();
+    for search in Search::ALL {
+        let mut ranks = Ranks::default();
+        for (number, pair) in pairs.iter().enumerate() {
+            let vector = match (search, embedder) {
+                (Search::Words, _) => None,
+                (_, Some(embedder)) => {
+                    Some(embedder.client.of_question(pair.question).await.context("no vector")?)
+                }
+                (_, None) => return Ok(all),
+            };
+            let text = if search == Search::Vectors { "" } else { pair.question };
+            let found = store.search_facts(agent, thread, text, vector.as_deref(), MOST_OF_TURN).await?;
+            ranks.0.push((pair.kind, found.iter().position(|found| found.fact.id == id(number))));
+        }
+        all.push((search, ranks));
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -235,7 +305,7 @@ mod tests {
         store::migrate(database.url(), PartitionCount::new(1).unwrap()).await.unwrap();
         let mut connection = PgConnection::connect(database.url()).await.unwrap();
         let store = Store::connect(&StoreConfig::new(database.url())).await.unwrap();
-        let measured = ask_all(&store, &mut connection).await.unwrap();
+        let measured = ask_all(&store, &mut connection, None).await.unwrap();
         let figures = measured.iter().map(|measured| {
             let row = measured.ranks.row(format!("{}, set: {}", measured.language, measured.has_language));
             (row.what, row.figures)

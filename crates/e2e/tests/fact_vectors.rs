@@ -193,7 +193,7 @@ async fn without_the_extension_words_alone_are_searched() {
     fixture.talks_of_ann().await;
     fixture.remembers("The user is vegetarian").await;
     assert_eq!(fixture.asked("Which menu for a vegetarian?").await, ["The user is vegetarian"]);
-    assert_eq!(fixture.asked("Anything without meat?").await, [String::new(); 0]);
+    assert!(fixture.asked("Anything without meat?").await.is_empty());
     assert_eq!(endpoint.questions.load(Ordering::Relaxed), 0, "the endpoint was asked in vain");
     let log = std::fs::read_to_string(fixture.fleet.workers[0].log()).unwrap();
     assert_eq!(log.matches("the database has no vectors of this model").count(), 1, "{log}");

@@ -193,7 +193,7 @@ async fn vectors_go_with_their_facts() {
         supersedes: None,
     };
     own.add_fact(&agent, &new, &CommandId::parse("g9").unwrap(), "ada").await.unwrap().unwrap();
-    assert_eq!(own.delete_fact(&agent, "g0", &CommandId::parse("d0").unwrap(), "ada").await.unwrap(), true);
+    assert!(own.delete_fact(&agent, "g0", &CommandId::parse("d0").unwrap(), "ada").await.unwrap());
     assert_eq!(fixture.vectors().await, 8);
 
     let threads = [thread.clone()];

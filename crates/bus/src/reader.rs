@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
-use self::end::StreamEnd;
+use self::end::KnownEnd;
 use self::session::{ConsumerSession, RestartReason, SILENCE_LIMIT, SessionEvent};
 use crate::connection::Bus;
 use crate::error::BusError;
@@ -82,7 +82,7 @@ pub struct PartitionReader {
 
 enum Phase {
     OpenConsumer(BoxFuture<'static, Result<OpenResult, BusError>>),
-    Reading(Box<ConsumerSession>, StreamEnd),
+    Reading(Box<ConsumerSession>, KnownEnd),
     Changed,
 }
 

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use crate::{
     environment::ChaosEnvironment,
+    fault::Fault,
     load::LoadStats,
     options::ChaosSettings,
     recovery::{self, FaultBegin},
@@ -31,97 +32,6 @@ use testkit::{
 /// How long a NATS server that was restarted may take until its replicas have all entries.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// SIGKILL to a worker, started again a little later.
-    KillWorker,
-    /// SIGSTOP to a worker for longer than its lease: it wakes as a zombie.
-    FreezeWorker,
-    /// SIGTERM to a worker: it hands over.
-    DrainWorker,
-    /// SIGKILL to a gateway.
-    KillGateway,
-    /// SIGTERM to a gateway.
-    DrainGateway,
-    /// SIGKILL to a workflow service in the middle of its answers.
-    KillWorkflow,
-    /// SIGTERM to a workflow service.
-    DrainWorkflow,
-    /// SIGKILL to a NATS server.
-    KillNats,
-    /// SIGSTOP to a NATS server: its connections stay, and nothing answers.
-    FreezeNats,
-    /// SIGKILL to the NATS server that leads the stream of a partition.
-    KillStreamLeader,
-    /// A NATS server and the others hear nothing of each other, and clients are connected to all of them.
-    IsolateNats,
-    /// SIGTERM to each NATS server in turn, when the one before has caught up.
-    RestartNatsInTurn,
-    /// SIGKILL to Postgres.
-    KillPostgres,
-    /// The connection breaks before a commit reaches Postgres.
-    CutBefore,
-    /// The connection breaks after a commit was executed.
-    CutAfter,
-    /// The connection breaks, and the commit arrives later.
-    CutLate,
-    /// Postgres is half open for a while: connections stay, nothing answers.
-    HalfOpen,
-}
-
-impl Fault {
-    /// All kinds.
-    pub const ALL: [Self; 17] = [
-        Self::KillWorker,
-        Self::FreezeWorker,
-        Self::DrainWorker,
-        Self::KillGateway,
-        Self::DrainGateway,
-        Self::KillWorkflow,
-        Self::DrainWorkflow,
-        Self::KillNats,
-        Self::FreezeNats,
-        Self::KillStreamLeader,
-        Self::IsolateNats,
-        Self::RestartNatsInTurn,
-        Self::KillPostgres,
-        Self::CutBefore,
-        Self::CutAfter,
-        Self::CutLate,
-        Self::HalfOpen,
-    ];
-
-    /// Those that can be made with so many NATS servers.
-    pub fn possible(nats_servers: usize) -> Vec<Self> {
-        let of_cluster = [Self::KillStreamLeader, Self::IsolateNats, Self::RestartNatsInTurn];
-        Self::ALL.into_iter().filter(|fault| nats_servers > 1 || !of_cluster.contains(fault)).collect()
-    }
-
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KillWorker => "worker killed (SIGKILL)",
-            Self::FreezeWorker => "worker frozen beyond its lease",
-            Self::DrainWorker => "worker drained (SIGTERM)",
-            Self::KillGateway => "gateway killed (SIGKILL)",
-            Self::DrainGateway => "gateway drained (SIGTERM)",
-            Self::KillWorkflow => "workflow service killed (SIGKILL)",
-            Self::DrainWorkflow => "workflow service drained (SIGTERM)",
-            Self::KillNats => "NATS server killed (SIGKILL)",
-            Self::FreezeNats => "NATS server frozen",
-            Self::KillStreamLeader => "leader of a stream killed (SIGKILL)",
-            Self::IsolateNats => "NATS server cut off from the others",
-            Self::RestartNatsInTurn => "NATS servers restarted in turn",
-            Self::KillPostgres => "Postgres killed (SIGKILL)",
-            Self::CutBefore => "connection cut before a commit",
-            Self::CutAfter => "connection cut after a commit",
-            Self::CutLate => "commit arrives after the cut",
-            Self::HalfOpen => "Postgres silent (half open)",
-        }
-    }
-}
-
 /// Makes faults one after another, every kind first once.
 pub(super) struct Injector {
     rng: StdRng,
@@ -132,6 +42,8 @@ pub(super) struct Injector {
     builds: Option<[PathBuf; 2]>,
     made: BTreeMap<Fault, usize>,
     begins: Vec<FaultBegin>,
+    /// How often NATS left a replica behind, so that its servers were not restarted in turn.
+    replicas_left_behind: usize,
     /// Starts of the other build.
     started_other: usize,
     violations: Vec<RuleViolation>,
@@ -150,6 +62,7 @@ impl Injector {
             builds,
             made: BTreeMap::new(),
             begins: Vec::new(),
+            replicas_left_behind: 0,
             started_other: 0,
             violations: Vec::new(),
         })
@@ -163,6 +76,11 @@ impl Injector {
     /// How often each kind was made.
     pub(super) fn made(&self, fault: Fault) -> usize {
         self.made.get(&fault).copied().unwrap_or_default()
+    }
+
+    /// How often a replica was still behind after [`CATCH_UP_LIMIT`].
+    pub(super) fn replicas_left_behind(&self) -> usize {
+        self.replicas_left_behind
     }
 
     /// When each fault was made.
@@ -239,9 +157,13 @@ impl Injector {
             }
             Fault::RestartNatsInTurn => {
                 for server in environment.nats.servers() {
+                    // As an operator would: a second server is not stopped while one of the others lacks entries.
+                    if environment.nats.in_sync(CATCH_UP_LIMIT).await.is_err() {
+                        self.replicas_left_behind += 1;
+                        return Ok(false);
+                    }
                     server.stop().await?;
                     server.restart().await?;
-                    environment.nats.in_sync(CATCH_UP_LIMIT).await?;
                 }
             }
             Fault::KillPostgres => {

@@ -11,6 +11,7 @@
 
 mod environment;
 mod evidence;
+mod fault;
 mod faults;
 mod load;
 mod options;
@@ -43,7 +44,7 @@ use testkit::{
     sse::Follower,
 };
 
-pub use faults::Fault;
+pub use fault::Fault;
 pub use options::ChaosSettings;
 pub use report::ChaosReport;
 

@@ -7,7 +7,7 @@ use std::{
 
 use simulation::checker::{Publish, Published};
 
-use crate::faults::Fault;
+use crate::fault::Fault;
 use testkit::db_snapshot::CommitTime;
 
 /// When a fault was made, ms since 1970; it lasts until the next one.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::Ordering, tim
 use crate::{
     environment::ChaosEnvironment,
     evidence::CollectedEvidence,
-    faults::{Fault, Injector},
+    fault::Fault,
+    faults::Injector,
     load::LoadStats,
     options::ChaosSettings,
     recovery::{self, Waits},
@@ -53,6 +54,9 @@ impl ChaosReport {
             let Waits { store, commit } = waits.get(&fault).copied().unwrap_or_default();
             let waits = format!("{:.1} s / {:.1} s", store.as_secs_f64(), commit.as_secs_f64());
             table.row(fault.name(), format!("{:<4} {waits}", faults.made(fault)));
+        }
+        if settings.nats_servers > 1 {
+            table.row("times that NATS left a replica behind for a minute", faults.replicas_left_behind());
         }
         if let Some(started) = faults.started_other() {
             table.row("processes of the other build started", started);

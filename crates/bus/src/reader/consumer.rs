@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use wire::subject;
 
-use super::end::StreamEnd;
+use super::end::KnownEnd;
 use super::entry::{CONTENT_TYPE, RawEntry};
 use super::session::ConsumerSession;
 use crate::connection::Bus;
@@ -57,7 +57,7 @@ pub struct ExpectedStream {
 
 pub(super) enum OpenResult {
     /// A new consumer, the stream that it reads, and where that ends.
-    Session(Box<ConsumerSession>, StreamState, StreamEnd),
+    Session(Box<ConsumerSession>, StreamState, KnownEnd),
     /// Another stream, or one that has lost its end.
     Changed(StreamState),
     /// An entry that was fetched by request.
@@ -94,7 +94,7 @@ impl OpenConsumer {
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
         if self.is_same(&stream).await? {
-            let end = StreamEnd::new(&stream, asked_at);
+            let end = KnownEnd::new(&stream, asked_at);
             return Ok(OpenResult::Session(Box::new(session), stream, end));
         }
         self.delete(&session.consumer).await;

@@ -21,7 +21,7 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is known of a stream's end.
-pub(super) struct StreamEnd {
+pub(super) struct KnownEnd {
     /// At that moment nothing was stored beyond this entry.
     known: (Instant, Seq),
     /// A stream with one replica is where its reader reads.
@@ -32,7 +32,7 @@ pub(super) struct StreamEnd {
     failing_since: Option<Instant>,
 }
 
-impl StreamEnd {
+impl KnownEnd {
     /// What a stream's state said that was asked for at `asked_at`.
     pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
         Self {

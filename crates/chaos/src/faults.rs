@@ -78,6 +78,11 @@ impl Injector {
         self.made.get(&fault).copied().unwrap_or_default()
     }
 
+    /// NATS itself gave no occasion for it.
+    pub(super) fn is_excused(&self, fault: Fault) -> bool {
+        fault == Fault::RestartNatsInTurn && self.replicas_left_behind > 0
+    }
+
     /// How often a replica was still behind after [`CATCH_UP_LIMIT`].
     pub(super) fn replicas_left_behind(&self) -> usize {
         self.replicas_left_behind

@@ -157,10 +157,10 @@ async fn facts_in_other_words_are_found_by_vectors() {
 
     // A correction gets a vector of its own.
     let path = format!("/v1/agents/helper/memory/{}", best["fact_id"].as_str().unwrap());
-    fixture.api().call("PATCH", &path, Some(&json!({"text": "The user is fond of ships"}))).await.unwrap();
+    fixture.api().call("PATCH", &path, Some(&json!({"text": "The user is vegan"}))).await.unwrap();
     fixture.until_embedded(4.0).await;
     assert_eq!(fixture.stored("SELECT count(*) FROM fact_vectors WHERE vector IS NOT NULL").await, 3);
-    assert_eq!(fixture.asked("Do I like the boat?").await[0], "The user is fond of ships");
+    assert_eq!(fixture.asked("Anything without meat?").await[0], "The user is vegan");
 
     // The endpoint is slow, and then away: turns go on with words alone, and what is remembered meanwhile waits.
     for (mode, outcome) in [(HANGS, "timeout"), (FAILS, "failed")] {

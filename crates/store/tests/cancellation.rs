@@ -85,8 +85,8 @@ fn no_operation_begins_a_transaction() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !path.ends_with("row_security.rs") {
-                // That one runs in its own task: see the tests of row security.
+            } else if !path.ends_with("row_security.rs") && !path.ends_with("fact_vectors/lay_out.sql") {
+                // The first runs in its own task: see the tests of row security. The second defines functions, whose blocks begin with it.
                 let text = std::fs::read_to_string(&path).unwrap();
                 assert!(!text.contains(".begin") && !text.contains("BEGIN"), "{}", path.display());
             }

@@ -29,7 +29,7 @@ pub struct EmbeddingsConfig {
 }
 
 impl EmbeddingsConfig {
-    /// Whether the endpoint can be spoken to at all.
+    /// Whether requests can be made of it at all.
     ///
     /// # Errors
     /// The URL, the key or the model cannot be used.
@@ -198,17 +198,11 @@ fn model(name: &str) -> Result<String, InvalidEmbeddings> {
 }
 
 fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidEmbeddings> {
-    let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| InvalidEmbeddings::Key)?;
-    value.set_sensitive(true);
-    Ok(Some(value))
+    http::bearer(api_key).map_err(|_| InvalidEmbeddings::Key)
 }
 
 fn url(base_url: &str) -> Result<Url, InvalidEmbeddings> {
-    let wrong = || InvalidEmbeddings::Url(base_url.to_owned());
-    let base = format!("{}/", base_url.trim().trim_end_matches('/'));
-    let url = Url::parse(&base).and_then(|base| base.join("embeddings")).map_err(|_| wrong())?;
-    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
+    http::url_below(base_url, "embeddings").ok_or_else(|| InvalidEmbeddings::Url(base_url.to_owned()))
 }
 
 #[cfg(test)]

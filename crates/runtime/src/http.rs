@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::header::{HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
+use reqwest::{Client, Response, Url};
 use rustls::{ClientConfig, RootCertStore};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -48,6 +49,24 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// `Authorization` with an API key as a bearer token, kept out of logs; `None`: there is no key.
+///
+/// # Errors
+/// The key holds characters that a header may not have.
+pub fn bearer(api_key: Option<&str>) -> Result<Option<HeaderValue>, InvalidHeaderValue> {
+    let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// `path` appended to a base URL, which may end with a slash; `None`: the base is no URL with http or https and a host.
+pub fn url_below(base: &str, path: &str) -> Option<Url> {
+    let base = format!("{}/", base.trim().trim_end_matches('/'));
+    let url = Url::parse(&base).and_then(|base| base.join(path)).ok()?;
+    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
 }
 
 /// The body up to `limit` bytes, and whether there was more.

@@ -104,17 +104,11 @@ pub(super) fn check(base_url: &str, api_key: Option<&str>) -> Result<(), Endpoin
 }
 
 fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, EndpointError> {
-    let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
-    value.set_sensitive(true);
-    Ok(Some(value))
+    http::bearer(api_key).map_err(|_| EndpointError::Key)
 }
 
 fn completions(base_url: &str) -> Result<Url, EndpointError> {
-    let wrong = || EndpointError::Url(base_url.to_owned());
-    let base = format!("{}/", base_url.trim().trim_end_matches('/'));
-    let url = Url::parse(&base).and_then(|base| base.join("chat/completions")).map_err(|_| wrong())?;
-    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
+    http::url_below(base_url, "chat/completions").ok_or_else(|| EndpointError::Url(base_url.to_owned()))
 }
 
 #[cfg(test)]

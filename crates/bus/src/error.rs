@@ -55,6 +55,15 @@ pub enum BusError {
         /// What it was to reserve.
         max_bytes: i64,
     },
+    /// Replicas are wanted of a server that is in no cluster.
+    #[error(
+        "NATS runs as one server and cannot keep {replicas} replicas of a stream: set ANTIPHON_STREAM_REPLICAS to 1, or run three servers as a \
+         cluster"
+    )]
+    NoCluster {
+        /// How many were wanted.
+        replicas: usize,
+    },
     /// JetStream refused.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {
@@ -78,7 +87,7 @@ impl BusError {
                 Disposition::Retry
             }
             Self::TooLarge(_) | Self::InvalidSubject(_) => Disposition::Reject,
-            Self::Config(_) | Self::NoStorage { .. } => Disposition::Fatal,
+            Self::Config(_) | Self::NoStorage { .. } | Self::NoCluster { .. } => Disposition::Fatal,
             // Too many consumers: those of dead readers go away by themselves.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
             // The same message was sent a moment ago, and a cluster has not stored it yet.

@@ -174,7 +174,11 @@ impl Bus {
         give_up_at: Instant,
     ) -> Result<(), BusError> {
         let mut backoff = Backoff::default();
-        while let Err(error) = self.ensure_stream(kind, options).await {
+        let of_one_server = |error| match error {
+            BusError::JetStream { code: 10074, .. } => BusError::NoCluster { replicas: options.replicas },
+            error => error,
+        };
+        while let Err(error) = self.ensure_stream(kind, options).await.map_err(of_one_server) {
             if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
                 return Err(error);
             }

@@ -35,6 +35,23 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
 }
 
 #[tokio::test]
+async fn replicas_of_a_server_alone_are_refused_at_once() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus().await?;
+    let (one, three) = (PartitionCount::new(1)?, StreamOptions { replicas: 3, ..small_streams() });
+    let refused = async || {
+        let ensured = tokio::time::timeout(TEST_TIMEOUT, bus.ensure_streams(one, &three)).await;
+        ensured.map(|ensured| ensured.expect_err("there is no cluster"))
+    };
+    assert_eq!(refused().await?, BusError::NoCluster { replicas: 3 }, "to make them");
+    bus.ensure_streams(one, &small_streams()).await?;
+    let error = refused().await?;
+    assert_eq!(error, BusError::NoCluster { replicas: 3 }, "to change them");
+    assert_eq!(error.disposition(), Disposition::Fatal);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_purge_removes_what_is_below_and_never_more() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;

@@ -60,7 +60,7 @@ impl Item {
 
     /// Whether the system made it up, so that people do not see it. Only the boolean `true` says so.
     pub fn is_synthetic(&self) -> bool {
-        self.is_marked("synthetic")
+        self.metadata.is_synthetic()
     }
 
     /// Whether the metadata has the boolean `true` under this key.

@@ -64,6 +64,11 @@ impl Metadata {
         self.0.as_ref()?.get(key)
     }
 
+    /// Whether the system made the input up, and no person wrote it. Only the boolean `true` says so; nothing is read into the text.
+    pub fn is_synthetic(&self) -> bool {
+        self.get("synthetic") == Some(&Value::Bool(true))
+    }
+
     /// `continues` of the metadata of an input: the batch that its turn goes on with, a decimal string as positions are in
     /// JSON. `None` when it is absent or no position.
     pub fn continues(&self) -> Option<Position> {

@@ -162,7 +162,7 @@ impl CommitParts {
             Fallback::Turn(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
                 rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
-                rest.failed_turns.push(*failed);
+                rest.fail_turn(*failed);
             }
             Fallback::FollowUp(id) => {
                 let by = UNSTORABLE.to_owned();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     Chunk, DeadLetter, FailedMessage, Message, MessageKey, ModelCall, PartitionId, Position, Role, Seq,
-    ThreadId, Timestamp, TokenKey, TurnId,
+    ThreadId, TimerKind, Timestamp, TokenKey, TurnId,
 };
 
 use crate::timers::{TimerPage, TimerWrite};
@@ -100,6 +100,18 @@ impl Commit {
             checkpoint,
             position_high_water,
         }
+    }
+
+    /// A turn has failed. Where a person has made its input, what was answered before in the thread is not followed up.
+    pub(crate) fn fail_turn(&mut self, failed: FailedTurn) {
+        if !failed.opened.metadata.is_synthetic() {
+            let is_before = |write: &TimerWrite| {
+                matches!(write, TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp
+                    && armed.thread.as_ref() == Some(&failed.opened.thread))
+            };
+            self.timers.retain(|write| !is_before(write));
+        }
+        self.failed_turns.push(failed);
     }
 
     /// Number of finished inputs in it, by which a commit is full.

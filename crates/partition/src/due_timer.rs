@@ -65,8 +65,6 @@ pub struct DueTimer {
     pub backoff_until: Option<Timestamp>,
     /// The newest input of a person in the thread's history: its place, when it was written, its metadata.
     pub real_input: Option<(Position, Timestamp, Metadata)>,
-    /// An input of a person has failed since the timer was set.
-    pub has_failed_input: bool,
     /// The thread has gone on since a follow-up was armed, and retention has deleted the answer that armed it: a person's message that came
     /// since may be deleted too, so it counts as one.
     pub is_history_gone: bool,
@@ -124,8 +122,7 @@ impl DueTimer {
 
     /// A person has written since it was armed, or may have.
     pub fn is_answered(&self) -> bool {
-        self.has_failed_input
-            || self.is_history_gone
+        self.is_history_gone
             || self.real_input.as_ref().is_some_and(|(position, ..)| *position > self.armed_position())
     }
 

@@ -8,7 +8,6 @@ use model::{
     Timestamp, TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
-use serde_json::Value;
 
 use crate::messages::Slot;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
@@ -190,7 +189,7 @@ impl TrackedTurn {
 
     /// An input that a person has made, and no timer and no batch that goes on.
     pub(crate) fn is_real(&self) -> bool {
-        matches!(&self.source, TurnSource::Input(opened) if is_real(opened))
+        matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
     }
 
     /// What its batch begins with.
@@ -205,7 +204,7 @@ impl TrackedTurn {
 
     /// A background turn: the system made up its input.
     pub(crate) fn is_synthetic(&self) -> bool {
-        self.metadata().get("synthetic") == Some(&Value::Bool(true))
+        self.metadata().is_synthetic()
     }
 
     /// Whether it may begin, as one that waits in its thread. A foreground input keeps its place before those that came later; a background
@@ -233,14 +232,9 @@ impl TrackedTurn {
     }
 }
 
-/// Whether a person has made the input. Only `true` is synthetic; nothing is read into its text.
-pub(crate) fn is_real(opened: &TurnOpened) -> bool {
-    opened.metadata.get("synthetic") != Some(&Value::Bool(true))
-}
-
 /// The timer that has fired the input, if one has. What the system says of its inputs no client can say.
 fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
-    let timer = opened.metadata.get("timer_id").filter(|_| !is_real(opened))?;
+    let timer = opened.metadata.get("timer_id").filter(|_| opened.metadata.is_synthetic())?;
     TimerId::parse(timer.as_str()?).ok()
 }
 

@@ -202,6 +202,8 @@ pub enum PlantedBug {
     OrdinaryAnswerWithdrawn,
     /// Follow-ups begin although a person has written.
     SupersededIgnored,
+    /// A person's message whose turn fails ends no follow-up.
+    FailedInputForgotten,
     /// The chunks of follow-ups are sent as they come.
     HeldBackShown,
     /// The task of an occurrence is named by when it was sent.
@@ -218,7 +220,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 103] = [
+    pub const ALL: [Self; 104] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -316,6 +318,7 @@ impl PlantedBug {
         Self::SyntheticByContent,
         Self::OrdinaryAnswerWithdrawn,
         Self::SupersededIgnored,
+        Self::FailedInputForgotten,
         Self::HeldBackShown,
         Self::OccurrenceByNow,
         Self::OccurrenceStays,

@@ -242,7 +242,7 @@ impl Store {
             what,
         }));
         self.insert_messages(commit, &applied.turns, time);
-        self.apply_timers(commit, &applied.dropped_inputs, time);
+        self.apply_timers(commit, time);
         self.keep_failures(commit);
         for letter in &commit.dead_letters {
             if self.bug == Some(PlantedBug::DeadLetterOutside) {

@@ -71,6 +71,7 @@ fn seeds_that_have_failed_once_hold() {
         8_806_101_036_858,
         527_078_587_801_514,
         8_806_102_640_560,
+        8_806_103_092_007,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {
@@ -281,9 +282,10 @@ fn breaks(bug: PlantedBug) -> Invariant {
         PlantedBug::TimerFiresTwice | PlantedBug::FiredBeforeCommit => Invariant::FiresOnce,
         PlantedBug::ArmedAfterError => Invariant::ArmedBy,
         PlantedBug::TimersForgotten | PlantedBug::DueByWorkerClock => Invariant::TimerInTime,
-        PlantedBug::SyntheticByContent | PlantedBug::SupersededIgnored | PlantedBug::HeldBackShown => {
-            Invariant::HeldBack
-        }
+        PlantedBug::SyntheticByContent
+        | PlantedBug::SupersededIgnored
+        | PlantedBug::FailedInputForgotten
+        | PlantedBug::HeldBackShown => Invariant::HeldBack,
         PlantedBug::OrdinaryAnswerWithdrawn => Invariant::OrdersEnd,
         PlantedBug::EarlierCallsLost | PlantedBug::FailedCallsLost | PlantedBug::CallsCountedTwice => {
             Invariant::Usage

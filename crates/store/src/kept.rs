@@ -86,17 +86,11 @@ impl Kept {
                        , ids_gone AS (DELETE FROM task_ids AS w USING gone AS g
                            WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)",
             },
-            Self::FailedTurns => KeptTable {
-                table: "failed_turns",
-                at: "failed_at",
-                size: "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
-                only: "true",
-                // The row was what kept a follow-up of before from being sent: a person had written.
-                rest: ", answered AS (UPDATE timers AS w SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
-                           FROM gone AS g
-                           WHERE w.bucket = g.bucket AND w.thread_id = g.thread_id AND w.kind = 'follow_up' AND w.state = 'pending'
-                             AND w.created_at < g.failed_at AND g.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb)",
-            },
+            Self::FailedTurns => plain(
+                "failed_turns",
+                "failed_at",
+                "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
+            ),
             Self::DeadLetters => plain(
                 "dead_letters",
                 "created_at",

@@ -137,7 +137,6 @@ fn due(row: &PgRow) -> Result<Option<DueTimer>, StoreError> {
         paused: row.try_get("paused")?,
         backoff_until: later("until_ms")?,
         real_input,
-        has_failed_input: row.try_get("has_failed_input")?,
         is_history_gone: row.try_get("is_history_gone")?,
         is_erased: row.try_get("is_erased")?,
         fired_since_real_input: row.try_get::<i64, _>("fired_since")?.try_into().unwrap_or(u32::MAX),

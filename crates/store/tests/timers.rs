@@ -6,7 +6,7 @@ use model::{Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, T
 use partition::{ArmedTimer, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
 use serde_json::json;
 use sqlx::Row;
-use store::{Applied, Committed, DueTimer, Kept, KeptBound, Store, StoreError, TimerState};
+use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
 
 use crate::fixture::{Database, Owner, TTL, message, metadata, thread, thread_of};
 use crate::values::{agent, failed_turn};
@@ -162,13 +162,8 @@ async fn rules_are_asked_with_what_is_stored() {
     let timer = due(&store, "t", 31).await;
     assert!(timer.is_answered() && timer.is_superseded());
     assert_eq!(timer.fired_since_real_input, 0);
-    // A message whose turn failed was one all the same.
     write(&owner, vec![arm("u", 50, 60_000)]).await;
     assert!(!due(&store, "u", 50).await.is_due);
-    let mut commit = owner.empty();
-    commit.failed_turns = vec![failed_turn("u", &TurnId::foreground(&thread("u"), "x").unwrap(), 0)];
-    owner.commit(&commit).await.unwrap();
-    assert!(due(&store, "u", 50).await.has_failed_input);
     // Settings, pause and backoff of the agent, wherever it lives.
     let bucket = model::Bucket::of_key("helper").get();
     database
@@ -216,39 +211,57 @@ async fn messages_whose_rows_are_gone_keep_follow_ups_back() {
 }
 
 #[tokio::test]
-async fn a_failed_input_deleted_by_age_cancels_follow_ups() {
+async fn a_failed_message_of_a_person_ends_follow_ups() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    write(&owner, vec![arm("before", 1, 60_000), arm("after", 1, 60_000), arm("hidden", 1, 60_000)]).await;
-    for (of, metadata) in [("before", "{}"), ("after", "{}"), ("hidden", r#"{"synthetic": true}"#)] {
-        let bucket = thread(of).bucket().get();
-        let row = format!(
-            "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable, failed_at)
-             VALUES ({bucket}, '{of}', 'u', 'helper', 0, 'x', '{metadata}', 'c', 't', true, now() - interval '40 days')"
-        );
-        database.execute(&row).await;
+    // Of t one was fired and answered, one was fired and one waits; x has had a failure of what no person has written.
+    let of_t = vec![arm("t", 1, 0), arm("t", 3, 0), arm("t", 5, 60_000)];
+    for armed in of_t.into_iter().chain([arm("u", 1, 60_000), arm("x", 1, 60_000)]) {
+        // A newer one of a thread replaces the one that waits.
+        let is_fired = matches!(&armed, TimerWrite::Arm(armed) if armed.wait_ms == 0);
+        let id = armed.id().clone();
+        write(&owner, vec![armed]).await;
+        if is_fired {
+            let turn = id.turn().ok();
+            write(&owner, vec![TimerWrite::Fire { id, turn, next: None }]).await;
+        }
     }
-    // Armed before the failure, as one that was put off for long; the other one after it.
-    database
-        .execute("UPDATE timers SET created_at = now() - interval '41 days' WHERE thread_id <> 'after'")
-        .await;
-    assert!(due(&store, "before", 1).await.has_failed_input);
-    let age = KeptBound::Age(Duration::from_secs(30 * 86_400));
-    assert_eq!(store.delete_beyond(Kept::FailedTurns, age, 100).await.unwrap(), 3);
-    let row = |of: &str, state: &str, by: Option<&str>| {
-        (id(of, 1).to_string(), state.to_owned(), by.map(str::to_owned))
+    let mut answered = turn("t", 1, metadata(json!({"synthetic": true})));
+    answered.turn = id("t", 1).turn().unwrap();
+    for (one, id) in answered.messages.iter_mut().zip([answered.turn.input(), answered.turn.answer(0)]) {
+        one.key.message = id;
+    }
+    let mut commit = owner.empty();
+    commit.turns = vec![answered];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let failed = |of: &str| failed_turn(of, &TurnId::foreground(&thread(of), "f").unwrap(), 0);
+    let mut commit = owner.empty();
+    commit.failed_turns = vec![failed("t"), failed("x")];
+    commit.failed_turns[1].opened.metadata = metadata(json!({"synthetic": true}));
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let row = |of: &str, position: i64, state: &str, by: Option<&str>| {
+        (id(of, position).to_string(), state.to_owned(), by.map(str::to_owned))
     };
-    let rows: Vec<(String, String, Option<String>)> =
-        sqlx::query_as("SELECT timer_id, state, ended_by FROM timers ORDER BY thread_id")
+    let expected = [
+        row("t", 1, "fired", None),
+        row("t", 3, "withdrawn", Some("message")),
+        row("t", 5, "cancelled", Some("message")),
+        row("u", 1, "pending", None),
+        row("x", 1, "pending", None),
+    ];
+    let rows = async || -> Vec<(String, String, Option<String>)> {
+        sqlx::query_as("SELECT timer_id, state, ended_by FROM timers ORDER BY thread_id, (body ->> 'armed_position')::int")
             .fetch_all(&mut database.session().await)
             .await
-            .unwrap();
-    let expected = [
-        row("after", "pending", None),
-        row("before", "cancelled", Some("message")),
-        row("hidden", "pending", None),
-    ];
-    assert_eq!(rows, expected);
+            .unwrap()
+    };
+    assert_eq!(rows().await, expected);
+    assert!(due(&store, "t", 3).await.is_superseded() && due(&store, "t", 5).await.is_superseded());
+    // Nothing of it hangs on the failed turn, which is dropped, retried or deleted by age.
+    let mut commit = owner.empty();
+    commit.dropped_turns = vec![(thread("t"), TurnId::foreground(&thread("t"), "f").unwrap())];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(rows().await, expected);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-use crate::{AgentWrite, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
+use crate::{AgentWrite, ArmedTimer, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
 use model::{
     AgentId, BatchType, CommandId, ControlKind, Metadata, PartitionId, Placement, QueuedTask, Role, Task,
-    TaskId, TaskKind, ThreadId, Timestamp, TurnOpened,
+    TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnOpened,
 };
 use serde_json::json;
 
@@ -222,6 +222,35 @@ fn a_refused_turn_has_failed_and_nothing_follows_from_it() {
             (ended.message, ended.batch, ended.code.as_deref()),
             (None, None, Some("rejected_by_database"))
         );
+    }
+}
+
+#[test]
+fn a_failed_turn_of_a_person_arms_nothing_in_its_thread() {
+    let arm = |of: &str, position: i64| {
+        let thread = ThreadId::parse(of).unwrap();
+        TimerWrite::Arm(ArmedTimer {
+            id: TimerId::follow_up(&thread, Position::from_stored(position)),
+            agent: thread.agent(),
+            thread: Some(thread),
+            wait_ms: 1,
+            body: Metadata::EMPTY,
+            armed_by: None,
+        })
+    };
+    for (synthetic, left) in [(false, vec![arm("u", 5)]), (true, vec![arm("t", 5), arm("u", 5)])] {
+        let Both { mut commit, .. } = both();
+        commit.timers = vec![arm("t", 5), arm("u", 5)];
+        let mut parts = CommitParts::of(commit);
+        let mut refused = parts.next().unwrap();
+        if let CommitPart::Turn(turn) = &mut refused
+            && let Fallback::Turn(failed) = &mut turn.on_refusal
+        {
+            let metadata = json!({ "synthetic": synthetic });
+            failed.opened.metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+        }
+        parts.refuse(refused, "no".to_owned());
+        assert_eq!(parts.rest().timers, left);
     }
 }
 

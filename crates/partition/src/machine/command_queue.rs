@@ -7,7 +7,6 @@ use model::{
 };
 
 use crate::recent::Recent;
-use crate::turn_state::is_real;
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
 /// Most commands that wait for the store's word; beyond it they wait in the stream.
@@ -166,7 +165,7 @@ impl CommandQueue {
     pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Command { command: Command::Turn(opened), .. } => {
-                opened.thread == *thread && is_real(opened)
+                opened.thread == *thread && !opened.metadata.is_synthetic()
             }
             Pending::Command {
                 command: Command::Task(_) | Command::DelayedTask(_) | Command::Control(_),

@@ -10,7 +10,7 @@ use super::command_queue::{Pending, TakenCommand};
 use super::{EndedInput, EntryPlace, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport};
 use crate::timers::{ArmedTimer, TimerWrite};
-use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase, is_real};
+use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
 fn key_of(command: &Command) -> CommandKey {
@@ -293,8 +293,8 @@ impl Partition {
             self.audit_retry(&opened, actor.to_string());
         }
         let thread = opened.thread.clone();
-        let is_late = !is_real(&opened) && self.has_real_input(&thread);
-        if is_real(&opened) {
+        let is_late = opened.metadata.is_synthetic() && self.has_real_input(&thread);
+        if !opened.metadata.is_synthetic() {
             self.withdraw_follow_ups(&thread);
         }
         let policy = match opened.options.busy_policy {

@@ -279,7 +279,7 @@ impl Partition {
         let wait_ms = match &turn.source {
             TurnSource::Input(opened) => {
                 let open = turn.slot.and_then(|slot| self.messages.get(slot));
-                commit.failed_turns.push(FailedTurn {
+                commit.fail_turn(FailedTurn {
                     opened: (**opened).clone(),
                     code: code.clone(),
                     text: text.clone(),

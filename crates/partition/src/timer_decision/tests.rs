@@ -30,7 +30,6 @@ fn timer() -> DueTimer {
         paused: false,
         backoff_until: Some(NOW.plus_ms(-1)),
         real_input: Some((Position::from_stored(90), NOW.plus_ms(-60_000), Metadata::EMPTY)),
-        has_failed_input: false,
         is_history_gone: false,
         is_erased: false,
         fired_since_real_input: 0,
@@ -105,9 +104,8 @@ fn rules_are_asked_with_what_the_store_knows() {
 fn what_a_person_wrote_since_cancels_it() {
     let mut answered = timer();
     answered.real_input = Some((Position::from_stored(101), NOW, Metadata::EMPTY));
-    let failed = DueTimer { has_failed_input: true, ..timer() };
     let gone = DueTimer { is_history_gone: true, ..timer() };
-    for timer in [answered, failed, gone] {
+    for timer in [answered, gone] {
         assert!(timer.is_superseded());
         assert_eq!(verdict(timer), end(TimerEnd::Cancelled, "message"));
     }

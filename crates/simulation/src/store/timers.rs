@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use batches::Item;
 use model::{
     AgentId, BatchType, Metadata, PartitionCount, PartitionId, Position, Role, ThreadId, TimerId, TimerKind,
-    Timestamp, TurnId,
+    Timestamp,
 };
 use partition::{
-    ArmedTimer, Commit, DueTimer, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState, TimerWrite,
+    ArmedTimer, Commit, DueTimer, FailedTurn, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState,
+    TimerWrite,
 };
 use serde_json::{Map, Value};
 
@@ -56,19 +57,16 @@ impl Store {
     }
 
     /// One statement: what is changed is what was there before it.
-    pub(super) fn apply_timers(&mut self, commit: &Commit, dropped: &[(ThreadId, TurnId)], time: i64) {
+    pub(super) fn apply_timers(&mut self, commit: &Commit, time: i64) {
         let number = usize::from(commit.partition.0);
         let now = self.database_ms(time);
-        for failed in &commit.failed_turns {
-            let key = (failed.opened.thread.clone(), failed.opened.turn.clone());
-            self.tables[number].failed_in.insert(key, self.commits);
-        }
-        if commit.timers.is_empty() && dropped.is_empty() {
+        if commit.timers.is_empty() && commit.failed_turns.is_empty() {
             return;
         }
         let before = self.tables[number].timers.clone();
-        for key in dropped {
-            self.cancel_answered(number, key, now);
+        let is_real = |failed: &&FailedTurn| !failed.opened.metadata.is_synthetic();
+        for failed in commit.failed_turns.iter().filter(is_real) {
+            self.end_answered(number, &failed.opened.thread, now);
         }
         for write in &commit.timers {
             if let TimerWrite::Arm(armed) = write {
@@ -80,30 +78,38 @@ impl Store {
         }
     }
 
-    /// The row of a failed input that goes was what kept a follow-up of before from being sent.
-    fn cancel_answered(&mut self, number: usize, failed: &(ThreadId, TurnId), now: i64) {
-        let (thread, tables) = (&failed.0, &mut self.tables[number]);
-        let Some(failed_in) = tables.failed_in.get(failed).copied() else { return };
-        let is_answered = |(id, row): &(&TimerId, &mut TimerRow)| {
-            id.kind() == TimerKind::FollowUp
-                && row.thread.as_ref() == Some(thread)
-                && row.is_pending()
-                && row.created_in < failed_in
-        };
-        let mut cancelled = Vec::new();
-        for (id, row) in tables.timers.iter_mut().filter(is_answered) {
-            (row.state, row.ended) = ("cancelled", Some(now));
-            cancelled.push(id.clone());
+    /// A person has written, and the turn has failed: no follow-up of before is sent, nor one that was fired and is not answered yet.
+    fn end_answered(&mut self, number: usize, thread: &ThreadId, now: i64) {
+        if self.bug == Some(PlantedBug::FailedInputForgotten) {
+            return;
         }
-        for id in cancelled {
-            let step = self.cancelled_step("message");
+        let history = self.kept.get(thread);
+        let is_answered = |id: &TimerId| {
+            let input = id.turn().ok().map(|turn| turn.input());
+            history.is_some_and(|rows| rows.values().any(|row| Some(&row.key.message) == input.as_ref()))
+        };
+        let mut ended = Vec::new();
+        for (id, row) in &mut self.tables[number].timers {
+            if id.kind() != TimerKind::FollowUp || row.thread.as_ref() != Some(thread) {
+                continue;
+            }
+            let state = match row.state {
+                "pending" => "cancelled",
+                "fired" if !is_answered(id) => "withdrawn",
+                _ => continue,
+            };
+            (row.state, row.ended) = (state, Some(now));
+            ended.push((id.clone(), state));
+        }
+        for (id, state) in ended {
+            let step = self.ended_step(state, "message");
             self.note_timer(&id, Some(thread.clone()), now, step);
         }
     }
 
     /// By a statement, not by a decision.
-    fn cancelled_step(&self, by: &str) -> TimerStep {
-        TimerStep::Ended { state: "cancelled", by: by.to_owned(), decided_after: self.commits }
+    fn ended_step(&self, state: &'static str, by: &str) -> TimerStep {
+        TimerStep::Ended { state, by: by.to_owned(), decided_after: self.commits }
     }
 
     fn arm(&mut self, number: usize, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
@@ -119,7 +125,7 @@ impl Store {
             if let Some(row) = self.tables[number].timers.get_mut(&id) {
                 (row.state, row.ended) = ("cancelled", Some(now));
             }
-            let step = self.cancelled_step("replaced");
+            let step = self.ended_step("cancelled", "replaced");
             self.note_timer(&id, armed.thread.clone(), now, step);
         }
         if before.contains_key(&armed.id) {
@@ -243,9 +249,6 @@ impl Store {
                 .and_then(|row| row.next_run_at)
                 .map(|until| Timestamp(until + self.timers.ahead_ms)),
             real_input: thread.as_ref().and_then(|thread| self.real_input(thread)),
-            has_failed_input: thread
-                .as_ref()
-                .is_some_and(|thread| self.has_failed_input(number, thread, row)),
             is_history_gone: thread.as_ref().is_some_and(|thread| self.is_history_gone(thread, row)),
             is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
             fired_since_real_input: 0,
@@ -267,20 +270,11 @@ impl Store {
         rows.find_map(|(position, kept)| {
             let Item { role, batch_type, metadata, .. } = &kept.item;
             let is_work = matches!(batch_type, BatchType::AgentToAgent | BatchType::SystemTrigger);
-            let is_synthetic = metadata.get("synthetic") == Some(&Value::Bool(true));
+            let is_synthetic = metadata.is_synthetic();
             let is_continuation = is_any && *batch_type == BatchType::Continuation;
             let is_real = *role == Role::User && (is_continuation || !(is_work || is_synthetic));
             let at = Timestamp(START + kept.at + self.timers.ahead_ms);
             is_real.then(|| (Position::from_stored(*position), at, metadata.clone()))
-        })
-    }
-
-    fn has_failed_input(&self, number: usize, thread: &ThreadId, row: &TimerRow) -> bool {
-        let tables = &self.tables[number];
-        tables.failed_turns.iter().any(|(key, failed)| {
-            key.0 == *thread
-                && failed.opened.metadata.get("synthetic") != Some(&Value::Bool(true))
-                && tables.failed_in.get(key).is_some_and(|failed_in| *failed_in > row.created_in)
         })
     }
 

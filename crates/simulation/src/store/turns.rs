@@ -28,8 +28,6 @@ pub(crate) struct Tables {
     pub(crate) timers: BTreeMap<TimerId, TimerRow>,
     /// Calls of models, by answer and number.
     pub(crate) usage: BTreeMap<(MessageKey, u16), UsageRow>,
-    /// The transactions in which turns failed, see `TimerRow::created_in`.
-    pub(super) failed_in: BTreeMap<(ThreadId, TurnId), u64>,
     /// Turns of follow-ups of which nothing is left.
     pub(super) taken_back: BTreeSet<TurnId>,
     /// Failed turns that went by command, with the run that had failed: that is not forgotten with them.
@@ -46,8 +44,6 @@ pub(crate) struct CommitEffects {
     pub(crate) failed: Vec<MessageKey>,
     /// A queue was further than its owner thought.
     pub(crate) is_stale: bool,
-    /// Inputs of people that had failed, and whose rows are gone.
-    pub(crate) dropped_inputs: Vec<(ThreadId, TurnId)>,
 }
 
 impl Tables {
@@ -326,9 +322,6 @@ impl Tables {
         for key in &commit.dropped_turns {
             if let Some(failed) = self.failed_turns.remove(key) {
                 self.dropped.insert(key.clone(), failed.opened.run);
-                if failed.opened.metadata.get("synthetic") != Some(&serde_json::Value::Bool(true)) {
-                    applied.dropped_inputs.push(key.clone());
-                }
                 let (thread, turn) = key.clone();
                 applied.happened.push(TransitionKind::Dropped { thread, turn });
             }

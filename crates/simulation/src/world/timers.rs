@@ -209,7 +209,7 @@ impl World {
 
     /// A follow-up begins, or counts as begun: it is looked once more whether it is wanted.
     pub(super) fn is_superseded(&self, start: &Start) -> bool {
-        let is_synthetic = start.metadata.get("synthetic") == Some(&Value::Bool(true));
+        let is_synthetic = start.metadata.is_synthetic();
         let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none());
         let Some(timer) = timer.and_then(Value::as_str).and_then(|id| TimerId::parse(id).ok()) else {
             return false;

@@ -58,6 +58,20 @@
         options = excluded.options, code = excluded.code, text = excluded.text, is_retryable = excluded.is_retryable,
         partial = excluded.partial,
         failed_at = CASE WHEN t.run = excluded.run THEN t.failed_at ELSE excluded.failed_at END
+    RETURNING t.bucket, t.thread_id, t.metadata
+)
+, answered AS (
+    -- A person has written: no follow-up of before is sent, nor one that was fired and has not been answered yet.
+    UPDATE timers AS t
+    SET state = CASE t.state WHEN 'pending' THEN 'cancelled' ELSE 'withdrawn' END, ended_at = clock_timestamp(), ended_by = 'message'
+    FROM failures AS f
+    WHERE t.bucket = f.bucket AND t.thread_id = f.thread_id AND t.kind = 'follow_up'
+      AND f.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
+      AND (t.state = 'pending' OR (t.state = 'fired' AND NOT EXISTS (
+               -- The message with which the turn of a follow-up begins.
+               SELECT FROM messages AS m
+               WHERE m.bucket = t.bucket AND m.message_id = t.fired_turn || '-q' AND m.thread_id = t.thread_id
+               OFFSET 0)))
 )
 -- Failed turns that go: $29 commit, $30 bucket, $31 thread, $32 turn.
 , dropped AS (
@@ -65,14 +79,6 @@
     USING unnest($29::bigint[], $30::smallint[], $31::text[], $32::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
-    RETURNING f.bucket, f.thread_id, f.failed_at, f.metadata
-)
-, answered AS (
-    -- The row was what kept a follow-up of before from being sent: a person had written.
-    UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
-    FROM dropped AS d
-    WHERE t.bucket = d.bucket AND t.thread_id = d.thread_id AND t.kind = 'follow_up' AND t.state = 'pending'
-      AND t.created_at < d.failed_at AND d.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
 )
 -- Inputs that are saved, each once: $33 commit, $34 bucket, $35 thread, $36 turn, $37 agent, $38 run, $39 content, $40 metadata,
 -- $41 options, $42 actor, $43 stream_seq, $44 incarnation.

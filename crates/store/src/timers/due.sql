@@ -6,12 +6,6 @@ SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
        s.settings, coalesce(a.paused, false) AS paused, a.until_ms,
        r.position AS real_position, r.created_ms AS real_ms, r.metadata AS real_metadata,
        coalesce(f.fired_since, 0) AS fired_since, f.fired_ms,
-       -- A message of a person that failed stands in no history, and was one all the same.
-       t.thread_id IS NOT NULL AND EXISTS (
-           SELECT FROM failed_turns AS x
-           WHERE x.bucket = t.bucket AND x.thread_id = t.thread_id AND x.failed_at > t.created_at
-             AND x.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
-           OFFSET 0) AS has_failed_input,
        -- Retention deletes the oldest first: where the answer that armed it is gone, a message that came since may be gone too.
        t.kind = 'follow_up' AND EXISTS (
            SELECT FROM threads AS h

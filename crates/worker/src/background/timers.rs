@@ -77,7 +77,7 @@ async fn loaded(
 
 /// The timer that has fired this turn, of a follow-up.
 pub(super) fn timer_of(start: &Start) -> Option<TimerId> {
-    let is_synthetic = start.metadata.get("synthetic") == Some(&serde_json::Value::Bool(true));
+    let is_synthetic = start.metadata.is_synthetic();
     let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none())?;
     TimerId::parse(timer.as_str()?).ok()
 }

@@ -54,7 +54,7 @@ pub(super) fn gate(start: &Start) -> Gate {
     match &start.task {
         Some((_, TaskKind::Task)) => Gate::Queue,
         Some(_) => Gate::Background,
-        None if start.metadata.get("synthetic") == Some(&Value::Bool(true)) => Gate::Background,
+        None if start.metadata.is_synthetic() => Gate::Background,
         None => Gate::Foreground,
     }
 }

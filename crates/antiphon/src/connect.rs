@@ -11,6 +11,7 @@ use store::{Disposition, Layout, Store, StoreConfig, StoreError, VectorTables, l
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::ExitError;
+use crate::mapping;
 use crate::options::{EmbeddingsArguments, NatsArguments, ProcessArguments, Servers, StreamArguments};
 
 /// How often a process that waits for the first migration checks again.
@@ -38,7 +39,13 @@ pub(crate) async fn migrate_all(
         max_bytes: streams.stream_max_bytes,
         ..StreamOptions::default()
     };
-    Ok(bus.ensure_streams(partitions, &options).await?)
+    bus.ensure_streams(partitions, &options).await?;
+    match mapping::check(&bus, partitions).await {
+        Ok(None) => {}
+        Ok(Some(wrong)) => tracing::warn!("{wrong}"),
+        Err(error) => tracing::debug!(%error, "the mapping of the NATS account could not be checked"),
+    }
+    Ok(())
 }
 
 /// Memory never needs vectors: a database that cannot have them is a warning.

@@ -4,6 +4,7 @@ mod commands;
 mod connect;
 mod exit;
 mod healthcheck;
+mod mapping;
 mod mcp_role;
 mod options;
 mod roles;

@@ -199,8 +199,8 @@ impl Bus {
         Ok(())
     }
 
-    /// Where the account of the servers sends what is published to `<kind>.<key>`; `None`: it maps nothing. To be asked while the streams are
-    /// closed: else a stream stores the question.
+    /// Where the account of the servers sends what is published to `<kind>.<key>`; `None`: it maps nothing. No stream stores the
+    /// question: it names one that there is not.
     ///
     /// # Errors
     /// Nothing came back: the user may not publish or hear these subjects, or the servers do not answer.
@@ -209,7 +209,9 @@ impl Bus {
         let (plain, mapped) = (format!("{kind}.{key}"), format!("{kind}.*.{key}"));
         let heard = (client.subscribe(plain.clone()).await?, client.subscribe(mapped).await?);
         let mut heard = futures_util::stream::select(heard.0, heard.1);
-        client.publish(plain, Bytes::new()).await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(async_nats::header::NATS_EXPECTED_STREAM, "none");
+        client.publish_with_headers(plain, headers, Bytes::new()).await?;
         let echo = tokio::time::timeout(ECHO_TIMEOUT, heard.next()).await;
         let echo = echo.ok().flatten().ok_or(BusError::Timeout("a message of our own"))?;
         let partition = echo.subject.split('.').nth(1).filter(|_| echo.subject.split('.').count() == 3);

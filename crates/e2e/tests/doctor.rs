@@ -81,3 +81,30 @@ async fn what_keeps_a_fleet_from_working_is_named() {
     let (_, findings) = fixture.diagnosed(&[]).await;
     assert!(findings.contains(&format!("problem stream {stream} is not there")), "{findings:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mappings_of_another_number_of_partitions_are_named() {
+    let nats = testkit::services::NatsServer::start_mapped(fixture::PARTITIONS).await.unwrap();
+    let database = testkit::services::TestDatabase::create().await.unwrap();
+    let fleet = fleet::Fleet::start(fixture::options(&nats, database.url())).await.unwrap();
+    let pool = database.pool().await.unwrap();
+    let fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    let mapping = async || -> Vec<String> {
+        let findings = fixture.diagnosed(&[]).await.1;
+        findings.into_iter().filter(|line| line.contains("mappings")).collect()
+    };
+    assert!(mapping().await.is_empty());
+    fixture.nats.map_to(4).await.unwrap();
+    let expected = "problem mappings the NATS account maps chunks.* to 4 partitions, and the database has 8";
+    assert_eq!(mapping().await, [expected]);
+    let said = fleet::invoke(&["migrate"], &fixture.command_env()).await.unwrap();
+    assert_eq!(said.code, Some(0));
+    let warning = "the NATS account maps `chunks.*` to 4 partitions: put 8 into both `mappings`, and reload the servers";
+    assert!(said.stderr.contains(warning), "{}", said.stderr);
+    // What was asked stands in no stream.
+    let context = async_nats::jetstream::new(async_nats::connect(fixture.nats.url()).await.unwrap());
+    for partition in 0..fixture::PARTITIONS {
+        let name = wire::subject::stream_name(model::PartitionId(partition));
+        assert_eq!(context.get_stream(name).await.unwrap().cached_info().state.last_sequence, 0);
+    }
+}

@@ -15,6 +15,7 @@ use super::output::{self, Table, cell};
 use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::bus_config;
 use crate::exit::ExitError;
+use crate::mapping;
 use crate::options::Doctor;
 
 /// Dead letters that are older are known by now.
@@ -116,6 +117,10 @@ async fn examine_nats(bus: &Bus, count: PartitionCount, examined: &mut Examined)
     for name in all {
         let usage = bus.stream_usage(&name).await?;
         examined.streams.push((name, usage));
+    }
+    match mapping::check(bus, count).await {
+        Ok(wrong) => examined.found.extend(wrong.map(Symptom::WrongMapping)),
+        Err(error) => tracing::warn!(%error, "the mapping of the NATS account could not be checked"),
     }
     if examined.streams.iter().any(|(name, usage)| name == subject::WORK_STREAM && usage.is_some()) {
         examined.waiting_requests = bus.subjects(subject::WORK_STREAM, subject::ALL_WORK).await?;

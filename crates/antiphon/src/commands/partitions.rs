@@ -1,7 +1,6 @@
 //! Partitions: who owns which, and how many there are.
 
 mod change;
-mod mapping;
 mod moving;
 mod placement;
 mod requests;

@@ -7,6 +7,8 @@ use model::{PartitionCount, PartitionId};
 use store::{Layout, PartitionStatus};
 use wire::subject;
 
+use crate::mapping::WrongMapping;
+
 /// A stream that is so full is worth a warning, in percent; and so full a problem.
 const FILLING: u64 = 80;
 const FULL: u64 = 98;
@@ -62,6 +64,7 @@ pub(super) enum Symptom {
     WeakCommits(&'static str),
     NoVectors { wanted: String, stored: Option<String> },
     ChangingPartitions { from: u16, to: u16 },
+    WrongMapping(WrongMapping),
     Incident { partition: PartitionId, detail: String },
     DeadLetters { reason: String, count: u64 },
 }
@@ -148,6 +151,12 @@ fn of_symptom(symptom: &Symptom) -> Finding {
                 format!("run antiphon partitions change {to} again: it goes on"),
             )
         }
+        Symptom::WrongMapping(WrongMapping { kind, mapped, wanted }) => finding(
+            Problem,
+            "mappings",
+            format!("the NATS account maps {kind}.* to {mapped} partitions, and the database has {wanted}"),
+            format!("put {wanted} into both mappings, then nats-server --signal reload on each server"),
+        ),
         Symptom::Incident { partition, detail } => finding(
             Problem,
             "incident",

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use store::{BeginChange, PartitionChange, PartitionStatus, Store, StreamEnd, StreamLimits};
 use tokio::time::{Instant, sleep};
 
-use super::mapping;
 use super::moving::{Mover, Source};
 use super::requests;
 use crate::exit::ExitError;
+use crate::mapping;
 
 /// Between two looks at leases that run out.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(300);
@@ -229,7 +229,11 @@ impl ChangeRun<'_> {
 
     /// Says how many turn requests were addressed anew.
     async fn open(&self, change: &PartitionChange) -> Result<u64, ExitError> {
-        mapping::check(self.bus, change.to).await?;
+        match mapping::check(self.bus, change.to).await {
+            Ok(None) => {}
+            Ok(Some(wrong)) => return Err(ExitError::Failed(format!("{wrong}; then run this again"))),
+            Err(error) => tracing::warn!(%error, "the mapping of the NATS account could not be checked"),
+        }
         for partition in (change.to.get()..change.from.get()).map(PartitionId) {
             self.bus.delete_stream(partition).await?;
         }

@@ -1,0 +1,45 @@
+//! Whether the NATS account maps plain subjects to the number of partitions of the database.
+
+use std::fmt;
+
+use bus::{Bus, BusError};
+use model::{BUCKETS, Bucket, PartitionCount, PartitionId};
+
+/// The account maps the subjects of a kind to another number of partitions: what publishers send to plain subjects goes into wrong ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WrongMapping {
+    pub(crate) kind: &'static str,
+    pub(crate) mapped: u16,
+    pub(crate) wanted: u16,
+}
+
+impl fmt::Display for WrongMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, mapped, wanted } = self;
+        write!(
+            f,
+            "the NATS account maps `{kind}.*` to {mapped} partitions: put {wanted} into both `mappings`, and reload the servers"
+        )
+    }
+}
+
+/// Nothing is stored. An account without mappings is as good: its publishers compute the partition.
+///
+/// # Errors
+/// The user may not publish or hear these subjects, or the servers do not answer.
+pub(crate) async fn check(bus: &Bus, count: PartitionCount) -> Result<Option<WrongMapping>, BusError> {
+    let key = key_of_last_bucket();
+    let (chunks, tasks) =
+        tokio::try_join!(bus.mapped_partition("chunks", &key), bus.mapped_partition("tasks", &key))?;
+    let wrong = |(kind, last): (&'static str, Option<PartitionId>)| {
+        // The last bucket is in the last partition.
+        let mapped = last?.0 + 1;
+        (mapped != count.get()).then_some(WrongMapping { kind, mapped, wanted: count.get() })
+    };
+    Ok([("chunks", chunks), ("tasks", tasks)].into_iter().find_map(wrong))
+}
+
+fn key_of_last_bucket() -> String {
+    let mut keys = (0_u32..).map(|number| format!("mapping-check-{number}"));
+    keys.find(|key| Bucket::of_key(key).get() == BUCKETS - 1).unwrap_or_default()
+}

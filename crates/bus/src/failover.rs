@@ -13,6 +13,8 @@ use crate::stream::is_led;
 
 /// From one look to the next.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The same where the stream has one replica: it may get more while the process runs.
+const SINGLE_REPLICA_INTERVAL: Duration = Duration::from_secs(60);
 /// A stream without a leader for so long: longer than an election mostly takes.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(10);
 /// After a change, for a cluster that has a majority nowhere: first, and at most.
@@ -28,6 +30,7 @@ impl Bus {
             let info = self.info_of(subject::WORK_STREAM.to_owned()).await;
             // Of one that has never answered it is not known that it has replicas on other servers.
             is_replicated = info.as_ref().map_or(is_replicated, |info| info.config.num_replicas > 1);
+            let is_single = info.as_ref().is_ok_and(|info| info.config.num_replicas <= 1);
             let is_led = info.is_ok_and(|info| is_led(&info));
             if is_led {
                 pause = FIRST_PAUSE;
@@ -41,7 +44,7 @@ impl Bus {
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 led_at = Instant::now();
             }
-            sleep(CHECK_INTERVAL).await;
+            sleep(if is_single { SINGLE_REPLICA_INTERVAL } else { CHECK_INTERVAL }).await;
         }
     }
 }

@@ -98,6 +98,7 @@ pub(crate) struct ListBudgets {
 #[command(group(ArgGroup::new("limit").args(["tokens", "cost"]).required(true)))]
 #[command(group(ArgGroup::new("scope").args(["agent", "user"])))]
 pub(crate) struct PutBudget {
+    /// Its name, unique within its tenant: at most 128 letters, digits, '_' and '-'.
     #[arg(value_parser = BudgetName::parse)]
     pub(crate) name: BudgetName,
     /// Tokens that models may read and write in a period.
@@ -132,6 +133,7 @@ pub(crate) struct PutBudget {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeleteBudget {
+    /// Which.
     #[arg(value_parser = BudgetName::parse)]
     pub(crate) name: BudgetName,
     /// Whose; the default tenant's without it.

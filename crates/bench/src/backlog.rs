@@ -7,15 +7,15 @@ use anyhow::{Context as _, Result, ensure};
 use async_nats::Client;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionId, Role, ThreadId};
+use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, ThreadId};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use testkit::text;
 
 /// Bytes of text of one chunk.
 pub(super) const CHUNK_BYTES: usize = 256;
-/// Messages that are open at a time.
-const INTERLEAVED: usize = 64;
+/// Messages that are open at a time, where nothing else is said.
+pub(super) const INTERLEAVED: usize = 64;
 /// Chunks of a message are shuffled within windows of this many.
 const WINDOW: usize = 16;
 /// Every so many entries one asks for an acknowledgement, which speaks for all before it.
@@ -34,6 +34,10 @@ pub(super) struct BacklogShape {
     pub(super) lengths: RangeInclusive<u32>,
     /// Chunks of an entry.
     pub(super) frame: usize,
+    /// Messages that are open at a time.
+    pub(super) open: usize,
+    /// Threads that take turns; `None`: so many that a thread has some eight messages.
+    pub(super) threads: Option<usize>,
 }
 
 /// The messages of a backlog; what is in them follows from their number.
@@ -61,9 +65,10 @@ impl Backlog {
         let (mut messages, mut chunks, mut entries) = (Vec::new(), 0, 0);
         while chunks < shape.chunks {
             let (number, length) = (messages.len(), rng.random_range(shape.lengths.clone()));
+            let threads = shape.threads.unwrap_or(number / 8 + INTERLEAVED);
             messages.push(Planned {
                 // Neighbours are of different threads; a thread has several messages.
-                thread: ThreadId::parse(&format!("thread-{:06}", number % (number / 8 + INTERLEAVED)))?,
+                thread: thread(number % threads)?,
                 message: MessageId::parse(&format!("message-{number:08}"))?,
                 chunks: length,
                 number,
@@ -75,12 +80,12 @@ impl Backlog {
     }
 
     /// Publishes all of it and waits until the stream has it.
-    pub(super) async fn publish(&self, client: &Client, partition: PartitionId) -> Result<()> {
+    pub(super) async fn publish(&self, client: &Client, partitions: PartitionCount) -> Result<()> {
         let acks = client.new_inbox();
         let mut acked = client.subscribe(acks.clone()).await?;
         let (mut sent, mut open) = (0, 0);
         for frame in self.frames() {
-            let subject = wire::subject::chunks_in(partition, &frame.thread);
+            let subject = wire::subject::partition_chunks(partitions, &frame.thread);
             let payload = wire::encode_frame(&frame);
             sent += 1;
             if sent % ACK_EVERY == 0 || sent == self.entries {
@@ -102,6 +107,11 @@ impl Backlog {
     fn frames(&self) -> Interleaved<'_> {
         Interleaved { backlog: self, next: 0, open: Vec::new(), rng: StdRng::seed_from_u64(11) }
     }
+}
+
+/// The thread of this number.
+pub(super) fn thread(number: usize) -> Result<ThreadId> {
+    Ok(ThreadId::parse(&format!("thread-{number:06}"))?)
 }
 
 impl Planned {
@@ -139,7 +149,7 @@ impl Iterator for Interleaved<'_> {
     type Item = Frame;
 
     fn next(&mut self) -> Option<Frame> {
-        while self.open.len() < INTERLEAVED
+        while self.open.len() < self.backlog.shape.open
             && let Some(message) = self.backlog.messages.get(self.next)
         {
             let mut ids: Vec<u32> = (0..message.chunks).collect();
@@ -173,7 +183,14 @@ mod tests {
     #[test]
     fn backlog_has_every_chunk_once_in_the_stated_entries() {
         for frame in [1, 16] {
-            let shape = BacklogShape { name: "test", chunks: 5_000, lengths: 50..=500, frame };
+            let shape = BacklogShape {
+                name: "test",
+                chunks: 5_000,
+                lengths: 50..=500,
+                frame,
+                open: INTERLEAVED,
+                threads: None,
+            };
             let backlog = Backlog::plan(&shape).unwrap();
             let mut seen: Vec<(MessageId, u32)> = Vec::new();
             let mut entries = 0;

@@ -8,10 +8,14 @@ use tokio::time::sleep;
 
 use crate::{
     backlog::Backlog,
-    environment::ChunkEnvironment,
+    environment::{ChunkEnvironment, pages},
     usage::{self, Meter, Used},
 };
-use testkit::{db_snapshot, fleet::Fleet, services};
+use testkit::{
+    db_snapshot,
+    fleet::Fleet,
+    services::{self, TestDatabase},
+};
 
 const POLL: Duration = Duration::from_millis(10);
 const LIMIT: Duration = Duration::from_secs(600);
@@ -31,24 +35,44 @@ pub(super) struct Drain {
     pub(super) memory: [u64; 3],
     /// Entries that the worker has read for each one in the stream.
     pub(super) reads: f64,
+    /// Pages that Postgres has looked at.
+    pub(super) buffers: i64,
+    /// Bytes in the log of the database.
+    pub(super) wal_bytes: i64,
 }
 
 /// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
 pub(super) async fn drain(environment: &ChunkEnvironment, backlog: &Backlog) -> Result<Drain> {
     let database = environment.database().await?;
+    Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate().await?;
+    drain_into(environment, &database, backlog).await
+}
+
+/// The same on a database whose tables are there, with whatever is in them.
+pub(super) async fn drain_into(
+    environment: &ChunkEnvironment,
+    database: &TestDatabase,
+    backlog: &Backlog,
+) -> Result<Drain> {
     let mut fleet = Fleet::prepare(environment.fleet(database.url(), 1, 0))?;
-    fleet.migrate().await?;
     let pool = services::pool(database.url()).await?;
+    let stored_before = db_snapshot::ended(&pool).await?.0;
+    let pages_before = pages(database.url()).await?;
     fleet.spawn()?;
     let outcome = watch(environment, backlog, &fleet, &pool).await;
-    let drain = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
+    let mut drain = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
     let (messages, dead_letters) = db_snapshot::ended(&pool).await?;
-    let expected = backlog.messages.len() as i64;
+    let expected = stored_before + backlog.messages.len() as i64;
     ensure!(
         messages == expected && dead_letters == 0,
         "{messages} messages of {expected}, {dead_letters} dead"
     );
+    for worker in &mut fleet.workers {
+        worker.terminate();
+        worker.ended(LIMIT).await?;
+    }
     pool.close().await;
+    drain.buffers = pages(database.url()).await? - pages_before;
     Ok(drain)
 }
 
@@ -59,7 +83,7 @@ async fn watch(
     pool: &PgPool,
 ) -> Result<Drain> {
     let begun = Instant::now();
-    while !checkpoint(pool).await?.0 {
+    while !checkpoints(pool).await?.0 {
         ensure!(begun.elapsed() < LIMIT, "the worker takes no lease");
         sleep(POLL).await;
     }
@@ -67,12 +91,12 @@ async fn watch(
     let mut processes = environment.processes();
     processes.push(("worker", worker));
     let meter = Meter::start(&processes);
-    let started = Instant::now();
+    let (started, wal) = (Instant::now(), wal(pool).await?);
     let mut memory = Vec::new();
     while memory.len() < MEMORY_AT.len() {
         ensure!(started.elapsed() < LIMIT, "the backlog is not drained after {LIMIT:?}");
         sleep(POLL).await;
-        let progress = checkpoint(pool).await?.1 as f64 / backlog.entries as f64;
+        let progress = checkpoints(pool).await?.1 as f64 / backlog.entries as f64;
         while MEMORY_AT.get(memory.len()).is_some_and(|part| progress >= *part) {
             memory.push(usage::resident(worker));
         }
@@ -83,6 +107,8 @@ async fn watch(
         turns: backlog.messages.len() as f64 / seconds,
         used,
         memory: [memory[0], memory[1], memory[2]],
+        wal_bytes: self::wal(pool).await? - wal,
+        buffers: 0,
         reads: entries_read(backlog, fleet).await? / backlog.entries as f64,
     })
 }
@@ -105,8 +131,13 @@ async fn entries_read(backlog: &Backlog, fleet: &Fleet) -> Result<f64> {
     }
 }
 
-/// Whether the partition has an owner, and its checkpoint.
-async fn checkpoint(pool: &PgPool) -> Result<(bool, i64)> {
-    let row = sqlx::query_as("SELECT owner IS NOT NULL, checkpoint FROM partitions WHERE partition_id = 0");
-    Ok(row.fetch_one(pool).await?)
+/// Whether each partition has an owner, and how many entries of all streams are done with.
+async fn checkpoints(pool: &PgPool) -> Result<(bool, i64)> {
+    let row = "SELECT bool_and(owner IS NOT NULL), sum(checkpoint)::bigint FROM partitions";
+    Ok(sqlx::query_as(row).fetch_one(pool).await?)
+}
+
+async fn wal(pool: &PgPool) -> Result<i64> {
+    let place = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+    Ok(sqlx::query_scalar(place).fetch_one(pool).await?)
 }

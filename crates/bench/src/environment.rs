@@ -6,6 +6,7 @@ use devservices::{
     tools,
 };
 use model::PartitionId;
+use sqlx::{Connection as _, PgConnection};
 use testkit::{fleet::FleetOptions, services::TestDatabase};
 
 /// The one partition of a drained backlog.
@@ -51,4 +52,13 @@ impl ChunkEnvironment {
         let postgres = self.postgres.pid().map(|pid| ("postgres", pid));
         [nats, postgres].into_iter().flatten().collect()
     }
+}
+
+/// Pages that all connections to a database have looked at; those that are open tell it when they end.
+pub(super) async fn pages(database_url: &str) -> Result<i64> {
+    let mut connection = PgConnection::connect(database_url).await?;
+    let pages = "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()";
+    let pages = sqlx::query_scalar(pages).fetch_one(&mut connection).await?;
+    connection.close().await?;
+    Ok(pages)
 }

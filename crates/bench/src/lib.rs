@@ -11,6 +11,7 @@ mod backlog;
 pub mod context;
 mod drain;
 mod environment;
+pub mod growth;
 mod insert;
 mod latency;
 pub mod memory;
@@ -23,16 +24,18 @@ pub mod sse;
 mod table;
 pub mod tasks;
 mod timing;
+mod unit_cost;
 mod usage;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use model::PartitionCount;
 
 use self::{
-    backlog::{Backlog, BacklogShape},
-    environment::{ChunkEnvironment, PARTITION},
+    backlog::{Backlog, BacklogShape, INTERLEAVED},
+    environment::ChunkEnvironment,
     rounds::BacklogRounds,
     table::Table,
 };
@@ -102,11 +105,19 @@ pub async fn run(options: &ChunkBenchOptions, allocations: fn() -> u64) -> Resul
 }
 
 fn long(name: &'static str, options: &ChunkBenchOptions, frame: usize) -> BacklogShape {
-    BacklogShape { name, chunks: options.chunks, lengths: 50..=500, frame }
+    BacklogShape { name, chunks: options.chunks, lengths: 50..=500, frame, open: INTERLEAVED, threads: None }
 }
 
 fn short(options: &ChunkBenchOptions) -> BacklogShape {
-    BacklogShape { name: "short messages", chunks: options.chunks / 4, lengths: 1..=4, frame: 1 }
+    let chunks = options.chunks / 4;
+    BacklogShape {
+        name: "short messages",
+        chunks,
+        lengths: 1..=4,
+        frame: 1,
+        open: INTERLEAVED,
+        threads: None,
+    }
 }
 
 async fn compare(options: &ChunkBenchOptions, shape: &BacklogShape) -> Result<BacklogRounds> {
@@ -116,7 +127,7 @@ async fn compare(options: &ChunkBenchOptions, shape: &BacklogShape) -> Result<Ba
     testkit::fleet::Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate().await?;
     let client = async_nats::connect(environment.nats.url()).await?;
     eprintln!("==> {}: {} chunks in {} messages", shape.name, backlog.chunks, backlog.messages.len());
-    backlog.publish(&client, PARTITION).await?;
+    backlog.publish(&client, PartitionCount::new(1)?).await?;
     let mut rounds = BacklogRounds { backlog, readings: Vec::new(), inserts: Vec::new(), drains: Vec::new() };
     for number in 1..=options.rounds {
         if options.has('a') {

@@ -23,16 +23,26 @@ mod responder;
 mod round;
 mod statements;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 
 pub use options::TaskBenchOptions;
 
 use self::{
     contender::{ContenderRounds, contenders},
+    end_to_end::EndToEnd,
     environment::TaskEnvironment,
+    load::TaskLoad,
     responder::Responder,
 };
-use super::table::{Row, Table};
+use super::{
+    table::{Row, Table},
+    unit_cost::UnitCost,
+};
+
+/// After which the tasks of a comparison are given up.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures, prints the table, and returns whether every contender did what it should and every goal was met.
 pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
@@ -71,6 +81,23 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(table.is_met() && all.iter().all(|entry| entry.failure.is_none()))
+}
+
+/// What a task costs the shipped worker behind NATS, when so many agents have so many each.
+pub(crate) async fn task_cost(agents: u32, tasks: u32) -> Result<UnitCost> {
+    let load = TaskLoad { agents, tasks, rate: None, limit: LIMIT };
+    let mut environment = TaskEnvironment::start().await?;
+    let mut runs = EndToEnd::alone();
+    runs.prepare(&mut environment, load).await?;
+    let round = runs.run(&mut environment).await?;
+    ensure!(!round.is_cut, "{} of {} tasks were completed within {LIMIT:?}", round.tasks, load.total());
+    Ok(UnitCost {
+        // The workflow service is a thread of the bench.
+        worker_us: round.client_cpu_us_per_task,
+        postgres_us: round.server_cpu_us_per_task,
+        pages: round.pages_per_task.unwrap_or_default(),
+        wal_bytes: round.wal_bytes_per_task,
+    })
 }
 
 /// All rounds, every contender once in each.

@@ -15,6 +15,7 @@ use super::{
     order,
     round::TaskRound,
 };
+use crate::environment::pages;
 use testkit::{
     fleet::{Fleet, FleetOptions, READY_LIMIT},
     publisher::{Addressing, Publisher},
@@ -61,9 +62,13 @@ pub(super) const PACED: &str = "antiphon, NATS, one by one";
 pub(super) const PACED_FAILING: &str = "antiphon, NATS, one by one, 10 % of agents fail for ever";
 
 impl EndToEnd {
+    pub(super) fn alone() -> Self {
+        Self { is_ingested: true, ..Self::new(END_TO_END) }
+    }
+
     pub(super) fn backlog() -> Vec<Self> {
         vec![
-            Self { is_ingested: true, ..Self::new(END_TO_END) },
+            Self::alone(),
             Self::new(END_TO_END_INGESTING),
             Self {
                 is_ingested: true,
@@ -202,6 +207,7 @@ impl PreparedFleet {
 
     async fn round(&mut self, environment: &mut TaskEnvironment, has_failing: bool) -> Result<TaskRound> {
         let load = self.load;
+        let pages_before = pages(self.database.url()).await?;
         if load.rate.is_none() {
             self.fleet.spawn()?;
         }
@@ -236,6 +242,8 @@ impl PreparedFleet {
         let mut round = TaskRound::new(notes.wanted(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         (round.enqueued, round.failures) = (self.enqueued, failures);
+        let pages = pages(self.database.url()).await? - pages_before;
+        round.pages_per_task = Some(pages as f64 / notes.wanted() as f64);
         Ok(round.timed(&mut latencies_us))
     }
 

@@ -29,6 +29,7 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
         p99_ms: maybe(|round| round.p99_ms),
         server_cpu_us_per_task: of(|round| round.server_cpu_us_per_task),
         wal_bytes_per_task: of(|round| round.wal_bytes_per_task),
+        pages_per_task: maybe(|round| round.pages_per_task),
         client_cpu_us_per_task: of(|round| round.client_cpu_us_per_task),
         nats_cpu_us_per_task: of(|round| round.nats_cpu_us_per_task),
         // A disorder that happens once is no less a disorder.
@@ -68,7 +69,7 @@ fn costs(round: &TaskRound) -> String {
 }
 
 /// What every contender has, for each task.
-fn columns(round: &TaskRound) -> [(&'static str, String); 5] {
+fn columns(round: &TaskRound) -> [(&'static str, String); 6] {
     let us = |us: f64| if us >= 1.0 { format!("{us:.0}") } else { String::new() };
     let times = match (round.p50_ms, round.p99_ms) {
         (Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
@@ -78,6 +79,7 @@ fn columns(round: &TaskRound) -> [(&'static str, String); 5] {
         ("p50 / p99 ms", times),
         ("server us", us(round.server_cpu_us_per_task)),
         ("WAL B", format!("{:.0}", round.wal_bytes_per_task)),
+        ("pages", round.pages_per_task.map(|pages| format!("{pages:.0}")).unwrap_or_default()),
         ("client us", us(round.client_cpu_us_per_task)),
         ("nats us", us(round.nats_cpu_us_per_task)),
     ]

@@ -19,6 +19,8 @@ pub(super) struct TaskRound {
     pub(super) server_cpu_us_per_task: f64,
     /// What was written to the log of the database.
     pub(super) wal_bytes_per_task: f64,
+    /// Pages that its connections have looked at; of the shipped worker alone.
+    pub(super) pages_per_task: Option<f64>,
     /// Processor time of the contender's own processes.
     pub(super) client_cpu_us_per_task: f64,
     /// Processor time of the nats-server, where there is one.

@@ -1,0 +1,13 @@
+//! Measures what a unit of work costs when there is ten times as much of something around it. `cargo xtask bench growth` runs it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bench::growth::{self, GrowthBenchOptions};
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let is_met = growth::run(&GrowthBenchOptions::parse()).await?;
+    Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

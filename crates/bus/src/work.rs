@@ -3,15 +3,17 @@
 //! A request is fetched only when a caller waits for it: what lies ready in a client that has no time for it would be
 //! delivered again elsewhere, as another attempt, and answered twice.
 
+mod pull;
+
 use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull as pull_consumer};
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::jetstream::message::{Acker, Message};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
 use model::{Seq, WorkflowName};
 use runtime::Backoff;
 use runtime::traces::TraceContext;
@@ -21,14 +23,13 @@ use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{Bus, ConnectionHandle};
 use crate::error::{BusError, Disposition};
 use crate::trace::trace_of;
+use pull::PullRequests;
 
 /// Without a word from the service for so long, a request is delivered again.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 
 /// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that kills its services.
 const MAX_DELIVER: i64 = 16;
-const PULL_EXPIRES: Duration = Duration::from_secs(30);
-const PULL_HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a workflow's services decide about their requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,17 +90,11 @@ pub struct WorkSubscription {
     bus: Bus,
     workflow: WorkflowName,
     options: WorkOptions,
-    open: Option<OpenConsumer>,
+    open: Option<PullRequests>,
     /// Kept when [`WorkSubscription::next`] is dropped: over a slow link it takes longer than some callers wait.
-    opening: Option<BoxFuture<'static, Result<OpenConsumer, BusError>>>,
+    opening: Option<BoxFuture<'static, Result<PullRequests, BusError>>>,
     backoff: Backoff,
     said: bool,
-}
-
-/// A consumer that is being read.
-struct OpenConsumer {
-    link: ConnectionHandle,
-    requests: pull::Stream,
 }
 
 impl WorkSubscription {
@@ -122,6 +117,14 @@ impl WorkSubscription {
         }
     }
 
+    /// Asks for nothing more, and gives back what the server had sent by then: dropped, it would be delivered again after [`ACK_WAIT`].
+    pub async fn end(self) -> Vec<WorkItem> {
+        let Some(open) = self.open else { return Vec::new() };
+        let link = open.link().clone();
+        let messages = open.end().await.into_iter();
+        messages.filter_map(|message| WorkItem::of(link.clone(), message).ok()).collect()
+    }
+
     async fn try_next(&mut self) -> Result<WorkItem, BusError> {
         let open = match &mut self.open {
             Some(open) => open,
@@ -134,31 +137,23 @@ impl WorkSubscription {
                 place.insert(opened?)
             }
         };
-        let message = open.requests.next().await.ok_or(BusError::Away)?;
-        let message = message.map_err(|error| BusError::Unexpected(error.to_string()))?;
+        let message = open.next().await?;
         self.backoff.reset();
         if std::mem::take(&mut self.said) {
             tracing::info!(workflow = %self.workflow, "turn requests come again");
         }
-        WorkItem::of(open.link.clone(), message)
+        WorkItem::of(open.link().clone(), message)
     }
 }
 
-async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<OpenConsumer, BusError> {
+async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<PullRequests, BusError> {
     let link = bus.listening().await?;
     if !link.is_connected() {
         return Err(BusError::Away);
     }
     let context = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(link.client.clone());
     let consumer = consumer(&context, &workflow, &options).await?;
-    let requests = consumer
-        .stream()
-        .max_messages_per_batch(1)
-        .expires(PULL_EXPIRES)
-        .heartbeat(PULL_HEARTBEAT)
-        .messages();
-    let requests = requests.await.map_err(|error| BusError::Unexpected(error.to_string()))?;
-    Ok(OpenConsumer { link, requests })
+    PullRequests::open(&link, context, subject::WORK_STREAM, &consumer.cached_info().name).await
 }
 
 /// The consumer that the services of a workflow share. One that is there stays as it is: it may have been tuned.
@@ -166,21 +161,21 @@ async fn consumer(
     context: &Context,
     workflow: &WorkflowName,
     options: &WorkOptions,
-) -> Result<Consumer<pull::Config>, BusError> {
+) -> Result<Consumer<pull_consumer::Config>, BusError> {
     let name = subject::work_consumer(workflow);
     let known = context.get_consumer_from_stream(&name, subject::WORK_STREAM).await.map_err(BusError::from);
     match known {
         Err(BusError::JetStream { code: 10014, .. }) => {}
         known => return known,
     }
-    let config = pull::Config {
+    let config = pull_consumer::Config {
         durable_name: Some(name),
         filter_subject: subject::work(workflow),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ACK_WAIT,
         max_ack_pending: options.max_in_hand.into(),
         max_deliver: MAX_DELIVER,
-        ..pull::Config::default()
+        ..pull_consumer::Config::default()
     };
     Ok(context.create_consumer_on_stream(config, subject::WORK_STREAM).await?)
 }

@@ -8,7 +8,7 @@ use bus::{ACK_WAIT, Bus, BusError, CancelSubscription, Disposition, WorkItem, Wo
 use model::{TurnId, WorkflowName};
 use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
 use runtime::{Backoff, Health, spawn_named, traces};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -83,23 +83,31 @@ impl Service {
             // What is waited for here may be dropped at any time: nothing is lost with it.
             tokio::select! {
                 biased;
-                () = drain.cancelled() => return Ok(()),
+                () = drain.cancelled() => break,
                 _ = beat.tick() => {
                     heartbeat.beat();
                     health.set_ready("turn requests", self.bus.is_connected());
                 }
                 permit = slots.clone().acquire_owned(), if slot.is_none() => slot = permit.ok(),
                 item = work.next(), if slot.is_some() => {
-                    let (item, slot) = (item?, slot.take());
-                    let service = self.clone();
-                    let turn = turns.track_future(async move {
-                        service.take(item).await;
-                        drop(slot);
-                    });
-                    spawn_named("turn", turn);
+                    self.begin(item?, slot.take(), turns);
                 }
             }
         }
+        // What was on its way when the drain began is answered as well.
+        for item in work.end().await {
+            self.begin(item, None, turns);
+        }
+        Ok(())
+    }
+
+    fn begin(self: &Arc<Self>, item: WorkItem, slot: Option<OwnedSemaphorePermit>, turns: &TaskTracker) {
+        let service = self.clone();
+        let turn = turns.track_future(async move {
+            service.take(item).await;
+            drop(slot);
+        });
+        spawn_named("turn", turn);
     }
 
     async fn take(&self, item: WorkItem) {

@@ -116,6 +116,38 @@ async fn nothing_lies_ready_in_a_service_that_has_no_time() -> Result<()> {
     Ok(())
 }
 
+/// Services come and go while requests are stored without a pause.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_ends_has_what_was_on_its_way() -> Result<()> {
+    const REQUESTS: u64 = 3_000;
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let stored = bus.clone();
+    let storing = tokio::spawn(async move {
+        for number in 0..REQUESTS {
+            request(&stored, &number.to_string()).await?;
+        }
+        anyhow::Ok(())
+    });
+    let mut done = 0;
+    while done < REQUESTS {
+        let mut work = bus.work(&workflow()?, WorkOptions::default());
+        let mut items = vec![next(&mut work).await?];
+        // Asked for, and not there yet: as a service is when its drain begins.
+        let on_its_way = timeout(Duration::from_micros(done % 700), work.next()).await;
+        items.extend(on_its_way.ok().transpose()?);
+        items.extend(work.end().await);
+        for item in items {
+            assert_eq!(item.delivered, 1, "{:?}", item.payload);
+            item.ack().await?;
+            done += 1;
+        }
+    }
+    storing.await??;
+    assert_eq!(left(&server).await?, 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn returned_request_is_redelivered_and_terminated_is_not() -> Result<()> {
     let server = Server::start()?;

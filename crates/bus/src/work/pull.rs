@@ -1,0 +1,131 @@
+//! One turn request after the other, asked for over a subscription of our own.
+//!
+//! The client has a stream that asks in the same way, but it cannot be ended: a request that the server had sent by then is lost with it, and is delivered
+//! again only when its service has said nothing for [`super::ACK_WAIT`]. So each restart of a busy service would have a client wait for so long.
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::message::Message;
+use async_nats::{StatusCode, Subject, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::time::timeout;
+
+use crate::config::REQUEST_TIMEOUT;
+use crate::connection::{ConnectionHandle, LivenessWatch};
+use crate::error::BusError;
+
+/// How long the server keeps what is asked for.
+const EXPIRES: Duration = Duration::from_secs(30);
+/// How often it says that it still does.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// What a consumer delivers, one message at a time, each when it is asked for.
+pub(super) struct PullRequests {
+    context: Context,
+    connection: LivenessWatch,
+    subscriber: Subscriber,
+    /// Where the consumer is asked.
+    subject: String,
+    /// Where it answers.
+    inbox: Subject,
+    is_asked: bool,
+}
+
+/// What the server has sent.
+enum PullAnswer {
+    Message(Box<Message>),
+    /// It still keeps what was asked for.
+    Waits,
+    /// It keeps it no longer: nothing came.
+    Expired,
+}
+
+impl PullRequests {
+    pub(super) async fn open(
+        link: &ConnectionHandle,
+        context: Context,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<Self, BusError> {
+        let inbox = Subject::from(link.client.new_inbox());
+        let subscriber = link.client.subscribe(inbox.clone()).await;
+        let subscriber = subscriber.map_err(|error| BusError::Unexpected(error.to_string()))?;
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
+        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, is_asked: false })
+    }
+
+    /// The connection on which it is read.
+    pub(super) fn link(&self) -> &ConnectionHandle {
+        self.connection.link()
+    }
+
+    /// The next message; waits for as long as there is none. Cancel-safe: what is asked for once is not asked for twice.
+    ///
+    /// # Errors
+    /// Nothing will come of it any more.
+    pub(super) async fn next(&mut self) -> Result<Message, BusError> {
+        loop {
+            if !self.is_asked {
+                self.ask().await?;
+                self.is_asked = true;
+            }
+            let received = tokio::select! {
+                // What was asked for is forgotten with the connection.
+                _ = self.connection.lost() => return Err(BusError::Away),
+                received = timeout(HEARTBEAT * 2, self.subscriber.next()) => received,
+            };
+            let received = received.map_err(|_| BusError::Unexpected("missed idle heartbeat".to_owned()))?;
+            match answer(received.ok_or(BusError::Away)?, &self.context)? {
+                PullAnswer::Message(message) => {
+                    self.is_asked = false;
+                    return Ok(*message);
+                }
+                PullAnswer::Expired => self.is_asked = false,
+                PullAnswer::Waits => {}
+            }
+        }
+    }
+
+    /// Asks for nothing more, and gives back what was on its way.
+    pub(super) async fn end(mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        let draining = async {
+            if self.subscriber.drain().await.is_err() {
+                return;
+            }
+            while let Some(received) = self.subscriber.next().await {
+                if let Ok(PullAnswer::Message(message)) = answer(received, &self.context) {
+                    messages.push(*message);
+                }
+            }
+        };
+        // Without a connection nothing comes; a request that was sent is delivered again then.
+        _ = timeout(REQUEST_TIMEOUT, draining).await;
+        messages
+    }
+
+    async fn ask(&self) -> Result<(), BusError> {
+        let (expires, heartbeat) = (EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
+        let payload = format!(r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}}}"#);
+        let client = &self.connection.link().client;
+        let asked = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), Bytes::from(payload));
+        asked.await.map_err(|error| BusError::Unexpected(error.to_string()))
+    }
+}
+
+fn answer(message: async_nats::Message, context: &Context) -> Result<PullAnswer, BusError> {
+    match message.status {
+        None | Some(StatusCode::OK) => {
+            Ok(PullAnswer::Message(Box::new(Message { message, context: context.clone() })))
+        }
+        Some(StatusCode::IDLE_HEARTBEAT) => Ok(PullAnswer::Waits),
+        Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => Ok(PullAnswer::Expired),
+        Some(StatusCode::NO_RESPONDERS) => Err(BusError::Away),
+        // The consumer is gone, or has another leader, or its server ends.
+        Some(status) => {
+            Err(BusError::Unexpected(format!("{status}: {}", message.description.unwrap_or_default())))
+        }
+    }
+}

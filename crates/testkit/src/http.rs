@@ -3,7 +3,7 @@
 //! A library would hide the one thing that the tests of streams must see: whether a body *ended* (terminating chunk,
 //! or all of its length) or was *cut*.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::OnceLock, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use tokio::{
@@ -14,6 +14,8 @@ use tokio::{
 
 /// How long a whole small exchange may take.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// See [`carry_key`].
+static KEY: OnceLock<String> = OnceLock::new();
 
 /// A response whose body is still to be read.
 #[derive(Debug)]
@@ -86,6 +88,12 @@ impl TextResponse {
     }
 }
 
+/// Every request of this process carries this API key from now on: for a program whose fleet cannot do without authentication, because it
+/// is not on loopback. The first key counts.
+pub fn carry_key(key: &str) {
+    KEY.get_or_init(|| key.to_owned());
+}
+
 /// Sends a GET and reads the head of the response. `headers` are added as they are.
 pub async fn open(addr: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
     begin(addr, HttpRequest { method: "GET", path, headers, body: &[] }).await
@@ -97,6 +105,9 @@ pub async fn begin(addr: SocketAddr, request: HttpRequest<'_>) -> io::Result<Res
     let mut stream = TcpStream::connect(addr).await?;
     stream.set_nodelay(true)?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {addr}\r\n");
+    if let Some(key) = KEY.get() {
+        head.push_str(&format!("authorization: Bearer {key}\r\n"));
+    }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

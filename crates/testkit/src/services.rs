@@ -58,7 +58,7 @@ impl NatsServer {
         blocking(move || locked(&server).map_to(partitions.into())).await
     }
 
-    /// `nats://127.0.0.1:<port>`.
+    /// Where clients find it.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -128,17 +128,22 @@ impl PostgresServer {
     }
 
     async fn start_with(find: fn() -> Result<tools::Tool>) -> Result<Self> {
+        let mut options = PostgresOptions::new(blocking(find).await?.path);
+        // A database is made by copying files, or checkpoints would make each one wait for the disk.
+        options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
+        Self::start_as(options).await
+    }
+
+    /// Starts one that is set up like this.
+    pub async fn start_as(options: PostgresOptions) -> Result<Self> {
         blocking(move || {
-            let mut options = PostgresOptions::new(find()?.path);
-            // A database is made by copying files, or checkpoints would make each one wait for the disk.
-            options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
             let server = Postgres::start(None, &options)?;
             Ok(Self { url: server.url(), server: Arc::new(Mutex::new(server)) })
         })
         .await
     }
 
-    /// `postgres://postgres@127.0.0.1:<port>/postgres`.
+    /// Where clients find it, with its superuser.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::Read,
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -29,6 +29,8 @@ const MAX_FILE_STORE: u64 = 64 << 30;
 pub struct NatsOptions {
     /// The `nats-server` program.
     pub program: PathBuf,
+    /// An address of this machine, on which clients find it: loopback, unless they are in networks of their own.
+    pub address: Ipv4Addr,
     /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
     pub partitions: Option<u32>,
     /// Present: a server of a cluster, with what production has: every acknowledged entry is on disk.
@@ -47,15 +49,17 @@ pub struct ClusterOptions {
 impl NatsOptions {
     /// Defaults for a program: no mapping, the server's own sync interval.
     pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
-        NatsOptions { program: program.into(), partitions: None, cluster: None }
+        let address = Ipv4Addr::LOCALHOST;
+        NatsOptions { program: program.into(), address, partitions: None, cluster: None }
     }
 
     fn config(&self, port: u16, store: &Path) -> String {
         let sync = if self.cluster.is_some() { ", sync_interval: always" } else { "" };
         let mut config = format!(
-            "server_name: {}\nhost: 127.0.0.1\nport: {port}\n\
+            "server_name: {}\nhost: {}\nport: {port}\n\
              jetstream {{ store_dir: {store:?}, max_file_store: {MAX_FILE_STORE}{sync} }}\n",
-            name(port)
+            name(port),
+            self.address
         );
         if let Some(ClusterOptions { port, routes }) = &self.cluster {
             let routes: Vec<_> = routes.iter().map(|route| format!("nats://{route}")).collect();
@@ -83,10 +87,9 @@ impl NatsOptions {
 #[derive(Debug)]
 pub struct NatsProcess {
     child: Option<Child>,
-    program: PathBuf,
+    options: NatsOptions,
     dir: PathBuf,
     port: Port,
-    cluster: Option<ClusterOptions>,
     _scratch: Option<ScratchDir>,
 }
 
@@ -98,15 +101,15 @@ impl NatsProcess {
         fs::create_dir_all(&dir)?;
         let port = Port::reserve()?;
         fs::write(dir.join("nats.conf"), options.config(port.number(), &dir.join("jetstream")))?;
-        let (program, cluster) = (options.program.clone(), options.cluster.clone());
-        let mut nats = NatsProcess { child: None, program, dir, port, cluster, _scratch: scratch };
+        let options = options.clone();
+        let mut nats = NatsProcess { child: None, options, dir, port, _scratch: scratch };
         nats.restart()?;
         Ok(nats)
     }
 
-    /// `nats://127.0.0.1:<port>`, the same for life.
+    /// `nats://<address>:<port>`, the same for life.
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port.number())
+        format!("nats://{}", self.socket())
     }
 
     /// The port, the same for life.
@@ -149,8 +152,7 @@ impl NatsProcess {
 
     /// Gives the account mapping another number of partitions, and has the server read its settings again (SIGHUP).
     pub fn map_to(&self, partitions: u32) -> Result<()> {
-        let (program, cluster) = (self.program.clone(), self.cluster.clone());
-        let options = NatsOptions { program, partitions: Some(partitions), cluster };
+        let options = NatsOptions { partitions: Some(partitions), ..self.options.clone() };
         fs::write(self.dir.join("nats.conf"), options.config(self.port.number(), &self.store()))?;
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGHUP));
         Ok(())
@@ -181,6 +183,10 @@ impl NatsProcess {
         self.restart()
     }
 
+    fn socket(&self) -> SocketAddr {
+        SocketAddr::from((self.options.address, self.port.number()))
+    }
+
     fn store(&self) -> PathBuf {
         self.dir.join("jetstream")
     }
@@ -189,14 +195,14 @@ impl NatsProcess {
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.options.program);
         command.arg("-c").arg(self.dir.join("nats.conf")).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = process::spawn(command, libc::SIGKILL)?;
         let mut ended = false;
         let ready = wait_until(START_LIMIT, || {
             ended = child.try_wait().is_ok_and(|status| status.is_some());
-            ended || greets(self.port.number())
+            ended || greets(self.socket())
         });
         self.child = Some(child);
         if ended || !ready {
@@ -218,8 +224,7 @@ fn name(port: u16) -> String {
 }
 
 /// Whether the server sends its `INFO` line, which it does when JetStream is up.
-fn greets(port: u16) -> bool {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
+fn greets(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
         return false;
     };

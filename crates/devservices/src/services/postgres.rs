@@ -2,6 +2,8 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
+    net::Ipv4Addr,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -28,6 +30,10 @@ const LONGEST_SOCKET_DIR: usize = 80;
 pub struct PostgresOptions {
     /// The folder with `initdb` and `postgres`.
     pub bin: PathBuf,
+    /// An address of this machine, on which clients find it.
+    pub address: Ipv4Addr,
+    /// Clients in this network need no password, as those on loopback, such as `10.1.0.0/16`.
+    pub trusted: Option<String>,
     /// Whether commits reach the disk. Off is right for tests: it survives any kill of the server, not a power cut.
     pub fsync: bool,
     /// `max_connections`.
@@ -37,15 +43,22 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// Defaults for tests: fsync off, 200 connections.
+    /// Defaults for tests: on loopback, fsync off, 200 connections.
     pub fn new(bin: impl Into<PathBuf>) -> PostgresOptions {
-        PostgresOptions { bin: bin.into(), fsync: false, max_connections: 200, settings: Vec::new() }
+        PostgresOptions {
+            bin: bin.into(),
+            address: Ipv4Addr::LOCALHOST,
+            trusted: None,
+            fsync: false,
+            max_connections: 200,
+            settings: Vec::new(),
+        }
     }
 
     fn all_settings(&self, port: u16, sockets: Option<&Path>) -> Vec<(String, String)> {
         let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();
         let own = [
-            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("listen_addresses", self.address.to_string()),
             ("port", port.to_string()),
             ("unix_socket_directories", sockets.map(|dir| dir.display().to_string()).unwrap_or_default()),
             ("fsync", on_off(self.fsync)),
@@ -72,7 +85,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Makes a cluster in `dir` (which may hold one from before) or in a temporary folder, starts it and waits until it
-    /// accepts connections: superuser `postgres`, no password, on 127.0.0.1 only.
+    /// accepts connections: superuser `postgres`, no password, on its address only.
     ///
     /// As root the server runs as user `postgres`, or as the user with the fewest rights, and that user must be able to reach `dir`.
     pub fn start(dir: Option<&Path>, options: &PostgresOptions) -> Result<Postgres> {
@@ -93,7 +106,7 @@ impl Postgres {
         let scratch = ScratchDir::new("pg")?;
         let dir = scratch.path().to_path_buf();
         let mut options = self.options.clone();
-        let primary = format!("host=127.0.0.1 port={} user=postgres", self.port.number());
+        let primary = format!("host={} port={} user=postgres", self.options.address, self.port.number());
         options.settings.push(("primary_conninfo".to_owned(), primary));
         let (account, port) = (self.account, Port::reserve()?);
         let mut standby = Postgres { child: None, options, dir, account, port, _scratch: Some(scratch) };
@@ -104,9 +117,9 @@ impl Postgres {
         Ok(standby)
     }
 
-    /// `postgres://postgres@127.0.0.1:<port>/postgres`, the same for life.
+    /// `postgres://postgres@<address>:<port>/postgres`, the same for life.
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port.number())
+        format!("postgres://postgres@{}:{}/postgres", self.options.address, self.port.number())
     }
 
     /// The port, the same for life.
@@ -229,6 +242,10 @@ impl Postgres {
         let status = process::spawn(command, libc::SIGKILL)?.wait()?;
         if !status.success() {
             bail!("initdb failed ({status}); its last words:\n{}", log_tail(&self.log()));
+        }
+        if let Some(network) = &self.options.trusted {
+            let mut allowed = File::options().append(true).open(self.data().join("pg_hba.conf"))?;
+            writeln!(allowed, "host all all {network} trust")?;
         }
         Ok(())
     }

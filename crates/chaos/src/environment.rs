@@ -1,12 +1,7 @@
 //! The services, the fleet and the clients of a run.
 
-use std::sync::Arc;
-
-use crate::turns::TurnLoad;
-use testkit::{
-    acked_publishes::AckLog, db_snapshot, fleet::Fleet, nats_cluster::NatsCluster, proxy::Proxy,
-    services::PostgresServer, sse::Follower,
-};
+use crate::workload::Workload;
+use testkit::{fleet::Fleet, nats_cluster::NatsCluster, proxy::Proxy, services::PostgresServer};
 
 /// Everything that a run consists of.
 pub(super) struct ChaosEnvironment {
@@ -14,9 +9,5 @@ pub(super) struct ChaosEnvironment {
     pub(super) postgres: PostgresServer,
     pub(super) proxy: Proxy,
     pub(super) fleet: Fleet,
-    pub(super) ack_log: Arc<AckLog>,
-    pub(super) followers: Vec<Follower>,
-    pub(super) turns: TurnLoad,
-    /// The partitions as they were granted first.
-    pub(super) granted: Vec<db_snapshot::PartitionRow>,
+    pub(super) workload: Workload,
 }

@@ -147,7 +147,7 @@ impl Injector {
                 server.thaw();
             }
             Fault::KillStreamLeader => {
-                let count = environment.granted.len().try_into()?;
+                let count = environment.workload.granted.len().try_into()?;
                 let partition =
                     PartitionCount::new(count)?.all().choose(&mut self.rng).context("partitions")?;
                 let leader = environment.nats.leader(&wire::subject::stream_name(partition)).await;

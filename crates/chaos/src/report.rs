@@ -67,17 +67,17 @@ impl ChaosReport {
             "commits cut, outcome known only to us",
             format!("{} ({unknown} of them committed)", cuts.total()),
         );
-        let is_taken = |partition: &&PartitionRow| {
-            environment
-                .granted
-                .iter()
-                .any(|first| first.partition_id == partition.partition_id && first.epoch != partition.epoch)
-        };
+        let is_taken =
+            |partition: &&PartitionRow| {
+                environment.workload.granted.iter().any(|first| {
+                    first.partition_id == partition.partition_id && first.epoch != partition.epoch
+                })
+            };
         let takeovers = collected.partitions.iter().filter(is_taken).count();
         table.row("partitions taken over", takeovers);
         table.row("payloads acknowledged", stats.payloads.load(Ordering::Relaxed));
         table.row("payloads sent again", stats.retries.load(Ordering::Relaxed));
-        table.row("chunks acknowledged", environment.ack_log.stored_chunks());
+        table.row("chunks acknowledged", environment.workload.ack_log.stored_chunks());
         table.row("messages acknowledged", collected.ack_log.len());
         table.row("messages persisted", collected.messages.len());
         table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
@@ -145,7 +145,7 @@ fn tasks(collected: &CollectedEvidence, status: &str) -> usize {
 
 fn turns(environment: &ChaosEnvironment, collected: &CollectedEvidence, table: &mut ReportTable) {
     let evidence = &collected.turns;
-    let (said, sent) = environment.turns.promised.count();
+    let (said, sent) = environment.workload.turns.promised.count();
     let inputs = evidence.messages.iter().filter(|row| row.message_id.ends_with("-q"));
     let stopped =
         evidence.messages.iter().filter(|row| row.role == "assistant" && row.metadata["stopped"] == true);

@@ -129,7 +129,9 @@ fn the_ledger_has_what_answers_used(evidence: &TurnEvidence, batches: &[Batch<'_
         used.entry((&row.thread_id, &row.message_id)).or_default().push(row.output_tokens);
     }
     for answer in batches.iter().map(|batch| batch.answer) {
-        let reported: Vec<i64> = answer.metadata["tokens_used"].as_i64().into_iter().collect();
+        let written = &answer.metadata["usage"]["completion_tokens"];
+        let written = written.as_i64().or_else(|| answer.metadata["tokens_used"].as_i64());
+        let reported: Vec<i64> = written.into_iter().collect();
         let rows = used.remove(&(answer.thread_id.as_str(), answer.message_id.as_str())).unwrap_or_default();
         if !rows.ends_with(&reported) || rows.len() as i64 > reported.len() as i64 + answer.attempt {
             let found = format!("{rows:?} instead of {reported:?} of attempt {}", answer.attempt);

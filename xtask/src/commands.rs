@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod image;
 pub(crate) mod interrupt;
 pub(crate) mod mutants;
+pub(crate) mod pods;
 pub(crate) mod test;
 pub(crate) mod upgrade;
 

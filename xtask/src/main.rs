@@ -24,6 +24,9 @@ cargo xtask <command>
   chaos --minutes N [args]  real processes, killed at random
   upgrade [COMMIT] [args]   chaos with processes of an earlier commit beside those of this build; without one the last
                             commit that lacks the newest migration
+  pods [--release] [--other COMMIT] [args]
+                            the pods of the chart, run by podman as root: upgraded in rounds, killed, squeezed, slowed
+                            down and cut off under load; with the release build, or an earlier commit as the other one
   restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   reconnect-soak [--disconnects N] [--seed S]
@@ -72,6 +75,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
         "upgrade" => commands::upgrade::upgrade(args),
+        "pods" => commands::pods::pods(args),
         "restores" => commands::demo::restores(args),
         "fuzz" => commands::test::fuzz(args),
         "mutants" => commands::mutants::mutants(args),

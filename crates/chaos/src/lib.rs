@@ -15,6 +15,7 @@ mod fault;
 mod faults;
 mod load;
 mod options;
+pub mod pods;
 mod recovery;
 mod report;
 pub mod restores;
@@ -37,7 +38,7 @@ use testkit::{
 };
 
 pub use fault::Fault;
-pub use options::ChaosSettings;
+pub use options::{ChaosSettings, TalkSettings};
 pub use report::ChaosReport;
 
 use environment::ChaosEnvironment;

@@ -2,6 +2,19 @@
 
 use std::{path::PathBuf, time::Duration};
 
+/// The people who talk, and how many look on.
+#[derive(Debug, Clone)]
+pub struct TalkSettings {
+    /// Number of people, each in a thread of its own.
+    pub people: usize,
+    /// Followers of each of these threads.
+    pub followers: usize,
+    /// The longest pause of a person after a message; every pause if the people are calm.
+    pub pause: Duration,
+    /// Nothing is stopped, tried again or interrupted, nothing fails, and nothing follows a turn: clients wait for nothing but the fleet.
+    pub is_calm: bool,
+}
+
 /// How a run is set up.
 #[derive(Debug, Clone)]
 pub struct ChaosSettings {
@@ -27,6 +40,8 @@ pub struct ChaosSettings {
     pub gap_timeout: Duration,
     /// Number of threads, each with one client.
     pub threads: usize,
+    /// The turns of the run.
+    pub talks: TalkSettings,
     /// Messages begun per second.
     pub messages_per_second: f64,
     /// Where logs go; kept when something is wrong.
@@ -50,6 +65,12 @@ impl ChaosSettings {
             lease: Duration::from_secs(3),
             gap_timeout: Duration::from_secs(8),
             threads: 30,
+            talks: TalkSettings {
+                people: 6,
+                followers: 1,
+                pause: Duration::from_millis(900),
+                is_calm: false,
+            },
             messages_per_second: 25.0,
             log_dir: devservices::workspace::target_dir().join("chaos").join(seed.to_string()),
             is_verbose: false,

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     load,
-    options::ChaosSettings,
+    options::{ChaosSettings, TalkSettings},
     verify::{
         client_transcripts,
         turns::{Promise, TurnEvidence},
@@ -37,9 +37,7 @@ use testkit::{
     turn_events,
 };
 
-/// People, each in a thread of their own.
-const PEOPLE: usize = 6;
-/// Agents; that of a thread bears the same number.
+/// Agents; people have one of them each.
 const AGENTS: usize = 6;
 /// A request that is not acknowledged comes again after so long: a killed service is noticed soon.
 const ACK_WAIT: Duration = Duration::from_secs(3);
@@ -54,12 +52,23 @@ const WORDS: [(&str, u32); 6] = [
     ("fails-twice", 4),
     ("fails-for-good", 3),
 ];
+/// The same of people who are calm.
+const CALM_WORDS: [(&str, u32); 1] = [("steadily", 1)];
 
 /// What was accepted.
 #[derive(Debug, Default)]
 pub(super) struct Promised {
     turns: Mutex<BTreeMap<String, Promise>>,
     tasks: Mutex<BTreeMap<(String, String), Promise>>,
+    awaited: Mutex<Vec<AwaitedAnswer>>,
+}
+
+/// An answer that clients wait for from the moment that its input was accepted.
+#[derive(Debug, Clone)]
+pub(super) struct AwaitedAnswer {
+    pub(super) thread: String,
+    pub(super) message: String,
+    pub(super) since: std::time::Instant,
 }
 
 impl Promised {
@@ -67,20 +76,39 @@ impl Promised {
     pub(super) fn count(&self) -> (usize, usize) {
         (locked(&self.turns).len(), locked(&self.tasks).len())
     }
+
+    /// The answers of all turns, in the order in which they were accepted.
+    pub(super) fn awaited(&self) -> Vec<AwaitedAnswer> {
+        locked(&self.awaited).clone()
+    }
+
+    fn accept(&self, turn: &AcceptedTurn, thread: &str, content: String) {
+        let promise = Promise { place: thread.to_owned(), content };
+        locked(&self.turns).insert(turn.id.clone(), promise);
+        let (thread, message) = (thread.to_owned(), turn.answer.clone());
+        locked(&self.awaited).push(AwaitedAnswer { thread, message, since: std::time::Instant::now() });
+    }
 }
 
 /// The workflows of a chaos run.
 pub(super) fn workflow() -> WorkflowOptions {
+    WorkflowOptions::script(script())
+}
+
+/// What they do.
+pub(super) fn script() -> Value {
     let error = |class: &str| json!({"class": class, "message": "by script"});
     let said = json!({"text": {"content": "You said: {input}", "chars": 5, "every_ms": 2}});
     let slowly =
         json!({"text": {"content": "{input}, as slowly as it goes, {input}", "chars": 3, "every_ms": 60}});
+    let steadily =
+        json!({"text": {"content": "{input}, at a steady pace, {input}", "chars": 6, "every_ms": 100}});
     let tools = json!({"tools": [{"name": "clock", "result": "noon"}, {"name": "sky", "result": "blue"}]});
     let when =
         |word: &str, steps: Value| json!({"name": word, "when": {"input_contains": word}, "steps": steps});
     let fails = |runs: u32| json!({"fail_first": {"runs": runs, "error": error("transient")}});
     let half = json!({"text": {"content": "Half of what I", "chars": 4}});
-    WorkflowOptions::script(json!({"scenarios": [
+    json!({"scenarios": [
         when("fails-once", json!([half, fails(1), said])),
         when("fails-twice", json!([fails(2), said])),
         when("fails-for-good", json!([half, {"error": error("permanent")}])),
@@ -88,8 +116,9 @@ pub(super) fn workflow() -> WorkflowOptions {
         when("this turn", json!([said])),
         when("tools", json!([half, tools, said])),
         when("slowly", json!([{"reorder": 3}, slowly])),
+        when("steadily", json!([steadily])),
         {"name": "echo", "steps": [{"duplicate": 1}, said]},
-    ]}))
+    ]})
 }
 
 /// The turns and tasks of a run.
@@ -100,6 +129,7 @@ pub(super) struct TurnLoad {
     partitions: PartitionCount,
     gateways: Vec<Api>,
     seed: u64,
+    talks: TalkSettings,
     /// Keeps the consumer that it has made.
     _consumer: ManualWorkflow,
 }
@@ -123,22 +153,27 @@ impl TurnLoad {
         let consumer = ManualWorkflow::connect(nats_url, "default", ACK_WAIT).await?;
         let gateways: Vec<_> = gateways.iter().copied().map(Api).collect();
         let api = *gateways.first().context("there is no gateway")?;
+        let talks = settings.talks.clone();
         let rules = json!({
-            "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": 15_000, "work_request": true, "memory": true,
+            "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": 15_000,
+            "work_request": !talks.is_calm, "memory": !talks.is_calm,
         });
         for number in 0..AGENTS {
             api.put_agent(&agent(number), "default", rules.clone()).await?;
         }
+        let addrs: Vec<_> = gateways.iter().map(|api| api.0).collect();
         let mut followers = Vec::new();
-        for number in 0..PEOPLE {
+        for number in 0..talks.people {
             api.create_thread(&json!({"thread_id": talk(number), "agent_id": agent(number % AGENTS)}))
                 .await?;
-            let addrs: Vec<_> = gateways.iter().map(|api| api.0).collect();
-            let hang_up_after = (number % 3 == 2).then_some(Duration::from_secs(2));
+            let hang_up_after = (!talks.is_calm && number % 3 == 2).then_some(Duration::from_secs(2));
             let options = FollowOptions { hang_up_after, ..FollowOptions::default() };
-            let follower = Follower::start(&addrs, &talk(number), options);
+            for _ in 0..talks.followers {
+                followers.push(Follower::start(&addrs, &talk(number), options.clone()));
+            }
+        }
+        for follower in &followers {
             follower.opened().await?;
-            followers.push(follower);
         }
         Ok(Self {
             promised: Arc::default(),
@@ -147,6 +182,7 @@ impl TurnLoad {
             partitions,
             gateways,
             seed: settings.seed,
+            talks,
             _consumer: consumer,
         })
     }
@@ -154,9 +190,10 @@ impl TurnLoad {
     /// Starts all clients; they end what they have begun when `stop` is set.
     pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::LoadTask>> {
         let mut tasks = Vec::new();
-        for number in 0..PEOPLE {
+        for number in 0..self.talks.people {
             let person = Person {
                 number,
+                talks: self.talks.clone(),
                 gateways: self.gateways.clone(),
                 promised: Arc::clone(&self.promised),
                 rng: StdRng::seed_from_u64(self.seed.wrapping_add(100 + number as u64)),
@@ -170,6 +207,7 @@ impl TurnLoad {
                 subject: wire::subject::partition_tasks(self.partitions, &AgentId::parse(&agent(number))?),
                 publisher: Publisher::connect(&self.nats_url, addressing).await?,
                 promised: Arc::clone(&self.promised),
+                is_calm: self.talks.is_calm,
                 rng: StdRng::seed_from_u64(self.seed.wrapping_add(200 + number as u64)),
             };
             tasks.push(tokio::spawn(sender.run(Arc::clone(stop))));
@@ -178,7 +216,9 @@ impl TurnLoad {
             gateways: self.gateways.clone(),
             rng: StdRng::seed_from_u64(self.seed.wrapping_add(300)),
         };
-        tasks.push(tokio::spawn(operator.run(Arc::clone(stop))));
+        if !self.talks.is_calm {
+            tasks.push(tokio::spawn(operator.run(Arc::clone(stop))));
+        }
         Ok(tasks)
     }
 
@@ -249,6 +289,7 @@ impl TurnLoad {
 /// One person.
 struct Person {
     number: usize,
+    talks: TalkSettings,
     gateways: Vec<Api>,
     promised: Arc<Promised>,
     rng: StdRng,
@@ -257,14 +298,20 @@ struct Person {
 impl Person {
     async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
         let thread = talk(self.number);
+        // Not all of them at once.
+        self.pause().await;
         for round in 0.. {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let content = format!("{} {round}", word(&mut self.rng));
+            let content = format!("{} {round}", word(self.talks.is_calm, &mut self.rng));
             let turn = self.say(&thread, &content, round).await?;
-            locked(&self.promised.turns).insert(turn.id.clone(), Promise { place: thread.clone(), content });
-            self.pause(0, 900).await;
+            self.promised.accept(&turn, &thread, content);
+            if self.talks.is_calm {
+                sleep(self.talks.pause).await;
+                continue;
+            }
+            self.pause().await;
             let at = self.rng.random_range(0..self.gateways.len());
             // Both are wishes that may come too late, or meet a gateway that is gone.
             match self.rng.random_range(0..10) {
@@ -278,8 +325,8 @@ impl Person {
 
     async fn say(&mut self, thread: &str, content: &str, round: usize) -> Result<AcceptedTurn> {
         let policy = match self.rng.random_range(0..12) {
-            0 => "interrupt",
-            1 => "rollback",
+            0 if !self.talks.is_calm => "interrupt",
+            1 if !self.talks.is_calm => "rollback",
             _ => "enqueue",
         };
         let body = json!({"content": content, "busy_policy": policy});
@@ -295,9 +342,8 @@ impl Person {
         Ok(())
     }
 
-    async fn pause(&mut self, from_ms: u64, to_ms: u64) {
-        let pause = Duration::from_millis(self.rng.random_range(from_ms..to_ms));
-        sleep(pause).await;
+    async fn pause(&mut self) {
+        sleep(self.rng.random_range(Duration::ZERO..self.talks.pause)).await;
     }
 }
 
@@ -359,6 +405,7 @@ struct Sender {
     subject: String,
     publisher: Publisher,
     promised: Arc<Promised>,
+    is_calm: bool,
     rng: StdRng,
 }
 
@@ -368,14 +415,17 @@ impl Sender {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let (id, content) = (format!("task-{number}"), format!("{} {number}", word(&mut self.rng)));
+            let (id, content) =
+                (format!("task-{number}"), format!("{} {number}", word(self.is_calm, &mut self.rng)));
             self.send(&id, &content).await?;
             let promise = Promise { place: self.agent.clone(), content: content.clone() };
             locked(&self.promised.tasks).insert((self.agent.clone(), id.clone()), promise);
             if self.rng.random_bool(0.1) {
                 self.send(&id, &content).await?;
             }
-            let pause = Duration::from_millis(self.rng.random_range(200..900));
+            // The tasks of an agent run one after the other, and those of the calm take longer.
+            let factor = if self.is_calm { 3 } else { 1 };
+            let pause = Duration::from_millis(self.rng.random_range(200..900) * factor);
             sleep(pause).await;
         }
         Ok(())
@@ -395,14 +445,15 @@ impl Sender {
     }
 }
 
-fn word(rng: &mut StdRng) -> &'static str {
-    let all: u32 = WORDS.iter().map(|(_, weight)| weight).sum();
+fn word(is_calm: bool, rng: &mut StdRng) -> &'static str {
+    let words: &[(&str, u32)] = if is_calm { &CALM_WORDS } else { &WORDS };
+    let all: u32 = words.iter().map(|(_, weight)| weight).sum();
     let mut at = rng.random_range(0..all);
-    for (word, weight) in WORDS {
-        match at.checked_sub(weight) {
+    for (word, weight) in words {
+        match at.checked_sub(*weight) {
             Some(left) => at = left,
             None => return word,
         }
     }
-    WORDS[0].0
+    words[0].0
 }

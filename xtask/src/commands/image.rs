@@ -39,26 +39,44 @@ const FILES: [(&str, &str); 3] = [
 /// and the one that the chart asks for, with the version. Symbols are beside it, in `target/image/antiphon.debug`.
 pub(crate) fn image(args: &[String]) -> Result<i32> {
     ensure!(args.len() <= 1, "image takes one argument, the name of the image");
-    for (program, why) in PROGRAMS {
-        ensure!(version_of(Path::new(program), &["--version"]).is_some(), "{program} is missing: {why}");
-    }
+    check_programs()?;
     let names = match args.first() {
         Some(name) => vec![name.clone()],
         None => vec!["antiphon:latest".to_owned(), format!("antiphon:{}", env!("CARGO_PKG_VERSION"))],
     };
-    if let Some(code) = build(&BUILD)? {
+    if let Some(code) = build_shipped()? {
         return Ok(code);
     }
+    let folder = write_image_of(&workspace::built_binary("antiphon", "release"), &names)?;
+    println!("{}: {}", names[0], version_inside(&names[0])?);
+    println!("{}", digest_and_size(&names[0], &folder)?);
+    Ok(0)
+}
+
+/// # Errors
+/// A program that images are made with is missing.
+pub(super) fn check_programs() -> Result<()> {
+    for (program, why) in PROGRAMS {
+        ensure!(version_of(Path::new(program), &["--version"]).is_some(), "{program} is missing: {why}");
+    }
+    Ok(())
+}
+
+/// Builds the binary as it is shipped. Returns the exit code when it failed.
+pub(super) fn build_shipped() -> Result<Option<i32>> {
+    build(&BUILD)
+}
+
+/// Writes an image of a binary under each of the names, and returns the folder with what it was made of.
+pub(super) fn write_image_of(binary: &Path, names: &[String]) -> Result<PathBuf> {
     let folder = workspace::target_dir().join("image");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let context = folder.join("context");
-    fill(&context.join("rootfs"), &stripped(&workspace::built_binary("antiphon", "release"), &folder)?)?;
-    write_image(&names, &context)?;
-    println!("{}: {}", names[0], version_inside(&names[0])?);
-    println!("{}", digest_and_size(&names[0], &folder)?);
-    Ok(0)
+    fill(&context.join("rootfs"), &stripped(binary, &folder)?)?;
+    write_image(names, &context)?;
+    Ok(folder)
 }
 
 /// A copy of the binary without symbols, and beside it a file with them that debuggers find by its name.

@@ -37,7 +37,7 @@ pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
 }
 
 /// The binary of an earlier commit; `None`: it does not build, and has said why.
-fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
+pub(super) fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
     let folder = workspace::target_dir().join("upgrade");
     let (source, binary) = (folder.join("source"), folder.join(format!("antiphon-{commit}")));
     if binary.is_file() {
@@ -60,7 +60,7 @@ fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
     Ok(Some(binary))
 }
 
-fn git(folder: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+pub(super) fn git(folder: impl AsRef<Path>, args: &[&str]) -> Result<String> {
     let output = Command::new("git").args(args).current_dir(folder).output().context("starting git")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "git {}: {said}", args.join(" "));

@@ -1,0 +1,135 @@
+//! The pods of the chart, as Helm renders it and as Kubernetes would make them.
+
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use devservices::{services::ScratchDir, tools, workspace};
+use serde_json::{Value, json};
+
+/// The release: the instance by which its pods are found.
+pub(super) const RELEASE: &str = "antiphon-pods";
+/// YAML read by Helm, which is here for the chart.
+const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
+
+/// What the chart renders with these values.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    /// The Job that runs before an upgrade.
+    pub(super) migration: PodTemplate,
+    /// The Deployments.
+    pub(super) deployments: Vec<PodTemplate>,
+}
+
+/// What a Deployment or a Job makes pods of.
+#[derive(Debug, Clone)]
+pub(super) struct PodTemplate {
+    /// The label `component`: worker, gateway, workflow, mcp, migrate.
+    pub(super) role: String,
+    pub(super) replicas: usize,
+    /// How long a pod may take to end after SIGTERM.
+    pub(super) grace: Duration,
+    pub(super) image: String,
+    /// Ports of the container by name.
+    pub(super) ports: BTreeMap<String, u16>,
+    metadata: Value,
+    spec: Value,
+}
+
+/// An `httpGet` probe.
+#[derive(Debug, Clone)]
+pub(super) struct Probe {
+    pub(super) path: String,
+    pub(super) port: u16,
+    pub(super) period: Duration,
+    pub(super) timeout: Duration,
+    pub(super) failure_threshold: u32,
+}
+
+/// Renders the chart with values of the form that `--set` takes.
+pub(super) fn render(values: &[String]) -> Result<Rendered> {
+    let deploy = workspace::root().join("deploy/chart");
+    let mut helm = Command::new(tools::helm()?.path);
+    helm.args(["template", RELEASE]).arg(deploy.join("antiphon")).arg("--values");
+    helm.arg(deploy.join("values/minimal.yaml"));
+    helm.args(values.iter().flat_map(|value| ["--set", value]));
+    let documents = as_json(&output_of(&mut helm)?)?;
+    let templates = |kind: &str| -> Result<Vec<_>> {
+        documents.iter().filter(|document| document["kind"] == kind).map(PodTemplate::read).collect()
+    };
+    let migration = templates("Job")?.into_iter().next().context("the chart has no migration")?;
+    Ok(Rendered { migration, deployments: templates("Deployment")? })
+}
+
+fn as_json(rendered: &str) -> Result<Vec<Value>> {
+    let chart = ScratchDir::new("manifests")?;
+    fs::create_dir(chart.path().join("templates"))?;
+    fs::write(chart.path().join("Chart.yaml"), "{apiVersion: v2, name: manifests, version: 0.0.0}")?;
+    fs::write(chart.path().join("rendered.yaml"), rendered)?;
+    fs::write(chart.path().join("templates/all.json"), AS_JSON)?;
+    let text = output_of(Command::new(tools::helm()?.path).arg("template").arg(chart.path()))?;
+    let all: Value = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+    Ok(all["all"].as_array().context("Helm read no manifests")?.clone())
+}
+
+fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output().context("starting helm")?;
+    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+impl PodTemplate {
+    fn read(document: &Value) -> Result<Self> {
+        let (metadata, spec) =
+            (&document["spec"]["template"]["metadata"], &document["spec"]["template"]["spec"]);
+        let role =
+            metadata["labels"]["app.kubernetes.io/component"].as_str().context("a pod without a role")?;
+        let container = &spec["containers"][0];
+        let ports = container["ports"].as_array().into_iter().flatten();
+        let port = |port: &Value| {
+            Some((port["name"].as_str()?.to_owned(), u16::try_from(port["containerPort"].as_u64()?).ok()?))
+        };
+        Ok(Self {
+            role: role.to_owned(),
+            replicas: usize::try_from(document["spec"]["replicas"].as_u64().unwrap_or(1))?,
+            grace: Duration::from_secs(spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(30)),
+            image: container["image"].as_str().context("a container without an image")?.to_owned(),
+            ports: ports.filter_map(port).collect(),
+            metadata: metadata.clone(),
+            spec: spec.clone(),
+        })
+    }
+
+    /// A probe of the container by its kind, such as `readinessProbe`.
+    pub(super) fn probe(&self, kind: &str) -> Result<Probe> {
+        let probe = &self.spec["containers"][0][kind];
+        let port = probe["httpGet"]["port"].as_str().and_then(|name| self.ports.get(name));
+        let number = |name: &str, default| probe[name].as_u64().unwrap_or(default);
+        Ok(Probe {
+            path: probe["httpGet"]["path"].as_str().context("a probe without a path")?.to_owned(),
+            port: *port.with_context(|| format!("{} has no {kind} on a port of its own", self.role))?,
+            period: Duration::from_secs(number("periodSeconds", 10)),
+            timeout: Duration::from_secs(number("timeoutSeconds", 1)),
+            failure_threshold: u32::try_from(number("failureThreshold", 3))?,
+        })
+    }
+
+    /// The limit of the container's memory, as it stands there.
+    pub(super) fn memory_limit(&self) -> &str {
+        self.spec["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap_or("none")
+    }
+
+    /// A pod of this name. Podman publishes ports of containers on the machine, where replicas would collide, and runs probes within the
+    /// container, in which nothing can: a kubelet does neither.
+    pub(super) fn pod(&self, name: &str) -> Value {
+        let (mut metadata, mut spec) = (self.metadata.clone(), self.spec.clone());
+        metadata["name"] = json!(name);
+        for container in
+            spec["containers"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
+        {
+            for field in ["ports", "startupProbe", "livenessProbe", "readinessProbe"] {
+                container.remove(field);
+            }
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+}

@@ -9,6 +9,7 @@
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+pub mod alerts;
 mod environment;
 mod evidence;
 mod fault;

@@ -20,6 +20,7 @@ pub mod live_follower;
 pub mod load;
 pub mod manual_workflow;
 pub mod nats_cluster;
+pub mod prometheus;
 pub mod proxy;
 pub mod publisher;
 pub mod services;

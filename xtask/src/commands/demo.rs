@@ -43,6 +43,11 @@ pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     on_own_services("chaos", args)
 }
 
+/// The same of its `alerts`.
+pub(crate) fn alerts(args: &[String]) -> Result<i32> {
+    on_own_services("alerts", args)
+}
+
 /// The same of its `restores`.
 pub(crate) fn restores(args: &[String]) -> Result<i32> {
     on_own_services("restores", args)

@@ -2,19 +2,16 @@
 
 use std::{
     fs,
-    path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
-use devservices::{
-    services::{Port, ScratchDir},
-    tools, workspace,
-};
+use devservices::{tools, workspace};
 use serde_json::Value;
 use testkit::{
-    fleet::{Process, invoke},
+    fleet::invoke,
     http,
+    prometheus::Prometheus,
     sse::{FollowOptions, Follower},
 };
 
@@ -61,59 +58,6 @@ fn each_alert_links_to_its_runbook() {
     }
 }
 
-/// A Prometheus that scrapes these processes each second.
-struct Prometheus {
-    addr: String,
-    promtool: PathBuf,
-    _process: Killed,
-    _port: Port,
-    _folder: ScratchDir,
-}
-
-/// A process that is killed when this is dropped.
-pub(super) struct Killed(pub(super) std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Prometheus {
-    fn scraping<'a>(processes: impl Iterator<Item = &'a Process>) -> Self {
-        let promtool = tools::promtool().unwrap().path;
-        let folder = ScratchDir::new("prometheus").unwrap();
-        let targets: Vec<String> = processes.map(|process| format!("'{}'", process.metrics_addr())).collect();
-        let config = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: fleet\n    static_configs: [{{targets: [{}]}}]\n",
-            targets.join(", ")
-        );
-        let file = folder.path().join("prometheus.yml");
-        fs::write(&file, config).unwrap();
-        let port = Port::reserve().unwrap();
-        let addr = format!("127.0.0.1:{}", port.number());
-        let mut prometheus = Command::new(promtool.with_file_name("prometheus"));
-        prometheus.arg(format!("--config.file={}", file.display()));
-        prometheus.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
-        prometheus.arg(format!("--web.listen-address={addr}"));
-        let log = fs::File::create(folder.path().join("log")).unwrap();
-        let process = prometheus.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        Self { addr, promtool, _process: Killed(process), _port: port, _folder: folder }
-    }
-
-    /// The series that a query returns now, one a line; what is wrong with it otherwise.
-    fn query(&self, query: &str) -> Result<Vec<String>, String> {
-        let server = format!("http://{}", self.addr);
-        let output =
-            Command::new(&self.promtool).args(["query", "instant", &server, query]).output().unwrap();
-        if !output.status.success() {
-            return Err(said(&output));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-    }
-}
-
 /// Title and query of each panel of each dashboard.
 fn panels() -> Vec<(String, String)> {
     let folder = workspace::root().join("deploy/chart/antiphon/files/dashboards");
@@ -135,7 +79,8 @@ async fn each_dashboard_query_returns_series_of_a_live_fleet() {
     let fixture = Fixture::with(scripted).await;
     let fleet = &fixture.fleet;
     let processes = || fleet.workers.iter().chain(&fleet.gateways).chain(&fleet.workflows);
-    let prometheus = Prometheus::scraping(processes());
+    let targets: Vec<_> = processes().map(|process| process.metrics_addr()).collect();
+    let prometheus = Prometheus::start(&targets, None).unwrap();
     let follower = Follower::start(&fleet.gateway_addrs(), "panels", FollowOptions::default());
     follower.opened().await.unwrap();
     fixture.api().say("panels", "Hello").await.unwrap();
@@ -155,7 +100,7 @@ async fn each_dashboard_query_returns_series_of_a_live_fleet() {
         let without = panels.iter().filter_map(|(title, query)| match prometheus.query(query) {
             Ok(series) if !series.is_empty() => None,
             Ok(_) => Some(format!("{title}: no series of {query}")),
-            Err(error) => Some(format!("{title}: {error}")),
+            Err(error) => Some(format!("{title}: {error:#}")),
         });
         let without: Vec<_> = without.collect();
         if without.is_empty() {

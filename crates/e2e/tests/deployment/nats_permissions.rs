@@ -23,10 +23,20 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{deploy, monitoring::Killed, read};
+use super::{deploy, read};
 use crate::api_client::{SOON, scripted};
 
 const ROLES: [&str; 6] = ["worker", "gateway", "workflow", "publisher", "integrator", "operator"];
+
+/// A process that is killed when this is dropped.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A server with the configuration that is shipped, on a port of its own.
 struct ShippedNats {

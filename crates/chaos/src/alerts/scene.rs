@@ -1,0 +1,179 @@
+//! The fleet whose alerts are provoked, and the Prometheus that watches it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use model::PartitionCount;
+use rand::{SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use testkit::{
+    acked_publishes::AckLog,
+    api::Api,
+    fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary},
+    http,
+    load::{Disorder, PlannedMessage},
+    manual_workflow::ManualWorkflow,
+    prometheus::Prometheus,
+    proxy::Proxy,
+    publisher::{Addressing, Publisher},
+    services::{self, NatsServer, PostgresServer},
+    text,
+};
+use tokio::time::sleep;
+
+pub(super) const PARTITIONS: u16 = 8;
+pub(super) const LEASE: Duration = Duration::from_secs(3);
+/// The workflow whose model cannot be reached.
+pub(super) const MODEL_WORKFLOW: &str = "model";
+/// How long an alert may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Between two tries to provoke it.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// After how long each alert fired.
+pub(super) type Fired = BTreeMap<String, Duration>;
+
+pub(super) struct Scene {
+    pub(super) nats: NatsServer,
+    pub(super) postgres: PostgresServer,
+    pub(super) proxy: Proxy,
+    pub(super) fleet: Fleet,
+    pub(super) publisher: Publisher,
+    pub(super) pool: PgPool,
+    prometheus: Prometheus,
+    rng: StdRng,
+    count: usize,
+    /// Keeps the consumer that it has made: requests come again soon.
+    _consumer: ManualWorkflow,
+}
+
+impl Scene {
+    pub(super) async fn set(rules: &str) -> Result<Self> {
+        let (nats, postgres) = (NatsServer::start().await?, PostgresServer::start().await?);
+        let (_, port) = testkit::host_and_port(postgres.url())?;
+        let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+        let mut options = FleetOptions::new(nats.url(), postgres.url())
+            .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
+            .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 2)
+            .with_workflow(WorkflowOptions::script(script()))
+            .with_workflow(unreachable_model()?);
+        options.worker_database_url = Some(proxy.url(postgres.url())?);
+        options.partitions = PARTITIONS;
+        let fleet = Fleet::start(options).await?;
+        let consumer = ManualWorkflow::connect(nats.url(), "default", Duration::from_secs(1)).await?;
+        let processes = fleet.workers.iter().chain(&fleet.gateways).chain(&fleet.workflows);
+        let targets: Vec<_> = processes.map(|process| process.metrics_addr()).collect();
+        let prometheus = Prometheus::start(&targets, Some(rules))?;
+        let addressing = Addressing::Exact(PartitionCount::new(PARTITIONS.into())?);
+        let publisher = Publisher::connect(nats.url(), addressing).await?;
+        let pool = services::pool(postgres.url()).await?;
+        let rng = StdRng::seed_from_u64(1);
+        Ok(Self {
+            nats,
+            postgres,
+            proxy,
+            fleet,
+            publisher,
+            pool,
+            prometheus,
+            rng,
+            count: 0,
+            _consumer: consumer,
+        })
+    }
+
+    pub(super) fn api(&self) -> Api {
+        Api(self.fleet.gateways[0].http_addr())
+    }
+
+    /// A name that was not used before.
+    pub(super) fn name(&mut self, prefix: &str) -> String {
+        self.count += 1;
+        format!("{prefix}-{}", self.count)
+    }
+
+    /// Publishes a message of some chunks into a thread of its own; the chunk `lost` is never sent.
+    pub(super) async fn publish(&mut self, thread: &str, lost: Option<usize>) -> Result<()> {
+        let message = PlannedMessage::of_text(thread, &self.name("m"), &text::LICENSE[..200], 3)?;
+        let publications = message.publications(Disorder::NONE, lost, &mut self.rng);
+        self.publisher.publish(publications, &AckLog::default()).await.map(drop)
+    }
+
+    /// Waits until all of these fire, or gives up; says after how long each did.
+    pub(super) async fn watch(&mut self, alerts: &[&str]) -> Result<Fired> {
+        self.watch_while(alerts, async |_: &mut Self| Ok(())).await
+    }
+
+    /// The same, and tries again and again to provoke them.
+    pub(super) async fn watch_while(
+        &mut self,
+        alerts: &[&str],
+        mut provoke: impl AsyncFnMut(&mut Self) -> Result<()>,
+    ) -> Result<Fired> {
+        let (began, mut fired) = (Instant::now(), Fired::new());
+        let wanted: BTreeSet<&str> = alerts.iter().copied().collect();
+        while fired.len() < wanted.len() && began.elapsed() < LIMIT {
+            provoke(self).await?;
+            let pause = Instant::now();
+            while pause.elapsed() < PAUSE && fired.len() < wanted.len() {
+                // It may still be starting.
+                for alert in self.prometheus.firing().await.unwrap_or_default() {
+                    if wanted.contains(alert.as_str()) {
+                        fired.entry(alert).or_insert_with(|| began.elapsed());
+                    }
+                }
+                sleep(Duration::from_millis(250)).await;
+            }
+        }
+        Ok(fired)
+    }
+
+    /// Waits until everything is ready again; what is not after a while is printed with its reason, and the run goes on.
+    pub(super) async fn ready(&mut self) -> Result<()> {
+        if self.fleet.ready(LIMIT).await.is_ok() {
+            return Ok(());
+        }
+        for process in self.fleet.workers.iter().chain(&self.fleet.gateways) {
+            let answer = http::get(process.metrics_addr(), "/readyz").await?;
+            println!("  {} after {LIMIT:?}: {} {}", process.name(), answer.status, answer.text.trim());
+        }
+        Ok(())
+    }
+}
+
+fn script() -> Value {
+    let error = |class: &str| json!({"error": {"class": class, "message": "by script"}});
+    let slowly = json!({"text": {"content": "{input}, as slowly as it goes", "chars": 3, "every_ms": 400}});
+    let when =
+        |word: &str, steps: Value| json!({"name": word, "when": {"input_contains": word}, "steps": steps});
+    json!({"scenarios": [
+        when("fails-for-good", json!([error("permanent")])),
+        when("fails-always", json!([error("transient")])),
+        when("slowly", json!([slowly])),
+        when("dies", json!([{"cut": true}])),
+        {"name": "echo", "steps": [{"text": {"content": "You said: {input}", "chars": 6}}]},
+    ]})
+}
+
+fn unreachable_model() -> Result<WorkflowOptions> {
+    let arguments = [
+        "workflow",
+        "--workflow-engine",
+        "openai",
+        "--llm-base-url",
+        "http://127.0.0.1:9/v1",
+        "--llm-model",
+        "none",
+    ];
+    let program = WorkflowProgram::Program {
+        binary: binary()?,
+        arguments: arguments.map(str::to_owned).to_vec(),
+        dir: std::env::temp_dir(),
+    };
+    Ok(WorkflowOptions { workflow: MODEL_WORKFLOW.to_owned(), program })
+}

@@ -11,6 +11,7 @@ mod backlog;
 pub mod context;
 mod drain;
 mod environment;
+mod event_rate;
 pub mod growth;
 mod insert;
 mod latency;
@@ -58,8 +59,8 @@ pub struct ChunkBenchOptions {
     /// Rounds of reading and drain.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e reorder buffer.
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e")]
+    /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e reorder buffer, f events.
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f")]
     pub rows: Vec<char>,
     /// Where the figures go as JSON.
     #[arg(long)]
@@ -77,6 +78,9 @@ pub async fn run(options: &ChunkBenchOptions, allocations: fn() -> u64) -> Resul
     let mut table = Table::default();
     if options.has('e') {
         table.rows.extend(report::ordering(allocations));
+    }
+    if options.has('f') {
+        table.rows.extend(report::events(allocations)?);
     }
     if options.has('a') || options.has('b') {
         let single = compare(options, &long("single-chunk frames", options, 1)).await?;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use serde_json::json;
 
 use crate::{
     drain::Drain,
+    event_rate::{self, EventCost},
     latency::{Latency, load::PathTiming},
     reorder_rate,
     rounds::BacklogRounds,
@@ -50,6 +52,33 @@ pub(super) fn ordering(allocations: fn() -> u64) -> Vec<Row> {
         row("reorder, shuffled by 16", shuffled),
         allocated,
     ]
+}
+
+/// The rows of an event at a gateway.
+pub(super) fn events(allocations: fn() -> u64) -> Result<Vec<Row>> {
+    const SUBSCRIBERS: usize = 10;
+    let runs = |subscribers| {
+        let runs = (0..7).map(|_| event_rate::encode(subscribers, allocations));
+        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let ns = median(runs.iter().map(|run| run.ns));
+        anyhow::Ok(EventCost { ns, allocations: median(runs.iter().map(|run| run.allocations)) })
+    };
+    let (native, ten) = (runs(0)?, runs(SUBSCRIBERS)?);
+    let of_one = |ten: f64, native: f64| (ten - native) / SUBSCRIBERS as f64;
+    let row = |what: &str, allocations: f64, ns: f64| {
+        Row::new('f', what, format!("{allocations:.2} allocations/event"))
+            .note(format!("{ns:.0} ns"))
+            .figure("allocations", allocations)
+            .figure("ns", ns)
+    };
+    Ok(vec![
+        row("frame to native event", native.allocations, native.ns),
+        row(
+            "each subscriber of the AI SDK adds",
+            of_one(ten.allocations, native.allocations),
+            of_one(ten.ns, native.ns),
+        ),
+    ])
 }
 
 /// The rows of the three backlogs.

@@ -15,7 +15,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// A line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
-    /// Which part, `a` to `e`.
+    /// Which part, `a` to `f`.
     pub(super) part: char,
     /// What was measured.
     pub(super) what: String,

@@ -1,8 +1,11 @@
 //! Messages that have ended, as the store has them, and the events by which a reader learns of them.
 
-use bytes::Bytes;
-use model::{MessageId, Position};
+use model::Position;
+use protocols::native::NativeEvent;
 use protocols::{MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
+
+use crate::open;
+use crate::subscription::{FeedEvent, StreamPart, Subscription};
 
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,58 +52,88 @@ pub struct StorePage {
     pub through: Position,
 }
 
-/// What a page says to a reader with a cursor of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a page has for a reader with a cursor of its own.
+#[derive(Debug, Clone, PartialEq)]
 pub enum CatchUp {
     /// These events; the reader stands behind them now.
-    NativeEvent(Vec<Bytes>),
+    Events(Vec<StreamPart>),
     /// These events, the last of which is the end of the message that it wanted.
-    Last(Vec<Bytes>),
+    Last(Vec<StreamPart>),
     /// It claims to have seen more of a message than there is.
     Ahead,
 }
 
-/// Shows a reader what ended after its cursor. `until`: nothing is shown after the end of this message.
-pub fn catch_up(native: &mut Native, page: &StorePage, until: Option<&MessageId>) -> CatchUp {
+/// Shows a reader what ended after its cursor, nothing after the end of the message that it wants.
+pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
     let mut out = Vec::new();
+    let parts = |events: Vec<FeedEvent>| {
+        events.into_iter().map(|event| subscription.part(event.bytes, event.event)).collect()
+    };
     for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
-        if ended.position <= native.cursor().base() {
+        let message = &ended.header.message;
+        let is_last = subscription.until() == Some(message);
+        if ended.position <= native.cursor().base() || (subscription.takes_values() && !is_last) {
             continue;
         }
-        let message = &ended.header.message;
         if let (EndKind::Stored(answer), Some(seen)) = (&ended.how, native.cursor().seen(message))
             && !answer.has(seen)
         {
             return CatchUp::Ahead;
         }
         append_end(native, ended, &mut out);
-        if until == Some(message) {
-            return CatchUp::Last(out);
+        if is_last {
+            return CatchUp::Last(parts(out));
         }
     }
     native.pass(page.through);
-    CatchUp::NativeEvent(out)
+    CatchUp::Events(parts(out))
 }
 
 /// Appends the events that the reader lacks of a message, and its end.
-pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut Vec<Bytes>) {
+pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut impl Extend<FeedEvent>) {
     let EndedMessage { header, position, how } = ended;
     let message = &header.message;
     match how {
-        EndKind::Failed(failure) => out.push(native.failed(header, *position, failure).bytes()),
+        EndKind::Failed(failure) => out.extend([failed_event(native, header, *position, failure.clone())]),
         EndKind::Stored(answer) => {
             let nothing = || MessageOffset::nothing(answer.attempt());
             let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);
             let mut rest = answer.rest(&seen);
             if rest.is_anew {
-                out.push(native.reset(message, answer.attempt()));
+                let attempt = answer.attempt();
+                let event = NativeEvent::Reset { message: message.clone(), attempt };
+                out.extend([FeedEvent { bytes: native.reset(message, attempt), event }]);
             }
             for chunk in &rest.chunks {
                 rest.progress.advance(chunk);
-                let seen = rest.progress.seen().clone();
-                out.push(native.chunk(header, seen, chunk, true).bytes());
+                let bytes = native.chunk(header, rest.progress.seen().clone(), chunk, true).bytes();
+                out.extend([FeedEvent { bytes, event: open::chunk_event(header, chunk, true) }]);
             }
-            out.push(native.complete(header, *position, answer.is_stopped()).bytes());
+            out.extend([complete_event(native, header, *position, answer.is_stopped())]);
         }
     }
+}
+
+/// The end of a message that is persisted.
+pub(crate) fn complete_event(
+    native: &mut Native,
+    header: &MessageHeader,
+    position: Position,
+    is_stopped: bool,
+) -> FeedEvent {
+    let bytes = native.complete(header, position, is_stopped).bytes();
+    let message = header.message.clone();
+    FeedEvent { bytes, event: NativeEvent::Complete { message, position, is_stopped } }
+}
+
+/// The end of a message that was given up.
+pub(crate) fn failed_event(
+    native: &mut Native,
+    header: &MessageHeader,
+    position: Position,
+    failure: StreamError,
+) -> FeedEvent {
+    let bytes = native.failed(header, position, &failure).bytes();
+    let (message, failure) = (header.message.clone(), Box::new(failure));
+    FeedEvent { bytes, event: NativeEvent::Failed { message, position, failure } }
 }

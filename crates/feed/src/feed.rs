@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use model::{Chunk, LiveFrame, MessageEnd, MessageId, MessageOutcome, Position, ThreadId, Timestamp};
+use protocols::native::NativeEvent;
 use protocols::{Cursor, MessageHeader, Native, StreamError, cursor};
 use wire::query::{SnapshotReply, SnapshotRequest};
 
 use crate::ended::{self, StorePage, StoreRead};
 use crate::open::FeedMessage;
+use crate::subscription::FeedEvent;
 
 /// Pause after a query without a reply: first, and at most.
 const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
@@ -32,15 +33,6 @@ pub struct FeedCounts {
     pub filtered: u64,
     /// Messages that were not shown while they came, because as many as can be were open.
     pub left_out: u64,
-}
-
-/// Something for every viewer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FeedEvent {
-    /// A part of a message.
-    Chunk(Bytes),
-    /// A message ended; the last of it.
-    MessageEnd(MessageId, Bytes),
 }
 
 /// See the crate's documentation.
@@ -234,8 +226,8 @@ impl Feed {
         (self.through, self.target) = (Some(committed), committed);
         self.open.clear();
         self.log_bytes = 0;
-        let restart = self.native.restart(Cursor::at(committed));
-        self.events.push_back(FeedEvent::Chunk(restart));
+        let bytes = self.native.restart(Cursor::at(committed));
+        self.events.push_back(FeedEvent { bytes, event: NativeEvent::Restart });
         self.block();
     }
 
@@ -295,16 +287,12 @@ impl Feed {
             return;
         }
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
-            let mut out = Vec::new();
-            ended::append_end(&mut self.native, ended, &mut out);
+            ended::append_end(&mut self.native, ended, &mut self.events);
             self.let_go(&ended.header.message);
             // It was asked about as open; an owner that still looks it up does not know better.
             if let Some(reply) = &mut self.reply {
                 reply.open.retain(|open| open.message != ended.header.message);
             }
-            let end = out.pop();
-            self.events.extend(out.into_iter().map(FeedEvent::Chunk));
-            self.events.extend(end.map(|end| FeedEvent::MessageEnd(ended.header.message.clone(), end)));
         }
         self.through = Some(page.through.max(page.after));
         self.advance(now);
@@ -421,7 +409,9 @@ impl Feed {
         if header.attempt > known {
             self.log_bytes -= open.log_bytes();
             if self.native.cursor().seen(&message).is_some() {
-                self.events.push_back(FeedEvent::Chunk(self.native.reset(&message, header.attempt)));
+                let bytes = self.native.reset(&message, header.attempt);
+                let event = NativeEvent::Reset { message: message.clone(), attempt: header.attempt };
+                self.events.push_back(FeedEvent { bytes, event });
             }
             *open = FeedMessage::new(header);
         }
@@ -436,7 +426,7 @@ impl Feed {
             match chunk.id.cmp(&open.next()) {
                 std::cmp::Ordering::Less => self.counts.filtered += 1,
                 std::cmp::Ordering::Equal => {
-                    self.events.extend(open.show(&mut self.native, chunk).map(FeedEvent::Chunk));
+                    self.events.extend(open.show(&mut self.native, chunk));
                 }
                 // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, query the owner.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
@@ -459,10 +449,14 @@ impl Feed {
             && open.is_none_or(|open| open.seen().attempt == header.attempt);
         let event = match &end.outcome {
             MessageOutcome::Failed(failure) => {
-                self.native.failed(&header, end.position, &StreamError::from(failure))
+                ended::failed_event(&mut self.native, &header, end.position, StreamError::from(failure))
             }
-            MessageOutcome::Complete if has_all => self.native.complete(&header, end.position, false),
-            MessageOutcome::Stopped if has_all => self.native.complete(&header, end.position, true),
+            MessageOutcome::Complete if has_all => {
+                ended::complete_event(&mut self.native, &header, end.position, false)
+            }
+            MessageOutcome::Stopped if has_all => {
+                ended::complete_event(&mut self.native, &header, end.position, true)
+            }
             // It was left out: the store has it.
             MessageOutcome::Complete | MessageOutcome::Stopped => {
                 self.target = self.target.max(end.position);
@@ -471,7 +465,7 @@ impl Feed {
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
         self.let_go(&header.message);
-        self.events.push_back(FeedEvent::MessageEnd(header.message, event.bytes()));
+        self.events.push_back(event);
     }
 
     /// A message is not open any more; those that were left out may have room now.

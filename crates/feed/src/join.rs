@@ -1,20 +1,21 @@
 //! Viewers who join a feed.
 
-use bytes::Bytes;
 use model::{MessageId, Timestamp};
+use protocols::native::NativeEvent;
 use protocols::{Cursor, MessageOffset, Native};
 
 use crate::feed::{ABSENT, Feed};
-use crate::open::FeedMessage;
+use crate::open::{FeedMessage, chunk_event};
+use crate::subscription::{StreamPart, Subscription};
 
 /// Pause between two queries on which a cursor is judged.
 pub(crate) const JUDGE_AGAIN_MS: i64 = 250;
 
 /// What comes of a viewer's wish to join.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum JoinResult {
-    /// It gets these bytes first; from then on it stands where the feed stands.
-    Joined(Vec<Bytes>),
+    /// It gets this first; from then on it stands where the feed stands.
+    Joined(Vec<StreamPart>),
     /// It lacks ends that the feed has shown: read those after its cursor, up to the feed's.
     Behind,
     /// It may know more than the feed, or the feed does not know yet how its thread stands. Try again when the feed has gone on.
@@ -36,11 +37,17 @@ impl Feed {
     }
 
     /// Lets a viewer in: without a cursor it gets what is open from its first chunk on. `asked`: what [`Feed::asked`] said when it came.
-    pub fn join(&mut self, cursor: Option<&Cursor>, asked: u64, now: Timestamp) -> JoinResult {
+    pub fn join(
+        &mut self,
+        cursor: Option<&Cursor>,
+        subscription: &Subscription,
+        asked: u64,
+        now: Timestamp,
+    ) -> JoinResult {
         let Some(through) = self.through else { return JoinResult::Wait };
         let Some(cursor) = cursor else {
             let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
-            return self.join_open(&mut native);
+            return self.join_open(&mut native, subscription, Vec::new());
         };
         let base = self.cursor().base();
         if cursor.base() < base {
@@ -72,17 +79,14 @@ impl Feed {
             // Of one that was reset and has not begun again there is nothing to forget, and its reset would have the cursor's id.
             let attempt =
                 native.cursor().seen(&message).filter(|seen| seen.next > 0).map(|seen| seen.attempt);
-            out.extend(attempt.map(|attempt| native.reset(&message, attempt)));
+            out.extend(attempt.map(|attempt| StreamPart::Encoded(native.reset(&message, attempt))));
             native.remove(&message);
         }
-        match self.join_open(&mut native) {
-            JoinResult::Joined(events) => {
-                out.extend(events);
-                self.remember_resets(cursor);
-                JoinResult::Joined(out)
-            }
-            other => other,
+        let joined = self.join_open(&mut native, subscription, out);
+        if matches!(joined, JoinResult::Joined(_)) {
+            self.remember_resets(cursor);
         }
+        joined
     }
 
     /// Of a message that was reset and has not begun again this feed may have shown nothing. A subscriber whose cursor names it must not see a
@@ -98,16 +102,11 @@ impl Feed {
 
     /// For a viewer that has been waiting and whose cursor turned out to be none of this thread's: it forgets all that it has after the feed's
     /// base, and joins as one that has come late.
-    pub fn restart(&self) -> JoinResult {
+    pub fn restart(&self, subscription: &Subscription) -> JoinResult {
         let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
-        let first = native.restart(Cursor::at(self.cursor().base()));
-        match self.join_open(&mut native) {
-            JoinResult::Joined(mut events) => {
-                events.insert(0, first);
-                JoinResult::Joined(events)
-            }
-            other => other,
-        }
+        let bytes = native.restart(Cursor::at(self.cursor().base()));
+        let first = subscription.part(bytes, NativeEvent::Restart);
+        self.join_open(&mut native, subscription, vec![first])
     }
 
     /// A verdict needs so many answers in a row of an owner that was asked after the viewer came, and that has read all there is.
@@ -127,8 +126,21 @@ impl Feed {
         JoinResult::Wait
     }
 
-    fn join_open(&self, native: &mut Native) -> JoinResult {
-        let mut out = Vec::new();
+    /// `out`: what comes first.
+    fn join_open(
+        &self,
+        native: &mut Native,
+        subscription: &Subscription,
+        mut out: Vec<StreamPart>,
+    ) -> JoinResult {
+        if let Subscription::Message(message) = subscription {
+            let Some(open) = self.open.get(message) else { return JoinResult::Joined(out) };
+            let Some(log) = open.log() else { return JoinResult::OverBudget };
+            out.extend(log.iter().map(|shown| {
+                subscription.part(shown.data.clone(), chunk_event(&open.header, &shown.chunk, false))
+            }));
+            return JoinResult::Joined(out);
+        }
         for (message, open) in &self.open {
             if !show_rest(native, message, open, &mut out) {
                 return JoinResult::OverBudget;
@@ -142,7 +154,7 @@ fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
     (seen.attempt, seen.next) > (shown.attempt, shown.next)
 }
 
-/// Whether what a viewer has seen was numbered as it is here. NativeEvent from the store, an answer has other chunks than while it comes: a viewer
+/// Whether what a viewer has seen was numbered as it is here. Read from the store, an answer has other chunks than while it comes: a viewer
 /// who was cut there may come to a feed that does not know yet that the message has ended.
 fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
     if seen.next == open.next() {
@@ -153,12 +165,17 @@ fn has_same_chunks(seen: &MessageOffset, open: &FeedMessage) -> bool {
 }
 
 /// What a viewer misses of an open message, from the log; false when that is gone.
-fn show_rest(native: &mut Native, message: &MessageId, open: &FeedMessage, out: &mut Vec<Bytes>) -> bool {
+fn show_rest(
+    native: &mut Native,
+    message: &MessageId,
+    open: &FeedMessage,
+    out: &mut Vec<StreamPart>,
+) -> bool {
     let known = native.cursor().seen(message);
     let next = match known {
         Some(seen) if seen.attempt == open.seen().attempt && has_same_chunks(seen, open) => seen.next,
         Some(_) => {
-            out.push(native.reset(message, open.seen().attempt));
+            out.push(StreamPart::Encoded(native.reset(message, open.seen().attempt)));
             0
         }
         None => 0,
@@ -168,7 +185,8 @@ fn show_rest(native: &mut Native, message: &MessageId, open: &FeedMessage, out: 
     }
     let Some(log) = open.log() else { return false };
     for shown in log.iter().filter(|shown| shown.seen.next > next) {
-        out.extend([native.replay(message, shown.seen.clone()), shown.data.clone()]);
+        let parts = [native.replay(message, shown.seen.clone()), shown.data.clone()];
+        out.extend(parts.map(StreamPart::Encoded));
     }
     true
 }

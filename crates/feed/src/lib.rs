@@ -8,18 +8,21 @@
 //!
 //! Inputs are values, time is an argument. [`Feed::poll_snapshot_request`] and [`Feed::poll_store_read`] say what is to be fetched; the driver of the feed
 //! fetches it and hands it in. All viewers of a feed stand at the same place after they have joined, so each event is encoded once, with
-//! one id. Nothing here knows NATS, SQL, HTTP or a clock.
+//! one id; the value that it was encoded from goes along, for viewers of another protocol ([`Subscription::Message`]). Nothing here knows
+//! NATS, SQL, HTTP or a clock.
 
 mod ended;
 mod feed;
 mod join;
 mod open;
+mod subscription;
 mod waiting;
 mod watch;
 
 pub use ended::{CatchUp, EndKind, EndedMessage, StorePage, StoreRead, catch_up};
-pub use feed::{Feed, FeedCounts, FeedEvent};
+pub use feed::{Feed, FeedCounts};
 pub use join::JoinResult;
+pub use subscription::{FeedEvent, StreamPart, Subscription};
 pub use waiting::{BadCursor, WaitOutcome, WaitingSubscribers};
 pub use watch::OwnerWatch;
 

@@ -1,8 +1,13 @@
 //! One message that has begun and not ended: what was shown of it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use model::{Chunk, ChunkKind};
+use protocols::native::NativeEvent;
 use protocols::{MessageHeader, MessageOffset, MessageProgress, Native};
+
+use crate::subscription::FeedEvent;
 
 #[derive(Debug)]
 pub(crate) struct FeedMessage {
@@ -18,6 +23,8 @@ pub(crate) struct FeedMessage {
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
     pub(crate) data: Bytes,
+    /// What the data was encoded from.
+    pub(crate) chunk: Arc<Chunk>,
     pub(crate) seen: MessageOffset,
 }
 
@@ -51,7 +58,7 @@ impl FeedMessage {
     }
 
     /// Shows the next chunk. An `error` chunk takes its number only: the message's end says what it says, once.
-    pub(crate) fn show(&mut self, native: &mut Native, chunk: &Chunk) -> Option<Bytes> {
+    pub(crate) fn show(&mut self, native: &mut Native, chunk: &Arc<Chunk>) -> Option<FeedEvent> {
         self.progress.advance(chunk);
         let seen = self.progress.seen().clone();
         if chunk.kind == ChunkKind::Error {
@@ -61,8 +68,20 @@ impl FeedMessage {
         let event = native.chunk(&self.header, seen.clone(), chunk, false);
         if let Some(log) = &mut self.log {
             self.log_bytes += event.len();
-            log.push(Shown { data: event.data(), seen });
+            log.push(Shown { data: event.data(), chunk: Arc::clone(chunk), seen });
         }
-        Some(event.bytes())
+        Some(FeedEvent { bytes: event.bytes(), event: chunk_event(&self.header, chunk, false) })
+    }
+}
+
+/// A chunk of a message as a value.
+pub(crate) fn chunk_event(header: &MessageHeader, chunk: &Arc<Chunk>, is_compacted: bool) -> NativeEvent {
+    let MessageHeader { message, attempt, role, .. } = header;
+    NativeEvent::Chunk {
+        message: message.clone(),
+        attempt: *attempt,
+        role: *role,
+        chunk: Arc::clone(chunk),
+        is_compacted,
     }
 }

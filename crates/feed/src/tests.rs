@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use bytes::Bytes;
 use model::{
     BatchType, Chunk, ChunkKind, Cut, FrameNumber, LiveFrame, MessageEnd, MessageId, MessageOutcome,
     Metadata, PartialText, Position, Role, ThreadId, Timestamp,
 };
-use protocols::Cursor;
+use protocols::native::NativeEvent;
+use protocols::{Cursor, MessageHeader, Native, StreamError};
 use wire::query::SnapshotReply;
 
 use super::*;
@@ -56,11 +56,14 @@ fn begun(base: i64) -> Feed {
     feed
 }
 
+fn text(parts: &[StreamPart]) -> String {
+    parts.iter().map(|part| std::str::from_utf8(part.bytes()).unwrap()).collect()
+}
+
 fn shown(feed: &mut Feed) -> String {
     let mut all = String::new();
     while let Some(event) = feed.next_event() {
-        let (FeedEvent::Chunk(bytes) | FeedEvent::MessageEnd(_, bytes)) = event;
-        all.push_str(std::str::from_utf8(&bytes).unwrap());
+        all.push_str(std::str::from_utf8(&event.bytes).unwrap());
     }
     all
 }
@@ -157,13 +160,13 @@ fn text_unknown_to_the_owner_restarts_the_viewers() {
 fn viewer_without_an_owner_begins_at_the_stored_end() {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
     let mut waiting: WaitingSubscribers<&str> = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
-    waiting.push("early", None, None, &feed);
+    waiting.push("early", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     let mut placed = Vec::new();
     waiting.on_last(at(5), &feed, NOW, |viewer| placed.push(*viewer));
     assert_eq!(placed, ["early"], "its request may be answered");
     // The next one is not kept waiting for it.
-    waiting.push("next", None, None, &feed);
+    waiting.push("next", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     waiting.on_last(at(8), &feed, NOW, |viewer| placed.push(*viewer));
     assert_eq!(placed, ["early", "next"]);
@@ -178,13 +181,13 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     feed.poll_store_read(NOW);
     feed.on_last(at(8), NOW);
     let admitted = waiting.let_in(&mut feed, NOW);
-    assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()), None)]);
+    assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()))]);
     let later = waiting.poll_timeout(&feed).unwrap();
     assert_eq!((later, waiting.poll_store_read(&feed, NOW)), (NOW.plus_ms(500), None));
     assert_eq!(waiting.poll_store_read(&feed, later), Some(StoreRead::Ends { after: at(5), through: at(8) }));
     assert_eq!(waiting.poll_timeout(&feed), None, "it is being read");
     let page = StorePage { after: at(5), ends: Vec::new(), through: at(8) };
-    waiting.on_page(&page, &feed, |_, _: Vec<Bytes>| ());
+    waiting.on_page(&page, &feed, |_, _: Vec<StreamPart>| ());
     assert_eq!(waiting.viewers().count(), 1);
 }
 
@@ -193,13 +196,20 @@ fn cursor_is_judged_by_a_reply_requested_after_it_came() {
     let mut feed = begun(5);
     let ahead = Cursor::at(at(99));
     let asked = feed.asked();
-    assert_eq!(feed.join(Some(&ahead), asked, NOW), JoinResult::Wait);
+    assert_eq!(feed.join(Some(&ahead), &Subscription::Thread, asked, NOW), JoinResult::Wait);
     assert!(feed.poll_snapshot_request(NOW).is_some());
     feed.on_reply(reply(EPOCH, 0, 5), NOW);
-    assert_eq!(feed.join(Some(&ahead), asked, NOW), JoinResult::Beyond, "the store decides");
-    assert_eq!(feed.join(Some(&Cursor::at(at(4))), asked, NOW), JoinResult::Behind);
-    assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), JoinResult::Joined(Vec::new()));
-    assert_eq!(feed.join(None, asked, NOW), JoinResult::Joined(Vec::new()));
+    assert_eq!(
+        feed.join(Some(&ahead), &Subscription::Thread, asked, NOW),
+        JoinResult::Beyond,
+        "the store decides"
+    );
+    assert_eq!(feed.join(Some(&Cursor::at(at(4))), &Subscription::Thread, asked, NOW), JoinResult::Behind);
+    assert_eq!(
+        feed.join(Some(&Cursor::at(at(5))), &Subscription::Thread, asked, NOW),
+        JoinResult::Joined(Vec::new())
+    );
+    assert_eq!(feed.join(None, &Subscription::Thread, asked, NOW), JoinResult::Joined(Vec::new()));
 }
 
 /// An owner that was frozen, and is one no more, answers once before it finds out.
@@ -211,9 +221,9 @@ fn a_message_is_unknown_after_two_answers_of_one_owner() {
     let answered = |feed: &mut Feed, epoch: u64, now: Timestamp| {
         assert!(feed.poll_snapshot_request(now).is_some());
         feed.on_reply(reply(epoch, 0, 5), now);
-        feed.join(Some(&cursor), asked, now)
+        feed.join(Some(&cursor), &Subscription::Thread, asked, now)
     };
-    assert_eq!(feed.join(Some(&cursor), asked, NOW), JoinResult::Wait);
+    assert_eq!(feed.join(Some(&cursor), &Subscription::Thread, asked, NOW), JoinResult::Wait);
     assert_eq!(answered(&mut feed, EPOCH, NOW), JoinResult::Wait);
     assert_eq!(feed.poll_snapshot_request(NOW.plus_ms(JUDGE_AGAIN_MS - 1)), None, "it is given time");
     let later = NOW.plus_ms(JUDGE_AGAIN_MS);
@@ -228,9 +238,10 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
     feed.on_frame(frame("m", 1, 0, &[(0, "one "), (1, "two "), (2, "three")], None), NOW);
     shown(&mut feed);
     let mut join = |cursor: &str| {
-        let joined = feed.join(Some(&Cursor::parse(cursor).unwrap()), feed.asked(), NOW);
+        let joined =
+            feed.join(Some(&Cursor::parse(cursor).unwrap()), &Subscription::Thread, feed.asked(), NOW);
         let JoinResult::Joined(events) = joined else { panic!("{joined:?}") };
-        String::from_utf8(events.concat()).unwrap()
+        text(&events)
     };
     // It has the first chunk as it came, or all of the text as the store's first.
     let (live, stored) = (join("5~m.0.1.4"), join("5~m.0.1.13"));
@@ -251,7 +262,7 @@ fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     feed.on_frame(reset, NOW);
     let cursor = Cursor::parse("5~m.1.0.0").unwrap();
     let asked = feed.asked();
-    assert_eq!(feed.join(Some(&cursor), asked, NOW), JoinResult::Joined(Vec::new()));
+    assert_eq!(feed.join(Some(&cursor), &Subscription::Thread, asked, NOW), JoinResult::Joined(Vec::new()));
     // The next owner reads the stream again from before the first attempt.
     let mut reading = reply(EPOCH + 1, 0, 5);
     reading.cut.is_current = false;
@@ -282,11 +293,52 @@ fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
     feed.on_frame(calls, NOW);
     // It has seen an empty text, two calls and the result of the first one.
     let stored = Cursor::parse("5~m.0.4.0.0.0.4-4.4").unwrap();
-    let JoinResult::Joined(events) = feed.join(Some(&stored), feed.asked(), NOW) else { panic!("it joins") };
-    let text = String::from_utf8(events.concat()).unwrap();
+    let JoinResult::Joined(events) = feed.join(Some(&stored), &Subscription::Thread, feed.asked(), NOW)
+    else {
+        panic!("it joins")
+    };
+    let text = text(&events);
     assert!(text.contains("event: reset") && text.contains(r#""chunk_id":0"#), "{text}");
     // One who stands where the feed stands gets nothing twice.
     let live = Cursor::parse("5~m.0.4.0.0.0.4-4.4-4").unwrap();
-    let JoinResult::Joined(events) = feed.join(Some(&live), feed.asked(), NOW) else { panic!("it joins") };
+    let JoinResult::Joined(events) = feed.join(Some(&live), &Subscription::Thread, feed.asked(), NOW) else {
+        panic!("it joins")
+    };
     assert!(events.is_empty(), "{events:?}");
+}
+
+#[test]
+fn subscriber_of_a_message_gets_its_values_and_nothing_else() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("other", 1, 0, &[(0, "no")], None), NOW);
+    feed.on_frame(frame("m", 2, 1, &[(0, "one "), (1, "two")], None), NOW);
+    let subscription = Subscription::Message(MessageId::parse("m").unwrap());
+    let joined = feed.join(Some(&Cursor::at(at(5))), &subscription, feed.asked(), NOW);
+    let JoinResult::Joined(parts) = joined else { panic!("it joins") };
+    let values = |parts: Vec<StreamPart>| -> Vec<NativeEvent> {
+        parts.into_iter().map(|part| part.into_value().unwrap().event.clone()).collect()
+    };
+    let texts = values(parts).into_iter().map(|event| match event {
+        NativeEvent::Chunk { chunk, .. } => chunk.text.to_string(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(texts.collect::<Vec<_>>(), ["one ", "two"]);
+    // It has ended before its subscriber could join.
+    let failure = StreamError::new("stalled", "no more", true);
+    let ended = |message: &str, position| EndedMessage {
+        header: MessageHeader::new(
+            MessageId::parse(message).unwrap(),
+            0,
+            Role::Assistant,
+            BatchType::UserRequest,
+        ),
+        position: at(position),
+        how: EndKind::Failed(failure.clone()),
+    };
+    let page = StorePage { after: at(5), ends: vec![ended("other", 6), ended("m", 7)], through: at(7) };
+    let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(at(5)));
+    let CatchUp::Last(parts) = catch_up(&mut native, &page, &subscription) else { panic!("it has ended") };
+    let message = MessageId::parse("m").unwrap();
+    let end = NativeEvent::Failed { message, position: at(7), failure: Box::new(failure.clone()) };
+    assert_eq!(values(parts), [end]);
 }

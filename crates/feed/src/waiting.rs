@@ -1,12 +1,12 @@
 //! Viewers who wait to join a feed: those that come with a cursor are shown what ended since, until they stand where the feed stands.
 
-use bytes::Bytes;
-use model::{MessageId, Position, ThreadId, Timestamp};
+use model::{Position, ThreadId, Timestamp};
 use protocols::{Cursor, Native};
 
 use crate::ended::{CatchUp, StorePage, StoreRead, catch_up};
 use crate::feed::Feed;
 use crate::join::JoinResult;
+use crate::subscription::{StreamPart, Subscription};
 
 /// Pause after the store could not be read.
 const READ_PAUSE_MS: i64 = 500;
@@ -21,10 +21,10 @@ pub enum BadCursor {
 }
 
 /// What became of a viewer that waits no more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum WaitOutcome {
-    /// It gets these bytes first; from then on it stands where the feed stands.
-    Joined(Vec<Bytes>),
+    /// It gets this first; from then on it stands where the feed stands.
+    Joined(Vec<StreamPart>),
     /// It has been shown the end of the one message that it wanted.
     Finished,
     /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
@@ -56,8 +56,7 @@ struct WaitingSubscriber<V> {
     viewer: V,
     /// Where it stands, if it came with a cursor.
     native: Option<Native>,
-    /// Nothing is shown to it after the end of this message.
-    until: Option<MessageId>,
+    subscription: Subscription,
     /// See [`Feed::asked`].
     asked: u64,
     /// It knows of an end that the owner does not know of: whether the store does.
@@ -90,15 +89,15 @@ impl<V> WaitingSubscribers<V> {
         self.all.retain(|waiter| keeps(&waiter.viewer));
     }
 
-    /// A viewer comes. `until`: it wants this message, whose end is after its cursor, and nothing after that.
-    pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, until: Option<MessageId>, feed: &Feed) {
+    /// A viewer comes.
+    pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, subscription: Subscription, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
         let needs_start = native.is_none() && !feed.has_begun();
         self.all.push(WaitingSubscriber {
             viewer,
             native,
-            until,
+            subscription,
             asked: feed.asked(),
             beyond: None,
             needs_start,
@@ -166,7 +165,7 @@ impl<V> WaitingSubscribers<V> {
         &mut self,
         page: &StorePage,
         feed: &Feed,
-        mut send: impl FnMut(&V, Vec<Bytes>),
+        mut send: impl FnMut(&V, Vec<StreamPart>),
     ) -> Vec<(V, WaitOutcome)> {
         self.is_reading = false;
         let mut gone = Vec::new();
@@ -176,8 +175,8 @@ impl<V> WaitingSubscribers<V> {
                 self.all.push(waiter);
                 continue;
             };
-            match catch_up(native, page, waiter.until.as_ref()) {
-                CatchUp::NativeEvent(events) => {
+            match catch_up(native, page, &waiter.subscription) {
+                CatchUp::Events(events) => {
                     // Without any, this is all that is stored.
                     waiter.is_behind = !page.ends.is_empty();
                     // It may know of more now than an answer that is on its way.
@@ -196,7 +195,7 @@ impl<V> WaitingSubscribers<V> {
     }
 
     /// Lets those in who stand where the feed stands.
-    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome, Option<MessageId>)> {
+    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             if waiter.needs_start {
@@ -204,7 +203,7 @@ impl<V> WaitingSubscribers<V> {
                 continue;
             }
             let cursor = waiter.native.as_ref().map(Native::cursor);
-            let fate = match feed.join(cursor, waiter.asked, now) {
+            let fate = match feed.join(cursor, &waiter.subscription, waiter.asked, now) {
                 JoinResult::Behind => {
                     waiter.is_behind = true;
                     self.all.push(waiter);
@@ -225,7 +224,7 @@ impl<V> WaitingSubscribers<V> {
                 JoinResult::Ahead | JoinResult::Beyond => WaitOutcome::Refused(BadCursor::Ahead),
                 JoinResult::OverBudget => WaitOutcome::OverBudget,
             };
-            gone.push((waiter.viewer, fate, waiter.until));
+            gone.push((waiter.viewer, fate));
         }
         gone
     }

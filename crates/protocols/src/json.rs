@@ -21,8 +21,10 @@ impl Formatter for OneLine {
         out: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
+        if fragment.is_ascii() {
+            return out.write_all(fragment.as_bytes());
+        }
         let mut rest = fragment;
-        // All three begin with 0xC2 or 0xE2, so that ASCII text is scanned bytewise only.
         while let Some((at, escape, len)) = next_separator(rest) {
             out.write_all(&rest.as_bytes()[..at])?;
             out.write_all(escape)?;

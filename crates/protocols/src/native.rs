@@ -14,15 +14,18 @@ use utoipa::ToSchema;
 
 use crate::{Cursor, MessageOffset, schemas, sse};
 
-mod reader;
+mod event;
 
-pub use reader::{NativeEvent, NativeEventReader};
+pub use event::NativeEvent;
 
 /// What a stream begins with: it makes proxies pass the headers on before the first chunk. A comment is a line; a blank line after it would
 /// be an event without data to some clients.
 pub const OPEN: &[u8] = b": open\n";
 /// A comment for idle times.
 pub const HEARTBEAT: &[u8] = b": heartbeat\n";
+
+/// Bytes that a chunk's event takes beside its id, text, metadata and names, as a rule.
+const CHUNK_FIELDS: usize = 192;
 
 /// An encoded event: shared, never copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,7 +169,9 @@ impl Native {
             turn_id: header.turn.as_ref().map(TurnId::as_str),
             compacted: is_compacted.then_some(true),
         };
-        self.event(chunk.text.len() + 320, &event)
+        // About what it takes: it is kept while its message is open, and with it what of its memory is unused.
+        let ids = self.thread.name().len() + 2 * header.message.as_str().len();
+        self.event(chunk.text.len() + chunk.metadata.size() + ids + CHUNK_FIELDS, &event)
     }
 
     /// A chunk that takes its number but is not shown.

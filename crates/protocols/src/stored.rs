@@ -4,6 +4,8 @@
 //! messages come out the same; the pieces are not, because the history does not keep them. A client that has a part of the answer is
 //! sent the rest of each text, call and result, in the order of the steps ([`StoredAnswer::rest`]).
 
+use std::sync::Arc;
+
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
@@ -36,7 +38,7 @@ pub struct StoredAnswer {
     /// Of the final chunk; `None` when the turn was stopped before it.
     metadata: Option<Metadata>,
     /// All of it.
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +65,7 @@ pub struct AnswerRest {
     /// The client's part does not match the answer, which is sent anew from its beginning.
     pub is_anew: bool,
     /// Chunks whose ids go on after what the client has.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<Arc<Chunk>>,
     /// What the client has, to be advanced with each of them.
     pub progress: MessageProgress,
 }
@@ -139,7 +141,7 @@ impl StoredAnswer {
     }
 
     /// `None` when what was seen is no part of this answer, or is not known exactly.
-    fn after(&self, seen: &MessageOffset) -> Option<(Vec<Chunk>, MessageProgress)> {
+    fn after(&self, seen: &MessageOffset) -> Option<(Vec<Arc<Chunk>>, MessageProgress)> {
         let mut writer = ChunkWriter { next: seen.next, chunks: Vec::new() };
         let (mut said, mut thought) = (seen.bytes as usize, seen.reasoning as usize);
         let mut ids = Vec::new();
@@ -206,7 +208,7 @@ fn add(steps: &mut Vec<StoredStep>, message: &StoredMessage<'_>) {
 
 struct ChunkWriter {
     next: u32,
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
 }
 
 impl ChunkWriter {
@@ -287,7 +289,7 @@ impl ChunkWriter {
     }
 
     fn push(&mut self, kind: ChunkKind, text: &str, metadata: Metadata, is_final: bool) {
-        self.chunks.push(Chunk { kind, metadata, ..Chunk::content(self.next, text, is_final) });
+        self.chunks.push(Arc::new(Chunk { kind, metadata, ..Chunk::content(self.next, text, is_final) }));
         self.next += 1;
     }
 }

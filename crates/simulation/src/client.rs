@@ -1,14 +1,15 @@
 //! A client of one thread: reads the events of whichever gateway it is connected to, and comes back with the last id.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use bytes::Bytes;
+use feed::StreamPart;
 use model::{PartitionId, ThreadId};
 use protocols::Cursor;
-use protocols::native::{NativeEvent, NativeEventReader};
+use protocols::native::NativeEvent;
 
 use crate::checker::{SeenEvent, Transcript};
+use crate::native_reader;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -93,9 +94,9 @@ impl Client {
         self.since.get_or_insert(base);
     }
 
-    pub(crate) fn send(&mut self, events: Vec<Bytes>) {
+    pub(crate) fn send(&mut self, events: Vec<StreamPart>) {
         // An event may come in two parts, its id and what is shared.
-        self.unread.extend(events);
+        self.unread.extend(events.into_iter().map(StreamPart::into_bytes));
     }
 
     /// Reads about so many parts, always whole events. True when there is more.
@@ -118,12 +119,10 @@ impl Client {
     fn take(&mut self, event: &[u8]) {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
-            let events = NativeEventReader::default().feed(event.as_bytes());
-            for event in &events {
-                // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
-                if let NativeEvent::Reset { message, .. } = event {
-                    self.ids.retain(|id| !id.contains(message.as_str()));
-                }
+            let read = native_reader::event(event);
+            // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
+            if let Some(NativeEvent::Reset { message, .. }) = &read {
+                self.ids.retain(|id| !id.contains(message.as_str()));
             }
             if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
                 // A restart names the place that the reader goes back to, which may be that of an event it has.
@@ -136,7 +135,7 @@ impl Client {
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
-            self.seen.extend(events.into_iter().filter_map(seen));
+            self.seen.extend(read.map(seen));
         }
     }
 
@@ -159,15 +158,12 @@ impl Client {
     }
 }
 
-fn seen(event: NativeEvent) -> Option<SeenEvent> {
-    Some(match event {
-        NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => {
-            let chunk = Arc::new(chunk);
-            match is_compacted {
-                true => SeenEvent::Rest { message, chunk },
-                false => SeenEvent::Chunk { message, attempt, chunk },
-            }
-        }
+fn seen(event: NativeEvent) -> SeenEvent {
+    match event {
+        NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => match is_compacted {
+            true => SeenEvent::Rest { message, chunk },
+            false => SeenEvent::Chunk { message, attempt, chunk },
+        },
         NativeEvent::Reset { message, attempt } => SeenEvent::Reset { message, attempt },
         NativeEvent::Complete { message, position, .. } => {
             SeenEvent::Complete { message, position: Some(position.get()) }
@@ -176,6 +172,5 @@ fn seen(event: NativeEvent) -> Option<SeenEvent> {
             SeenEvent::Failed { message, position: Some(position.get()) }
         }
         NativeEvent::Restart => SeenEvent::Restart,
-        NativeEvent::Drain => return None,
-    })
+    }
 }

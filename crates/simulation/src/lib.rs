@@ -11,6 +11,7 @@ mod client;
 mod coverage;
 mod gateway;
 mod log;
+mod native_reader;
 mod publisher;
 mod rng;
 mod scenario;

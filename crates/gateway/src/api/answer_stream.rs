@@ -1,6 +1,7 @@
 //! The stream of one answer, whose turn is opened once the stream has its place.
 
-use model::{MessageId, ThreadId};
+use feed::Subscription;
+use model::ThreadId;
 use protocols::Cursor;
 
 use crate::app::request_context::RequestContext;
@@ -12,25 +13,24 @@ use crate::streaming::response;
 use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 
-/// A place in the thread's feed up to the answer's end; then the turn is opened, if it is a new one.
+/// A place in the thread's feed, up to the answer's end; then the turn is opened, if it is a new one.
 pub(crate) async fn watch(
     ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
     submission: &Submission,
-    answer: &MessageId,
+    subscription: Subscription,
     after: Option<Cursor>,
 ) -> Result<SendQueueBody, Problem> {
     let (backend, is_brought) = (ctx.backend()?, after.is_some());
-
-    let after = match after {
-        Some(cursor) => cursor,
+    let after = match (after, subscription.until()) {
         // Whatever becomes of the answer becomes of it after this.
-        None => Cursor::at(store_reads::before(backend.store(), thread, answer).await?),
+        (None, Some(answer)) => Some(Cursor::at(store_reads::before(backend.store(), thread, answer).await?)),
+        (after, _) => after,
     };
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) =
-        ctx.feeds()?.subscribe_to_message(thread, send_queue, after, answer).map_err(response::refused)?;
+        ctx.feeds()?.subscribe(thread, send_queue, after, subscription).map_err(response::refused)?;
     // Dropped with an error, the body gives the place back.
     body.keep(permit, place);
     if is_brought {

@@ -3,6 +3,7 @@
 use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use feed::Subscription;
 use model::{MessageId, ThreadId};
 use protocols::Cursor;
 use serde::Deserialize;
@@ -53,7 +54,10 @@ pub(crate) async fn stream_events(
         None => cursor_of(backend, &thread, query).await?,
     };
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
-    let (permit, verdict) = ctx.feeds()?.subscribe(&thread, send_queue, cursor).map_err(response::refused)?;
+    let (permit, verdict) = ctx
+        .feeds()?
+        .subscribe(&thread, send_queue, cursor, Subscription::Thread)
+        .map_err(response::refused)?;
     body.keep(permit, place);
     response::until_verdict(verdict).await?;
     Ok(response::stream(body))

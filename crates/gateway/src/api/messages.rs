@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use feed::Subscription;
 use model::{ThreadId, TurnId, TurnOptions};
 use protocols::{Cursor, native};
 use serde::{Deserialize, Serialize};
@@ -154,9 +155,10 @@ async fn in_line(
             // It has the end already, and only the end of the body was lost.
             response::stream(Body::from(native::OPEN))
         }
-        _ => response::stream(
-            answer_stream::watch(ctx, connection, thread, &submission, &answer, after).await?,
-        ),
+        _ => {
+            let until = Subscription::Until(answer);
+            response::stream(answer_stream::watch(ctx, connection, thread, &submission, until, after).await?)
+        }
     };
     if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
         response.headers_mut().insert("x-antiphon-turn", turn);

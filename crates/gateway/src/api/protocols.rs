@@ -15,6 +15,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use feed::Subscription;
 use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
 use protocols::request::{BadRequest, ErrorBody, RequestRejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
@@ -181,7 +182,8 @@ async fn enter(
     {
         return Ok((message, TurnAnswer::Stored(stored)));
     }
-    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, &message, None).await?;
+    let subscription = Subscription::Message(message.clone());
+    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, subscription, None).await?;
     Ok((message, TurnAnswer::Live(send_queue)))
 }
 
@@ -198,8 +200,10 @@ pub(crate) async fn resume_answer(
     }
     let after = Cursor::at(store_reads::before(backend.store(), thread, message).await?);
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
-    let (permit, _) =
-        ctx.feeds()?.subscribe_to_message(thread, send_queue, after, message).map_err(response::refused)?;
+    let (permit, _) = ctx
+        .feeds()?
+        .subscribe(thread, send_queue, Some(after), Subscription::Message(message.clone()))
+        .map_err(response::refused)?;
     body.keep(permit, place);
     Ok(TurnAnswer::Live(body))
 }

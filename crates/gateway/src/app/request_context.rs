@@ -8,6 +8,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
+use feed::StreamPart;
 use model::{AgentId, Tenant, ThreadId};
 use protocols::native;
 use store::{Store, StoreError};
@@ -169,7 +170,7 @@ impl RequestContext {
     ) -> Result<(SendQueue, SendQueueBody, Option<TenantStreamPermit>), Problem> {
         let place = self.state.limiter.open_stream(&self.principal, self.state.now())?;
         let (send_queue, body) = SendQueue::new(connection.0, self.limits.lag_bytes);
-        send_queue.push_first(FIRST.map(Bytes::from_static));
+        send_queue.push_first(FIRST.map(|line| StreamPart::Encoded(Bytes::from_static(line))));
         if authenticator::is_revocable(&self.principal) {
             self.state.open_streams.register(&self.principal, &send_queue);
         }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feed::{BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, WaitOutcome, WaitingSubscribers};
+use feed::{BadCursor, Feed, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
@@ -53,6 +53,15 @@ struct FeedTask {
     drain_notices: Option<Vec<(Instant, SendQueue)>>,
 }
 
+/// Events that are handed on together.
+#[derive(Default)]
+struct Burst {
+    /// For native clients.
+    encoded: Vec<StreamPart>,
+    /// The same for encoders of other protocols; empty while there are none.
+    values: Vec<StreamPart>,
+}
+
 /// Runs until the thread has had no subscriber for some seconds, or the gateway drains.
 pub(crate) async fn run(
     context: FeedContext,
@@ -82,7 +91,7 @@ pub(crate) async fn run(
 
 fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
     match context.backend.drain.is_cancelled() {
-        true => send_queue.end_with(native::drain(context.retry_ms())),
+        true => send_queue.end_with(StreamPart::Encoded(native::drain(context.retry_ms()))),
         false => send_queue.abort(AbortReason::Internal),
     }
 }
@@ -181,12 +190,12 @@ impl FeedTask {
         if let Some(drain_notices) = &mut self.drain_notices {
             // It took its place before the drain.
             drain_notices
-                .push((self.context.drain_notice_at(subscriber.has_end), subscriber.send_queue.clone()));
+                .push((self.context.drain_notice_at(subscriber.has_end()), subscriber.send_queue.clone()));
             drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         }
         subscriber.send_queue.on_departure(&self.departures);
-        let (cursor, until) = (subscriber.cursor.take(), subscriber.until.take());
-        self.waiting.push(subscriber, cursor, until, &self.feed);
+        let (cursor, subscription) = (subscriber.cursor.take(), subscriber.subscription.clone());
+        self.waiting.push(subscriber, cursor, subscription, &self.feed);
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
@@ -230,7 +239,7 @@ impl FeedTask {
 
     /// Sends waiting subscribers the ends of a page that they have missed.
     fn catch_up(&mut self, page: &StorePage) {
-        let send = |subscriber: &Subscriber, events: Vec<bytes::Bytes>| {
+        let send = |subscriber: &Subscriber, events: Vec<StreamPart>| {
             metrics::events(events.len() as u64);
             subscriber.send_queue.push_first(events);
         };
@@ -244,8 +253,8 @@ impl FeedTask {
         if self.waiting.is_empty() {
             return;
         }
-        for (subscriber, fate, until) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
-            self.settle(Subscriber { until, ..subscriber }, fate);
+        for (subscriber, fate) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
+            self.settle(subscriber, fate);
         }
     }
 
@@ -261,7 +270,7 @@ impl FeedTask {
         }
     }
 
-    fn admit(&mut self, mut subscriber: Subscriber, first: Vec<bytes::Bytes>) {
+    fn admit(&mut self, mut subscriber: Subscriber, first: Vec<StreamPart>) {
         metrics::events(first.len() as u64);
         subscriber.send_queue.push_first(first);
         subscriber.accept();
@@ -273,7 +282,7 @@ impl FeedTask {
         if subscriber.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
             return;
         }
-        match self.feed.restart() {
+        match self.feed.restart(&subscriber.subscription) {
             JoinResult::Joined(first) => self.admit(subscriber, first),
             _ => subscriber.send_queue.abort(AbortReason::OverBudget),
         }
@@ -309,37 +318,39 @@ impl FeedTask {
             metrics::feed(counts.left_out, counts.gaps_filled, counts.filtered);
         }
         let most = self.context.backend.limits.lag_bytes / LAG_PARTS;
-        let (mut events, mut size) = (Vec::new(), 0);
+        let (mut burst, mut size, mut has_encoders) = (Burst::default(), 0, None);
         while let Some(event) = self.feed.next_event() {
-            let (bytes, ended) = match event {
-                FeedEvent::Chunk(bytes) => (bytes, None),
-                FeedEvent::MessageEnd(message, bytes) => (bytes, Some(message)),
-            };
-            if size + bytes.len() > most && size > 0 {
-                self.show(&mut events).await;
+            if size + event.bytes.len() > most && size > 0 {
+                self.show(&mut burst).await;
                 tokio::task::yield_now().await;
                 size = 0;
             }
-            size += bytes.len();
-            events.push(bytes);
-            if let Some(message) = ended.filter(|ended| self.is_awaited(ended)) {
-                self.show(&mut events).await;
+            size += event.bytes.len();
+            let ended = event.event.ended().filter(|ended| self.is_awaited(ended)).cloned();
+            burst.encoded.push(StreamPart::Encoded(event.bytes.clone()));
+            if *has_encoders.get_or_insert_with(|| self.has_encoders()) {
+                burst.values.push(StreamPart::Value(Arc::new(event)));
+            }
+            if let Some(message) = ended {
+                self.show(&mut burst).await;
                 self.let_go(&message);
             }
         }
-        self.show(&mut events).await;
+        self.show(&mut burst).await;
     }
 
     /// A burst is handed to each subscriber at once, and is one write there.
-    async fn show(&mut self, events: &mut Vec<bytes::Bytes>) {
-        if events.is_empty() {
+    async fn show(&mut self, burst: &mut Burst) {
+        if burst.encoded.is_empty() {
             return;
         }
-        metrics::events((events.len() * self.subscribers.len()) as u64);
+        metrics::events((burst.encoded.len() * self.subscribers.len()) as u64);
         let mut are_all_open = true;
         let mut groups = self.subscribers.chunks(GROUP).peekable();
         while let Some(group) = groups.next() {
             for subscriber in group {
+                let takes_values = subscriber.subscription.takes_values();
+                let events = if takes_values { &burst.values } else { &burst.encoded };
                 are_all_open &= subscriber.send_queue.push(events);
             }
             if groups.peek().is_some() {
@@ -349,17 +360,22 @@ impl FeedTask {
         if !are_all_open {
             self.subscribers.retain(|subscriber| subscriber.send_queue.is_open());
         }
-        events.clear();
+        burst.encoded.clear();
+        burst.values.clear();
+    }
+
+    fn has_encoders(&self) -> bool {
+        self.subscribers.iter().any(|subscriber| subscriber.subscription.takes_values())
     }
 
     fn is_awaited(&self, message: &MessageId) -> bool {
-        self.subscribers.iter().any(|subscriber| subscriber.until.as_ref() == Some(message))
+        self.subscribers.iter().any(|subscriber| subscriber.subscription.until() == Some(message))
     }
 
     /// Lets those go who wanted this message only.
     fn let_go(&mut self, message: &MessageId) {
         self.subscribers.retain(|subscriber| {
-            let is_last = subscriber.until.as_ref() == Some(message);
+            let is_last = subscriber.subscription.until() == Some(message);
             if is_last {
                 subscriber.send_queue.finish();
             }
@@ -386,7 +402,7 @@ impl FeedTask {
     fn begin_drain(&mut self) {
         let all = self.subscribers.iter().chain(self.waiting.viewers());
         let drain_notices = all.map(|subscriber| {
-            (self.context.drain_notice_at(subscriber.has_end), subscriber.send_queue.clone())
+            (self.context.drain_notice_at(subscriber.has_end()), subscriber.send_queue.clone())
         });
         let mut drain_notices: Vec<_> = drain_notices.collect();
         drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use model::{MessageId, PartitionId, Position, Tenant, ThreadId};
+use model::{PartitionId, Position, Tenant, ThreadId};
 use protocols::{Cursor, Native, native};
 use runtime::{Heartbeat, spawn_named};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,7 +21,7 @@ use crate::streaming::live_listener::{LiveEvent, LiveListener};
 use crate::streaming::send_queue::{SendQueue, SubscriberPermit};
 use crate::streaming::store_reads;
 use crate::streaming::subscriber::{FeedCommand, JoinReceiver, PartitionSignal, SubscribeError, Subscriber};
-use feed::{CatchUp, OwnerWatch, catch_up};
+use feed::{CatchUp, OwnerWatch, StreamPart, Subscription, catch_up};
 
 /// How often the owner of each partition with subscribers is asked of which threads it has sent frames.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -62,33 +62,13 @@ impl FeedRegistry {
         thread: &ThreadId,
         send_queue: SendQueue,
         cursor: Option<Cursor>,
-    ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
-        self.subscribe_from(thread, send_queue, cursor, None)
-    }
-
-    /// Subscribes for one message, which ends after `after`, and nothing after its end.
-    pub(crate) fn subscribe_to_message(
-        &self,
-        thread: &ThreadId,
-        send_queue: SendQueue,
-        after: Cursor,
-        message: &MessageId,
-    ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
-        self.subscribe_from(thread, send_queue, Some(after), Some(message.clone()))
-    }
-
-    fn subscribe_from(
-        &self,
-        thread: &ThreadId,
-        send_queue: SendQueue,
-        cursor: Option<Cursor>,
-        until: Option<MessageId>,
+        subscription: Subscription,
     ) -> Result<(SubscriberPermit, JoinReceiver), SubscribeError> {
         let (permit, commands) = self.acquire_permit(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
         let (verdict, is_in) = oneshot::channel();
-        let has_end = until.is_some();
-        let mut subscriber = Subscriber { send_queue, cursor, until, has_end, verdict: Some(verdict) };
+        let mut subscriber = Subscriber { send_queue, cursor, subscription, verdict: Some(verdict) };
+        let has_end = subscriber.has_end();
         spawn_named("subscribe", async move {
             let send_queue = subscriber.send_queue.clone();
             let joined = async {
@@ -104,7 +84,7 @@ impl FeedRegistry {
             };
             tokio::select! {
                 () = joined => {}
-                () = context.leaves(has_end) => send_queue.end_with(native::drain(context.retry_ms())),
+                () = context.leaves(has_end) => send_queue.end_with(StreamPart::Encoded(native::drain(context.retry_ms()))),
             }
         });
         Ok((permit, is_in))
@@ -266,8 +246,8 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                 subscriber.cursor = Some(native.cursor().clone());
                 return true;
             }
-            Ok(page) => match catch_up(&mut native, &page, subscriber.until.as_ref()) {
-                CatchUp::NativeEvent(events) => {
+            Ok(page) => match catch_up(&mut native, &page, &subscriber.subscription) {
+                CatchUp::Events(events) => {
                     metrics::events(events.len() as u64);
                     subscriber.send_queue.push_first(events);
                     subscriber.send_queue.drained().await;

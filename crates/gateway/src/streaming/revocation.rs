@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{KeyId, Principal};
+use feed::StreamPart;
 use model::Timestamp;
 use protocols::native;
 
@@ -62,7 +63,7 @@ impl OpenStreams {
         let mut open = self.open();
         for OpenStream { principal, send_queue } in &open.streams {
             if let Some(why) = why(principal) {
-                send_queue.end_with(native::auth_expired(why));
+                send_queue.end_with(StreamPart::Encoded(native::auth_expired(why)));
             }
         }
         open.forget_ended();

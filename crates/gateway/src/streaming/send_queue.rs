@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use ::metrics::Counter;
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use feed::{FeedEvent, StreamPart};
+use http_body::Frame;
 use protocols::native;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
@@ -47,7 +48,7 @@ struct SharedQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    parts: VecDeque<Bytes>,
+    parts: VecDeque<StreamPart>,
     /// Bytes in `parts` that count as lag. What a viewer gets when it joins does not: it is shared with the feed.
     lag: usize,
     /// How many of the first parts do not count.
@@ -97,7 +98,7 @@ impl SendQueue {
     }
 
     /// Queues what the viewer gets before it stands where the feed stands.
-    pub(crate) fn push_first(&self, parts: impl IntoIterator<Item = Bytes>) {
+    pub(crate) fn push_first(&self, parts: impl IntoIterator<Item = StreamPart>) {
         let mut queue = self.shared.lock();
         if queue.state != QueueState::Open {
             return;
@@ -109,18 +110,19 @@ impl SendQueue {
     }
 
     /// Queues live events; false when the viewer is gone, or is cut by them.
-    pub(crate) fn push(&self, events: &[Bytes]) -> bool {
+    pub(crate) fn push(&self, events: &[StreamPart]) -> bool {
         let mut queue = self.shared.lock();
         if queue.state != QueueState::Open {
             return false;
         }
         for event in events {
-            if queue.lag > 0 && queue.lag + event.len() > self.shared.max_lag {
+            let size = event.bytes().len();
+            if queue.lag > 0 && queue.lag + size > self.shared.max_lag {
                 drop(queue);
                 self.abort(AbortReason::Lag);
                 return false;
             }
-            queue.lag += event.len();
+            queue.lag += size;
             queue.parts.push_back(event.clone());
         }
         queue.wake();
@@ -139,7 +141,7 @@ impl SendQueue {
 
     /// Sends a last event, then cuts the connection: the client may miss the end of a message, and no stream in which
     /// that can be ever ends cleanly.
-    pub(crate) fn end_with(&self, event: Bytes) {
+    pub(crate) fn end_with(&self, event: StreamPart) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
             queue.parts.push_back(event);
@@ -206,36 +208,55 @@ impl Queue {
         self.wake();
     }
 
-    fn pop(&mut self) -> Option<Bytes> {
+    fn pop(&mut self) -> Option<StreamPart> {
         let part = self.parts.pop_front()?;
         match self.free {
-            0 => self.lag -= part.len().min(self.lag),
+            0 => self.lag -= part.bytes().len().min(self.lag),
             _ => self.free -= 1,
         }
         Some(part)
     }
 
-    /// Everything that is ready, up to the size of a write. A single part is handed on as it is.
+    /// The bytes of everything that is ready, up to the size of a write. A single part is handed on as it is.
     fn take(&mut self) -> Option<Bytes> {
         let first = self.pop()?;
-        let (mut bytes, mut further) = (first.len(), 0);
-        for part in &self.parts {
-            if bytes + part.len() > WRITE_BYTES {
-                break;
-            }
-            bytes += part.len();
-            further += 1;
-        }
+        let (bytes, further) = self.count_further(&first);
         if further == 0 {
-            return Some(first);
+            return Some(first.into_bytes());
         }
         // As much as is needed: a thousand viewers of a burst have a thousand of these at the same time.
         let mut joined = Vec::with_capacity(bytes);
-        joined.extend_from_slice(&first);
+        joined.extend_from_slice(first.bytes());
         for part in std::iter::from_fn(|| self.pop()).take(further) {
-            joined.extend_from_slice(&part);
+            joined.extend_from_slice(part.bytes());
         }
         Some(joined.into())
+    }
+
+    /// The values of everything that is ready, up to the size of a write.
+    fn take_values(&mut self) -> Option<Vec<Arc<FeedEvent>>> {
+        let mut values = Vec::new();
+        while values.is_empty() {
+            let first = self.pop()?;
+            let (_, further) = self.count_further(&first);
+            let rest = std::iter::from_fn(|| self.pop()).take(further);
+            values.extend(std::iter::once(first).chain(rest).filter_map(StreamPart::into_value));
+        }
+        Some(values)
+    }
+
+    /// How many parts fit into a write with the first one, and the bytes of all of them.
+    fn count_further(&self, first: &StreamPart) -> (usize, usize) {
+        let (mut bytes, mut further) = (first.bytes().len(), 0);
+        for part in &self.parts {
+            let size = part.bytes().len();
+            if bytes + size > WRITE_BYTES {
+                break;
+            }
+            bytes += size;
+            further += 1;
+        }
+        (bytes, further)
     }
 }
 
@@ -270,22 +291,59 @@ impl SendQueueBody {
         self._permits = Some((subscriber, tenant));
     }
 
-    /// What is to be written next.
+    /// What an encoder of another protocol takes next; `None` after a silence. What such a queue has that is no value, the encoder's client
+    /// does not know.
     ///
     /// # Errors
     /// It was cut, or has ended.
-    pub(crate) async fn next(&mut self) -> Result<Bytes, StreamAborted> {
-        let frame = poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await;
-        Ok(frame.ok_or(StreamAborted)??.into_data().unwrap_or_default())
+    pub(crate) async fn next_values(&mut self) -> Result<Option<Vec<Arc<FeedEvent>>>, StreamAborted> {
+        poll_fn(|context| self.poll_taken(context, Queue::take_values)).await.ok_or(StreamAborted)?
     }
 
-    /// All connections share the counter, so that it is told of their writes by the second.
-    fn count(&mut self, bytes: usize) {
+    /// All connections share the counter, so that it hears of their writes by the second.
+    pub(crate) fn count(&mut self, bytes: usize) {
         self.uncounted += bytes as u64;
         if self.written_at.duration_since(self.counted_at) >= COUNT_EVERY {
             self.counted_at = self.written_at;
             self.bytes.increment(std::mem::take(&mut self.uncounted));
         }
+    }
+
+    /// What `take` gives; nothing after a silence.
+    fn poll_taken<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        take: fn(&mut Queue) -> Option<T>,
+    ) -> Poll<Option<Result<Option<T>, StreamAborted>>> {
+        let (taken, state) = {
+            let mut queue = self.shared.lock();
+            let taken = take(&mut queue);
+            if taken.is_none() {
+                match queue.state {
+                    QueueState::Open => queue.waker = Some(context.waker().clone()),
+                    QueueState::Closing { is_clean: false } => {}
+                    QueueState::Closing { is_clean: true } => return Poll::Ready(None),
+                    QueueState::Closed => return Poll::Ready(Some(Err(StreamAborted))),
+                }
+            }
+            if queue.parts.is_empty() && std::mem::take(&mut queue.is_awaited) {
+                self.shared.drained.notify_waiters();
+            }
+            (taken, queue.state)
+        };
+        if taken.is_none() {
+            if state != QueueState::Open {
+                if !std::mem::replace(&mut self.is_leaving, true) {
+                    // hyper writes what it was given while it waits for more, and drops it on an error.
+                    self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
+                }
+                std::task::ready!(self.heartbeat.as_mut().poll(context));
+                return Poll::Ready(Some(Err(StreamAborted)));
+            }
+            std::task::ready!(self.poll_silence(context));
+        }
+        self.written_at = Instant::now();
+        Poll::Ready(Some(Ok(taken)))
     }
 
     /// Waits until nothing was written for as long as a client may hear nothing.
@@ -315,38 +373,12 @@ impl http_body::Body for SendQueueBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
-        let (taken, state) = {
-            let mut queue = self.shared.lock();
-            let taken = queue.take();
-            if taken.is_none() {
-                match queue.state {
-                    QueueState::Open => queue.waker = Some(context.waker().clone()),
-                    QueueState::Closing { is_clean: false } => {}
-                    QueueState::Closing { is_clean: true } => return Poll::Ready(None),
-                    QueueState::Closed => return Poll::Ready(Some(Err(StreamAborted))),
-                }
-            }
-            if queue.parts.is_empty() && std::mem::take(&mut queue.is_awaited) {
-                self.shared.drained.notify_waiters();
-            }
-            (taken, queue.state)
+        let taken = match std::task::ready!(self.poll_taken(context, Queue::take)) {
+            Some(Ok(taken)) => taken,
+            Some(Err(aborted)) => return Poll::Ready(Some(Err(aborted))),
+            None => return Poll::Ready(None),
         };
-        let bytes = match taken {
-            Some(bytes) => bytes,
-            None if state != QueueState::Open => {
-                if !std::mem::replace(&mut self.is_leaving, true) {
-                    // hyper writes what it was given while it waits for more, and drops it on an error.
-                    self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
-                }
-                std::task::ready!(self.heartbeat.as_mut().poll(context));
-                return Poll::Ready(Some(Err(StreamAborted)));
-            }
-            None => {
-                std::task::ready!(self.poll_silence(context));
-                Bytes::from_static(native::HEARTBEAT)
-            }
-        };
-        self.written_at = Instant::now();
+        let bytes = taken.unwrap_or(Bytes::from_static(native::HEARTBEAT));
         self.count(bytes.len());
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }

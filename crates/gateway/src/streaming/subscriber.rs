@@ -1,8 +1,7 @@
 //! One client of a feed: what it wants, and its way into the feed task.
 
 use bytes::Bytes;
-use feed::BadCursor;
-use model::MessageId;
+use feed::{BadCursor, Subscription};
 use protocols::Cursor;
 use tokio::sync::oneshot;
 
@@ -26,15 +25,18 @@ pub(crate) struct Subscriber {
     pub(crate) send_queue: SendQueue,
     /// It gets what comes strictly after; without one, what is open and what comes.
     pub(crate) cursor: Option<Cursor>,
-    /// It wants this message, and nothing after its end. The end is after its cursor.
-    pub(crate) until: Option<MessageId>,
-    /// There was such a message.
-    pub(crate) has_end: bool,
+    /// What of the thread it wants.
+    pub(crate) subscription: Subscription,
     /// Resolved when the subscriber has its place (it misses nothing that ends from then on), or its cursor is refused.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
 impl Subscriber {
+    /// It wants a message, and nothing after its end.
+    pub(crate) fn has_end(&self) -> bool {
+        self.subscription.until().is_some()
+    }
+
     /// Reports that the subscriber has joined; the receiver may be gone.
     pub(crate) fn accept(&mut self) {
         self.verdict.take().map(|verdict| verdict.send(Ok(())));

@@ -1,12 +1,15 @@
-//! Streams in the protocols of other clients: the native stream of one message, decoded again and folded.
+//! Streams in the protocols of other clients: the events of one message, as the thread's feed has them for native clients, folded.
 //!
 //! So ordering, repair and the bounds of a slow viewer are those of the native stream, and nothing is decided twice.
 
+use std::sync::Arc;
+
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use feed::FeedEvent;
 use futures_util::StreamExt;
 use model::MessageId;
-use protocols::native::{self, NativeEvent, NativeEventReader};
+use protocols::native::NativeEvent;
 use protocols::{AnswerEvent, Protocol, ProtocolOutput, StoredAnswer, StreamAction};
 
 use crate::metrics;
@@ -18,14 +21,11 @@ use crate::streaming::send_queue::{SendQueueBody, StreamAborted};
 const OPEN: &[u8] = b": open\n\n";
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 
-/// The native stream of one message in another protocol.
+/// One message in another protocol.
 #[derive(Debug)]
 pub(crate) struct Transcoder<P> {
     fold: P,
-    reader: NativeEventReader,
     message: MessageId,
-    /// The gateway stops.
-    is_drained: bool,
     /// Nothing of the answer was handed to the fold.
     is_untouched: bool,
 }
@@ -34,49 +34,41 @@ impl<P: Protocol> Transcoder<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(AnswerEvent::Opened).bytes;
-        let transcoder = Self {
-            fold,
-            reader: NativeEventReader::default(),
-            message,
-            is_drained: false,
-            is_untouched: true,
-        };
-        (transcoder, first)
+        (Self { fold, message, is_untouched: true }, first)
     }
 
     pub(crate) fn into_fold(self) -> P {
         self.fold
     }
 
-    /// The next bytes of the native stream, for a client that streams.
-    fn feed(&mut self, bytes: &[u8]) -> ProtocolOutput {
-        let (mut out, mut then) = (BytesMut::new(), StreamAction::Continue);
-        for event in self.reader.feed(bytes) {
+    /// The next events, for a client that streams.
+    fn apply(&mut self, events: &[Arc<FeedEvent>]) -> ProtocolOutput {
+        let (mut out, mut then) = (Vec::new(), StreamAction::Continue);
+        for event in events {
             if then == StreamAction::Continue {
-                let output = self.transcode(&event);
-                out.extend_from_slice(&output.bytes);
+                let output = self.transcode(&event.event);
+                out.push(output.bytes);
                 then = output.then;
             }
         }
-        ProtocolOutput { bytes: out.freeze(), then }
+        let bytes = if let [bytes] = &mut *out { std::mem::take(bytes) } else { out.concat().into() };
+        ProtocolOutput { bytes, then }
     }
 
-    /// The next bytes of the native stream, for a response that is sent whole: there is no connection to cut, and the fold goes on with
-    /// each attempt from its beginning. True at the end.
+    /// The next events, for a response that is sent whole: there is no connection to cut, and the fold goes on with each attempt from its
+    /// beginning. True at the end.
     ///
     /// # Errors
     /// The store went back in time: what the fold was given is void.
-    fn collect_bytes(&mut self, bytes: &[u8]) -> Result<bool, StreamAborted> {
-        for event in self.reader.feed(bytes) {
-            self.transcode(&event);
-            match event {
-                NativeEvent::Complete { message, .. } | NativeEvent::Failed { message, .. }
-                    if message == self.message =>
-                {
-                    return Ok(true);
-                }
-                NativeEvent::Restart => return Err(StreamAborted),
-                _ => {}
+    fn collect(&mut self, events: &[Arc<FeedEvent>]) -> Result<bool, StreamAborted> {
+        for event in events {
+            let event = &event.event;
+            self.transcode(event);
+            if *event == NativeEvent::Restart {
+                return Err(StreamAborted);
+            }
+            if event.ended() == Some(&self.message) {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -101,12 +93,8 @@ impl<P: Protocol> Transcoder<P> {
                     true => self.fold.apply(AnswerEvent::Stopped),
                 }
             }
-            NativeEvent::Failed { message, note, .. } if *message == self.message => {
-                self.fold.apply(AnswerEvent::Failed(note))
-            }
-            NativeEvent::Drain => {
-                self.is_drained = true;
-                ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort }
+            NativeEvent::Failed { message, failure, .. } if *message == self.message => {
+                self.fold.apply(AnswerEvent::Failed(failure))
             }
             // What the fold was given is void. A client that reconnects gets what is valid.
             NativeEvent::Restart => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort },
@@ -118,11 +106,8 @@ impl<P: Protocol> Transcoder<P> {
 /// All that a protocol says of an answer in the history.
 pub(crate) fn transcode_stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes {
     fold.recall();
-    let mut out = BytesMut::new();
-    for happening in answer.events() {
-        out.extend_from_slice(&fold.apply(happening).bytes);
-    }
-    out.freeze()
+    let out: Vec<Bytes> = answer.events().map(|happening| fold.apply(happening).bytes).collect();
+    out.concat().into()
 }
 
 /// Reads on until the end.
@@ -133,8 +118,12 @@ pub(crate) async fn collect_until_end<P: Protocol>(
     mut send_queue: SendQueueBody,
     transcoder: &mut Transcoder<P>,
 ) -> Result<(), StreamAborted> {
-    while !transcoder.collect_bytes(&send_queue.next().await?)? {}
-    Ok(())
+    loop {
+        let events = send_queue.next_values().await?;
+        if transcoder.collect(&events.unwrap_or_default())? {
+            return Ok(());
+        }
+    }
 }
 
 /// The body of such a stream.
@@ -150,19 +139,18 @@ where
     let rest = futures_util::stream::try_unfold(rest, |rest: Result<_, StreamAborted>| async move {
         let Some((mut send_queue, mut transcoder)) = rest? else { return Ok(None) };
         loop {
-            let bytes = send_queue.next().await?;
-            if bytes == native::HEARTBEAT {
+            let Some(events) = send_queue.next_values().await? else {
+                send_queue.count(HEARTBEAT.len());
                 return Ok(Some((Bytes::from_static(HEARTBEAT), Ok(Some((send_queue, transcoder))))));
-            }
-            let output = transcoder.feed(&bytes);
+            };
+            let output = transcoder.apply(&events);
+            send_queue.count(output.bytes.len());
             let rest = match output.then {
                 StreamAction::Continue if output.bytes.is_empty() => continue,
                 StreamAction::Continue => Ok(Some((send_queue, transcoder))),
                 StreamAction::Close => Ok(None),
                 StreamAction::Abort => {
-                    if !transcoder.is_drained {
-                        metrics::subscriber_aborted(AbortReason::Retold);
-                    }
+                    metrics::subscriber_aborted(AbortReason::Retold);
                     Err(StreamAborted)
                 }
             };

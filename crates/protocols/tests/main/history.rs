@@ -110,7 +110,7 @@ fn client_with_a_part_gets_the_rest_and_nothing_twice() {
             let rest = stored.rest(cursor.seen(&message).unwrap());
             let had = if rest.is_anew { &[][..] } else { &scenario.chunks[..count] };
             (exact, anew) = (exact + u32::from(!rest.is_anew), anew + u32::from(rest.is_anew));
-            let all = joined(had.iter().chain(&rest.chunks), ending);
+            let all = joined(had.iter().chain(rest.chunks.iter().map(|chunk| &**chunk)), ending);
             assert_eq!(all, messages, "{} after {count} chunks", scenario.name);
             let first = rest.progress.seen().next;
             let ids: Vec<u32> = rest.chunks.iter().map(|chunk| chunk.id).collect();

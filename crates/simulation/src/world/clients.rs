@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use feed::{FeedEvent as Shown, StoreRead, WaitOutcome};
+use feed::{StoreRead, StreamPart, Subscription, WaitOutcome};
 use model::LiveFrame;
 use model::{PartitionId, Position, ThreadId, Timestamp};
 use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
@@ -50,7 +49,7 @@ impl World {
             _ => cursor,
         };
         if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
-            follower.waiting.push(viewer, cursor, None, &follower.feed);
+            follower.waiting.push(viewer, cursor, Subscription::Thread, &follower.feed);
         }
         self.go_on(gateway, &thread);
         let next = self.rng.range(100, 800);
@@ -188,23 +187,21 @@ impl World {
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         let number = follower.number;
-        let mut shown: Vec<(ViewerConnection, Vec<Bytes>)> = Vec::new();
-        let events: Vec<Bytes> = std::iter::from_fn(|| follower.feed.next_event())
-            .map(|event| match event {
-                Shown::Chunk(bytes) | Shown::MessageEnd(_, bytes) => bytes,
-            })
+        let mut shown: Vec<(ViewerConnection, Vec<StreamPart>)> = Vec::new();
+        let events: Vec<StreamPart> = std::iter::from_fn(|| follower.feed.next_event())
+            .map(|event| StreamPart::Encoded(event.bytes))
             .collect();
         if !events.is_empty() {
             shown.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
         let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
-        for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
+        for (viewer, fate) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
                 WaitOutcome::Refused(why) => {
                     self.coverage.restarts += 1;
                     refused.push((viewer.client, why));
-                    match follower.feed.restart() {
+                    match follower.feed.restart(&Subscription::Thread) {
                         feed::JoinResult::Joined(first) => WaitOutcome::Joined(first),
                         _ => WaitOutcome::OverBudget,
                     }
@@ -262,7 +259,7 @@ impl World {
         }
     }
 
-    fn send_events(&mut self, shown: Vec<(ViewerConnection, Vec<Bytes>)>) {
+    fn send_events(&mut self, shown: Vec<(ViewerConnection, Vec<StreamPart>)>) {
         for (viewer, events) in shown {
             let client = &mut self.clients[viewer.client];
             if client.connection != viewer.connection {
@@ -392,7 +389,7 @@ impl World {
                 for (viewer, fate) in gone {
                     self.clients[viewer.client].may_be_undone |= is_before_step;
                     if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
-                        (fate, follower.feed.restart())
+                        (fate, follower.feed.restart(&Subscription::Thread))
                     {
                         self.coverage.restarts += 1;
                         follower.viewers.push(viewer);

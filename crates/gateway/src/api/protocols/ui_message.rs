@@ -3,6 +3,7 @@
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use feed::Subscription;
 use model::{ControlKind, MessageId, Position, Role, TurnOpened};
 use protocols::UiMessage;
 use protocols::request::BadRequest;
@@ -109,7 +110,8 @@ async fn retry(
     let opened = TurnOpened { run: failed.run + 1, actor: Some(actor.into()), ..failed };
     let message = opened.turn.answer(opened.run);
     let submission = Submission::New(Box::new(opened));
-    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, &message, None).await?;
+    let subscription = Subscription::Message(message.clone());
+    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, subscription, None).await?;
     Ok(stream(UiMessage::new(message.clone()), message, TurnAnswer::Live(send_queue)))
 }
 

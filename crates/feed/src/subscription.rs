@@ -1,0 +1,85 @@
+//! What a subscriber wants, and what it is sent.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::MessageId;
+use protocols::native::NativeEvent;
+
+/// An event for every subscriber.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedEvent {
+    /// As native clients get it.
+    pub bytes: Bytes,
+    /// What it reports, for the encoders of the other protocols.
+    pub event: NativeEvent,
+}
+
+/// What a subscriber wants of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subscription {
+    /// Every event.
+    Thread,
+    /// Every event up to the end of this message, which is after the subscriber's cursor.
+    Until(MessageId),
+    /// The events of this message from its beginning to its end, as values for an encoder of another protocol.
+    Message(MessageId),
+}
+
+impl Subscription {
+    /// The message with whose end it ends.
+    pub fn until(&self) -> Option<&MessageId> {
+        match self {
+            Self::Thread => None,
+            Self::Until(message) | Self::Message(message) => Some(message),
+        }
+    }
+
+    /// Whether it takes values.
+    pub fn takes_values(&self) -> bool {
+        matches!(self, Self::Message(_))
+    }
+
+    /// An event as it takes it.
+    pub(crate) fn part(&self, bytes: Bytes, event: NativeEvent) -> StreamPart {
+        match self {
+            Self::Thread | Self::Until(_) => StreamPart::Encoded(bytes),
+            Self::Message(_) => StreamPart::Value(Arc::new(FeedEvent { bytes, event })),
+        }
+    }
+}
+
+/// A part of what a subscriber is sent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamPart {
+    /// Encoded; an event may come in two parts, its id and what is shared.
+    Encoded(Bytes),
+    /// An event of [`Subscription::Message`].
+    Value(Arc<FeedEvent>),
+}
+
+impl StreamPart {
+    /// As native clients get it.
+    pub fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Encoded(bytes) => bytes,
+            Self::Value(event) => &event.bytes,
+        }
+    }
+
+    /// See [`StreamPart::bytes`].
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Encoded(bytes) => bytes,
+            Self::Value(event) => event.bytes.clone(),
+        }
+    }
+
+    /// The value, if it is one.
+    pub fn into_value(self) -> Option<Arc<FeedEvent>> {
+        match self {
+            Self::Encoded(_) => None,
+            Self::Value(event) => Some(event),
+        }
+    }
+}

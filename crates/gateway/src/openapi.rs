@@ -2,7 +2,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod budgets;
-mod document;
+pub(crate) mod document;
 pub(crate) mod error_codes;
 pub(crate) mod events;
 pub(crate) mod examples;

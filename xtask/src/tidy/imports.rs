@@ -27,9 +27,9 @@ const MODULES: &[(&str, Floors)] = &[(
         ("app", &["auth", "backend", "config", "error", "extract", "http", "streaming"]),
         ("background", &["app"]),
         ("api", &["app", "auth", "backend", "commands", "error", "extract", "http", "metrics", "streaming"]),
-        ("openapi", &["api", "error", "extract"]),
+        ("openapi", &["api", "app", "error", "extract"]),
         ("operator", &["api", "backend", "config", "error"]),
-        ("router", &["api", "app", "auth", "error", "http", "openapi", "streaming"]),
+        ("router", &["app", "auth", "error", "http", "openapi", "streaming"]),
         ("role_server", &["app", "auth", "config", "error", "http", "metrics", "router"]),
     ],
 )];

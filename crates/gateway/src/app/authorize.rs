@@ -33,28 +33,19 @@ pub(crate) struct Scopes<'a> {
 }
 
 impl Scopes<'_> {
-    /// Routes of the API.
+    /// `form`: in which form it refuses; as problems without one.
     pub(crate) fn require(
         &self,
         scope: Permission,
+        form: Option<fn(&RequestRejection) -> ErrorBody>,
         routes: MethodRouter<AppState>,
     ) -> MethodRouter<AppState> {
-        self.with_layer(scope, false, None, routes)
+        self.with_layer(scope, false, form, routes)
     }
 
     /// The events of a thread.
     pub(crate) fn stream(&self, routes: MethodRouter<AppState>) -> MethodRouter<AppState> {
         self.with_layer(Permission::ReadThreads, true, None, routes)
-    }
-
-    /// Routes of another protocol, which refuses in its own form.
-    pub(crate) fn require_with_error_format(
-        &self,
-        form: fn(&RequestRejection) -> ErrorBody,
-        scope: Permission,
-        routes: MethodRouter<AppState>,
-    ) -> MethodRouter<AppState> {
-        self.with_layer(scope, false, Some(form), routes)
     }
 
     fn with_layer(
@@ -99,7 +90,7 @@ impl RequireScope {
         // What a ticket may follow is known when the thread is.
         let is_ticket = self.is_stream && principal.thread().is_some();
         if !is_ticket && !principal.has_permission(self.scope) {
-            let detail = format!("this require the scope {}", self.scope.scope());
+            let detail = format!("this requires the scope {}", self.scope.scope());
             return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
         }
         if !self.is_stream {
@@ -125,7 +116,7 @@ pub(crate) fn class(scope: Permission) -> RequestClass {
     }
 }
 
-/// `ticket=…`: of an alphabet that require no escapes.
+/// `ticket=…`: of an alphabet that requires no escapes.
 fn ticket_in(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|part| part.strip_prefix("ticket="))
 }

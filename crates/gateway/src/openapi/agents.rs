@@ -1,5 +1,6 @@
 //! Agents.
 
+use axum::handler::Handler;
 use model::WaitReason;
 use serde_json::{Value, json};
 
@@ -8,6 +9,8 @@ use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{IncompletePage, IncompleteQuery};
 use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
 use crate::api::usage::{UsageQuery, UsageReport};
+use crate::api::{agents, audit, batches, dead_letters, usage};
+use crate::app::state::AppState;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -15,29 +18,44 @@ use crate::openapi::tags::AGENTS;
 pub(crate) fn operations() -> Vec<Operation> {
     let put = json!({ "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2 });
     vec![
-        Operation::get("/v1/agents", "listAgents", "All agents")
+        Operation::get("/v1/agents", "listAgents", "All agents", agents::list)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
             .query::<AgentsQuery>()
             .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
             .errors(&["invalid_limit"]),
-        Operation::get("/v1/agents/{agent}", "showAgent", "An agent, its queue, and why its head waits")
-            .tag(AGENTS)
-            .scope(Scope::ReadAgents)
-            .response::<AgentDetail>(200, "The agent", agent_now())
-            .errors(&["unknown_agent"]),
-        Operation::put("/v1/agents/{agent}", "putAgent", "Create an agent, or change its settings")
-            .tag(AGENTS)
-            .scope(Scope::ConfigureAgents)
-            .actor_header()
-            .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
-            .response::<PutAnswer>(201, "It is new", put.clone())
-            .response::<PutAnswer>(200, "Its settings are these now", put)
-            .errors(&["invalid_settings"]),
-        act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed"),
-        act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again"),
-        act("/v1/agents/{agent}/clear-backoff", "clearBackoff", "Try the head again now"),
-        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Who did what to an agent")
+        Operation::get(
+            "/v1/agents/{agent}",
+            "showAgent",
+            "An agent, its queue, and why its head waits",
+            agents::get,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadAgents)
+        .response::<AgentDetail>(200, "The agent", agent_now())
+        .errors(&["unknown_agent"]),
+        Operation::put(
+            "/v1/agents/{agent}",
+            "putAgent",
+            "Create an agent, or change its settings",
+            agents::put,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ConfigureAgents)
+        .actor_header()
+        .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
+        .response::<PutAnswer>(201, "It is new", put.clone())
+        .response::<PutAnswer>(200, "Its settings are these now", put)
+        .errors(&["invalid_settings"]),
+        act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed", agents::pause),
+        act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again", agents::resume),
+        act(
+            "/v1/agents/{agent}/clear-backoff",
+            "clearBackoff",
+            "Try the head again now",
+            agents::clear_backoff,
+        ),
+        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Who did what to an agent", audit::of_agent)
             .tag(AGENTS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
@@ -47,6 +65,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "/v1/agents/{agent}/batches",
             "listIncompleteBatches",
             "Turns that are not complete, in all threads of an agent",
+            batches::incomplete_of_agent,
         )
         .tag(AGENTS)
         .scope(Scope::ReadThreads)
@@ -57,17 +76,22 @@ pub(crate) fn operations() -> Vec<Operation> {
             json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
         )
         .errors(&["invalid_limit", "invalid_id", "invalid_position"]),
-        Operation::get("/v1/dead-letters", "listDeadLetters", "What was given up on, with its reason")
-            .tag(AGENTS)
-            .scope(Scope::ReadDeadLetters)
-            .query::<DeadLettersQuery>()
-            .response::<DeadLettersPage>(
-                200,
-                "Dead letters, the newest first",
-                json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
-            )
-            .errors(&["invalid_limit", "invalid_id"]),
-        Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums")
+        Operation::get(
+            "/v1/dead-letters",
+            "listDeadLetters",
+            "What was given up on, with its reason",
+            dead_letters::list,
+        )
+        .tag(AGENTS)
+        .scope(Scope::ReadDeadLetters)
+        .query::<DeadLettersQuery>()
+        .response::<DeadLettersPage>(
+            200,
+            "Dead letters, the newest first",
+            json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
+        )
+        .errors(&["invalid_limit", "invalid_id"]),
+        Operation::get("/v1/usage", "showUsage", "What the calls of models have used, in sums", usage::get)
             .tag(AGENTS)
             .scope(Scope::ReadAgents)
             .query::<UsageQuery>()
@@ -106,8 +130,18 @@ fn dead_letter() -> Value {
     })
 }
 
-fn act(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation::post(path, id, summary).tag(AGENTS).scope(Scope::OperateAgents).actor_header().no_body().acts()
+fn act<T: 'static>(
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    handler: impl Handler<T, AppState>,
+) -> Operation {
+    Operation::post(path, id, summary, handler)
+        .tag(AGENTS)
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .acts()
 }
 
 fn agent() -> Value {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::audit::{AuditPage, AuditQuery};
+use crate::api::budgets;
 use crate::api::budgets::{BudgetBody, BudgetView, BudgetsPage, BudgetsQuery};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
@@ -11,18 +12,18 @@ use crate::openapi::tags::BUDGETS;
 pub(crate) fn operations() -> Vec<Operation> {
     let one = "/v1/budgets/{budget}";
     vec![
-        Operation::get("/v1/budgets", "listBudgets", "What may be used, and what of it has been")
+        Operation::get("/v1/budgets", "listBudgets", "What may be used, and what of it has been", budgets::list)
             .tag(BUDGETS)
             .scope(Scope::ReadAgents)
             .query::<BudgetsQuery>()
             .response::<BudgetsPage>(200, "Budgets, by their names", json!({ "budgets": [budget()], "next": null }))
             .errors(&["invalid_limit"]),
-        Operation::get(one, "showBudget", "A budget, and what has been used of it")
+        Operation::get(one, "showBudget", "A budget, and what has been used of it", budgets::get)
             .tag(BUDGETS)
             .scope(Scope::ReadAgents)
             .response::<BudgetView>(200, "The budget", budget())
             .errors(&["unknown_budget"]),
-        Operation::put(one, "putBudget", "Create a budget, or replace it")
+        Operation::put(one, "putBudget", "Create a budget, or replace it", budgets::put)
             .tag(BUDGETS)
             .description(
                 "A tenant may have 1,000. What has been used in the period counts from the start, whenever the budget is put. While it is spent, \
@@ -36,7 +37,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .response::<BudgetView>(201, "It is new", budget())
             .response::<BudgetView>(200, "It has taken the place of the one of that name", budget())
             .errors(&["invalid_budget", "too_many_budgets", "unknown_budget"]),
-        Operation::delete(one, "deleteBudget", "Delete a budget")
+        Operation::delete(one, "deleteBudget", "Delete a budget", budgets::delete)
             .tag(BUDGETS)
             .description("What it has kept waiting begins within seconds.")
             .scope(Scope::ConfigureAgents)
@@ -44,7 +45,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .no_body()
             .response_with(ResponseSpec::nothing("There is none of that name any more"))
             .errors(&["unknown_budget"]),
-        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Who put or deleted a budget")
+        Operation::get("/v1/budgets/{budget}/audit", "auditBudget", "Who put or deleted a budget", budgets::audit)
             .tag(BUDGETS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()

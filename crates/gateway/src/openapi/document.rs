@@ -1,20 +1,26 @@
 //! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are written from.
 //!
-//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for every route, each with the codes of all
-//! errors that it can give. The schemas of bodies, queries and answers are derived from the types of the handlers. A test holds the list
-//! against the router.
+//! Entry: [`document`]. An operation is a value ([`Operation`]); the modules below hold one for every route, with its handler and its
+//! scope, of which the router is made, and with the codes of all errors that it can give. The schemas of bodies, queries and answers are
+//! derived from the types of the handlers.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
-    agents, budgets, gateway, keys, memory, operation, protocols, reasoning, tasks, threads, timers,
+    agents, budgets, gateway, keys, memory, operation, pages, protocols, reasoning, tasks, threads, timers,
 };
+
+/// Answers with it.
+pub(crate) async fn get() -> Response {
+    pages::served("application/json", document())
+}
 
 /// The description as JSON.
 pub(crate) fn document() -> Bytes {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
 use crate::api::tickets::{TicketBody, TicketView};
 use crate::api::views::KeyView;
+use crate::api::{keys, tickets};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::KEYS;
 
@@ -16,13 +17,13 @@ pub(crate) fn operations() -> Vec<Operation> {
     let ticket = json!({ "ticket": TICKET, "expires_at": "2026-11-22T12:21:38Z", "events_url": url });
     let place = json!({ "type": "string", "format": "uri-reference" });
     vec![
-        Operation::get("/v1/keys", "listKeys", "The API keys of the tenant, without their secrets")
+        Operation::get("/v1/keys", "listKeys", "The API keys of the tenant, without their secrets", keys::list)
             .tag(KEYS)
             .scope(Scope::ManageKeys)
             .query::<KeysQuery>()
             .response::<KeysPage>(200, "Keys, by their ids", page)
             .errors(&["invalid_limit"]),
-        Operation::post("/v1/keys", "makeKey", "Make an API key")
+        Operation::post("/v1/keys", "makeKey", "Make an API key", keys::create)
             .tag(KEYS)
             .description("Its text is shown here and never again. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
             .scope(Scope::ManageKeys)
@@ -30,7 +31,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
             .response::<MadeKey>(201, "The key", made)
             .errors(&["invalid_key", "unknown_key"]),
-        Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key")
+        Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key", keys::revoke)
             .tag(KEYS)
             .description("Within seconds everywhere. The streams that were opened with it end.")
             .scope(Scope::ManageKeys)
@@ -38,7 +39,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .no_body()
             .response::<KeyView>(200, "It counts no longer", key())
             .errors(&["unknown_key"]),
-        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread")
+        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread", tickets::create)
             .tag(KEYS)
             .description("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
             .scope(Scope::ReadThreads)

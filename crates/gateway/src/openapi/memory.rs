@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::memory;
 use crate::api::memory::{ChangedFactBody, FactBody, FactView, FactsPage, FactsQuery};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
@@ -10,14 +11,14 @@ use crate::openapi::tags::MEMORY;
 pub(crate) fn operations() -> Vec<Operation> {
     let (all, one) = ("/v1/agents/{agent}/memory", "/v1/agents/{agent}/memory/{fact}");
     vec![
-        Operation::get(all, "listFacts", "What an agent remembers")
+        Operation::get(all, "listFacts", "What an agent remembers", memory::list)
             .tag(MEMORY)
             .description("The newest first; with `q` what fits a message best, as the agent would be given it in that thread.")
             .scope(Scope::ReadThreads)
             .query::<FactsQuery>()
             .response::<FactsPage>(200, "Facts", json!({ "agent_id": "ann", "facts": [fact()] }))
             .errors(&["unknown_agent", "invalid_limit"]),
-        Operation::post(all, "addFact", "Give an agent something to remember")
+        Operation::post(all, "addFact", "Give an agent something to remember", memory::add)
             .tag(MEMORY)
             .description("For one user, for one thread without a user, or without either for all threads of the agent.")
             .scope(Scope::OperateAgents)
@@ -25,7 +26,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<FactBody>(json!({ "text": "Ann prefers short answers.", "kind": "preference", "user_id": "ann" }))
             .response::<FactView>(201, "It is remembered", fact())
             .errors(&["unknown_agent", "invalid_fact", "unknown_fact"]),
-        Operation::patch(one, "changeFact", "Correct what an agent remembers")
+        Operation::patch(one, "changeFact", "Correct what an agent remembers", memory::change)
             .tag(MEMORY)
             .description("The answer is another fact, which has taken the place of this one; `superseded=true` shows both.")
             .scope(Scope::OperateAgents)
@@ -33,7 +34,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<ChangedFactBody>(json!({ "text": "Ann prefers long answers." }))
             .response::<FactView>(200, "The fact that has taken its place", fact())
             .errors(&["invalid_fact", "unknown_fact"]),
-        Operation::delete(one, "forgetFact", "Have an agent forget something")
+        Operation::delete(one, "forgetFact", "Have an agent forget something", memory::delete)
             .tag(MEMORY)
             .description("With it goes what it has taken the place of.")
             .scope(Scope::OperateAgents)

@@ -1,13 +1,17 @@
-//! One operation, and how it is written.
+//! One operation: its route, and how it is described.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use auth::Permission as Scope;
+use axum::handler::Handler;
+use axum::routing::{self, MethodRouter};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::schemas;
+use crate::app::authorize::Scopes;
+use crate::app::state::AppState;
 use crate::extract::headers;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
@@ -47,7 +51,10 @@ pub(crate) struct Operation {
     tag: &'static str,
     summary: &'static str,
     description: Option<&'static str>,
+    /// See [`Operation::without_handler`].
+    handler: Option<MethodRouter<AppState>>,
     scope: Option<Scope>,
+    is_opened_by_tickets: bool,
     parameters: Vec<Value>,
     body: Option<RequestBodySpec>,
     answers: Vec<ResponseSpec>,
@@ -62,8 +69,28 @@ struct RequestBodySpec {
     is_required: bool,
 }
 
+/// Operations by their methods.
+macro_rules! operation_of {
+    ($($method:ident),+) => {$(
+        pub(crate) fn $method<T: 'static>(
+            path: &'static str,
+            id: &'static str,
+            summary: &'static str,
+            handler: impl Handler<T, AppState>,
+        ) -> Self {
+            Self::new(stringify!($method), path, id, summary, Some(routing::$method(handler)))
+        }
+    )+};
+}
+
 impl Operation {
-    fn new(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    fn new(
+        method: &'static str,
+        path: &'static str,
+        id: &'static str,
+        summary: &'static str,
+        handler: Option<MethodRouter<AppState>>,
+    ) -> Self {
         let operation = Self {
             method,
             path,
@@ -71,7 +98,9 @@ impl Operation {
             tag: "",
             summary,
             description: None,
+            handler,
             scope: None,
+            is_opened_by_tickets: false,
             parameters: Vec::new(),
             body: None,
             answers: Vec::new(),
@@ -82,25 +111,12 @@ impl Operation {
         operation.with_variables()
     }
 
-    pub(crate) fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new("get", path, id, summary)
+    /// What is answered by others than its own handler: the probes, and the description, which holds all operations.
+    pub(crate) fn without_handler(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("get", path, id, summary, None)
     }
 
-    pub(crate) fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new("post", path, id, summary)
-    }
-
-    pub(crate) fn put(path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new("put", path, id, summary)
-    }
-
-    pub(crate) fn patch(path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new("patch", path, id, summary)
-    }
-
-    pub(crate) fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self::new("delete", path, id, summary)
-    }
+    operation_of!(get, post, put, patch, delete);
 
     pub(crate) fn tag(self, tag: &'static str) -> Self {
         Self { tag, ..self }
@@ -113,6 +129,11 @@ impl Operation {
     /// The scope that a caller needs. Adds the errors of authentication, and of the store and the streams.
     pub(crate) fn scope(self, scope: Scope) -> Self {
         Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
+    }
+
+    /// A ticket in the address opens it, too.
+    pub(crate) fn opened_by_tickets(self) -> Self {
+        Self { is_opened_by_tickets: true, ..self }
     }
 
     /// How refusals are written, where it is not as problems.
@@ -316,6 +337,17 @@ impl Operation {
     #[cfg(test)]
     pub(crate) fn codes(&self) -> &BTreeSet<&'static str> {
         &self.codes
+    }
+
+    /// Its address, and its handler behind the layer that asks for its scope; `None` without one.
+    pub(crate) fn into_route(self, scopes: &Scopes<'_>) -> Option<(&'static str, MethodRouter<AppState>)> {
+        let handler = self.handler?;
+        let handler = match self.scope {
+            None => handler,
+            Some(_) if self.is_opened_by_tickets => scopes.stream(handler),
+            Some(scope) => scopes.require(scope, self.errors.body(), handler),
+        };
+        Some((self.path, handler))
     }
 
     pub(crate) fn path(&self) -> &'static str {

@@ -1,11 +1,10 @@
-//! The description of the API, and a page that shows it. Neither needs anything but this gateway: the viewer is built into it.
+//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is built into it.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::error::Problem;
 use crate::extract::path::PathParam;
-use crate::openapi::document;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
@@ -15,10 +14,6 @@ const PAGE: &str = include_str!("pages/index.html");
 const START: &str = include_str!("pages/start.js");
 const VIEWER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
 const STYLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
-
-pub(crate) async fn description() -> Response {
-    served("application/json", document::document())
-}
 
 pub(crate) async fn page() -> Response {
     let mut response = served("text/html; charset=utf-8", PAGE);
@@ -78,7 +73,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     gzip.or(any).unwrap_or(false)
 }
 
-fn served(kind: &'static str, body: impl IntoResponse) -> Response {
+pub(crate) fn served(kind: &'static str, body: impl IntoResponse) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));

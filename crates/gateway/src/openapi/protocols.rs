@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
 use crate::api::protocols::responses::ShowQuery;
 use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
+use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
@@ -62,25 +63,32 @@ fn of_the_ai_sdk() -> Vec<Operation> {
                 "/api/chat",
                 "postChat",
                 "Send a message, and get the answer as a UI message stream",
+                ui_message::post,
             )
             .opens()
             .reads(ProtocolBody::UiMessage)
             .streams("The answer", Stream::UiMessage),
         ),
-        Operation::get("/api/chat/{thread}", "listChatMessages", "What was said, as UI messages")
-            .scope(Scope::ReadThreads)
-            .query::<UiHistoryQuery>()
-            .response::<UiHistory>(
-                200,
-                "Messages, oldest first",
-                json!({ "messages": [ui_message()], "next": null }),
-            )
-            .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
+        Operation::get(
+            "/api/chat/{thread}",
+            "listChatMessages",
+            "What was said, as UI messages",
+            ui_message::history,
+        )
+        .scope(Scope::ReadThreads)
+        .query::<UiHistoryQuery>()
+        .response::<UiHistory>(
+            200,
+            "Messages, oldest first",
+            json!({ "messages": [ui_message()], "next": null }),
+        )
+        .errors(&["unknown_thread", "partition_unavailable", "invalid_position", "invalid_limit"]),
         header(
             Operation::get(
                 "/api/chat/{thread}/stream",
                 "resumeChat",
                 "The answer under way, from its beginning, or the last one if it ended within two minutes",
+                ui_message::resume,
             )
             .scope(Scope::ReadThreads)
             .streams("The answer", Stream::UiMessage),
@@ -88,7 +96,7 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
         .errors(&["partition_unavailable"]),
-        Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
+        Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way", ui_message::stop)
             .scope(Scope::WriteThreads)
             .query::<StopQuery>()
             .actor_header()
@@ -112,15 +120,20 @@ fn of_openai() -> Vec<Operation> {
         "error": { "message": "the workflow made no progress within its deadline", "type": "server_error", "param": null, "code": "deadline" },
     });
     let all = [
-        Operation::post("/v1/chat/completions", "createCompletion", "Send a message: chat completions")
-            .opens()
-            .thread_header()
-            .reads(ProtocolBody::Completions)
-            .response::<Completion<'_>>(200, "The answer; with `stream` its chunks", completion())
-            .or_streams(Stream::Completions)
-            .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
-            .response::<ApiError<'_>>(502, "The turn failed", failed),
-        Operation::get("/v1/models", "listModels", "The agents, as models")
+        Operation::post(
+            "/v1/chat/completions",
+            "createCompletion",
+            "Send a message: chat completions",
+            completions::post,
+        )
+        .opens()
+        .thread_header()
+        .reads(ProtocolBody::Completions)
+        .response::<Completion<'_>>(200, "The answer; with `stream` its chunks", completion())
+        .or_streams(Stream::Completions)
+        .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
+        .response::<ApiError<'_>>(502, "The turn failed", failed),
+        Operation::get("/v1/models", "listModels", "The agents, as models", models::list)
             .scope(Scope::ReadAgents)
             .query::<ModelsQuery>()
             .response::<Models>(
@@ -129,49 +142,59 @@ fn of_openai() -> Vec<Operation> {
                 json!({ "object": "list", "data": [model()], "has_more": false }),
             )
             .errors(&["invalid_id"]),
-        Operation::get("/v1/models/{model}", "showModel", "An agent, as a model")
+        Operation::get("/v1/models/{model}", "showModel", "An agent, as a model", models::get)
             .scope(Scope::ReadAgents)
             .response::<ModelView>(200, "The model", model())
             .errors(&["unknown_agent"]),
-        Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
+        Operation::post("/v1/responses", "createResponse", "Send a message: Responses", responses::create)
             .opens()
             .reads(ProtocolBody::Responses)
             .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
             .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "partition_unavailable"]),
-        Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
-            .scope(Scope::ReadThreads)
-            .query::<ShowQuery>()
-            .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
-            .or_streams(Stream::Responses)
-            .errors(&STREAM)
-            .errors(&[
-                "unknown_response",
-                "unknown_turn",
-                "unknown_answer",
-                "partition_unavailable",
-                "stream_aborted",
-            ]),
-        Operation::post("/v1/responses/{response}/cancel", "cancelResponse", "Stop the turn of a response")
-            .scope(Scope::WriteThreads)
-            .actor_header()
-            .no_body()
-            .response::<ResponseObject<'_>>(200, "The response, as it ended or still is", response())
-            .errors(&PUBLISH)
-            .errors(&[
-                "unknown_response",
-                "unknown_turn",
-                "unknown_answer",
-                "partition_unavailable",
-                "stream_aborted",
-            ]),
+        Operation::get(
+            "/v1/responses/{response}",
+            "showResponse",
+            "A response, or its stream again",
+            responses::get,
+        )
+        .scope(Scope::ReadThreads)
+        .query::<ShowQuery>()
+        .response::<ResponseObject<'_>>(200, "The response; with `stream` its events", response())
+        .or_streams(Stream::Responses)
+        .errors(&STREAM)
+        .errors(&[
+            "unknown_response",
+            "unknown_turn",
+            "unknown_answer",
+            "partition_unavailable",
+            "stream_aborted",
+        ]),
+        Operation::post(
+            "/v1/responses/{response}/cancel",
+            "cancelResponse",
+            "Stop the turn of a response",
+            responses::cancel,
+        )
+        .scope(Scope::WriteThreads)
+        .actor_header()
+        .no_body()
+        .response::<ResponseObject<'_>>(200, "The response, as it ended or still is", response())
+        .errors(&PUBLISH)
+        .errors(&[
+            "unknown_response",
+            "unknown_turn",
+            "unknown_answer",
+            "partition_unavailable",
+            "stream_aborted",
+        ]),
     ];
     all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
 }
 
 fn of_ag_ui() -> Vec<Operation> {
     let all = [
-        Operation::post("/agui", "runAgent", "Send a message, and get the run")
+        Operation::post("/agui", "runAgent", "Send a message, and get the run", agui::post)
             .opens()
             .reads(ProtocolBody::Run)
             .streams("The run", Stream::AgUi),
@@ -179,6 +202,7 @@ fn of_ag_ui() -> Vec<Operation> {
             "/agui/connect",
             "connectAgent",
             "The run under way, or the last one, from its beginning",
+            agui::connect,
         )
         .scope(Scope::ReadThreads)
         .input_headers()

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::api::reasoning;
 use crate::api::reasoning::{ReasoningQuery, ReasoningSessionView};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::AGENTS;
@@ -29,6 +30,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "/v1/reasoning/{session}",
             "showReasoningSession",
             "A reasoning session of an agent, with what its compressions have replaced",
+            reasoning::get,
         )
         .tag(AGENTS)
         .description("Agents change their sessions over MCP.")

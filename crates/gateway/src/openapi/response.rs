@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
-use protocols::agui;
 use protocols::chat_completions::ApiError;
+use protocols::request::{ErrorBody, RequestRejection};
+use protocols::{agui, responses, ui_message};
 use serde_json::{Map, Value, json};
 
 use crate::error::ProblemBody;
@@ -89,6 +90,16 @@ pub(crate) enum Errors {
 }
 
 impl Errors {
+    /// How the authorization layer writes them; `None`: as problems.
+    pub(crate) fn body(self) -> Option<fn(&RequestRejection) -> ErrorBody> {
+        match self {
+            Self::Problem => None,
+            Self::Text => Some(ui_message::error_body),
+            Self::Wrapped => Some(responses::error_body),
+            Self::RunError => Some(agui::error_body),
+        }
+    }
+
     /// What they refer to.
     pub(crate) fn schemas(self) -> Vec<(String, Value)> {
         let of_form = match self {

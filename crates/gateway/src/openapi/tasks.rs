@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::tasks;
 use crate::api::tasks::{EditBody, TaskAccepted, TaskBody, TaskView, TasksPage, TasksQuery};
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
@@ -11,7 +12,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     let accepted = json!({ "task_id": "t-1", "agent_id": "ann", "task_url": "/v1/agents/ann/tasks/t-1" });
     let one = "/v1/agents/{agent}/tasks/{task}";
     vec![
-        Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work")
+        Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work", tasks::enqueue_task)
             .tag(TASKS)
             .description("The same `task_id` is the same task for seven days. With `not_before` it enters the queue then.")
             .scope(Scope::SendTasks)
@@ -22,7 +23,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&["task_conflict", "thread_erased", "invalid_not_before", "too_many_delayed_tasks", "agent_changed"]),
-        Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent")
+        Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent", tasks::list)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
             .query::<TasksQuery>()
@@ -32,12 +33,12 @@ pub(crate) fn operations() -> Vec<Operation> {
                 json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
             )
             .errors(&["unknown_agent", "invalid_position", "invalid_limit"]),
-        Operation::get(one, "showTask", "A task, and what became of it")
+        Operation::get(one, "showTask", "A task, and what became of it", tasks::get)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
             .response::<TaskView>(200, "The task", task())
             .errors(&["unknown_task"]),
-        Operation::patch(one, "editTask", "Change a task that waits")
+        Operation::patch(one, "editTask", "Change a task that waits", tasks::edit)
             .tag(TASKS)
             .description("What the body leaves out stays as it is.")
             .scope(Scope::OperateAgents)
@@ -46,7 +47,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .acts()
             .errors(&INPUT)
             .errors(&["unknown_task"]),
-        Operation::delete(one, "dropTask", "Drop a task")
+        Operation::delete(one, "dropTask", "Drop a task", tasks::delete)
             .tag(TASKS)
             .scope(Scope::OperateAgents)
             .actor_header()
@@ -56,7 +57,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::post(
             "/v1/agents/{agent}/tasks/{task}/retry",
             "retryTask",
-            "Run a task again that has failed",
+            "Run a task again that has failed", tasks::retry
         )
         .tag(TASKS)
         .scope(Scope::OperateAgents)

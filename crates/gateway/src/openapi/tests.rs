@@ -1,4 +1,4 @@
-//! The description and the router say the same.
+//! The description against the router and the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,50 +62,6 @@ fn filled(path: &str) -> String {
         part => part,
     });
     parts.collect::<Vec<_>>().join("/")
-}
-
-/// All addresses of a router, as its own description of itself names them.
-fn addresses(router: &Router) -> BTreeSet<String> {
-    let described = format!("{router:?}");
-    let begin = described.find("paths: {").expect("a router names its paths") + "paths: {".len();
-    // Patterns hold braces, so the list ends where no text follows any more.
-    let mut found = BTreeSet::new();
-    let mut rest = &described[begin..];
-    while let Some((_, after)) = rest.split_once(": \"").filter(|(before, _)| before.len() < 32) {
-        let (path, after) = after.split_once('"').expect("a text ends");
-        found.insert(path.to_owned());
-        rest = after;
-    }
-    found
-}
-
-/// The methods of an address, as a refusal names them.
-async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
-    let refused = asked(router, "BREW", &filled(path)).await;
-    assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
-    let allowed = refused.headers()[header::ALLOW].to_str().unwrap();
-    allowed.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect()
-}
-
-fn described() -> BTreeMap<String, BTreeSet<String>> {
-    let mut described: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for operation in operations() {
-        let is_new =
-            described.entry(operation.path().to_owned()).or_default().insert(operation.method().to_owned());
-        assert!(is_new, "{} {} is there twice", operation.method(), operation.path());
-    }
-    described
-}
-
-#[tokio::test]
-async fn every_route_is_described_and_everything_described_is_a_route() {
-    let router = bare();
-    let mut routed = BTreeMap::new();
-    for path in addresses(&router) {
-        let methods = methods(&router, &path).await;
-        routed.insert(path, methods);
-    }
-    assert_eq!(described(), routed);
 }
 
 #[tokio::test]

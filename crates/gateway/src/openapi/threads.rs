@@ -14,6 +14,7 @@ use crate::api::threads::{ThreadBody, ThreadDetail};
 use crate::api::turns::TurnDetail;
 use crate::api::views::ControlResult;
 use crate::api::views::{ThreadView, WholeBatch};
+use crate::api::{audit, batches, context, events, failed_turns, history, messages, threads, turns};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};
@@ -31,7 +32,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn of_threads() -> Vec<Operation> {
     let place = || json!({ "type": "string", "format": "uri-reference" });
     vec![
-        Operation::post("/v1/threads", "createThread", "Name a thread")
+        Operation::post("/v1/threads", "createThread", "Name a thread", threads::create)
             .tag(THREADS)
             .description("Threads are made by use as well. The same body again is the same thread.")
             .scope(Scope::WriteThreads)
@@ -42,12 +43,12 @@ fn of_threads() -> Vec<Operation> {
             .with_header("Location", "Where it is.", place())
             .errors(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists"])
             .errors(&["unknown_thread"]),
-        Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment")
+        Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment", threads::get)
             .tag(THREADS)
             .scope(Scope::ReadThreads)
             .response::<ThreadDetail>(200, "The thread", thread_now())
             .errors(&["unknown_thread", "partition_unavailable"]),
-        Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread")
+        Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread", events::stream_events)
             .tag(THREADS)
             .description(
                 "Late joiners get all that is open, then what comes. With the id of an event as `Last-Event-ID` or `after` the stream goes \
@@ -57,13 +58,14 @@ fn of_threads() -> Vec<Operation> {
                  Between events there may be comments. The stream does not end by itself but before a `drain`.",
             )
             .scope(Scope::ReadThreads)
+            .opened_by_tickets()
             .query::<EventsQuery>()
             .last_event_id_header()
             .response_with(ResponseSpec::stream("The stream", &Stream::Native))
             .errors(&STREAM)
             .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
             .with_schemas_of(Stream::Native),
-        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn")
+        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn", messages::send_message)
             .tag(THREADS)
             .description(
                 "202 once the input is durable. With `Accept: text/event-stream` the answer is streamed in line, and the stream ends with \
@@ -86,7 +88,7 @@ fn of_threads() -> Vec<Operation> {
             .errors(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
             .errors(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
             .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
-        Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns")
+        Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns", audit::of_thread)
             .tag(THREADS)
             .scope(Scope::ReadAudit)
             .query::<AuditQuery>()
@@ -97,26 +99,32 @@ fn of_threads() -> Vec<Operation> {
 
 fn of_what_is_written() -> Vec<Operation> {
     vec![
-        Operation::get("/v1/threads/{thread}/history", "showHistory", "What is committed in a thread")
-            .tag(THREADS)
-            .scope(Scope::ReadThreads)
-            .query::<HistoryQuery>()
-            .response::<HistoryPage>(
-                200,
-                "Messages, oldest first",
-                json!({ "thread_id": "hello", "messages": [message()], "next": null }),
-            )
-            .errors(&[
-                "unknown_thread",
-                "partition_unavailable",
-                "invalid_position",
-                "invalid_limit",
-                "invalid_range",
-            ]),
+        Operation::get(
+            "/v1/threads/{thread}/history",
+            "showHistory",
+            "What is committed in a thread",
+            history::list,
+        )
+        .tag(THREADS)
+        .scope(Scope::ReadThreads)
+        .query::<HistoryQuery>()
+        .response::<HistoryPage>(
+            200,
+            "Messages, oldest first",
+            json!({ "thread_id": "hello", "messages": [message()], "next": null }),
+        )
+        .errors(&[
+            "unknown_thread",
+            "partition_unavailable",
+            "invalid_position",
+            "invalid_limit",
+            "invalid_range",
+        ]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
             "The turns of a thread, whole or why not",
+            batches::list,
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -131,6 +139,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
             "A batch with its messages and calls",
+            batches::get,
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -140,6 +149,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "/v1/threads/{thread}/context",
             "showContext",
             "What a model sees of a thread, and why",
+            context::get,
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -156,6 +166,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "/v1/threads/{thread}/compactions",
             "listCompactions",
             "What has left the contexts of a thread",
+            context::compactions,
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -169,6 +180,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
             "Undo the compaction that counts",
+            context::undo,
         )
         .tag(THREADS)
         .description("Contexts are exactly as before it.")
@@ -187,12 +199,12 @@ fn of_what_is_written() -> Vec<Operation> {
 fn of_turns() -> Vec<Operation> {
     let failed = "/v1/threads/{thread}/failed-turns";
     vec![
-        Operation::get("/v1/turns/{turn}", "getTurn", "How a turn stands")
+        Operation::get("/v1/turns/{turn}", "getTurn", "How a turn stands", turns::get)
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .response::<TurnDetail>(200, "The turn", turn())
             .errors(&["unknown_turn", "partition_unavailable"]),
-        Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn")
+        Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn", turns::stop)
             .tag(TURNS)
             .description("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
             .scope(Scope::WriteThreads)
@@ -200,13 +212,13 @@ fn of_turns() -> Vec<Operation> {
             .no_body()
             .acts()
             .errors(&["unknown_turn", "turn_ended", "partition_unavailable"]),
-        Operation::get(failed, "listFailedTurns", "Inputs whose turn failed")
+        Operation::get(failed, "listFailedTurns", "Inputs whose turn failed", failed_turns::list)
             .tag(TURNS)
             .scope(Scope::ReadThreads)
             .query::<FailedQuery>()
             .response::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
             .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
-        Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again")
+        Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again", failed_turns::retry)
             .tag(TURNS)
             .scope(Scope::OperateAgents)
             .actor_header()
@@ -215,7 +227,7 @@ fn of_turns() -> Vec<Operation> {
             .errors(&PUBLISH)
             .errors(&INPUT)
             .errors(&["unknown_failed_turn"]),
-        Operation::delete("/v1/threads/{thread}/failed-turns/{turn}", "dropFailedTurn", "Drop a failed turn")
+        Operation::delete("/v1/threads/{thread}/failed-turns/{turn}", "dropFailedTurn", "Drop a failed turn", failed_turns::delete)
             .tag(TURNS)
             .scope(Scope::OperateAgents)
             .actor_header()

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::delayed_tasks::{DelayedQuery, DelayedTaskView, DelayedTasksPage};
 use crate::api::follow_ups::{FollowUpDetail, FollowUpsPage, FollowUpsQuery, SnoozeBody};
 use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView, SchedulesPage};
+use crate::api::{delayed_tasks, follow_ups, schedules};
 use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TIMERS;
@@ -17,7 +18,7 @@ fn follow_ups() -> Vec<Operation> {
     let all = "/v1/threads/{thread}/follow-ups";
     let one = "/v1/threads/{thread}/follow-ups/{timer}";
     vec![
-        Operation::get(all, "listFollowUps", "When an agent speaks first, did so, or was kept from it")
+        Operation::get(all, "listFollowUps", "When an agent speaks first, did so, or was kept from it", follow_ups::list)
             .tag(TIMERS)
             .scope(Scope::ReadThreads)
             .query::<FollowUpsQuery>()
@@ -27,7 +28,7 @@ fn follow_ups() -> Vec<Operation> {
                 json!({ "thread_id": "hello", "follow_ups": [follow_up()], "next": null }),
             )
             .errors(&["unknown_thread", "partition_unavailable", "invalid_limit"]),
-        Operation::get(one, "showFollowUp", "Why an agent spoke first, or whether it would now")
+        Operation::get(one, "showFollowUp", "Why an agent spoke first, or whether it would now", follow_ups::get)
             .tag(TIMERS)
             .description(
                 "Which turn has armed it, and what each rule says: of one that waits as things stand now (nothing is changed by asking), \
@@ -36,7 +37,7 @@ fn follow_ups() -> Vec<Operation> {
             .scope(Scope::ReadThreads)
             .response::<FollowUpDetail>(200, "The follow-up", follow_up_now())
             .errors(&["unknown_follow_up"]),
-        Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Have a follow-up wait longer, or less")
+        Operation::post("/v1/threads/{thread}/follow-ups/{timer}/snooze", "snoozeFollowUp", "Have a follow-up wait longer, or less", follow_ups::snooze)
             .tag(TIMERS)
             .description("When it is due all rules are asked, as always.")
             .scope(Scope::WriteThreads)
@@ -44,7 +45,7 @@ fn follow_ups() -> Vec<Operation> {
             .body::<SnoozeBody>(json!({ "seconds": 3_600 }))
             .acts()
             .errors(&["unknown_follow_up", "follow_up_ended", "invalid_snooze"]),
-        Operation::delete(one, "cancelFollowUp", "Cancel a follow-up that waits")
+        Operation::delete(one, "cancelFollowUp", "Cancel a follow-up that waits", follow_ups::cancel)
             .tag(TIMERS)
             .description("One that has fired is a turn, and is stopped as such.")
             .scope(Scope::WriteThreads)
@@ -59,7 +60,7 @@ fn schedules() -> Vec<Operation> {
     let one = "/v1/agents/{agent}/schedules/{schedule}";
     let body = || json!({ "cron": "0 9 * * 1-5", "time_zone": "Europe/Berlin", "content": "Write the report", "missed": "one" });
     vec![
-        Operation::get("/v1/agents/{agent}/schedules", "listSchedules", "When an agent's work falls due")
+        Operation::get("/v1/agents/{agent}/schedules", "listSchedules", "When an agent's work falls due", schedules::list)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<SchedulesPage>(
@@ -68,12 +69,12 @@ fn schedules() -> Vec<Operation> {
                 json!({ "agent_id": "ann", "schedules": [schedule()] }),
             )
             .errors(&["unknown_agent"]),
-        Operation::get(one, "showSchedule", "A schedule, and its next five occurrences")
+        Operation::get(one, "showSchedule", "A schedule, and its next five occurrences", schedules::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<ScheduleView>(200, "The schedule", schedule())
             .errors(&["unknown_schedule"]),
-        Operation::put(one, "putSchedule", "Create a schedule, or replace it")
+        Operation::put(one, "putSchedule", "Create a schedule, or replace it", schedules::put)
             .tag(TIMERS)
             .description("An agent may have 64. Each occurrence sends the agent a task, whose id comes from the occurrence.")
             .scope(Scope::OperateAgents)
@@ -87,7 +88,7 @@ fn schedules() -> Vec<Operation> {
         Operation::post(
             "/v1/agents/{agent}/schedules/{schedule}/dry-run",
             "tryScheduleOut",
-            "When a schedule would occur",
+            "When a schedule would occur", schedules::dry_run
         )
         .tag(TIMERS)
         .description("Nothing is stored.")
@@ -100,7 +101,7 @@ fn schedules() -> Vec<Operation> {
         )
         .errors(&INPUT)
         .errors(&["invalid_schedule"]),
-        Operation::delete(one, "deleteSchedule", "Delete a schedule")
+        Operation::delete(one, "deleteSchedule", "Delete a schedule", schedules::delete)
             .tag(TIMERS)
             .scope(Scope::OperateAgents)
             .actor_header()
@@ -117,6 +118,7 @@ fn delayed_tasks() -> Vec<Operation> {
             "/v1/agents/{agent}/delayed-tasks",
             "listDelayedTasks",
             "Tasks that wait for their time",
+            delayed_tasks::list,
         )
         .tag(TIMERS)
         .description("They were sent with `not_before`, and are in no queue yet.")
@@ -128,18 +130,23 @@ fn delayed_tasks() -> Vec<Operation> {
             json!({ "agent_id": "ann", "delayed_tasks": [delayed_task()], "next": null }),
         )
         .errors(&["unknown_agent", "invalid_limit"]),
-        Operation::get(one, "showDelayedTask", "A task that waits for its time")
+        Operation::get(one, "showDelayedTask", "A task that waits for its time", delayed_tasks::get)
             .tag(TIMERS)
             .scope(Scope::ReadAgents)
             .response::<DelayedTaskView>(200, "The task", delayed_task())
             .errors(&["unknown_task"]),
-        Operation::delete(one, "cancelDelayedTask", "Cancel a task that waits for its time")
-            .tag(TIMERS)
-            .scope(Scope::OperateAgents)
-            .actor_header()
-            .no_body()
-            .acts()
-            .errors(&["unknown_task"]),
+        Operation::delete(
+            one,
+            "cancelDelayedTask",
+            "Cancel a task that waits for its time",
+            delayed_tasks::delete,
+        )
+        .tag(TIMERS)
+        .scope(Scope::OperateAgents)
+        .actor_header()
+        .no_body()
+        .acts()
+        .errors(&["unknown_task"]),
     ]
 }
 

@@ -1,5 +1,9 @@
 //! A socket whose writes may stall only for so long, and which can tell the versions of HTTP apart. A client that keeps
 //! its connection open and reads nothing is not noticed by anything above: the body is not polled while the socket is full.
+//!
+//! `hyper_util::server::conn::auto` detects the version, too, but has no timeout for a client that sends nothing or half a preface and no
+//! sign of when it has the version, has one type of body for both, and hands the preface on in a read of its own. `tokio_io_timeout` holds a
+//! timer in each connection, also where nothing stalls, and its error is that of a timeout of the kernel.
 
 use std::io;
 use std::pin::Pin;

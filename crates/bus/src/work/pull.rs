@@ -9,11 +9,11 @@ use async_nats::jetstream::context::Context;
 use async_nats::jetstream::message::Message;
 use async_nats::{StatusCode, Subject, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::timeout;
 
 use crate::config::REQUEST_TIMEOUT;
-use crate::connection::{ConnectionHandle, LivenessWatch};
+use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::error::BusError;
 
 /// How long the server keeps what is asked for.
@@ -28,12 +28,15 @@ pub(super) struct PullRequests {
     subscriber: Subscriber,
     /// Where the consumer is asked.
     subject: String,
-    /// Where it answers.
-    inbox: Subject,
+    /// Where it answers: below this, by the number of the request.
+    inbox: String,
+    /// How often it was asked.
+    asked: u64,
+    /// The last request has not been answered.
     is_asked: bool,
 }
 
-/// What the server has sent.
+/// What the server has sent for one of the requests.
 enum PullAnswer {
     Message(Box<Message>),
     /// It still keeps what was asked for.
@@ -49,11 +52,11 @@ impl PullRequests {
         stream: &str,
         consumer: &str,
     ) -> Result<Self, BusError> {
-        let inbox = Subject::from(link.client.new_inbox());
-        let subscriber = link.client.subscribe(inbox.clone()).await;
+        let inbox = link.client.new_inbox();
+        let subscriber = link.client.subscribe(format!("{inbox}.*")).await;
         let subscriber = subscriber.map_err(|error| BusError::Unexpected(error.to_string()))?;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, is_asked: false })
+        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, asked: 0, is_asked: false })
     }
 
     /// The connection on which it is read.
@@ -67,24 +70,48 @@ impl PullRequests {
     /// Nothing will come of it any more.
     pub(super) async fn next(&mut self) -> Result<Message, BusError> {
         loop {
-            if !self.is_asked {
-                self.ask().await?;
-                self.is_asked = true;
-            }
-            let received = tokio::select! {
-                // What was asked for is forgotten with the connection.
-                _ = self.connection.lost() => return Err(BusError::Away),
-                received = timeout(HEARTBEAT * 2, self.subscriber.next()) => received,
+            // An earlier request may have been answered as well.
+            let ready = self.subscriber.next().now_or_never();
+            let received = match ready {
+                Some(received) => received,
+                None => {
+                    if !self.is_asked {
+                        self.ask().await?;
+                    }
+                    tokio::select! {
+                        end = self.connection.lost() => {
+                            self.reconnected(end)?;
+                            continue;
+                        }
+                        received = timeout(HEARTBEAT * 2, self.subscriber.next()) => {
+                            received.map_err(|_| BusError::Unexpected("missed idle heartbeat".to_owned()))?
+                        }
+                    }
+                }
             };
-            let received = received.map_err(|_| BusError::Unexpected("missed idle heartbeat".to_owned()))?;
-            match answer(received.ok_or(BusError::Away)?, &self.context)? {
+            let received = received.ok_or(BusError::Away)?;
+            let is_of_last = received.subject == self.reply();
+            match answer(received, &self.context)? {
                 PullAnswer::Message(message) => {
                     self.is_asked = false;
                     return Ok(*message);
                 }
-                PullAnswer::Expired => self.is_asked = false,
-                PullAnswer::Waits => {}
+                PullAnswer::Expired if is_of_last => self.is_asked = false,
+                PullAnswer::Expired | PullAnswer::Waits => {}
             }
+        }
+    }
+
+    /// It is to be asked anew, and the subscription stays. To a server that does not know yet that the connection before is dead the request made over
+    /// it stands: what is sent for it comes here as well, where another subscription would not have it before it is delivered again.
+    fn reconnected(&mut self, end: Disconnected) -> Result<(), BusError> {
+        match end {
+            Disconnected::Reconnected => {
+                self.connection = self.connection.link().watch();
+                self.is_asked = false;
+                Ok(())
+            }
+            Disconnected::Closed => Err(BusError::Away),
         }
     }
 
@@ -106,12 +133,21 @@ impl PullRequests {
         messages
     }
 
-    async fn ask(&self) -> Result<(), BusError> {
+    async fn ask(&mut self) -> Result<(), BusError> {
         let (expires, heartbeat) = (EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
         let payload = format!(r#"{{"batch":1,"expires":{expires},"idle_heartbeat":{heartbeat}}}"#);
+        // Counted first: dropped meanwhile, it may have been sent, and is not to be taken for the next one.
+        self.asked += 1;
         let client = &self.connection.link().client;
-        let asked = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), Bytes::from(payload));
-        asked.await.map_err(|error| BusError::Unexpected(error.to_string()))
+        let asked = client.publish_with_reply(self.subject.clone(), self.reply(), Bytes::from(payload));
+        asked.await.map_err(|error| BusError::Unexpected(error.to_string()))?;
+        self.is_asked = true;
+        Ok(())
+    }
+
+    /// Where what the last request brings about is sent, but for messages, which keep their subject.
+    fn reply(&self) -> Subject {
+        Subject::from(format!("{}.{}", self.inbox, self.asked))
     }
 }
 

@@ -118,11 +118,10 @@ impl WorkSubscription {
     }
 
     /// Asks for nothing more, and gives back what the server had sent by then: dropped, it would be delivered again after [`ACK_WAIT`].
-    pub async fn end(self) -> Vec<WorkItem> {
-        let Some(open) = self.open else { return Vec::new() };
+    pub async fn end(self) -> Option<WorkItem> {
+        let open = self.open?;
         let link = open.link().clone();
-        let messages = open.end().await.into_iter();
-        messages.filter_map(|message| WorkItem::of(link.clone(), message).ok()).collect()
+        WorkItem::of(link, open.end().await?).ok()
     }
 
     async fn try_next(&mut self) -> Result<WorkItem, BusError> {

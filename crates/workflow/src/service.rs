@@ -95,7 +95,7 @@ impl Service {
             }
         }
         // What was on its way when the drain began is answered as well.
-        for item in work.end().await {
+        if let Some(item) = work.end().await {
             self.begin(item, None, turns);
         }
         Ok(())

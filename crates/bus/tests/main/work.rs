@@ -8,7 +8,7 @@ use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType}
 use bus::{Bus, BusError, WorkItem, WorkOptions, WorkSubscription};
 use bytes::Bytes;
 use model::{Seq, ThreadId, TurnId, WorkflowName};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::server::{Server, TEST_TIMEOUT};
 
@@ -129,7 +129,7 @@ async fn a_service_that_ends_has_what_was_on_its_way() -> Result<()> {
         }
         anyhow::Ok(())
     });
-    let (mut done, began) = (0, Instant::now());
+    let mut done = 0;
     while done < REQUESTS {
         let mut work = bus.work(&workflow()?, WorkOptions::default());
         let mut items = vec![next(&mut work).await?];
@@ -138,14 +138,13 @@ async fn a_service_that_ends_has_what_was_on_its_way() -> Result<()> {
         items.extend(on_its_way.ok().transpose()?);
         items.extend(work.end().await);
         for item in items {
+            assert_eq!(item.delivered, 1, "{:?}", item.payload);
             item.ack().await?;
             done += 1;
         }
     }
     storing.await??;
     assert_eq!(left(&server).await?, 0);
-    // What the server could not deliver any more comes again at once; what was delivered and lost, only after so long.
-    assert!(began.elapsed() < bus::ACK_WAIT, "{:?}", began.elapsed());
     Ok(())
 }
 

@@ -104,7 +104,7 @@ impl Deployment {
         Ok(found.1)
     }
 
-    /// With `maxSurge: 1` and `maxUnavailable: 0`: a pod is told to end when another one is ready in its place.
+    /// With `maxSurge: 1` and `maxUnavailable: 0`: a pod is ended when another one is ready in its place.
     async fn roll(&mut self, template: &PodTemplate, maker: &PodMaker) -> Result<Vec<PodEnd>> {
         let mut ending = JoinSet::new();
         for old in std::mem::take(&mut self.pods) {

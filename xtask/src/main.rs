@@ -27,7 +27,7 @@ cargo xtask <command>
   pods [--release] [--other COMMIT] [args]
                             the pods of the chart, run by podman as root: upgraded in rounds, killed, squeezed, slowed
                             down and cut off under load; with the release build, or an earlier commit as the other one
-  alerts                    each alert of the deployment, provoked on a real fleet under a real Prometheus
+  alerts                    alerts of the deployment, provoked on a real fleet under a real Prometheus
   restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   reconnect-soak [--disconnects N] [--seed S]

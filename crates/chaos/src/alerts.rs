@@ -1,4 +1,4 @@
-//! Each alert of the deployment, provoked on a real fleet under a real Prometheus.
+//! Alerts of the deployment, provoked on a real fleet under a real Prometheus; those that are not are named with the reason.
 //!
 //! [`run`] starts a fleet and a Prometheus that has the rules as they are shipped, but for their times: ranges and `for:` are shortened, or a run
 //! would take a day. Thresholds stay. One [`Provocation`] after the other is made, until the alerts fire that it is for, and undone.

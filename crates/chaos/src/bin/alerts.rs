@@ -6,7 +6,7 @@ use anyhow::Result;
 use chaos::alerts;
 use clap::Parser;
 
-/// Starts NATS, Postgres, a fleet and a Prometheus, and gives each alert a reason to fire.
+/// Starts NATS, Postgres, a fleet and a Prometheus, and gives their alerts reasons to fire.
 #[derive(Debug, Parser)]
 struct AlertsArguments {}
 

@@ -72,6 +72,7 @@ fn seeds_that_have_failed_once_hold() {
         527_078_587_801_514,
         8_806_102_640_560,
         8_806_103_092_007,
+        8_806_200_257_310,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

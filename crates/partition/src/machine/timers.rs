@@ -2,7 +2,7 @@
 
 use model::{ThreadId, TimerId, Timestamp};
 
-use super::Partition;
+use super::{EndedInput, InFlight, Partition};
 use crate::action::{Action, MachineReport, TimerOutcome};
 use crate::limits::MOST_UNSENT;
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
@@ -106,12 +106,28 @@ impl Partition {
         None
     }
 
-    /// A person's input is known for this thread that is not in its history: it waits, is answered, or the store is asked about it.
+    /// A person's input is known for this thread that is not in its history: it waits, is answered, has ended in another way that is not
+    /// committed yet, or the store is asked about it.
     pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
         let is_real = |id| self.table.turns.get(id).is_some_and(TrackedTurn::is_real);
         let queue = self.table.thread_queues.get(thread);
         queue.is_some_and(|queue| queue.active().into_iter().chain(queue.waiting()).any(is_real))
             || self.commands.has_real_input(thread)
+            || self.uncommitted_turns().any(|turn| turn.is_real() && turn.thread == *thread)
+    }
+
+    /// Turns that have ended and whose end no commit has that is applied.
+    fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
+        let ended = self.ended.iter().filter_map(|ended| match ended {
+            EndedInput::Turn(id) => Some(id),
+            EndedInput::Message(_) | EndedInput::Entry { .. } => None,
+        });
+        let in_flight = self.in_flight.iter().flat_map(|commit| &commit.ended);
+        let in_flight = in_flight.filter_map(|ended| match ended {
+            InFlight::Turn(turn) => Some(&turn.id),
+            InFlight::Message { .. } => None,
+        });
+        ended.chain(in_flight).filter_map(|id| self.table.turns.get(id))
     }
 }
 

@@ -395,6 +395,33 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
 }
 
 #[test]
+fn nothing_fires_in_the_commit_of_a_message_that_was_rejected() {
+    let mut script = TurnScript::new();
+    script.command(asks("x", BusyPolicy::Enqueue));
+    script.say(0, &["hint:30:hello!"]);
+    let Command::Turn(mut busy) = opened("z", 0, BusyPolicy::Enqueue) else { unreachable!() };
+    busy.metadata = Metadata::new(json!({ "synthetic": true }).as_object().unwrap().clone()).unwrap();
+    script.command(Command::Turn(busy));
+    script.auto = false;
+    for command in [Command::Task(task_of("t1", "its commit is under way")), asks("y", BusyPolicy::Reject)] {
+        script.command(command);
+        let verdicts = script.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
+        script.handle(Input::Checked(verdicts));
+    }
+    script.later(30_000);
+    let id = script.due.first().cloned().unwrap();
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    script.handle(Input::Committed(Vec::new()));
+    let commit = script.last_commit();
+    let failed: Vec<&str> = commit.failed_turns.iter().map(|failed| failed.code.as_str()).collect();
+    assert_eq!(failed, ["busy"], "{commit:?}");
+    let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
+    assert_eq!(commit.timers, [cancelled], "{commit:?}");
+    let is_opened = |outgoing: &Outgoing| matches!(outgoing, Outgoing::TurnOpened(_));
+    assert!(!commit.outbox.iter().any(|batch| batch.outgoing.iter().any(is_opened)), "{commit:?}");
+}
+
+#[test]
 fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
     let (_, id) = due();
     let of = |command: Command, seq| {

@@ -1,5 +1,26 @@
-//! Builds anew when a migration is added: the macro that embeds them sees only the files that it knew.
+//! Lists the files of `migrations/` for `migrate.rs`. `sqlx::migrate!` would do the same, but has sqlx and its dependencies compiled once
+//! more, for the compiler's own machine.
 
-fn main() {
-    println!("cargo:rerun-if-changed=../../migrations");
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+#[allow(clippy::disallowed_methods, reason = "where a build script writes to is in its environment")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = Path::new("../../migrations");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut list = String::from("[");
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path().canonicalize()?;
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sql")) else {
+            continue;
+        };
+        let (version, description) = name.split_once('_').ok_or_else(|| format!("{name} has no version"))?;
+        let version: i64 = version.parse()?;
+        write!(list, "({version}, {:?}, include_str!({path:?})),", description.replace('_', " "))?;
+    }
+    list.push(']');
+    fs::write(Path::new(&std::env::var("OUT_DIR")?).join("migrations.rs"), list)?;
+    Ok(())
 }

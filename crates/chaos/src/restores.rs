@@ -17,7 +17,8 @@ use anyhow::{Context, Result, bail};
 use devservices::services::ScratchDir;
 use model::{MessageKey, PartitionCount};
 use simulation::checker::Published;
-use sqlx::{Connection, FromRow, PgConnection};
+use sqlx::{Connection, PgConnection};
+use testkit::from_row;
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::verify;
@@ -98,13 +99,15 @@ impl fmt::Display for RestoreReport {
     }
 }
 
-/// An incident as it stands in its table.
-#[derive(Debug, Clone, FromRow)]
-struct IncidentRow {
-    partition_id: i16,
-    kind: String,
-    first_seq: i64,
-    last_seq: Option<i64>,
+from_row! {
+    /// An incident as it stands in its table.
+    #[derive(Debug, Clone)]
+    struct IncidentRow {
+        partition_id: i16,
+        kind: String,
+        first_seq: i64,
+        last_seq: Option<i64>,
+    }
 }
 
 impl IncidentRow {

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use model::Bucket;
-use sqlx::{FromRow, PgPool};
+use sqlx::PgPool;
+use testkit::from_row;
 
 use crate::{
     dialog::{AnswerEnd, Dialog},
@@ -11,31 +12,35 @@ use crate::{
     screen::Screen,
 };
 
-/// The tasks, counted by the database.
-#[derive(Debug, Clone, Default, PartialEq, Eq, FromRow)]
-struct Tasks {
-    sent: i64,
-    stored_once: i64,
-    completed_once: i64,
-    failed_as_meant: i64,
-    done_twice: i64,
-    whole_turns: i64,
-    torn_turns: i64,
-    later_runs: i64,
-    out_of_order: i64,
-    agents_seen: i64,
-    dead_letters: i64,
+from_row! {
+    /// The tasks, counted by the database.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    struct Tasks {
+        sent: i64,
+        stored_once: i64,
+        completed_once: i64,
+        failed_as_meant: i64,
+        done_twice: i64,
+        whole_turns: i64,
+        torn_turns: i64,
+        later_runs: i64,
+        out_of_order: i64,
+        agents_seen: i64,
+        dead_letters: i64,
+    }
 }
 
-/// A turn of the thread, as it is stored.
-#[derive(Debug, Clone, FromRow)]
-struct StoredTurn {
-    input_id: String,
-    input: String,
-    is_whole: bool,
-    answer: String,
-    results: i64,
-    is_stopped: bool,
+from_row! {
+    /// A turn of the thread, as it is stored.
+    #[derive(Debug, Clone)]
+    struct StoredTurn {
+        input_id: String,
+        input: String,
+        is_whole: bool,
+        answer: String,
+        results: i64,
+        is_stopped: bool,
+    }
 }
 
 /// Shows it; true when everything is as it must be.

@@ -1,10 +1,11 @@
 //! Laying out a database.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use model::PartitionCount;
-use sqlx::migrate::Migrator;
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{Connection, PgConnection, Row, SqlStr};
 
 use crate::config::StoreConfig;
 use crate::connect::{self, run_uncancelled};
@@ -16,12 +17,18 @@ use crate::row::count as rows_of;
 use crate::store::Store;
 use crate::store::count_of;
 
+/// Version, description and SQL of each file in `migrations/`.
+const FILES: &[(i64, &str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
 /// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
-static MIGRATIONS: Migrator = {
-    let mut migrations = sqlx::migrate!("../../migrations");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
+        Migration::new(version, description.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
+    };
+    let mut migrations = Migrator::with_migrations(FILES.iter().map(migration).collect());
     migrations.ignore_missing = true;
     migrations
-};
+});
 
 /// A database that could not be laid out.
 #[derive(Debug, thiserror::Error)]

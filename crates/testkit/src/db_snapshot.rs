@@ -4,99 +4,111 @@ pub mod turns;
 
 use anyhow::Result;
 use serde_json::Value;
-use sqlx::{FromRow, PgPool};
+use sqlx::PgPool;
 
-/// A persisted message.
-#[derive(Debug, Clone, FromRow)]
-pub struct MessageRow {
-    /// Its thread.
-    pub thread_id: String,
-    /// Its id in the thread.
-    pub message_id: String,
-    /// Its place.
-    pub position: i64,
-    /// The position of its predecessor.
-    pub parent_id: Option<i64>,
-    /// Its number in the thread.
-    pub number: Option<i64>,
-    /// The position of its batch's first message.
-    pub batch_id: i64,
-    /// Its number in the batch.
-    pub sequence_num: i32,
-    /// Who speaks.
-    pub role: String,
-    /// Its text.
-    pub content: String,
-    /// Its metadata.
-    pub metadata: Value,
-    /// The attempt that it comes from.
-    pub attempt: i64,
+use crate::from_row;
+
+from_row! {
+    /// A persisted message.
+    #[derive(Debug, Clone)]
+    pub struct MessageRow {
+        /// Its thread.
+        pub thread_id: String,
+        /// Its id in the thread.
+        pub message_id: String,
+        /// Its place.
+        pub position: i64,
+        /// The position of its predecessor.
+        pub parent_id: Option<i64>,
+        /// Its number in the thread.
+        pub number: Option<i64>,
+        /// The position of its batch's first message.
+        pub batch_id: i64,
+        /// Its number in the batch.
+        pub sequence_num: i32,
+        /// Who speaks.
+        pub role: String,
+        /// Its text.
+        pub content: String,
+        /// Its metadata.
+        pub metadata: Value,
+        /// The attempt that it comes from.
+        pub attempt: i64,
+    }
 }
 
-/// An input that was given up on.
-#[derive(Debug, Clone, FromRow)]
-pub struct DeadLetterRow {
-    /// `entry` or `message`.
-    pub kind: String,
-    /// The stream sequence of the entry, or of the message's first entry.
-    pub stream_seq: i64,
-    /// Its partition.
-    pub partition_id: i16,
-    /// The subject of an entry.
-    pub subject: Option<String>,
-    /// The thread of a message.
-    pub thread_id: Option<String>,
-    /// The message.
-    pub message_id: Option<String>,
-    /// The attempt of a message.
-    pub attempt: Option<i64>,
-    /// The code.
-    pub reason: String,
-    /// Text, and what was missing.
-    pub detail: Value,
-    /// What came.
-    pub raw: Vec<u8>,
+from_row! {
+    /// An input that was given up on.
+    #[derive(Debug, Clone)]
+    pub struct DeadLetterRow {
+        /// `entry` or `message`.
+        pub kind: String,
+        /// The stream sequence of the entry, or of the message's first entry.
+        pub stream_seq: i64,
+        /// Its partition.
+        pub partition_id: i16,
+        /// The subject of an entry.
+        pub subject: Option<String>,
+        /// The thread of a message.
+        pub thread_id: Option<String>,
+        /// The message.
+        pub message_id: Option<String>,
+        /// The attempt of a message.
+        pub attempt: Option<i64>,
+        /// The code.
+        pub reason: String,
+        /// Text, and what was missing.
+        pub detail: Value,
+        /// What came.
+        pub raw: Vec<u8>,
+    }
 }
 
-/// The end of a message, as clients get it.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
-pub struct EndRow {
-    /// Its thread.
-    pub thread_id: String,
-    /// The message.
-    pub message_id: String,
-    /// Its place among the ends of its thread.
-    pub position: i64,
-    /// Why it failed; `None` when it is persisted.
-    pub code: Option<String>,
+from_row! {
+    /// The end of a message, as clients get it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct EndRow {
+        /// Its thread.
+        pub thread_id: String,
+        /// The message.
+        pub message_id: String,
+        /// Its place among the ends of its thread.
+        pub position: i64,
+        /// Why it failed; `None` when it is persisted.
+        pub code: Option<String>,
+    }
 }
 
-/// When a message was committed.
-#[derive(Debug, Clone, FromRow)]
-pub struct CommitTime {
-    /// Its thread.
-    pub thread_id: String,
-    /// The message.
-    pub message_id: String,
-    /// The attempt that was committed.
-    pub attempt: i64,
-    /// By the database's clock, ms since 1970.
-    pub at_ms: i64,
+from_row! {
+    /// When a message was committed.
+    #[derive(Debug, Clone)]
+    pub struct CommitTime {
+        /// Its thread.
+        pub thread_id: String,
+        /// The message.
+        pub message_id: String,
+        /// The attempt that was committed.
+        pub attempt: i64,
+        /// By the database's clock, ms since 1970.
+        pub at_ms: i64,
+    }
 }
 
-/// A partition and its lease.
-#[derive(Debug, Clone, FromRow)]
-pub struct PartitionRow {
-    /// Its number.
-    pub partition_id: i16,
-    /// Another one with each grant.
-    pub epoch: i64,
-    /// The worker that holds it.
-    pub owner: Option<String>,
-    /// Whether the lease is running, by the database's clock.
-    pub leased: bool,
-    /// Nothing up to here is needed again.
-    pub checkpoint: i64,
+from_row! {
+    /// A partition and its lease.
+    #[derive(Debug, Clone)]
+    pub struct PartitionRow {
+        /// Its number.
+        pub partition_id: i16,
+        /// Another one with each grant.
+        pub epoch: i64,
+        /// The worker that holds it.
+        pub owner: Option<String>,
+        /// Whether the lease is running, by the database's clock.
+        pub leased: bool,
+        /// Nothing up to here is needed again.
+        pub checkpoint: i64,
+    }
 }
 
 /// All messages, by thread and position.

@@ -28,6 +28,21 @@ pub mod sse;
 pub mod text;
 pub mod turn_events;
 
+/// A struct that is read from a row by the names of its fields. sqlx' derive macro would have sqlx and its dependencies compiled twice.
+#[macro_export]
+macro_rules! from_row {
+    ($(#[$meta:meta])* $visible:vis struct $name:ident { $($(#[$about:meta])* $shown:vis $field:ident: $kind:ty),* $(,)? }) => {
+        $(#[$meta])*
+        $visible struct $name { $($(#[$about])* $shown $field: $kind),* }
+
+        impl sqlx::FromRow<'_, sqlx::postgres::PgRow> for $name {
+            fn from_row(row: &sqlx::postgres::PgRow) -> Result<Self, sqlx::Error> {
+                Ok(Self { $($field: sqlx::Row::try_get(row, stringify!($field))?),* })
+            }
+        }
+    };
+}
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};

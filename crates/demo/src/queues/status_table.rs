@@ -3,25 +3,28 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use sqlx::{FromRow, PgPool};
+use sqlx::PgPool;
+use testkit::from_row;
 
 use super::plan::{Agent, TASKS};
 
-/// How one agent stands.
-#[derive(Debug, Clone, FromRow)]
-pub(super) struct AgentStatus {
-    pub(super) agent_id: String,
-    pub(super) pending: i64,
-    pub(super) completed: i64,
-    pub(super) failed: i64,
-    head: Option<String>,
-    pub(super) paused: bool,
-    backoff_ms: Option<i64>,
-    error_text: Option<String>,
-    /// Numbers of the tasks in the history, in the order of the history.
-    numbers: Vec<i32>,
-    pub(super) owner: Option<String>,
-    lease_ms: Option<i64>,
+from_row! {
+    /// How one agent stands.
+    #[derive(Debug, Clone)]
+    pub(super) struct AgentStatus {
+        pub(super) agent_id: String,
+        pub(super) pending: i64,
+        pub(super) completed: i64,
+        pub(super) failed: i64,
+        head: Option<String>,
+        pub(super) paused: bool,
+        backoff_ms: Option<i64>,
+        error_text: Option<String>,
+        /// Numbers of the tasks in the history, in the order of the history.
+        numbers: Vec<i32>,
+        pub(super) owner: Option<String>,
+        lease_ms: Option<i64>,
+    }
 }
 
 /// All agents, in the order of the plan.

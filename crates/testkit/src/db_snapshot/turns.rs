@@ -2,123 +2,135 @@
 
 use anyhow::Result;
 use serde_json::Value;
-use sqlx::{FromRow, PgPool};
+use sqlx::PgPool;
 
-/// A message of a thread with what shows how it came there.
-#[derive(Debug, Clone, FromRow)]
-pub struct TurnMessage {
-    /// Its thread.
-    pub thread_id: String,
-    /// Its id in the thread.
-    pub message_id: String,
-    /// Its place.
-    pub position: i64,
-    /// The position of its predecessor.
-    pub parent_id: Option<i64>,
-    /// The position of its batch's first message.
-    pub batch_id: i64,
-    /// Its number in the batch.
-    pub sequence_num: i32,
-    /// Why the batch began.
-    pub batch_type: String,
-    /// Who speaks.
-    pub role: String,
-    /// Its text.
-    pub content: String,
-    /// The calls of an assistant.
-    pub tool_calls: Option<Value>,
-    /// The call that a tool's message answers.
-    pub tool_call_id: Option<String>,
-    /// Its metadata.
-    pub metadata: Value,
-    /// The attempt that it comes from.
-    pub attempt: i64,
-    /// The transaction that wrote it.
-    pub transaction: i64,
+use crate::from_row;
+
+from_row! {
+    /// A message of a thread with what shows how it came there.
+    #[derive(Debug, Clone)]
+    pub struct TurnMessage {
+        /// Its thread.
+        pub thread_id: String,
+        /// Its id in the thread.
+        pub message_id: String,
+        /// Its place.
+        pub position: i64,
+        /// The position of its predecessor.
+        pub parent_id: Option<i64>,
+        /// The position of its batch's first message.
+        pub batch_id: i64,
+        /// Its number in the batch.
+        pub sequence_num: i32,
+        /// Why the batch began.
+        pub batch_type: String,
+        /// Who speaks.
+        pub role: String,
+        /// Its text.
+        pub content: String,
+        /// The calls of an assistant.
+        pub tool_calls: Option<Value>,
+        /// The call that a tool's message answers.
+        pub tool_call_id: Option<String>,
+        /// Its metadata.
+        pub metadata: Value,
+        /// The attempt that it comes from.
+        pub attempt: i64,
+        /// The transaction that wrote it.
+        pub transaction: i64,
+    }
 }
 
-/// An agent's queue.
-#[derive(Debug, Clone, FromRow)]
-pub struct StoredAgent {
-    /// Which.
-    pub agent_id: String,
-    /// All tasks up to here are done or marked failed.
-    pub head_position: i64,
-    /// How often the task after the head has failed.
-    pub head_run: i32,
-    /// Failures since the last success.
-    pub backoff_attempt_count: i32,
-    /// When the backoff ends, ms since 1970 by the database's clock.
-    pub next_run_ms: Option<f64>,
-    /// For how long it lasts still, ms by the database's clock.
-    pub left_ms: Option<f64>,
-    /// How long it was when it began, ms: from the failure on.
-    pub delay_ms: Option<f64>,
-    /// Tasks do not start.
-    pub paused: bool,
-    /// Why the head failed last.
-    pub error_code: Option<String>,
-    /// The transaction that wrote it last.
-    pub transaction: i64,
+from_row! {
+    /// An agent's queue.
+    #[derive(Debug, Clone)]
+    pub struct StoredAgent {
+        /// Which.
+        pub agent_id: String,
+        /// All tasks up to here are done or marked failed.
+        pub head_position: i64,
+        /// How often the task after the head has failed.
+        pub head_run: i32,
+        /// Failures since the last success.
+        pub backoff_attempt_count: i32,
+        /// When the backoff ends, ms since 1970 by the database's clock.
+        pub next_run_ms: Option<f64>,
+        /// For how long it lasts still, ms by the database's clock.
+        pub left_ms: Option<f64>,
+        /// How long it was when it began, ms: from the failure on.
+        pub delay_ms: Option<f64>,
+        /// Tasks do not start.
+        pub paused: bool,
+        /// Why the head failed last.
+        pub error_code: Option<String>,
+        /// The transaction that wrote it last.
+        pub transaction: i64,
+    }
 }
 
-/// A task with its status, as the view shows it.
-#[derive(Debug, Clone, FromRow)]
-pub struct StoredTask {
-    /// Whose.
-    pub agent_id: String,
-    /// Its place in the queue.
-    pub position: i64,
-    /// Its id.
-    pub task_id: String,
-    /// `task`, `work_request` or `memory`.
-    pub kind: String,
-    /// `pending`, `completed` or `failed`.
-    pub status: String,
-    /// Its text.
-    pub content: String,
-    /// Its metadata.
-    pub metadata: Value,
-    /// Why it failed.
-    pub failure_code: Option<String>,
+from_row! {
+    /// A task with its status, as the view shows it.
+    #[derive(Debug, Clone)]
+    pub struct StoredTask {
+        /// Whose.
+        pub agent_id: String,
+        /// Its place in the queue.
+        pub position: i64,
+        /// Its id.
+        pub task_id: String,
+        /// `task`, `work_request` or `memory`.
+        pub kind: String,
+        /// `pending`, `completed` or `failed`.
+        pub status: String,
+        /// Its text.
+        pub content: String,
+        /// Its metadata.
+        pub metadata: Value,
+        /// Why it failed.
+        pub failure_code: Option<String>,
+    }
 }
 
-/// The input of a turn that failed.
-#[derive(Debug, Clone, FromRow)]
-pub struct StoredFailedTurn {
-    /// Where.
-    pub thread_id: String,
-    /// Which.
-    pub turn_id: String,
-    /// Whose.
-    pub agent_id: String,
-    /// The run that failed.
-    pub run: i32,
-    /// The text of the input.
-    pub content: String,
-    /// Why.
-    pub code: String,
-    /// Why, for people.
-    pub text: String,
-    /// Whether trying again may help.
-    pub is_retryable: bool,
+from_row! {
+    /// The input of a turn that failed.
+    #[derive(Debug, Clone)]
+    pub struct StoredFailedTurn {
+        /// Where.
+        pub thread_id: String,
+        /// Which.
+        pub turn_id: String,
+        /// Whose.
+        pub agent_id: String,
+        /// The run that failed.
+        pub run: i32,
+        /// The text of the input.
+        pub content: String,
+        /// Why.
+        pub code: String,
+        /// Why, for people.
+        pub text: String,
+        /// Whether trying again may help.
+        pub is_retryable: bool,
+    }
 }
 
-/// An act in the audit.
-#[derive(Debug, Clone, FromRow)]
-pub struct StoredAct {
-    /// Whom it concerned.
-    pub subject_id: String,
-    /// Who did it.
-    pub actor: String,
-    /// What.
-    pub action: String,
-    /// The task or turn.
-    pub target: Option<String>,
-    /// Why it was not done.
-    pub error: Option<String>,
-    /// How long ago, ms by the database's clock.
-    pub age_ms: f64,
+from_row! {
+    /// An act in the audit.
+    #[derive(Debug, Clone)]
+    pub struct StoredAct {
+        /// Whom it concerned.
+        pub subject_id: String,
+        /// Who did it.
+        pub actor: String,
+        /// What.
+        pub action: String,
+        /// The task or turn.
+        pub target: Option<String>,
+        /// Why it was not done.
+        pub error: Option<String>,
+        /// How long ago, ms by the database's clock.
+        pub age_ms: f64,
+    }
 }
 
 const MESSAGES: &str =
@@ -195,17 +207,19 @@ pub async fn count_acts(pool: &PgPool) -> Result<usize> {
     Ok(usize::try_from(count)?)
 }
 
-/// What one call of a model has used.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
-pub struct StoredUsage {
-    /// The thread of the answer.
-    pub thread_id: String,
-    /// The answer, or what would have been it.
-    pub message_id: String,
-    /// Tokens that were written.
-    pub output_tokens: i64,
-    /// The answer did not come to its end.
-    pub is_partial: bool,
+from_row! {
+    /// What one call of a model has used.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct StoredUsage {
+        /// The thread of the answer.
+        pub thread_id: String,
+        /// The answer, or what would have been it.
+        pub message_id: String,
+        /// Tokens that were written.
+        pub output_tokens: i64,
+        /// The answer did not come to its end.
+        pub is_partial: bool,
+    }
 }
 
 /// The ledger, by thread, answer and call.

@@ -30,11 +30,14 @@ impl Fixture {
     }
 
     async fn until_limited(&self, agent: &str) -> i64 {
+        // It waits for something else while it looks again.
+        let mut waits = Value::Null;
         self.until(&format!("{agent} says that it is limited"), SOON, async || {
-            self.waits(agent).await["reason"] == "limited"
+            waits = self.waits(agent).await;
+            waits["reason"] == "limited"
         })
         .await;
-        let until = self.waits(agent).await["until"].as_str().unwrap().to_owned();
+        let until = waits["until"].as_str().unwrap().to_owned();
         let sql = "SELECT (extract(epoch FROM $1::text::timestamptz - clock_timestamp()) * 1000)::bigint";
         sqlx::query_scalar(sql).bind(until).fetch_one(&self.pool).await.unwrap()
     }

@@ -111,30 +111,50 @@ async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
     fixture.until_settled().await;
 }
 
+async fn asks(fixture: &Fixture, agent: &str) {
+    fixture.settle(agent, json!({})).await;
+    fixture.send_tasks(agent, [("k".to_owned(), "work".to_owned())]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn rates_of_turns_and_of_tokens_are_kept() {
-    let limits = json!([
-        {"workflow": "default", "turns_per_minute": 1},
-        {"tenant": "*", "tokens_per_minute": 1_000}
-    ]);
+async fn rates_of_turns_are_kept() {
+    let limits = json!([{"workflow": "default", "turns_per_minute": 3}]);
     let fixture = Fixture::with(|options| with_limits(options, &limits)).await;
     let workflow = fixture.manual_workflow().await;
-    let ask = async |agent: &str| {
-        fixture.settle(agent, json!({})).await;
-        fixture.send_tasks(agent, [("k".to_owned(), "work".to_owned())]).await;
-    };
-    ask("a").await;
-    let mut heavy = workflow.next(SOON).await.unwrap();
-    ask("b").await;
-    let for_ms = fixture.until_limited("b").await;
-    assert!((20_000..=60_000).contains(&for_ms), "less than a minute: {for_ms}");
+    for agent in ["a", "b", "c"] {
+        asks(&fixture, agent).await;
+    }
+    let mut in_hand = Vec::new();
+    for _ in 0..3 {
+        in_hand.push(workflow.next(SOON).await.unwrap());
+    }
+    asks(&fixture, "d").await;
+    let for_ms = fixture.until_limited("d").await;
+    assert!((1..=20_000).contains(&for_ms), "a third of a minute: {for_ms}");
+    // Its turn comes, though none of the others has ended.
+    in_hand.push(workflow.next(PLACE_AGAIN).await.unwrap());
+    assert_eq!(in_hand[3].request.agent_id, "d");
+}
 
-    // What a turn has used is owed by all of its tenant.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_a_turn_has_used_are_owed_by_its_tenant() {
+    // Its place is given back with what it has used, so that the next one cannot come between.
+    let limits = json!([{"tenant": "*", "turns_at_once": 1, "tokens_per_minute": 1_000}]);
+    let fixture = Fixture::with(|options| with_limits(options, &limits)).await;
+    let workflow = fixture.manual_workflow().await;
+    asks(&fixture, "a").await;
+    let mut heavy = workflow.next(SOON).await.unwrap();
+    asks(&fixture, "b").await;
     let call = json!({"model": "m", "input_tokens": 5_500, "output_tokens": 500});
     heavy.say_with("done", json!({"is_final": true, "metadata": {"model_calls": [call]}})).await.unwrap();
     heavy.ack().await.unwrap();
+    let mut for_ms = 0;
     fixture
-        .until("b waits for the tokens", PLACE_AGAIN, async || fixture.until_limited("b").await > 100_000)
+        .until("b waits for the tokens", PLACE_AGAIN, async || {
+            for_ms = fixture.until_limited("b").await;
+            for_ms > 100_000
+        })
         .await;
+    assert!(for_ms <= 360_000, "what is owed, at a thousand a minute: {for_ms}");
     fixture.no_request_comes(&workflow).await;
 }

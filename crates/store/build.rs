@@ -10,9 +10,12 @@ use std::path::Path;
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new("../../migrations");
     println!("cargo::rerun-if-changed={}", folder.display());
+    // In one order, or two builds of the same sources would differ.
+    let entries = fs::read_dir(folder)?.map(|entry| entry?.path().canonicalize());
+    let mut paths: Vec<_> = entries.collect::<Result<_, _>>()?;
+    paths.sort();
     let mut list = String::from("[");
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path().canonicalize()?;
+    for path in paths {
         let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sql")) else {
             continue;
         };

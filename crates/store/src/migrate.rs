@@ -23,7 +23,10 @@ const FILES: &[(i64, &str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrati
 /// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
-        Migration::new(version, description.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
+        // As sqlx itself reads it.
+        let no_transaction = sql.starts_with("-- no-transaction");
+        let sql = SqlStr::from_static(sql);
+        Migration::new(version, description.into(), MigrationType::Simple, sql, no_transaction)
     };
     let mut migrations = Migrator::with_migrations(FILES.iter().map(migration).collect());
     migrations.ignore_missing = true;

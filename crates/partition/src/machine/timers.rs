@@ -116,7 +116,7 @@ impl Partition {
             || self.uncommitted_turns().any(|turn| turn.is_real() && turn.thread == *thread)
     }
 
-    /// Turns that have ended and whose end no commit has that is applied.
+    /// Turns that have ended, but not in a commit that is known to be applied.
     fn uncommitted_turns(&self) -> impl Iterator<Item = &TrackedTurn> {
         let ended = self.ended.iter().filter_map(|ended| match ended {
             EndedInput::Turn(id) => Some(id),

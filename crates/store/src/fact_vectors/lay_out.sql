@@ -24,7 +24,12 @@ CREATE INDEX fact_vectors_waiting ON fact_vectors (bucket) WHERE vector IS NULL;
 ALTER TABLE fact_vectors ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fact_vectors FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_isolation ON fact_vectors
-    USING (antiphon_tenant_visible(agent_id)) WITH CHECK (antiphon_tenant_visible(agent_id));
+    -- As for facts: the tenant of the session is read once a statement, not once a vector.
+    USING (CASE (SELECT current_setting('antiphon.tenant', true))
+        WHEN '*' THEN true
+        ELSE (SELECT current_setting('antiphon.tenant', true)) = antiphon_tenant_of(agent_id)
+    END)
+    WITH CHECK (antiphon_tenant_visible(agent_id));
 
 -- Facts come from commits, requests and imports, and the statements of these must not name a table that most databases do not have. For the same reason
 -- the functions do nothing where it is not there: a dump that is restored without the extension has them all the same.

@@ -38,7 +38,7 @@ WITH asked AS MATERIALIZED (
         OFFSET 0
     ) AS f
     CROSS JOIN LATERAL (
-        SELECT w.lexeme FROM unnest(tsvector_to_array(f.search)) AS w (lexeme) WHERE q.lexemes ? left(w.lexeme, 4) OFFSET 0
+        SELECT w.lexeme FROM (SELECT unnest(tsvector_to_array(f.search)) AS lexeme) AS w WHERE q.lexemes ? left(w.lexeme, 4) OFFSET 0
     ) AS k
     CROSS JOIN LATERAL jsonb_array_elements_text(q.lexemes -> left(k.lexeme, 4)) AS a (lexeme)
     WHERE a.lexeme = k.lexeme OR length(k.lexeme) >= 4 AND (starts_with(a.lexeme, k.lexeme) OR starts_with(k.lexeme, a.lexeme))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use embeddings::Embeddings;
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
-use runtime::{Shutdown, telemetry, traces};
+use runtime::{Shutdown, spawn_named, telemetry, traces};
 use scheduling::turn_limits::TurnLimits;
 use store::PriceTable;
 use tokio_util::sync::CancellationToken;
@@ -176,6 +176,7 @@ async fn worker_role(
     tracing::info!(worker = config.worker_id, partitions = services.partitions.get(), "worker starting");
     let store = services.store.with_prices(prices);
     let (bus, health) = (services.bus.clone(), services.health.clone());
+    spawn_named("stalled consumers", bus.clone().recover_stalled_consumers());
     let running = async {
         let ran = worker::run(config, bus, store, health, services.clock, stop).await;
         ran.map_err(|error| ExitError::Failed(error.to_string()))

@@ -37,6 +37,9 @@ const MISSING_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// So many consumers in a row whose connection broke before the first entry: it breaks on that entry.
 const BREAKS_ON_ENTRY: u32 = 2;
 
+/// For so long, and for [`ConsumerSession::silence`] more, a replica may be behind its leader: the leader reports a commit within a second.
+const REPLICA_BEHIND_LIMIT: Duration = Duration::from_secs(1);
+
 /// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -207,7 +210,10 @@ impl PartitionReader {
                         Ok(SessionEvent::Nothing) => self.note_clear(),
                         Err(doubt) => self.renew(&doubt),
                     },
-                    () = end.ask(&self.bus, self.partition), if seems_clear => self.note_clear(),
+                    () = end.ask(&self.bus, self.partition), if seems_clear => {
+                        self.note_clear();
+                        self.leave_replica_behind();
+                    }
                 }
                 self.note_end()
             }
@@ -249,6 +255,16 @@ impl PartitionReader {
         if !self.caught_up {
             self.caught_up = true;
             self.queued = Some(ReaderEvent::CaughtUp(true));
+        }
+    }
+
+    /// A replica that cannot catch up may stay so for minutes (nats-server 2.15 after faults); a new consumer may be at another one.
+    fn leave_replica_behind(&mut self) {
+        let Phase::Reading(session, end) = &mut self.phase else { return };
+        let behind =
+            end.behind(self.position).filter(|(time, _)| *time > REPLICA_BEHIND_LIMIT + self.silence);
+        if let Some((_, end)) = behind.filter(|_| session.is_idle()) {
+            self.renew(&RestartReason::ReplicaBehind { end });
         }
     }
 

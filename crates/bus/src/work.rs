@@ -4,6 +4,7 @@
 //! delivered again elsewhere, as another attempt, and answered twice.
 
 mod pull;
+mod stalled;
 
 use std::time::Duration;
 

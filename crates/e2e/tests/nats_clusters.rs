@@ -1,9 +1,14 @@
-//! A NATS server that is cut off from the other two of its cluster, while clients reach it as before.
+//! A NATS server that is cut off from the other two of its cluster, while clients reach it as before; a consumer that has stalled.
 
 use std::time::Duration;
 
+use async_nats::jetstream::{
+    self,
+    consumer::{PullConsumer, pull},
+};
 use bus::{Bus, BusConfig, ExpectedStream, PartitionReader, ReaderEvent, StreamOptions};
-use model::{PartitionCount, PartitionId, Seq};
+use futures_util::StreamExt;
+use model::{PartitionCount, PartitionId, Seq, WorkflowName};
 use serde_json::json;
 use testkit::{
     api::Api,
@@ -14,6 +19,7 @@ use testkit::{
     sse::{FollowOptions, Follower},
 };
 use tokio::time::{Instant, sleep, timeout_at};
+use wire::subject;
 
 use crate::api_client::{scripted, until_ended};
 
@@ -125,4 +131,51 @@ async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
     nats.set_isolated(0, false);
     let said = api.say("talk", "after").await.unwrap();
     until_ended(&talk, &said.answer).await;
+}
+
+/// A request that was delivered too often stays in the stream, and its consumer does not know of it any more: that looks like a consumer that has
+/// stalled, which cannot be had on purpose.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
+    let nats = NatsCluster::start(3).await.unwrap();
+    let bus = Bus::connect(&BusConfig::new(nats.url(), "test")).await.unwrap();
+    let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
+    bus.ensure_streams(PartitionCount::new(1).unwrap(), &replicated).await.unwrap();
+    nats.in_sync(LIMIT).await.unwrap();
+    let client = async_nats::connect(nats.servers()[0].url()).await.unwrap();
+    let context = jetstream::new(client);
+    let config = pull::Config {
+        durable_name: Some(subject::work_consumer(&WorkflowName::parse("w").unwrap())),
+        filter_subject: "work.w".to_owned(),
+        ack_wait: Duration::from_millis(100),
+        max_deliver: 1,
+        ..pull::Config::default()
+    };
+    let mut consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await.unwrap();
+    context.publish("work.w", "x".into()).await.unwrap().await.unwrap();
+    let mut delivered = consumer.fetch().max_messages(1).messages().await.unwrap();
+    delivered.next().await.unwrap().unwrap();
+    let stream_leader = nats.leader(subject::WORK_STREAM).await.unwrap().unwrap();
+    let other = nats.servers()[(stream_leader + 1) % 3].name();
+    let step_down = format!("CONSUMER.LEADER.STEPDOWN.WORK.{}", consumer.cached_info().name);
+    let placement = json!({"placement": {"preferred": other}});
+    let end = Instant::now() + LIMIT;
+    while leader_of(&mut consumer).await != other || consumer.cached_info().num_ack_pending > 0 {
+        let _: Result<serde_json::Value, _> = context.request(step_down.clone(), &placement).await;
+        assert!(Instant::now() < end, "{:?}", consumer.cached_info());
+        sleep(Duration::from_millis(500)).await;
+    }
+    let recovering = tokio::spawn(bus.recover_stalled_consumers());
+    let expected = nats.servers()[stream_leader].name();
+    let end = Instant::now() + LIMIT;
+    while leader_of(&mut consumer).await != expected {
+        assert!(Instant::now() < end, "{:?}", consumer.cached_info());
+        sleep(Duration::from_millis(500)).await;
+    }
+    recovering.abort();
+}
+
+async fn leader_of(consumer: &mut PullConsumer) -> String {
+    let info = consumer.info().await.ok();
+    info.and_then(|info| info.cluster.as_ref()?.leader.clone()).unwrap_or_default()
 }

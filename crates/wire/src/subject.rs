@@ -86,6 +86,11 @@ pub fn work(workflow: &WorkflowName) -> String {
     format!("work.{workflow}")
 }
 
+/// The workflow of which [`work`] is.
+pub fn workflow_of_work(subject: &str) -> Option<WorkflowName> {
+    WorkflowName::parse(subject.strip_prefix("work.")?).ok()
+}
+
 /// The id by which the stream of requests drops a repetition: another owner that begins the same run again asks for the same.
 /// A request whose answer goes to another subject, of another number of partitions, is no repetition.
 pub fn work_id(turn: &str, run: u32, answer_subject: &str) -> String {

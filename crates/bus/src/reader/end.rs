@@ -24,6 +24,8 @@ const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct KnownEnd {
     /// At that moment nothing was stored beyond this entry.
     known: (Instant, Seq),
+    /// The oldest known end that the reader has not come to.
+    not_reached: Option<(Instant, Seq)>,
     /// A stream with one replica is where its reader reads.
     is_replicated: bool,
     asking: Option<(Instant, BoxFuture<'static, Result<StreamState, BusError>>)>,
@@ -37,6 +39,7 @@ impl KnownEnd {
     pub(super) fn new(stream: &StreamState, asked_at: Instant) -> Self {
         Self {
             known: (asked_at, last_entry(stream)),
+            not_reached: None,
             is_replicated: stream.replicas > 1,
             asking: None,
             ask_at: asked_at + ASK_INTERVAL,
@@ -77,6 +80,14 @@ impl KnownEnd {
         }
     }
 
+    /// How long ago it was known that the leader has entries beyond `position`, and where they end.
+    pub(super) fn behind(&mut self, position: Seq) -> Option<(Duration, Seq)> {
+        if self.not_reached.is_none_or(|(_, end)| position >= end) {
+            self.not_reached = (self.is_replicated && position < self.known.1).then_some(self.known);
+        }
+        self.not_reached.map(|(asked_at, end)| (asked_at.elapsed(), end))
+    }
+
     /// No leader that a majority follows has answered for long.
     pub(super) fn is_lost(&self) -> bool {
         self.failing_since.is_some_and(|since| since.elapsed() > UNKNOWN_LIMIT)
@@ -86,4 +97,42 @@ impl KnownEnd {
 /// Zero of a stream that has none: its last one was purged.
 fn last_entry(stream: &StreamState) -> Seq {
     if stream.messages == 0 { Seq(0) } else { stream.last_seq }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(last_seq: u64, replicas: usize) -> StreamState {
+        StreamState {
+            first_seq: Seq(1),
+            last_seq: Seq(last_seq),
+            incarnation: "same".to_owned(),
+            bytes: 100 * last_seq,
+            messages: last_seq,
+            created_at: model::Timestamp(0),
+            replicas,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_is_behind_from_when_the_leader_had_more() {
+        let mut end = KnownEnd::new(&stream(10, 3), Instant::now());
+        assert_eq!(end.behind(Seq(10)), None);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(end.behind(Seq(9)), Some((Duration::from_secs(5), Seq(10))));
+        // A later answer does not make it younger.
+        end.known = (Instant::now(), Seq(12));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(end.behind(Seq(9)), Some((Duration::from_secs(6), Seq(10))));
+        assert_eq!(end.behind(Seq(11)), Some((Duration::from_secs(1), Seq(12))), "it has gone on");
+        assert_eq!(end.behind(Seq(12)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_with_one_replica_is_never_behind() {
+        let mut end = KnownEnd::new(&stream(10, 1), Instant::now());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(end.behind(Seq(3)), None);
+    }
 }

@@ -40,6 +40,8 @@ pub(crate) enum RestartReason {
     NotContiguous { expected: u64, got: u64 },
     /// The server ended the request: consumer deleted, leader changed, shutting down.
     Status(String),
+    /// The replica that the consumer reads has had nothing more for seconds, but the stream's leader has.
+    ReplicaBehind { end: Seq },
 }
 
 impl fmt::Display for RestartReason {
@@ -52,6 +54,12 @@ impl fmt::Display for RestartReason {
                 write!(f, "delivery {got} came where {expected} was expected")
             }
             Self::Status(text) => f.write_str(text),
+            Self::ReplicaBehind { end } => {
+                write!(
+                    f,
+                    "the replica it reads stays behind the stream's leader, which has entries up to {end}"
+                )
+            }
         }
     }
 }
@@ -117,6 +125,11 @@ impl ConsumerSession {
     /// True while nothing is unread. A purge may take unread entries away: so two heartbeats in a row say it too.
     pub(crate) fn is_clear(&self) -> bool {
         self.unread == 0 || self.beats >= 2
+    }
+
+    /// True when the consumer says for two heartbeats in a row that it has nothing more.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.beats >= 2
     }
 
     /// For how long nothing may be heard while nothing is wrong.

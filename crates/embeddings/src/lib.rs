@@ -48,8 +48,12 @@ impl Embeddings {
         &self.0.vectors_of
     }
 
-    /// The vector of a question; `None`: there was none in time, which is counted.
-    pub async fn of_question(&self, text: &str) -> Option<Vec<f32>> {
+    /// The vector of a question to a database whose vectors are `stored`; `None`: it has none of this model, or there was no answer in
+    /// time, which is counted.
+    pub async fn of_question(&self, stored: Option<&str>, text: &str) -> Option<Vec<f32>> {
+        if stored != Some(self.vectors_of()) {
+            return None;
+        }
         let texts = [text];
         let asked = self.0.endpoint.vectors(&texts, self.0.timeout).await;
         metrics::count(Purpose::Question, Outcome::of(&asked));

@@ -81,12 +81,8 @@ impl Backend {
         limit: u32,
     ) -> Result<Vec<FoundFact>, StoreError> {
         let vector = match &self.embeddings {
-            Some(embeddings)
-                if self.store.vectors_of().await?.as_deref() == Some(embeddings.vectors_of()) =>
-            {
-                embeddings.of_question(text).await
-            }
-            _ => None,
+            Some(embeddings) => embeddings.of_question(self.store.vectors_of().await?.as_deref(), text).await,
+            None => None,
         };
         self.store.search_facts(agent, thread, text, vector.as_deref(), limit).await
     }

@@ -259,9 +259,13 @@ async fn ask(
         for (number, pair) in pairs.iter().enumerate() {
             let vector = match (search, embedder) {
                 (Search::Words, _) => None,
-                (_, Some(embedder)) => {
-                    Some(embedder.client.of_question(pair.question).await.context("no vector")?)
-                }
+                (_, Some(embedder)) => Some(
+                    embedder
+                        .client
+                        .of_question(Some(embedder.client.vectors_of()), pair.question)
+                        .await
+                        .context("no vector")?,
+                ),
                 (_, None) => return Ok(all),
             };
             let text = if search == Search::Vectors { "" } else { pair.question };

@@ -67,10 +67,7 @@ async fn search(
         Some(embeddings) => {
             let ask = || context.store.vectors_of();
             let stored = until_answered(ask, "reading of what vectors are", answered).await?;
-            match stored.is_some_and(|stored| stored == embeddings.vectors_of()) {
-                true => embeddings.of_question(text).await,
-                false => None,
-            }
+            embeddings.of_question(stored.as_deref(), text).await
         }
         None => None,
     };

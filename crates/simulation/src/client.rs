@@ -6,7 +6,6 @@ use bytes::Bytes;
 use feed::StreamPart;
 use model::{PartitionId, ThreadId};
 use protocols::Cursor;
-use protocols::native::NativeEvent;
 
 use crate::checker::{SeenEvent, Transcript};
 use crate::native_reader;
@@ -121,7 +120,7 @@ impl Client {
         for event in text.split_inclusive("\n\n") {
             let read = native_reader::event(event);
             // Of a message that is sent anew, in the attempt that the client has a part of, the places come again.
-            if let Some(NativeEvent::Reset { message, .. }) = &read {
+            if let Some(SeenEvent::Reset { message, .. }) = &read {
                 self.ids.retain(|id| !id.contains(message.as_str()));
             }
             if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
@@ -135,7 +134,7 @@ impl Client {
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
-            self.seen.extend(read.map(seen));
+            self.seen.extend(read);
         }
     }
 
@@ -155,22 +154,5 @@ impl Client {
             seen: std::mem::take(&mut self.seen),
             is_connected: self.is_connected,
         }
-    }
-}
-
-fn seen(event: NativeEvent) -> SeenEvent {
-    match event {
-        NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => match is_compacted {
-            true => SeenEvent::Rest { message, chunk },
-            false => SeenEvent::Chunk { message, attempt, chunk },
-        },
-        NativeEvent::Reset { message, attempt } => SeenEvent::Reset { message, attempt },
-        NativeEvent::Complete { message, position, .. } => {
-            SeenEvent::Complete { message, position: Some(position.get()) }
-        }
-        NativeEvent::Failed { message, position, .. } => {
-            SeenEvent::Failed { message, position: Some(position.get()) }
-        }
-        NativeEvent::Restart => SeenEvent::Restart,
     }
 }

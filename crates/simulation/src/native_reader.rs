@@ -1,15 +1,15 @@
-//! What a native client makes of the bytes that it is sent.
+//! What a native client makes of the bytes that it is sent, as far as the checker asks. Events of other names are ignored, as clients are to do.
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, IdRange, MessageId, Metadata, Position, Role};
-use protocols::StreamError;
-use protocols::native::NativeEvent;
+use model::{Chunk, ChunkKind, MessageId, Metadata, Position, Role};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::checker::SeenEvent;
+
 /// One event; `None` for a comment and for a drain notice, which is none of the thread.
-pub(crate) fn event(text: &str) -> Option<NativeEvent> {
+pub(crate) fn event(text: &str) -> Option<SeenEvent> {
     let (mut name, mut data) = ("", None);
     for line in text.lines() {
         if let Some(value) = line.strip_prefix("event: ") {
@@ -20,8 +20,8 @@ pub(crate) fn event(text: &str) -> Option<NativeEvent> {
     }
     match (name, data) {
         ("drain", _) | (_, None) => None,
-        ("restart", _) => Some(NativeEvent::Restart),
-        (name, Some(data)) => native_event(name, serde_json::from_str(data).ok()?),
+        ("restart", _) => Some(SeenEvent::Restart),
+        (name, Some(data)) => message_event(name, serde_json::from_str(data).ok()?),
     }
 }
 
@@ -46,29 +46,23 @@ struct EventData {
     #[serde(default)]
     compacted: bool,
     position: Option<Position>,
-    #[serde(default)]
-    status: String,
 }
 
-fn native_event(name: &str, said: EventData) -> Option<NativeEvent> {
+fn message_event(name: &str, said: EventData) -> Option<SeenEvent> {
     let message = said.message_id.clone();
+    let position = said.position.map(Position::get);
     match (name, said.chunk_type.as_str()) {
-        ("reset", _) => Some(NativeEvent::Reset { message, attempt: said.attempt }),
-        ("", "system") => {
-            let is_stopped = said.status == "stopped";
-            Some(NativeEvent::Complete { message, position: said.position?, is_stopped })
-        }
+        ("reset", _) => Some(SeenEvent::Reset { message, attempt: said.attempt }),
+        ("", "system") => position.map(|_| SeenEvent::Complete { message, position }),
         // An `error` chunk of the producer is not shown: this is the message's end.
-        ("", "error") => {
-            Some(NativeEvent::Failed { message, position: said.position?, failure: Box::new(failure(&said)) })
-        }
+        ("", "error") => position.map(|_| SeenEvent::Failed { message, position }),
         ("", _) => chunk(message, said),
         _ => None,
     }
 }
 
-fn chunk(message: MessageId, said: EventData) -> Option<NativeEvent> {
-    let role = said.role.as_deref().map_or(Some(Role::Assistant), Role::from_name)?;
+fn chunk(message: MessageId, said: EventData) -> Option<SeenEvent> {
+    said.role.as_deref().map_or(Some(Role::Assistant), Role::from_name)?;
     let kind = ChunkKind::from_name(&said.chunk_type)?;
     let chunk = Arc::new(Chunk {
         kind,
@@ -77,33 +71,21 @@ fn chunk(message: MessageId, said: EventData) -> Option<NativeEvent> {
         correlation_id: said.correlation_id.map(Into::into),
         ..Chunk::content(said.chunk_id?, &said.chunk, said.is_final)
     });
-    Some(NativeEvent::Chunk { message, attempt: said.attempt, role, chunk, is_compacted: said.compacted })
-}
-
-fn failure(said: &EventData) -> StreamError {
-    let text = |key: &str| said.metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let range = |value: &Value| {
-        let id = |key: &str| value.get(key)?.as_u64().and_then(|id| u32::try_from(id).ok());
-        Some(IdRange { first: id("first")?, last: id("last")? })
-    };
-    let missing = said.metadata.get("missing").and_then(Value::as_array);
-    StreamError {
-        code: text("code"),
-        text: said.chunk.clone(),
-        missing: missing.into_iter().flatten().filter_map(range).collect(),
-        is_retryable: said.metadata.get("retryable") == Some(&Value::Bool(true)),
-    }
+    Some(match said.compacted {
+        true => SeenEvent::Rest { message, chunk },
+        false => SeenEvent::Chunk { message, attempt: said.attempt, chunk },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use model::{BatchType, ThreadId};
-    use protocols::{Cursor, MessageHeader, MessageProgress, Native, native};
+    use protocols::{Cursor, MessageHeader, MessageProgress, Native, StreamError, native};
     use serde_json::json;
 
     use super::*;
 
-    fn read(bytes: &[u8]) -> Option<NativeEvent> {
+    fn read(bytes: &[u8]) -> Option<SeenEvent> {
         event(std::str::from_utf8(bytes).unwrap())
     }
 
@@ -122,24 +104,19 @@ mod tests {
             progress.advance(&chunk);
             let bytes = native.chunk(&header(3, role), progress.seen().clone(), &chunk, false).bytes();
             let (message, chunk) = (message.clone(), Arc::new(chunk));
-            let chunk = NativeEvent::Chunk { message, attempt: 3, role, chunk, is_compacted: false };
-            assert_eq!(read(&bytes), Some(chunk));
+            assert_eq!(read(&bytes), Some(SeenEvent::Chunk { message, attempt: 3, chunk }));
         }
-        let reset = NativeEvent::Reset { message: message.clone(), attempt: 4 };
+        let reset = SeenEvent::Reset { message: message.clone(), attempt: 4 };
         assert_eq!(read(&native.reset(&message, 4)), Some(reset));
         let header = header(4, Role::Assistant);
         for (position, is_stopped) in [(77, false), (78, true)] {
-            let position = Position::from_stored(position);
-            let complete = NativeEvent::Complete { message: message.clone(), position, is_stopped };
-            assert_eq!(read(&native.complete(&header, position, is_stopped).bytes()), Some(complete));
+            let complete = SeenEvent::Complete { message: message.clone(), position: Some(position) };
+            let bytes = native.complete(&header, Position::from_stored(position), is_stopped).bytes();
+            assert_eq!(read(&bytes), Some(complete));
         }
-        let failure = StreamError {
-            missing: vec![IdRange { first: 3, last: 5 }],
-            ..StreamError::new("gap_timeout", "a gap", true)
-        };
-        let position = Position::from_stored(79);
-        let bytes = native.failed(&header, position, &failure).bytes();
-        assert_eq!(read(&bytes), Some(NativeEvent::Failed { message, position, failure: Box::new(failure) }));
+        let failure = StreamError::new("gap_timeout", "a gap", true);
+        let bytes = native.failed(&header, Position::from_stored(79), &failure).bytes();
+        assert_eq!(read(&bytes), Some(SeenEvent::Failed { message, position: Some(79) }));
         assert_eq!((read(native::HEARTBEAT), read(&native::drain(250))), (None, None));
     }
 }

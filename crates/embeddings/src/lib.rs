@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::metrics::{Outcome, Purpose};
 
 pub use crate::endpoint::{EmbeddingsConfig, EmbeddingsError, InvalidEmbeddings};
-pub use crate::metrics::describe as describe_metrics;
+pub use crate::metrics::{METRICS, describe as describe_metrics};
 
 /// One request for the vectors of facts may take so long.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! Requests to the endpoint, by what they were for and what came of them.
 
-use ::metrics::{counter, describe_counter};
+use ::metrics::counter;
+use runtime::metrics::MetricDescription;
 
 use crate::endpoint::EmbeddingsError;
 
@@ -51,9 +52,17 @@ impl Outcome {
     }
 }
 
+/// What a client of the endpoint counts.
+pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
+    REQUESTS,
+    "Requests of workers and gateways for vectors, by `purpose` (`question`, `facts`) and `outcome`: \
+         `ok`, `timeout`, `refused`, `failed`; a question without a vector is searched by words alone",
+)
+.by(&["purpose", "outcome"])];
+
 /// Help texts for the metrics endpoint.
 pub fn describe() {
-    describe_counter!(REQUESTS, "Requests for vectors of texts, by purpose and outcome");
+    runtime::metrics::describe(METRICS);
 }
 
 pub(crate) fn count(purpose: Purpose, outcome: Outcome) {

@@ -55,6 +55,7 @@ pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits, ReplicaConfig};
 pub use crate::http::limits::HttpLimits;
+pub use crate::metrics::METRICS;
 pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use metrics::{
-    Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{Counter, counter, gauge, histogram};
+use runtime::metrics::MetricDescription;
 use store::ReplicaState;
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
@@ -95,62 +94,95 @@ impl AbortReason {
     }
 }
 
+/// What a gateway counts; a server of reasoning tools counts its connections and requests here, too.
+pub const METRICS: &[MetricDescription] = &[
+    MetricDescription::gauge(CONNECTIONS, "Open HTTP connections"),
+    MetricDescription::counter(
+        CONNECTIONS_REJECTED,
+        "Connections closed at once because their address has as many as it may have",
+    ),
+    MetricDescription::counter(
+        WRITE_TIMEOUTS,
+        "Connections and HTTP/2 streams cut because the client took nothing for too long",
+    ),
+    MetricDescription::gauge(SUBSCRIBERS, "Open event streams"),
+    MetricDescription::gauge(
+        FEEDS,
+        "Threads that are followed for at least one viewer, or were until some seconds ago",
+    ),
+    MetricDescription::counter(EVENTS, "Events handed to viewers, counted per viewer"),
+    MetricDescription::counter(BYTES, "Bytes of event streams handed to the sockets"),
+    MetricDescription::counter(
+        OWNER_QUERIES,
+        "Questions to owners, by `outcome`: `answered`, `no_owner`, `timeout`, `away` (NATS), `undecodable`",
+    )
+    .by(&["outcome"]),
+    MetricDescription::counter(
+        OPEN_MESSAGE_LIMIT,
+        "Times when a thread had more open messages than are shown while they come; the others are sent \
+         when they end",
+    ),
+    MetricDescription::counter(
+        GAPS_FILLED,
+        "Times when frames of a thread were missing and its owner was asked how it stands",
+    ),
+    MetricDescription::counter(
+        CHUNKS_SKIPPED,
+        "Chunks that were not shown because they had been, or were fenced by a higher attempt",
+    ),
+    MetricDescription::counter(
+        RESYNCS,
+        "Times when something may have been missed: an owner changed, NATS was away",
+    ),
+    MetricDescription::counter(
+        SUBSCRIBERS_ABORTED,
+        "Viewers cut without an end, by `reason`: `lag`, `over_budget` (the text of an open message was \
+         dropped), `retold` (the protocol cannot take an attempt back), `internal`; each may resume",
+    )
+    .by(&["reason"]),
+    MetricDescription::counter(
+        HTTP_REQUESTS,
+        "Requests answered, by `route` (`other` where there is none) and class of `status`: `2xx`, `3xx`, \
+         `4xx`, `5xx`",
+    )
+    .by(&["route", "status"]),
+    MetricDescription::histogram(
+        HTTP_SECONDS,
+        "From the head of a request to the head of its answer, by `kind`: `read`, `write`, `stream` (what \
+         may wait for an agent)",
+    )
+    .by(&["kind"]),
+    MetricDescription::counter(HTTP_ERRORS, "Requests answered with an error, by its `code`").by(&["code"]),
+    MetricDescription::counter(
+        COMMANDS,
+        "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`) and \
+         `outcome`: `stored`, or `unconfirmed`, which their senders were told",
+    )
+    .by(&["kind", "outcome"]),
+    MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read"),
+    MetricDescription::counter(
+        FRAMES_DROPPED,
+        "Frames dropped because their thread's feed was behind; it asks for what is missing",
+    ),
+    MetricDescription::counter(
+        READS,
+        "Reads of lists and history, by the server that answered, `from`: `primary`, `replica`",
+    )
+    .by(&["from"]),
+    MetricDescription::gauge(
+        REPLICA_LAG,
+        "With `DATABASE_READ_URL`: how old what the standby shows is at most; absent while it is not used",
+    ),
+    MetricDescription::gauge(
+        REPLICA_USED,
+        "With `DATABASE_READ_URL`: 1 while the standby answers what may be a little old, 0 while the \
+         primary does",
+    ),
+];
+
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
-    describe_gauge!(CONNECTIONS, "Open HTTP connections");
-    describe_counter!(
-        CONNECTIONS_REJECTED,
-        "Connections closed at once because their peer has as many as it may have"
-    );
-    describe_counter!(
-        WRITE_TIMEOUTS,
-        "Connections and HTTP/2 streams cut because the client took nothing for too long"
-    );
-    describe_gauge!(SUBSCRIBERS, "Open event streams");
-    describe_gauge!(
-        FEEDS,
-        "Threads that are followed for at least one viewer, or were until some seconds ago"
-    );
-    describe_counter!(EVENTS, "Events handed to viewers, counted per viewer");
-    describe_counter!(BYTES, "Bytes of event streams handed to the sockets");
-    describe_counter!(
-        OWNER_QUERIES,
-        "Questions to owners, by outcome: answered, no_owner, timeout, away, undecodable"
-    );
-    describe_counter!(
-        OPEN_MESSAGE_LIMIT,
-        "Times when a thread had more open messages than are shown while they come; the others are sent when they end"
-    );
-    describe_counter!(
-        GAPS_FILLED,
-        "Times when frames of a thread were missing and its owner was asked how it stands"
-    );
-    describe_counter!(
-        CHUNKS_SKIPPED,
-        "Chunks that were not shown because they had been, or were fenced by a higher attempt"
-    );
-    describe_counter!(RESYNCS, "Times when something may have been missed: an owner changed, NATS was away");
-    describe_counter!(
-        SUBSCRIBERS_ABORTED,
-        "Viewers cut without an end, by reason: lag, over_budget, retold, internal; each may resume"
-    );
-    describe_counter!(HTTP_REQUESTS, "Requests answered, by route and class of status: 2xx, 3xx, 4xx, 5xx");
-    describe_histogram!(
-        HTTP_SECONDS,
-        Unit::Seconds,
-        "From the head of a request to the head of its answer, by kind: read, write, stream"
-    );
-    describe_counter!(HTTP_ERRORS, "Requests answered with an error, by code");
-    describe_counter!(
-        COMMANDS,
-        "Commands published to a partition's stream, by kind (turn, retry_turn, task, act) and outcome: stored, or unconfirmed, which \
-         their senders were told"
-    );
-    describe_counter!(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read");
-    describe_counter!(
-        FRAMES_DROPPED,
-        "Frames dropped because their feed was behind; it asks for what is missing"
-    );
+    runtime::metrics::describe(METRICS);
     register_at_zero();
 }
 

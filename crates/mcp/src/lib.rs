@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use server::{Caller, ReasoningServer};
 
+pub use metrics::METRICS;
+
 /// The condition under which the server says whether it is ready.
 pub const READINESS: &str = "mcp";
 /// Where the tools are served.

@@ -1,15 +1,20 @@
 //! What the server counts. Every metric is declared here, once.
 
-use metrics::{counter, describe_counter};
+use metrics::counter;
+use runtime::metrics::MetricDescription;
 
 const CALLS: &str = "antiphon_mcp_tool_calls_total";
 
+/// What the server of reasoning tools counts, beside what its HTTP server does.
+pub const METRICS: &[MetricDescription] = &[MetricDescription::counter(
+    CALLS,
+    "Calls of reasoning tools, by `tool` and `outcome`: `done`, or the code of the error",
+)
+.by(&["tool", "outcome"])];
+
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
-    describe_counter!(
-        CALLS,
-        "Calls of reasoning tools, by tool and by what became of them: done, or the code of the error"
-    );
+    runtime::metrics::describe(METRICS);
 }
 
 /// A call of a tool has ended; `outcome` is `done` or the code of an error.

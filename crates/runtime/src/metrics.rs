@@ -1,5 +1,7 @@
 //! The process-wide metrics recorder.
 
+mod description;
+
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -7,6 +9,8 @@ use metrics_process::Collector;
 use tokio_util::sync::CancellationToken;
 
 use crate::spawn_named;
+
+pub use self::description::{MetricDescription, MetricKind, describe};
 
 /// Histograms whose name ends so are durations.
 const SECONDS: &str = "_seconds";
@@ -17,7 +21,14 @@ const SECONDS_BUCKETS: [f64; 19] = [
     300.0, 600.0,
 ];
 
-const BUILD_INFO: &str = "antiphon_build_info";
+/// What every process says of itself, beside the figures of the operating system.
+pub const METRICS: &[MetricDescription] = &[BUILD_INFO];
+
+const BUILD_INFO: MetricDescription = MetricDescription::gauge(
+    "antiphon_build_info",
+    "1; the labels say which version of which role the process is",
+)
+.by(&["version", "role"]);
 
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -74,8 +85,8 @@ impl Recorder {
 
 /// Says in the metrics which version of which role this process is.
 pub fn set_build_info(version: &'static str, role: &str) {
-    ::metrics::describe_gauge!(BUILD_INFO, "1; the labels say which version of which role this process is");
-    ::metrics::gauge!(BUILD_INFO, "version" => version, "role" => role.to_owned()).set(1.0);
+    describe(METRICS);
+    ::metrics::gauge!(BUILD_INFO.name, "version" => version, "role" => role.to_owned()).set(1.0);
 }
 
 fn without_gone(text: &str) -> String {

@@ -26,6 +26,7 @@ pub use settings::{
 };
 pub use span::{Span, SpanKind, SpanStart};
 
+pub use exporter::METRICS;
 use exporter::{Exporter, QueueProcessor};
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();

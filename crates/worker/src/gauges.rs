@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use metrics::{describe_gauge, gauge};
+use metrics::gauge;
 use partition::Stats;
+use runtime::metrics::MetricDescription;
 
 /// How one partition stands.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,69 +20,122 @@ pub(crate) struct PartitionGauges {
 type OfOne = fn(&PartitionGauges) -> f64;
 
 /// One series for each partition. A partition that leaves takes its series along.
-const OF_PARTITIONS: [(&str, &str, OfOne); 5] = [
-    ("antiphon_worker_read_sequence", "Last stream sequence read", |it| it.stats.last_seq as f64),
-    ("antiphon_worker_checkpoint_sequence", "Last checkpoint", |it| it.stats.checkpoint as f64),
-    ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message", |it| {
-        it.stats.oldest_ms as f64 / 1_000.0
+const OF_PARTITIONS: [(MetricDescription, OfOne); 5] = [
+    (gauge_of_partition("antiphon_worker_read_sequence", "Last stream sequence read"), |it| {
+        it.stats.last_seq as f64
     }),
-    ("antiphon_worker_queued_tasks", "Tasks in memory", |it| it.stats.queued_tasks as f64),
-    ("antiphon_worker_reader_lag_entries", "Entries of the stream that are not read yet", |it| {
-        it.unread as f64
+    (
+        gauge_of_partition(
+            "antiphon_worker_checkpoint_sequence",
+            "Last checkpoint; the difference to the last stream sequence read is the lag",
+        ),
+        |it| it.stats.checkpoint as f64,
+    ),
+    (
+        gauge_of_partition("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
+        |it| it.stats.oldest_ms as f64 / 1_000.0,
+    ),
+    (gauge_of_partition("antiphon_worker_queued_tasks", "Tasks in memory"), |it| {
+        it.stats.queued_tasks as f64
     }),
+    (
+        gauge_of_partition(
+            "antiphon_worker_reader_lag_entries",
+            "Entries of the stream that are not read yet",
+        ),
+        |it| it.unread as f64,
+    ),
 ];
 
 /// One series, the sum over the partitions held.
-const SUMS: [(&str, &str, OfOne); 11] = [
-    ("antiphon_worker_open_messages", "Messages in memory", |it| it.stats.open as f64),
-    ("antiphon_worker_buffered_chunks", "Chunks of open messages", |it| it.stats.chunks as f64),
-    ("antiphon_worker_buffered_bytes", "Bytes of open messages", |it| it.stats.bytes as f64),
-    ("antiphon_worker_pending_commits", "Ended inputs that wait for their commit", |it| {
-        it.stats.uncommitted as f64
+const SUMS: [(MetricDescription, OfOne); 11] = [
+    (
+        MetricDescription::gauge("antiphon_worker_open_messages", "Messages in memory (active buffers)"),
+        |it| it.stats.open as f64,
+    ),
+    (MetricDescription::gauge("antiphon_worker_buffered_chunks", "Chunks of open messages"), |it| {
+        it.stats.chunks as f64
     }),
-    ("antiphon_worker_active_turns", "Turns under way", |it| it.stats.active_turns as f64),
-    ("antiphon_worker_waiting_turns", "Inputs that wait for their thread", |it| {
-        it.stats.waiting_turns as f64
-    }),
-    ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out", |it| {
-        it.stats.backing_off as f64
-    }),
-    ("antiphon_worker_runnable_agents", "Agents whose first task is under way or may begin", |it| {
-        it.stats.runnable_agents as f64
-    }),
-    ("antiphon_worker_timers", "Timers in memory: those that are due next", |it| it.stats.timers as f64),
-    ("antiphon_worker_outbox_pending", "Batches of the outbox that have not been published", |it| {
-        it.stats.unsent as f64
+    (MetricDescription::gauge("antiphon_worker_buffered_bytes", "Bytes of open messages"), |it| {
+        it.stats.bytes as f64
     }),
     (
-        "antiphon_worker_deduplication_bytes",
-        "Bytes of the keys of messages and commands done lately, so that repetitions are recognized",
+        MetricDescription::gauge(
+            "antiphon_worker_pending_commits",
+            "Ended inputs that wait for their commit",
+        ),
+        |it| it.stats.uncommitted as f64,
+    ),
+    (MetricDescription::gauge("antiphon_worker_active_turns", "Turns under way"), |it| {
+        it.stats.active_turns as f64
+    }),
+    (MetricDescription::gauge("antiphon_worker_waiting_turns", "Inputs that wait for their thread"), |it| {
+        it.stats.waiting_turns as f64
+    }),
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_backing_off_agents",
+            "Agents whose backoff has not run out",
+        ),
+        |it| it.stats.backing_off as f64,
+    ),
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_runnable_agents",
+            "Agents whose first task is under way or may begin",
+        ),
+        |it| it.stats.runnable_agents as f64,
+    ),
+    (MetricDescription::gauge("antiphon_worker_timers", "Timers in memory: those that are due next"), |it| {
+        it.stats.timers as f64
+    }),
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_outbox_pending",
+            "Batches of the outbox that are not published yet",
+        ),
+        |it| it.stats.unsent as f64,
+    ),
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_deduplication_bytes",
+            "Bytes of the keys of messages (at most 256 KiB a partition) and commands (until the checkpoint \
+         has passed them) done lately, so that repetitions are recognized",
+        ),
         |it| it.stats.remembered_bytes as f64,
     ),
 ];
 
 /// One series, the highest of the partitions held.
-const HIGHEST: [(&str, &str, OfOne); 2] = [
+const HIGHEST: [(MetricDescription, OfOne); 2] = [
     (
-        "antiphon_worker_oldest_runnable_task_age_seconds",
-        "Age of the oldest task that may begin and has not begun",
+        MetricDescription::gauge(
+            "antiphon_worker_oldest_runnable_task_age_seconds",
+            "Age of the oldest task that may begin and has not begun; the highest of the worker's partitions",
+        ),
         |it| it.stats.oldest_runnable_ms as f64 / 1_000.0,
     ),
     (
-        "antiphon_worker_reader_lag_seconds",
-        "How long ago the last entry read was stored, while others are unread",
+        MetricDescription::gauge(
+            "antiphon_worker_reader_lag_seconds",
+            "How long ago the last entry read was stored, while others are unread; the highest of the \
+         worker's partitions",
+        ),
         |it| it.lag_ms as f64 / 1_000.0,
     ),
 ];
 
-const CHUNKS_PER_MESSAGE: &str = "antiphon_worker_chunks_per_message";
+const CHUNKS_PER_MESSAGE: MetricDescription =
+    MetricDescription::gauge("antiphon_worker_chunks_per_message", "Average chunks per open message");
 
-/// Help texts for the metrics endpoint.
-pub(crate) fn describe() {
-    for (name, help, _) in OF_PARTITIONS.iter().chain(&SUMS).chain(&HIGHEST) {
-        describe_gauge!(*name, *help);
-    }
-    describe_gauge!(CHUNKS_PER_MESSAGE, "Average chunks per open message");
+const fn gauge_of_partition(name: &'static str, help: &'static str) -> MetricDescription {
+    MetricDescription::gauge(name, help).by(&["partition"])
+}
+
+/// The gauges, for the metrics endpoint and for the reference.
+pub(crate) fn described() -> impl Iterator<Item = MetricDescription> {
+    let of_partitions = OF_PARTITIONS.iter().chain(&SUMS).chain(&HIGHEST).map(|(metric, _)| *metric);
+    of_partitions.chain([CHUNKS_PER_MESSAGE])
 }
 
 /// The partitions held, as they last reported.
@@ -92,8 +146,8 @@ pub(crate) struct WorkerGauges {
 
 impl WorkerGauges {
     pub(crate) fn set(&self, partition: &str, now: PartitionGauges) {
-        for (name, _, value) in OF_PARTITIONS {
-            gauge!(name, "partition" => partition.to_owned()).set(value(&now));
+        for (metric, value) in OF_PARTITIONS {
+            gauge!(metric.name, "partition" => partition.to_owned()).set(value(&now));
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.insert(partition.to_owned(), now);
@@ -101,9 +155,9 @@ impl WorkerGauges {
     }
 
     pub(crate) fn remove(&self, partition: &str) {
-        for (name, _, _) in OF_PARTITIONS {
+        for (metric, _) in OF_PARTITIONS {
             // A gauge that is no number is not shown.
-            gauge!(name, "partition" => partition.to_owned()).set(f64::NAN);
+            gauge!(metric.name, "partition" => partition.to_owned()).set(f64::NAN);
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.remove(partition);
@@ -113,12 +167,12 @@ impl WorkerGauges {
 
 fn set_totals(held: &BTreeMap<String, PartitionGauges>) {
     let sum = |value: OfOne| held.values().map(value).sum::<f64>();
-    for (name, _, value) in SUMS {
-        gauge!(name).set(sum(value));
+    for (metric, value) in SUMS {
+        gauge!(metric.name).set(sum(value));
     }
-    for (name, _, value) in HIGHEST {
-        gauge!(name).set(held.values().map(value).fold(0.0, f64::max));
+    for (metric, value) in HIGHEST {
+        gauge!(metric.name).set(held.values().map(value).fold(0.0, f64::max));
     }
     let (open, chunks) = (sum(|it| it.stats.open as f64), sum(|it| it.stats.chunks as f64));
-    gauge!(CHUNKS_PER_MESSAGE).set(if open == 0.0 { 0.0 } else { chunks / open });
+    gauge!(CHUNKS_PER_MESSAGE.name).set(if open == 0.0 { 0.0 } else { chunks / open });
 }

@@ -38,6 +38,7 @@ use context::Context;
 pub use background::{LocalWorkflow, LocalWorkflows};
 pub use config::WorkerConfig;
 pub use error::WorkerError;
+pub use metrics::described_metrics;
 pub use row_limits::{KeepConfig, KeepLimits};
 
 /// Runs the worker until `stop` is cancelled, then drains: commits what is in flight and gives its partitions back.

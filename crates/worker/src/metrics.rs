@@ -1,13 +1,12 @@
-//! The metrics of a worker: names, kinds and what they count. deploy/REFERENCE.md has the table.
+//! The metrics of a worker: names, kinds and what they count.
 
 use std::sync::Arc;
 
-use metrics::{
-    Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{Counter, counter, gauge, histogram};
 use partition::{Counters, TurnTimes};
+use runtime::metrics::MetricDescription;
 
-use crate::gauges::{PartitionGauges, WorkerGauges};
+use crate::gauges::{self, PartitionGauges, WorkerGauges};
 
 // Names of what is counted elsewhere in this crate.
 pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
@@ -45,109 +44,203 @@ pub(crate) const THREAD_CACHE_BYTES: &str = "antiphon_worker_thread_cache_bytes"
 pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
+/// What a worker counts, beside the gauges of its partitions.
+const METRICS: &[MetricDescription] = &[
+    MetricDescription::counter("antiphon_worker_entries_total", "Stream entries read"),
+    MetricDescription::counter("antiphon_worker_chunks_total", "Chunks accepted"),
+    MetricDescription::counter(
+        "antiphon_worker_out_of_order_chunks_total",
+        "Chunks that had to wait for one before them",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_duplicate_chunks_total",
+        "Chunks dropped: same id, same content",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_conflicting_chunks_total",
+        "Chunks dropped: same id, other content",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_late_chunks_total",
+        "Chunks dropped: their message had ended",
+    ),
+    MetricDescription::counter("antiphon_worker_fenced_chunks_total", "Chunks dropped: of a lower attempt"),
+    MetricDescription::counter(
+        "antiphon_worker_deferred_chunks_total",
+        "Chunks of new messages that waited in the stream",
+    ),
+    MetricDescription::counter("antiphon_worker_attempt_resets_total", "Messages reset by a higher attempt"),
+    MetricDescription::counter("antiphon_worker_dead_letters_total", "Entries that became dead letters"),
+    MetricDescription::counter("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
+    MetricDescription::counter("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
+    MetricDescription::counter("antiphon_worker_completed_messages_total", "Messages committed"),
+    MetricDescription::counter(
+        "antiphon_worker_shed_messages_total",
+        "Open messages forgotten for want of memory and read again",
+    ),
+    MetricDescription::counter("antiphon_worker_spills_total", "Parts of long-open messages saved"),
+    MetricDescription::counter("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
+    MetricDescription::counter(
+        "antiphon_worker_unauthorized_chunks_total",
+        "Chunks of turns dropped: they came without the turn's token",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_duplicate_commands_total",
+        "Inputs, tasks and control commands dropped: they had been taken before",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_erased_commands_total",
+        "Inputs and tasks dropped: their threads were erased",
+    ),
+    MetricDescription::counter("antiphon_worker_tasks_total", "Tasks that entered queues"),
+    MetricDescription::counter("antiphon_worker_failed_tasks_total", "Tasks given up"),
+    MetricDescription::counter("antiphon_worker_started_turns_total", "Runs of turns begun"),
+    MetricDescription::counter("antiphon_worker_completed_turns_total", "Turns completed and committed"),
+    MetricDescription::counter("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
+    MetricDescription::counter("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
+    MetricDescription::counter("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
+    MetricDescription::counter(
+        "antiphon_worker_continuations_total",
+        "Batches that went on with a continuation",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_continuations_rejected_total",
+        "Continuations not sent: 50 in a row are the most",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_ambiguous_calls_total",
+        "Calls of tools stored without an id or with that of another call of their step",
+    ),
+    MetricDescription::counter("antiphon_worker_facts_total", "Facts found by memory tasks"),
+    MetricDescription::counter(
+        "antiphon_worker_invalid_facts_total",
+        "Answers to memory tasks that do not have the shape of facts: nothing is remembered of their turns",
+    ),
+    MetricDescription::counter(
+        MODEL_CALLS,
+        "Calls of models in the ledger, by `kind`: `turn`, `follow_up`, `summary`, `memory`; per model, \
+         agent and tenant: `GET /v1/usage`",
+    )
+    .by(&["kind"]),
+    MetricDescription::counter(
+        MODEL_TOKENS,
+        "Tokens of the calls of models in the ledger, by `type`: `input` (of which `cached`), `output` \
+         (of which `reasoning`)",
+    )
+    .by(&["type"]),
+    MetricDescription::counter(LIMITED_TURNS, "Times that a turn was not begun because a limit was reached"),
+    MetricDescription::counter(
+        MEMORY_QUERIES,
+        "Turns that began with memory, by `source` of what it was asked about: `current_message`, \
+         `last_message`, `summary`, or `none`",
+    )
+    .by(&["source"]),
+    MetricDescription::counter(EMBEDDED_FACTS, "Facts that were given a vector"),
+    MetricDescription::counter(
+        UNEMBEDDABLE_FACTS,
+        "Facts without a vector, because the endpoint refuses their texts: they are found by their words \
+         alone",
+    ),
+    MetricDescription::counter(
+        THREAD_READS,
+        "Turns that began, by `messages`: which of the newest messages of their threads had to be read \
+         (`all`, `new`, `none`)",
+    )
+    .by(&["messages"]),
+    MetricDescription::counter(LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
+    MetricDescription::counter(
+        RETENTION_DELETED_BATCHES,
+        "Batches deleted by retention, by `limit`: `age`, `count`, `bytes`",
+    )
+    .by(&["limit"]),
+    MetricDescription::counter(
+        DELETED_ROWS,
+        "Rows deleted that were kept for people, by `kept`: `completed_tasks`, `failed_tasks`, \
+         `failed_turns`, `dead_letters`, `audit`, `erased_threads`; and `bound`: `age`, `bytes`",
+    )
+    .by(&["kept", "bound"]),
+    MetricDescription::counter(
+        "antiphon_worker_control_commands_total",
+        "Control commands of operators and clients taken",
+    ),
+    MetricDescription::counter(
+        INCIDENTS,
+        "Stores and streams found to have gone back in time, by `kind`: `store_stepped_back`, \
+         `entries_gone`, `stream_parted`, `stream_renewed`",
+    )
+    .by(&["kind"]),
+    MetricDescription::counter(UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
+    MetricDescription::counter(
+        DAMAGED_COMMITS,
+        "Commits that met something damaged in Postgres, once for each try",
+    ),
+    MetricDescription::counter(STALE_COMMITS, "Commits that met a queue further than its owner thought"),
+    MetricDescription::counter(
+        FENCED_COMMITS,
+        "Commits refused: the lease was gone, or the store had gone back in time",
+    ),
+    MetricDescription::counter(LEASES_LOST, "Leases that another worker took"),
+    MetricDescription::counter(LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
+    MetricDescription::counter(
+        LIVE_MESSAGES,
+        "Messages with live frames sent to gateways: each holds what was ready for a gateway within a \
+         millisecond",
+    ),
+    MetricDescription::counter(OUTBOX_FAILED, "Entries of the outbox that can never be published"),
+    MetricDescription::counter(
+        "antiphon_worker_postponed_turns_total",
+        "Times that a turn was not begun because its agent backs off or is paused",
+    ),
+    MetricDescription::counter(
+        TIMERS,
+        "What became of timers, by `kind` (`follow_up`, `schedule`, `task`), `outcome` (`armed`, \
+         `not_armed`, `fired`, `postponed`, `refused`, `cancelled`, `withdrawn`) and `by`: the rule or \
+         event that decided it",
+    )
+    .by(&["kind", "outcome", "by"]),
+    MetricDescription::counter(
+        COMPACTIONS,
+        "Threads looked at for compaction, by `outcome`: `compacted`, `summary_wanted`, `summarised`, \
+         `without_summary`, `waiting`, `not_due`, `failed`",
+    )
+    .by(&["outcome"]),
+    MetricDescription::counter(
+        "antiphon_worker_actions_total",
+        "Actions of the partition machines performed, by `action`",
+    )
+    .by(&["action"]),
+    MetricDescription::gauge(PARTITION_COUNT, "Partitions of the fleet"),
+    MetricDescription::gauge(PARTITIONS, "Partitions held"),
+    MetricDescription::gauge(OPEN_INCIDENTS, "Unacknowledged incidents of the partitions held"),
+    MetricDescription::gauge(
+        RETAINED_BYTES,
+        "Bytes on disk of the tables whose rows are kept for people, by `kept`: as of the rows deleted",
+    )
+    .by(&["kept"]),
+    MetricDescription::gauge(
+        THREAD_CACHE_BYTES,
+        "Bytes of the ends of threads that are remembered for their next turns",
+    ),
+    MetricDescription::histogram(COMMIT_SECONDS, "From ready to durable"),
+    MetricDescription::histogram(
+        FIRST_CHUNK_SECONDS,
+        "From reading an input in the stream to reading the first chunk of its answer",
+    ),
+    MetricDescription::histogram(
+        TURN_SECONDS,
+        "From reading an input in the stream to the commit of its whole answer",
+    ),
+];
+
+/// Every metric of a worker.
+pub fn described_metrics() -> Vec<MetricDescription> {
+    gauges::described().chain(METRICS.iter().copied()).collect()
+}
+
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
-    let counters = [
-        ("antiphon_worker_entries_total", "Stream entries read"),
-        ("antiphon_worker_chunks_total", "Chunks accepted"),
-        ("antiphon_worker_out_of_order_chunks_total", "Chunks that had to wait for one before them"),
-        ("antiphon_worker_duplicate_chunks_total", "Chunks dropped: same id, same content"),
-        ("antiphon_worker_conflicting_chunks_total", "Chunks dropped: same id, other content"),
-        ("antiphon_worker_late_chunks_total", "Chunks dropped: their message had ended"),
-        ("antiphon_worker_fenced_chunks_total", "Chunks dropped: of a lower attempt"),
-        ("antiphon_worker_deferred_chunks_total", "Chunks of new messages that waited in the stream"),
-        ("antiphon_worker_attempt_resets_total", "Messages reset by a higher attempt"),
-        ("antiphon_worker_dead_letters_total", "Entries that became dead letters"),
-        ("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
-        ("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
-        ("antiphon_worker_completed_messages_total", "Messages committed"),
-        ("antiphon_worker_shed_messages_total", "Open messages forgotten for want of memory and read again"),
-        ("antiphon_worker_spills_total", "Parts of long-open messages saved"),
-        ("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
-        (
-            "antiphon_worker_unauthorized_chunks_total",
-            "Chunks of turns dropped: they came without the turn's token",
-        ),
-        (
-            "antiphon_worker_duplicate_commands_total",
-            "Inputs, tasks and control commands dropped: they had been taken before",
-        ),
-        ("antiphon_worker_erased_commands_total", "Inputs and tasks dropped: their threads were erased"),
-        ("antiphon_worker_tasks_total", "Tasks that entered queues"),
-        ("antiphon_worker_failed_tasks_total", "Tasks given up"),
-        ("antiphon_worker_started_turns_total", "Runs of turns begun"),
-        ("antiphon_worker_completed_turns_total", "Turns completed and committed"),
-        ("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
-        ("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
-        ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
-        ("antiphon_worker_continuations_total", "Batches that went on with a continuation"),
-        ("antiphon_worker_continuations_rejected_total", "Continuations not sent: too many in a row"),
-        (
-            "antiphon_worker_ambiguous_calls_total",
-            "Calls of tools stored without an id or with that of another call of their step",
-        ),
-        ("antiphon_worker_facts_total", "Facts found by memory tasks"),
-        (
-            "antiphon_worker_invalid_facts_total",
-            "Answers to memory tasks that do not have the shape of facts",
-        ),
-        (MODEL_CALLS, "Calls of models in committed turns, by what they were for"),
-        (
-            MODEL_TOKENS,
-            "Tokens of models in committed turns, by type; input has those cached, output those of reasoning",
-        ),
-        (LIMITED_TURNS, "Times that a turn did not begin because a limit was reached"),
-        (MEMORY_QUERIES, "Turns that began with memory, by what it was asked about"),
-        (EMBEDDED_FACTS, "Facts that were given a vector"),
-        (UNEMBEDDABLE_FACTS, "Facts without a vector, because the endpoint refuses their texts"),
-        (THREAD_READS, "Turns that began, by which of the newest messages of their threads had to be read"),
-        (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
-        (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
-        (DELETED_ROWS, "Rows deleted that were kept for people: too old, or too many"),
-        ("antiphon_worker_control_commands_total", "Control commands of operators and clients taken"),
-        (INCIDENTS, "Stores and streams found to have gone back in time, by kind"),
-        (UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
-        (DAMAGED_COMMITS, "Tries of commits that met something damaged in Postgres"),
-        (STALE_COMMITS, "Commits that met a queue further than its owner thought"),
-        (FENCED_COMMITS, "Commits refused: the lease was gone, or the store had gone back in time"),
-        (LEASES_LOST, "Leases that another worker took"),
-        (LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
-        (LIVE_MESSAGES, "Messages with live frames sent to gateways"),
-        (OUTBOX_FAILED, "Entries of the outbox that can never be published"),
-        ("antiphon_worker_postponed_turns_total", "Turns whose start was put off because their agent waits"),
-        (
-            TIMERS,
-            "Follow-ups, schedules and delayed tasks, by kind, what became of them, and the rule or event that decided it",
-        ),
-        (COMPACTIONS, "Threads looked at for compaction, by outcome"),
-        ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
-    ];
-    for (name, help) in counters {
-        describe_counter!(name, help);
-    }
-    let gauges = [
-        (PARTITION_COUNT, "Partitions of the fleet"),
-        (PARTITIONS, "Partitions held"),
-        (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
-        (THREAD_CACHE_BYTES, "Bytes of the ends of threads that are remembered for their next turns"),
-        (OPEN_INCIDENTS, "Incidents of the partitions held that are not acknowledged"),
-    ];
-    for (name, help) in gauges {
-        describe_gauge!(name, help);
-    }
-    crate::gauges::describe();
+    runtime::metrics::describe(&described_metrics());
     embeddings::describe_metrics();
-    describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "From ready to durable");
-    describe_histogram!(
-        FIRST_CHUNK_SECONDS,
-        Unit::Seconds,
-        "From reading an input in the stream to reading the first chunk of its answer"
-    );
-    describe_histogram!(
-        TURN_SECONDS,
-        Unit::Seconds,
-        "From reading an input in the stream to the commit of its whole answer"
-    );
     // Of a counter that appears with its first increment, no rate sees that increment.
     let rare = [
         UNKNOWN_COMMITS,

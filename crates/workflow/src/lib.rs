@@ -26,6 +26,7 @@ use model::WorkflowName;
 use runtime::{Clock, Health};
 use tokio_util::sync::CancellationToken;
 
+pub use metrics::METRICS;
 pub use openai::{EndpointError, OpenAiConfig};
 pub use runtime::http::ClientError;
 pub use script::serve::{ScriptServer, ServedCounts};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{counter, gauge, histogram};
 use model::ErrorClass;
+use runtime::metrics::MetricDescription;
 
 const TURNS: &str = "antiphon_workflow_turns_total";
 const IN_HAND: &str = "antiphon_workflow_turns_in_progress";
@@ -88,29 +89,50 @@ impl Served {
     }
 }
 
+/// What a workflow service counts.
+pub const METRICS: &[MetricDescription] = &[
+    MetricDescription::counter(
+        TURNS,
+        "Deliveries of turn requests that ended, by `outcome`: `complete`, `failed`, `stopped`, \
+         `handed_back`, `lost` (another service has it), `cut` (by a script), `unpublished`",
+    )
+    .by(&["outcome"]),
+    MetricDescription::gauge(IN_HAND, "Turn requests that are being answered"),
+    MetricDescription::histogram(TURN_TIME, "From taking a turn request to its end"),
+    MetricDescription::histogram(FIRST_CHUNK, "From taking a turn request to publishing its first chunk"),
+    MetricDescription::counter(REDELIVERIES, "Turn requests that came a second time or more often"),
+    MetricDescription::counter(GARBAGE, "Payloads that were no turn requests and were given up"),
+    MetricDescription::counter(
+        FAILURES,
+        "Turns answered with an error, by `class`: `transient`, `permanent`, `auth`",
+    )
+    .by(&["class"]),
+    MetricDescription::counter(FRAMES, "Frames published"),
+    MetricDescription::counter(CHUNKS, "Chunks published"),
+    MetricDescription::counter(SIGNS, "Metadata chunks that kept a silent turn alive"),
+    MetricDescription::counter(
+        MODEL_CALLS,
+        "Calls of the model, by `outcome`: `ok`, `transient`, `permanent`, `auth`",
+    )
+    .by(&["outcome"]),
+    MetricDescription::counter(
+        MODEL_TOKENS,
+        "Tokens that the model charged for, by `kind`: `prompt`, `completion`",
+    )
+    .by(&["kind"]),
+    MetricDescription::counter(TOOL_CALLS, "Calls of tools, by `outcome`: `ok`, `error`").by(&["outcome"]),
+    MetricDescription::histogram(TOOL_TIME, "Duration of calls of tools"),
+    MetricDescription::counter(
+        SERVED,
+        "Responses of the scripted HTTP server, by `outcome`: `completed`, `error`, `cut`, `disconnected` \
+         (the client left)",
+    )
+    .by(&["outcome"]),
+];
+
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
-    describe_counter!(
-        TURNS,
-        "Deliveries of turn requests that ended, by outcome: complete, failed, stopped, handed_back, lost, cut, unpublished"
-    );
-    describe_gauge!(IN_HAND, "Turn requests that are being answered");
-    describe_histogram!(TURN_TIME, "From taking a turn request to its end");
-    describe_histogram!(FIRST_CHUNK, "From taking a turn request to publishing its first chunk");
-    describe_counter!(REDELIVERIES, "Turn requests that came a second time or more often");
-    describe_counter!(GARBAGE, "Payloads that were no turn requests and were given up");
-    describe_counter!(FAILURES, "Turns answered with an error, by class: transient, permanent, auth");
-    describe_counter!(FRAMES, "Frames published");
-    describe_counter!(CHUNKS, "Chunks published");
-    describe_counter!(SIGNS, "Metadata chunks that kept a silent turn alive");
-    describe_counter!(MODEL_CALLS, "Calls of the model, by outcome: ok, transient, permanent, auth");
-    describe_counter!(MODEL_TOKENS, "Tokens that the model charged for, by kind: prompt, completion");
-    describe_counter!(TOOL_CALLS, "Calls of tools, by outcome: ok, error");
-    describe_histogram!(TOOL_TIME, "Duration of calls of tools");
-    describe_counter!(
-        SERVED,
-        "Responses of the scripted HTTP server, by outcome: completed, error, cut, disconnected (the client left)"
-    );
+    runtime::metrics::describe(METRICS);
     // Of a counter that appears with its first increment, no rate sees that increment.
     [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS].iter().for_each(|name| counter!(*name).increment(0));
     gauge!(IN_HAND).increment(0.0);

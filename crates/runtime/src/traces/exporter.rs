@@ -21,10 +21,22 @@ use tokio::time::{Instant, sleep_until};
 use super::settings::TraceSettings;
 use crate::backoff::Backoff;
 use crate::http::{ClientError, client, read_at_most};
+use crate::metrics::{MetricDescription, describe as describe_metrics};
 use crate::spawn_named;
 
 const EXPORTED: &str = "antiphon_traces_spans_exported_total";
 const DROPPED: &str = "antiphon_traces_spans_dropped_total";
+
+/// What a process that sends traces counts.
+pub const METRICS: &[MetricDescription] = &[
+    MetricDescription::counter(EXPORTED, "Spans that the receiver of traces has taken"),
+    MetricDescription::counter(
+        DROPPED,
+        "Spans that were not sent, by `reason`: `queue_full`, `unavailable` (the receiver was away for \
+         about a minute), `rejected`",
+    )
+    .by(&["reason"]),
+];
 
 /// Spans of one request.
 const BATCH: usize = 512;
@@ -69,8 +81,7 @@ fn count_dropped(reason: DropReason, spans: u64) {
 }
 
 pub(super) fn describe() {
-    metrics::describe_counter!(EXPORTED, "spans that the receiver of traces has taken");
-    metrics::describe_counter!(DROPPED, "spans that were not sent, and why");
+    describe_metrics(METRICS);
     metrics::counter!(EXPORTED).increment(0);
     DropReason::ALL.into_iter().for_each(|reason| count_dropped(reason, 0));
 }

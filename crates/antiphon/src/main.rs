@@ -7,6 +7,8 @@ mod healthcheck;
 mod mapping;
 mod mcp_role;
 mod options;
+#[cfg(test)]
+mod reference_tests;
 mod roles;
 mod workflow_role;
 

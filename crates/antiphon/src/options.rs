@@ -19,6 +19,7 @@ mod workflow;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::PartitionCount;
 
+use self::process::STREAMS_HEADING;
 use self::values::partitions;
 
 pub(crate) use self::config::{CheckedCommand, Config, ConfigCheck, ConfigCommand};
@@ -117,8 +118,8 @@ pub(crate) struct Migrate {
     pub(crate) servers: Servers,
     #[command(flatten)]
     pub(crate) streams: StreamArguments,
-    /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
-    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
+    /// Number of partitions, a power of two. Once the fleet has been laid out it must be the one there: `antiphon partitions change` changes it.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
@@ -148,8 +149,8 @@ pub(crate) struct Worker {
     pub(crate) prices: Prices,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// When given, the start is refused unless the fleet has this many partitions.
-    #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions)]
+    /// When given, a worker does not start unless the fleet has this many partitions.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: Option<PartitionCount>,
 }
 
@@ -179,8 +180,8 @@ pub(crate) struct All {
     pub(crate) workflow: WorkflowSettings,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
-    /// Number of partitions, a power of two, once the fleet has been laid out the one that it has: `antiphon partitions change` changes it.
-    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
+    /// Number of partitions, a power of two. Once the fleet has been laid out it must be the one there: `antiphon partitions change` changes it.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions, help_heading = STREAMS_HEADING)]
     pub(crate) partitions: PartitionCount,
 }
 

@@ -1,9 +1,16 @@
-//! What operators can see is documented: every metric and every variable has its place in the reference.
+//! What operators can see is documented: each metric and variable that the code names is in the reference, which is made of what the roles
+//! describe and of the options of the command line.
 
 use super::{RuleViolation, SourceFile};
 
 const REFERENCE: &str = "deploy/REFERENCE.md";
-const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "mcp", "workflow", "runtime"];
+const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "mcp", "workflow", "embeddings", "runtime"];
+
+/// The rule, and what to do instead.
+const METRIC: (&str, &str) =
+    ("metric-catalogue", "describe it in the `METRICS` of its crate, and write the page anew");
+const VARIABLE: (&str, &str) =
+    ("env-catalogue", "name the variable of an option, and write the page anew if it is new");
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     let reference = files.iter().find(|file| file.path == REFERENCE).map_or("", |file| file.text.as_str());
@@ -11,26 +18,25 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
         let in_src = |name: &str| file.path.starts_with(&format!("crates/{name}/src/"));
         if ROLES_WITH_METRICS.iter().any(|name| in_src(name)) {
-            found.extend(undocumented(file, reference, "metric-catalogue", "metric", metric_names));
+            found.extend(unknown(file, reference, METRIC, metric_names));
         }
         if in_src("antiphon") {
-            found.extend(undocumented(file, reference, "env-catalogue", "variable", variable_names));
+            found.extend(unknown(file, reference, VARIABLE, variable_names));
         }
     }
     found
 }
 
-fn undocumented(
+fn unknown(
     file: &SourceFile,
     reference: &str,
-    rule: &'static str,
-    what: &str,
+    (rule, instead): (&'static str, &str),
     names: fn(&str) -> Vec<String>,
 ) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
         for name in names(line).into_iter().filter(|name| !mentions(reference, name)) {
-            let instead = format!("{REFERENCE} does not have the {what} `{name}`: add it to its table");
+            let instead = format!("{REFERENCE} does not have `{name}`: {instead}");
             found.push(file.violation(index + 1, rule, instead));
         }
     }

@@ -13,11 +13,12 @@ use crate::exit::ExitError;
 const BURST_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Authentication and limits of tenants")]
 pub(crate) struct AuthOptions {
-    /// Authenticate no request: every client may do everything. On loopback only.
+    /// Authenticate no request and limit no tenant: every client may do everything. On loopback only.
     #[arg(long, env = "ANTIPHON_INSECURE")]
     insecure: bool,
-    /// Take tokens (JWT) of this issuer, beside API keys.
+    /// Take tokens (JWT) of this issuer, beside API keys. Needs their audience, and one of the three sources of what they are signed with.
     #[arg(long, env = "ANTIPHON_JWT_ISSUER", requires = "jwt_audience", requires = "keys")]
     jwt_issuer: Option<String>,
     /// The audience that tokens must be for.
@@ -26,7 +27,7 @@ pub(crate) struct AuthOptions {
     /// Where the issuer's keys are (JWKS): an address with https.
     #[arg(long, env = "ANTIPHON_JWT_JWKS_URL", group = "keys", requires = "jwt_issuer")]
     jwt_jwks_url: Option<String>,
-    /// The same in a file, which is read again every ten minutes.
+    /// The issuer's keys in a file, which is read again every ten minutes.
     #[arg(long, env = "ANTIPHON_JWT_JWKS_FILE", group = "keys", requires = "jwt_issuer")]
     jwt_jwks_file: Option<PathBuf>,
     /// A file with a secret of at least 32 bytes: tokens are signed with HS256.
@@ -44,7 +45,7 @@ pub(crate) struct AuthOptions {
     /// The claim that names the tenant.
     #[arg(long, env = "ANTIPHON_JWT_TENANT_CLAIM", default_value = "tenant")]
     jwt_tenant_claim: String,
-    /// A token without that claim is one of the default tenant; else it is refused.
+    /// A token that names no tenant is one of the default tenant; else it is refused.
     #[arg(long, env = "ANTIPHON_JWT_DEFAULT_TENANT")]
     jwt_default_tenant: bool,
     /// The claim that names the role: viewer, operator or admin.
@@ -56,7 +57,7 @@ pub(crate) struct AuthOptions {
     /// Longest time since a token was issued, whatever it says itself.
     #[arg(long, env = "ANTIPHON_JWT_MAX_AGE_SECONDS", default_value_t = 86_400)]
     jwt_max_age_seconds: u32,
-    /// Pages of these origins may read answers, separated by commas, for example https://app.example; * for all.
+    /// Pages of these origins may read answers, separated by commas, for example https://app.example; `*` for all.
     #[arg(long, env = "ANTIPHON_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
     /// Requests a second of one tenant that change nothing, at one gateway; 0 for no limit.

@@ -9,9 +9,10 @@ use crate::exit::ExitError;
 
 /// The endpoint that makes vectors of texts.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Vectors of memory")]
 pub(crate) struct EmbeddingsArguments {
-    /// What /embeddings is appended to, for example https://api.openai.com/v1: memory is then searched by vectors, too, where Postgres has the
-    /// extension vector. The same for `migrate`, workers and gateways.
+    /// What `/embeddings` of an OpenAI-compatible endpoint is appended to, for example https://api.openai.com/v1: memory is then searched by
+    /// vectors, too, where Postgres has the extension vector. The same for `migrate`, workers, gateways and `doctor`.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_URL")]
     embeddings_url: Option<String>,
     /// The model that makes the vectors. With another one `antiphon migrate` has all of them made anew.
@@ -20,7 +21,7 @@ pub(crate) struct EmbeddingsArguments {
     /// Sent to the endpoint as a bearer token.
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_API_KEY", hide_env_values = true)]
     embeddings_api_key: Option<String>,
-    /// How many numbers a vector is to have, for models that can shorten theirs; without it as many as the model gives.
+    /// How many numbers a vector is to have (8 to 16000), for models that can shorten theirs. [default: as many as the model gives]
     #[arg(long, env = "ANTIPHON_EMBEDDINGS_DIMENSIONS", value_parser = clap::value_parser!(u32).range(8..=16_000))]
     embeddings_dimensions: Option<u32>,
     /// How long the beginning of a turn waits for the vector of what memory is asked about; then it is searched by words alone.

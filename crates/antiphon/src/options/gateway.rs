@@ -8,17 +8,19 @@ use gateway::{GatewayConfig, HttpLimits, ReplicaConfig};
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
+use super::process::DATABASE_HEADING;
 use super::usage::Prices;
 use super::values::{delay, up_to_a_day};
 use crate::exit::ExitError;
 
+const HTTP_HEADING: &str = "HTTP";
 /// For load balancers to forget a gateway that is to stop.
 const CLOSE_DELAY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewaySettings {
-    /// Where the API is served.
-    #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080")]
+    /// Where the gateway's API is served.
+    #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080", help_heading = HTTP_HEADING)]
     pub(crate) http_addr: SocketAddr,
     #[command(flatten)]
     pub(crate) access: Box<AuthOptions>,
@@ -32,9 +34,10 @@ pub(crate) struct GatewaySettings {
 
 /// Where reads go that may be some moments old.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = DATABASE_HEADING)]
 pub(crate) struct ReplicaArguments {
     /// A standby of the database: lists and history are read from it while it is near enough. Without it everything is read from
-    /// DATABASE_URL.
+    /// `DATABASE_URL`.
     #[arg(long, env = "DATABASE_READ_URL", hide_env_values = true)]
     pub(crate) database_read_url: Option<String>,
     /// A standby that is further behind is not used.
@@ -53,6 +56,7 @@ impl ReplicaArguments {
 
 /// Bounds of the API's connections.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = HTTP_HEADING)]
 pub(crate) struct HttpSettings {
     /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -76,11 +80,11 @@ pub(crate) struct HttpSettings {
     /// Bytes that a viewer may lag behind before it is cut.
     #[arg(long, env = "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
     pub(crate) subscriber_buffer_bytes: u32,
-    /// When the gateway is to stop it says that it is not ready, and takes connections for so long, until load balancers have
+    /// When the gateway is to stop it says that it is not ready (`/readyz`), and takes connections for so long, until load balancers have
     /// forgotten it. [default: 5; 0 at a loopback address]
     #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]
     pub(crate) http_close_delay_seconds: Option<Duration>,
-    /// Connections have so long to end after that.
+    /// Connections have so long to end after the close delay: what ends within this time ends.
     #[arg(long, env = "ANTIPHON_HTTP_DRAIN_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) http_drain_seconds: Duration,
 }

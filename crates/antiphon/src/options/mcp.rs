@@ -7,17 +7,20 @@ use clap::Args;
 
 use super::auth::AuthOptions;
 use super::gateway::{HttpSettings, http_config};
-use super::process::Metrics;
+use super::process::{DATABASE_HEADING, DATABASE_HELP, Metrics};
 use super::traces::Traces;
 use crate::exit::ExitError;
 
+const HEADING: &str = "Reasoning tools";
+
 /// Where the reasoning tools are served.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = HEADING)]
 pub(crate) struct McpSettings {
-    /// Where the reasoning tools are served over HTTP, at the path /mcp.
+    /// Where the reasoning tools are served over MCP by HTTP, at the path `/mcp`.
     #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
     mcp_addr: SocketAddr,
-    /// Names under which they are reached, separated by commas, with or without a port; others are refused. * for any.
+    /// Names under which they are reached, separated by commas, with or without a port; others are refused. `*` for any.
     #[arg(
         long,
         env = "ANTIPHON_MCP_HOSTS",
@@ -29,8 +32,7 @@ pub(crate) struct McpSettings {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Mcp {
-    /// Postgres, 15 to 18.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
     /// Not with --stdio.
     #[command(flatten)]
@@ -40,8 +42,8 @@ pub(crate) struct Mcp {
     /// Serve one client on standard input and output instead of HTTP.
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// With --stdio: the API key or token in whose name the client calls.
-    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true)]
+    /// With `--stdio`: the API key or token in whose name the client calls.
+    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, help_heading = HEADING)]
     pub(crate) api_key: Option<String>,
     #[command(flatten)]
     mcp: McpSettings,

@@ -9,15 +9,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use model::{AgentId, PartitionCount, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
-use super::process::NatsArguments;
+use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
 use crate::exit::ExitError;
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Database {
-    /// Postgres, 15 to 18.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
     // The id: `format` is that of the log.
     /// `table`, for people, or `json`, in the form of the HTTP API.

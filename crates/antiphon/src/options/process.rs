@@ -8,7 +8,15 @@ use runtime::telemetry::LogFormat;
 
 use super::traces::Traces;
 
+/// Of `--database-url`, which several commands have.
+pub(super) const DATABASE_HELP: &str = "Postgres 15 to 18 itself, not a pooler such as pgbouncer, which is refused: sessions have settings \
+    and prepared statements, and there are few, ten a worker and eight a gateway";
+pub(super) const DATABASE_HEADING: &str = "Postgres";
+/// Of what the partitions and streams of a fleet are to be.
+pub(super) const STREAMS_HEADING: &str = "Partitions and streams";
+
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Logs")]
 pub(crate) struct Log {
     /// What is logged, for example `info` or `warn,worker=debug`.
     #[arg(long = "log", env = "ANTIPHON_LOG", default_value = "info", global = true)]
@@ -20,6 +28,7 @@ pub(crate) struct Log {
 
 /// Where NATS is.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "NATS")]
 pub(crate) struct NatsArguments {
     /// NATS: one URL or several of one cluster, separated by commas.
     #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
@@ -33,7 +42,7 @@ pub(crate) struct NatsArguments {
     /// Certificates of the authorities that sign the NATS servers'.
     #[arg(long, env = "ANTIPHON_NATS_CA")]
     pub(crate) nats_ca: Option<PathBuf>,
-    /// Subjects of answers begin with this.
+    /// Subjects of answers begin with this. [default: `_INBOX`]
     #[arg(long, env = "ANTIPHON_NATS_INBOX_PREFIX")]
     pub(crate) nats_inbox_prefix: Option<String>,
 }
@@ -43,17 +52,17 @@ pub(crate) struct NatsArguments {
 pub(crate) struct Servers {
     #[command(flatten)]
     pub(crate) nats: NatsArguments,
-    /// Postgres, 15 to 18.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, help = DATABASE_HELP, help_heading = DATABASE_HEADING)]
     pub(crate) database_url: String,
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = STREAMS_HEADING)]
 pub(crate) struct StreamArguments {
-    /// Replicas of each stream: 3 in production.
+    /// Replicas of each stream: 3 in production, with `sync_interval: always` in NATS.
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
-    /// Bytes that each stream may hold. Full, those of partitions and of turn requests refuse publishers; that of turns' ends
+    /// Bytes that each stream may hold. Full, those of partitions and of turn requests (WORK) refuse publishers; that of turns' ends (TURNS)
     /// drops the oldest.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
@@ -71,8 +80,9 @@ pub(crate) struct ProcessArguments {
 
 /// Where a process can be observed.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Metrics and probes")]
 pub(crate) struct Metrics {
-    /// Where /metrics and the probes are served.
+    /// Where `/metrics` and the probes `/livez`, `/readyz` and `/startupz` are served.
     #[arg(long, env = "ANTIPHON_METRICS_ADDR", default_value = "127.0.0.1:9464")]
     pub(crate) metrics_addr: SocketAddr,
 }

@@ -11,26 +11,28 @@ const SAMPLER: &str = "parentbased_always_on";
 
 /// Where traces go, and which.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Traces")]
 pub(crate) struct Traces {
     /// The receiver of traces over OTLP, such as http://collector:4318; without one there are none.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// The protocol of the receiver: `http/protobuf`, nothing else.
+    /// The protocol of the receiver: there is no other. [default: `http/protobuf`]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL")]
     otlp_protocol: Option<String>,
-    /// Headers for the receiver: name=value, separated by commas.
+    /// Headers for the receiver: `name=value`, separated by commas.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_HEADERS", hide_env_values = true)]
     otlp_headers: Option<String>,
-    /// The name of the process in traces; otherwise `antiphon-` with its role.
+    /// The name of the process in traces (`service.name`). [default: `antiphon-` and the role]
     #[arg(long, env = "OTEL_SERVICE_NAME")]
     otel_service_name: Option<String>,
-    /// Attributes of the process in traces: name=value, separated by commas.
+    /// Attributes of the process in traces: `name=value`, separated by commas.
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES")]
     otel_resource_attributes: Option<String>,
-    /// Which traces are recorded: one of the samplers of OpenTelemetry; otherwise `parentbased_always_on`.
+    /// Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of them with `parentbased_`.
+    /// [default: `parentbased_always_on`]
     #[arg(long, env = "OTEL_TRACES_SAMPLER")]
     otel_traces_sampler: Option<String>,
-    /// For samplers by ratio: from 0 to 1.
+    /// The ratio of `traceidratio`, from 0 to 1.
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG")]
     otel_traces_sampler_arg: Option<String>,
     /// Spans that may wait for the receiver; of more the new ones are dropped, and counted.

@@ -45,10 +45,13 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     moment.ok_or_else(|| "it must be a time like 2026-12-24T18:00:00Z, or a day".to_owned())
 }
 
+pub(super) const PRICES_HEADING: &str = "Prices and limits of turns";
+
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = PRICES_HEADING)]
 pub(crate) struct Prices {
-    /// What tokens of models cost, in JSON: a currency, and prices for a million tokens with the times from which they count. Read at the
-    /// start.
+    /// What tokens of models cost, in JSON: a currency, and prices for a million tokens with the times from which they count. For reports of
+    /// usage, and for the budgets that workers keep. Read at the start.
     #[arg(long, env = "ANTIPHON_PRICES_FILE")]
     prices_file: Option<PathBuf>,
 }

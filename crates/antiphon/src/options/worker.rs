@@ -11,11 +11,13 @@ use worker::{KeepConfig, KeepLimits, WorkerConfig};
 
 use crate::exit::ExitError;
 
+use super::usage::PRICES_HEADING;
 use super::values::{lease, seconds, up_to_a_day, worker_id, workflow};
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Worker")]
 pub(crate) struct WorkerSettings {
-    /// Name in leases and logs, unique among processes; random when absent.
+    /// Name in leases and logs, unique among processes. [default: random]
     #[arg(long, env = "ANTIPHON_WORKER_ID", value_parser = worker_id)]
     pub(crate) worker_id: Option<String>,
     /// How long a lease lasts without being renewed: how long a death goes unnoticed.
@@ -29,9 +31,9 @@ pub(crate) struct WorkerSettings {
     pub(crate) auto_create_agents: bool,
     /// How many turns of a workflow, a model or a tenant may run at once in the whole fleet, and how fast they may begin, in JSON; the same for
     /// all workers. Read at the start.
-    #[arg(long, env = "ANTIPHON_LIMITS_FILE")]
+    #[arg(long, env = "ANTIPHON_LIMITS_FILE", help_heading = PRICES_HEADING)]
     limits_file: Option<PathBuf>,
-    /// Thinks for agents without settings.
+    /// The workflow of agents without settings.
     #[arg(long, env = "ANTIPHON_DEFAULT_WORKFLOW", default_value = "default", value_parser = workflow)]
     pub(crate) default_workflow: WorkflowName,
     /// Turns of one partition that are under way at once; further ones wait.
@@ -52,7 +54,7 @@ pub(crate) struct WorkerSettings {
     /// A message without any chunk for so long fails.
     #[arg(long, env = "ANTIPHON_STALL_TIMEOUT_SECONDS", default_value = "300", value_parser = seconds)]
     pub(crate) stall_timeout_seconds: Duration,
-    /// Open messages of this worker; beyond it new ones wait in the stream.
+    /// Open messages of this worker; beyond them new ones wait in the stream.
     #[arg(long, env = "ANTIPHON_MAX_OPEN_MESSAGES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_open_messages: u32,
     /// Chunks of one message.
@@ -64,7 +66,8 @@ pub(crate) struct WorkerSettings {
     /// Bytes of text and metadata of one chunk.
     #[arg(long, env = "ANTIPHON_MAX_CHUNK_BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(crate) max_chunk_bytes: u32,
-    /// Bytes of open messages of this worker; beyond it new ones wait in the stream.
+    /// Bytes of open messages of this worker; beyond them new ones wait in the stream, and beyond twice as many the largest are forgotten and
+    /// read again later.
     #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub(crate) max_buffer_bytes: u64,
     /// Bytes of the ends of threads that this worker remembers, so that their next turns read only what is new; 0: none.
@@ -76,13 +79,13 @@ pub(crate) struct WorkerSettings {
     /// Connections that commit.
     #[arg(long, env = "ANTIPHON_COMMIT_CONNECTIONS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) commit_connections: u8,
-    /// Entries stay in the stream for so long after they were used.
+    /// Entries stay in the stream for so long after they were used: so far Postgres may go back in time without a loss.
     #[arg(long, env = "ANTIPHON_STREAM_RETAIN_SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) stream_retain_seconds: Duration,
-    /// An Idempotency-Key may be used for another message after so long.
+    /// An `Idempotency-Key` may be used for another message after so long.
     #[arg(long, env = "ANTIPHON_IDEMPOTENCY_KEY_TTL_SECONDS", default_value = "86400", value_parser = seconds)]
     pub(crate) idempotency_key_ttl_seconds: Duration,
-    /// Between two looks at what agents' rules keep of their threads.
+    /// Between two looks at what the `retention` of agents keeps of their threads.
     #[arg(long, env = "ANTIPHON_RETENTION_INTERVAL_SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) retention_interval_seconds: Duration,
     #[command(flatten)]
@@ -133,11 +136,12 @@ impl WorkerSettings {
 
 /// Each kind has a bound in age and one in bytes. Beyond either the oldest go.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What workers keep for people")]
 pub(crate) struct RetentionSettings {
-    /// Between two looks at these bounds.
+    /// Between two looks at the bounds of what is kept for people: beyond one in days or in bytes the oldest go.
     #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
     cleanup_interval_seconds: Duration,
-    /// Completed tasks are kept for so long.
+    /// Completed tasks are kept for so long; their turns stay in the history.
     #[arg(long, env = "ANTIPHON_COMPLETED_TASKS_MAX_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     completed_tasks_max_days: u32,
     /// Bytes of completed tasks.

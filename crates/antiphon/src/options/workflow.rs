@@ -35,8 +35,9 @@ pub(crate) struct Workflow {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Workflow service")]
 pub(crate) struct WorkflowSettings {
-    /// Whose turn requests are taken.
+    /// Whose turn requests the workflow service takes.
     #[arg(long, env = "ANTIPHON_WORKFLOW", default_value = "default", value_parser = workflow)]
     pub(crate) workflow: WorkflowName,
     /// Turns that are answered at a time.
@@ -45,10 +46,11 @@ pub(crate) struct WorkflowSettings {
     /// What is in hand when the service is to stop may take so long to finish; the rest is handed back.
     #[arg(long, env = "ANTIPHON_WORKFLOW_DRAIN_SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) workflow_drain_seconds: Duration,
-    /// Who answers. When absent, `openai` if there is an LLM base URL, else `scripted`.
+    /// What answers; with `none` nothing does, and the script is only served over HTTP.
+    /// [default: `openai` if there is an LLM base URL, else `scripted`]
     #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
     pub(crate) workflow_engine: Option<EngineName>,
-    /// What /chat/completions is appended to, for example https://api.openai.com/v1.
+    /// What `/chat/completions` of an OpenAI-compatible endpoint is appended to, for example https://api.openai.com/v1.
     #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
     pub(crate) llm_base_url: Option<String>,
     /// Sent to the model's endpoint as a bearer token.
@@ -66,7 +68,7 @@ pub(crate) struct WorkflowSettings {
     /// A JSON file of the HTTP tools that the model may call.
     #[arg(long, env = "ANTIPHON_TOOLS_FILE")]
     pub(crate) tools_file: Option<PathBuf>,
-    /// The MCP server whose tools the model may call besides, for example http://127.0.0.1:8090/mcp.
+    /// The MCP server whose tools the model may call besides, for example that of `antiphon mcp`: http://127.0.0.1:8090/mcp.
     #[arg(long, env = "ANTIPHON_MCP_URL", value_parser = mcp_url)]
     pub(crate) mcp_url: Option<String>,
     /// Sent to the MCP server as a bearer token.

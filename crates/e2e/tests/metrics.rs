@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use devservices::workspace;
 use testkit::{db_snapshot, fleet::FleetOptions, http, load::PlannedMessage, text};
 
 use crate::{
@@ -90,6 +91,21 @@ async fn every_metric_of_the_buffers_moves() {
     }
 }
 
+/// Of a series, as the reference may have them: `name{label,label}`, also without what a histogram appends; `None` for a bucket.
+fn name_and_labels(series: &str) -> Option<[String; 2]> {
+    let (name, labels) =
+        series.rsplit_once(' ')?.0.split_once('{').unwrap_or((series.split(' ').next()?, ""));
+    let histogram = name.strip_suffix("_sum").or(name.strip_suffix("_count")).unwrap_or(name);
+    // What is between the values.
+    let between = labels.split('"').step_by(2).map(|part| part.trim_matches([',', '=', '}']));
+    let labels: Vec<&str> = between.filter(|label| !label.is_empty()).collect();
+    if labels.contains(&"le") {
+        return None;
+    }
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    Some([name, histogram].map(|name| format!("{name}{labels}")))
+}
+
 /// A pod's series may not grow beyond that with 32 partitions.
 const MOST_SERIES: usize = 400;
 
@@ -115,12 +131,17 @@ async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
                 && of_partitions(&metrics) == 32
         })
         .await;
+    let reference = std::fs::read_to_string(workspace::root().join("deploy/REFERENCE.md")).unwrap();
     let processes = [&fixture.fleet.workers, &fixture.fleet.gateways].into_iter().flatten();
     for process in processes {
         let text = http::get(process.metrics_addr(), "/metrics").await.unwrap().text;
         let series = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
         assert!(series > 40 && series <= MOST_SERIES, "{}: {series} series\n{text}", process.name());
         assert!(!text.contains("NaN"), "{}", process.name());
+        for series in text.lines().filter(|line| line.starts_with("antiphon_")).filter_map(name_and_labels) {
+            let is_there = series.iter().any(|form| reference.contains(&format!("`{form}`")));
+            assert!(is_there, "{} is not in deploy/REFERENCE.md", series[0]);
+        }
     }
     let gateway = fixture.fleet.gateways[0].metrics().await.unwrap();
     let requests = |route: &str| gateway.sum_where("antiphon_gateway_http_requests_total", "route", route);

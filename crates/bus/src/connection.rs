@@ -41,7 +41,6 @@ pub(crate) struct Connections {
     pub(crate) store: Context,
     counters: Arc<Counters>,
     pub(crate) consumers_named: AtomicU64,
-    pub(crate) reader_restarts: AtomicU64,
 }
 
 #[derive(Default)]
@@ -61,6 +60,7 @@ impl Bus {
     /// # Errors
     /// Only [`BusError::Config`]: the settings are wrong, or the server does not accept them.
     pub async fn connect(config: &BusConfig) -> Result<Self, BusError> {
+        crate::metrics::register();
         let prepared = config.prepare().await?;
         let counters = Arc::new(Counters::default());
         let control = ConnectionHandle::open(&prepared, &counters, "control", |options| options).await?;
@@ -80,7 +80,6 @@ impl Bus {
             store,
             counters,
             consumers_named: AtomicU64::new(0),
-            reader_restarts: AtomicU64::new(0),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -109,11 +108,6 @@ impl Bus {
     /// Messages that the client dropped because a subscription was not read fast enough; at least so many.
     pub fn slow_consumer_drops(&self) -> u64 {
         self.shared.counters.slow_consumer_drops.load(Ordering::Relaxed)
-    }
-
-    /// How often readers of this process have had to begin again with a new consumer.
-    pub fn reader_restarts(&self) -> u64 {
-        self.shared.reader_restarts.load(Ordering::Relaxed)
     }
 
     /// The connection that the partitions' readers share.

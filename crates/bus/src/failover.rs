@@ -39,6 +39,7 @@ impl Bus {
                 led_at = Instant::now();
             } else if led_at.elapsed() >= LEADERLESS_LIMIT {
                 tracing::warn!("this NATS server knows no leader of the streams: changing to another one");
+                crate::metrics::server_changed();
                 self.change_servers().await;
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -12,7 +12,6 @@ mod end;
 mod entry;
 mod session;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -24,7 +23,8 @@ use tokio::time::Instant;
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
 use self::end::KnownEnd;
-use self::session::{ConsumerSession, RestartReason, SILENCE_LIMIT, SessionEvent};
+pub(crate) use self::session::RestartReason;
+use self::session::{ConsumerSession, SILENCE_LIMIT, SessionEvent};
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
@@ -288,7 +288,7 @@ impl PartitionReader {
         };
         let (previous, delivered) = (session.consumer.clone(), session.has_delivered());
         self.restarts += 1;
-        self.bus.shared.reader_restarts.fetch_add(1, Ordering::Relaxed);
+        crate::metrics::reader_restarted(doubt);
         tracing::warn!(partition = %self.partition, %doubt, after = %self.position, "reader makes a new consumer");
         let delay = if delivered { Duration::ZERO } else { self.backoff.next_delay() };
         self.phase = Phase::OpenConsumer(self.opening(Some(previous), delay));

@@ -71,7 +71,7 @@ async fn fleet_with_slow_nats_streams_stores_and_answers() {
     assert_eq!(fixture.messages_of("talk").await.len(), 2);
     // Nothing is in doubt all the time: a reader that has begun goes on.
     let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
-    let restarts = metrics.sum("antiphon_worker_reader_restarts_total");
+    let restarts = metrics.sum("antiphon_nats_reader_restarts_total");
     assert!(restarts < 8.0, "{restarts} new consumers over a link that is only slow");
     fixture.audit(vec![far]).await;
 }

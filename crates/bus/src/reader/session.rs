@@ -44,6 +44,25 @@ pub(crate) enum RestartReason {
     ReplicaBehind { end: Seq },
 }
 
+impl RestartReason {
+    /// Every name, as the metric has it.
+    pub(crate) const NAMES: [&str; 6] =
+        ["silent", "reconnected", "ended", "not_contiguous", "status", "replica_behind"];
+
+    /// Its name in the metric.
+    pub(crate) fn name(&self) -> &'static str {
+        let [silent, reconnected, ended, not_contiguous, status, replica_behind] = Self::NAMES;
+        match self {
+            Self::Silent => silent,
+            Self::Reconnected => reconnected,
+            Self::Ended => ended,
+            Self::NotContiguous { .. } => not_contiguous,
+            Self::Status(_) => status,
+            Self::ReplicaBehind { .. } => replica_behind,
+        }
+    }
+}
+
 impl fmt::Display for RestartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -71,6 +71,7 @@ impl Bus {
                 .has_stalled(stored as u64, &ConsumerProgress::of(&consumer))
             {
                 tracing::warn!(%workflow, stored, "the consumer of turn requests has stalled: changing its leader");
+                crate::metrics::consumer_had_stalled();
                 self.change_leader(&name, leader.as_deref(), &consumer).await?;
             }
         }

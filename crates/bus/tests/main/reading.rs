@@ -141,7 +141,7 @@ async fn a_consumer_deleted_behind_its_back_is_made_anew() -> Result<()> {
     publish(&bus, 11..=20).await?;
     assert_eq!(seqs(&read(&mut reader, 10).await?), (11..=20).collect::<Vec<_>>());
     assert!(deleted.elapsed() < Duration::from_secs(3), "{:?}", deleted.elapsed());
-    assert_eq!((reader.restarts(), bus.reader_restarts()), (1, 1));
+    assert_eq!(reader.restarts(), 1);
     Ok(())
 }
 

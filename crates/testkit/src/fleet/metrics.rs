@@ -31,7 +31,11 @@ impl Metrics {
     }
 
     /// The series of one metric.
+    ///
+    /// # Panics
+    /// No process has such a metric: a test that looks at one that is not there would always pass.
     pub fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+        assert!(is_documented(name), "no metric is called {name}");
         let same_name = move |series: &str| series.split('{').next() == Some(name);
         self.samples
             .iter()
@@ -45,15 +49,35 @@ impl Metrics {
     }
 }
 
+/// Whether the reference of operators, which is made of what the code has, knows the metric of which a series is.
+fn is_documented(name: &str) -> bool {
+    let reference = include_str!("../../../../deploy/REFERENCE.md");
+    let suffixes = ["", "_count", "_sum", "_bucket"];
+    let mut names = suffixes.iter().filter_map(|suffix| name.strip_suffix(suffix));
+    names.any(|name| ["`", "{"].iter().any(|end| reference.contains(&format!("`{name}{end}"))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn series_are_summed_by_name_and_label() {
-        let text = "# HELP a_total text\n# TYPE a_total counter\na_total{kind=\"x\"} 2\na_total{kind=\"y\"} 3\na_total_more 9\nb 1.5\n";
+        let text = "# TYPE antiphon_traces_spans_dropped_total counter\n\
+                    antiphon_traces_spans_dropped_total{reason=\"x\"} 2\n\
+                    antiphon_traces_spans_dropped_total{reason=\"y\"} 3\n\
+                    antiphon_traces_spans_dropped_total_more 9\n\
+                    antiphon_build_info 1.5\n";
         let metrics = Metrics::parse(text);
-        assert_eq!((metrics.sum("a_total"), metrics.sum("b"), metrics.sum("c")), (5.0, 1.5, 0.0));
-        assert_eq!(metrics.sum_where("a_total", "kind", "y"), 3.0);
+        let dropped = "antiphon_traces_spans_dropped_total";
+        assert_eq!((metrics.sum(dropped), metrics.sum("antiphon_build_info")), (5.0, 1.5));
+        assert_eq!(metrics.sum("antiphon_traces_spans_exported_total"), 0.0);
+        assert_eq!(metrics.sum_where(dropped, "reason", "y"), 3.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "no metric is called antiphon_traces_spans_lost_total")]
+    fn a_metric_that_is_not_documented_is_refused() {
+        Metrics::parse("").sum("antiphon_traces_spans_lost_total");
     }
 }

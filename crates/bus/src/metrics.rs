@@ -1,0 +1,49 @@
+//! What the connection to NATS counts, in every process that has one.
+
+use ::metrics::counter;
+use runtime::metrics::MetricDescription;
+
+use crate::reader::RestartReason;
+
+const READER_RESTARTS: &str = "antiphon_nats_reader_restarts_total";
+const SERVER_CHANGES: &str = "antiphon_nats_server_changes_total";
+const STALLED_CONSUMERS: &str = "antiphon_nats_stalled_consumers_total";
+
+/// Every metric of this crate, for the metrics endpoint and the reference.
+pub const METRICS: &[MetricDescription] = &[
+    MetricDescription::counter(
+        READER_RESTARTS,
+        "Consumers of partitions that were made anew, by reason: silent, reconnected, ended, not_contiguous, status, replica_behind",
+    )
+    .by(&["reason"]),
+    MetricDescription::counter(
+        SERVER_CHANGES,
+        "Changes to another server of the cluster, because this one knew no leader of the streams",
+    ),
+    MetricDescription::counter(
+        STALLED_CONSUMERS,
+        "Consumers of turn requests that had stalled and were given another leader",
+    ),
+];
+
+/// Gives the recorder the help texts, and has it show what was not counted yet.
+pub(crate) fn register() {
+    runtime::metrics::describe(METRICS);
+    for reason in RestartReason::NAMES {
+        counter!(READER_RESTARTS, "reason" => reason).increment(0);
+    }
+    counter!(SERVER_CHANGES).increment(0);
+    counter!(STALLED_CONSUMERS).increment(0);
+}
+
+pub(crate) fn reader_restarted(reason: &RestartReason) {
+    counter!(READER_RESTARTS, "reason" => reason.name()).increment(1);
+}
+
+pub(crate) fn server_changed() {
+    counter!(SERVER_CHANGES).increment(1);
+}
+
+pub(crate) fn consumer_had_stalled() {
+    counter!(STALLED_CONSUMERS).increment(1);
+}

@@ -37,8 +37,8 @@ impl TriggerType {
         Self::ALL.into_iter().find(|trigger| trigger.name() == name)
     }
 
-    /// What the model is given as the input. A sentence of ours: a text of the model's own, or a tag, would be quoted to the user as
-    /// the user's words.
+    /// The input that the model is given. It is a fixed sentence: a text that the model wrote, or a tag, would be quoted to the user as
+    /// the user's own words.
     pub fn prompt(self) -> &'static str {
         match self {
             Self::CheckIn => "Continue our conversation naturally.",
@@ -63,7 +63,7 @@ impl TriggerType {
     }
 }
 
-/// What a workflow says of a follow-up with the last chunk of an answer: `follow_up` of the chunk's metadata.
+/// A workflow's request for a follow-up: `follow_up` in the metadata of an answer's last chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowUpHint {
     /// Why the agent is to speak again.
@@ -74,16 +74,16 @@ pub struct FollowUpHint {
     pub reason: Box<str>,
 }
 
-/// A hint that says nothing that can be done.
+/// Why a hint cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFollowUpHint {
     /// Neither an object nor null.
     #[error("follow_up must be an object")]
     Form,
-    /// A name that no part of a hint has.
+    /// An unknown field.
     #[error("follow_up: unknown field `{0}`, expected trigger_type, after_seconds or reason")]
     Field(Box<str>),
-    /// Absent, or none of ours.
+    /// Absent, or not the name of a [`TriggerType`].
     #[error(
         "follow_up.trigger_type is {0}; expected check_in, question_unanswered, task_incomplete or \
          waiting_for_decision"
@@ -103,10 +103,10 @@ impl FollowUpHint {
     /// Most bytes of [`FollowUpHint::reason`].
     pub const MAX_REASON: usize = 1_024;
 
-    /// Reads the metadata of an answer's last chunk. `None` when it says nothing of a follow-up.
+    /// Reads the metadata of an answer's last chunk. `None` when it has no `follow_up`.
     ///
     /// # Errors
-    /// It says something that no follow-up can be made of. The answer itself is as good as any.
+    /// The hint is invalid. The answer is valid all the same.
     pub fn of(metadata: &Metadata) -> Result<Option<Self>, InvalidFollowUpHint> {
         match metadata.get(Self::KEY) {
             None | Some(Value::Null) => Ok(None),
@@ -134,7 +134,7 @@ impl FollowUpHint {
     }
 }
 
-/// A count; numbers that travelled as doubles are as good as others.
+/// A whole number. Protobuf has only doubles, so whole doubles up to 1e9 are accepted.
 fn whole(value: &Value) -> Option<u64> {
     let of_double = |number: &f64| number.fract() == 0.0 && (0.0..=1e9).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(of_double).map(|number| number as u64))

@@ -1,4 +1,4 @@
-//! What the calls of language models have used, as the chunks of an answer say it.
+//! Token usage of language model calls, as the chunks of an answer report it.
 
 use serde_json::{Map, Value};
 
@@ -12,15 +12,15 @@ const CALLS_PER_CHUNK: usize = 64;
 /// One call of a language model whose end is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelCall {
-    /// The model, as its endpoint names it; `None`: not said.
+    /// The model, as its endpoint names it; `None`: not reported.
     pub model: Option<Box<str>>,
     /// Tokens that it read, those from a cache included.
     pub input_tokens: u64,
     /// Tokens that it wrote, its reasoning included.
     pub output_tokens: u64,
-    /// How many of the input came from a cache; `None`: not said.
+    /// How many of the input came from a cache; `None`: not reported.
     pub cached_tokens: Option<u64>,
-    /// How many of the output are reasoning; `None`: not said.
+    /// How many of the output are reasoning; `None`: not reported.
     pub reasoning_tokens: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl ModelCall {
     /// Calls from a JSON array of such entries.
     ///
     /// # Errors
-    /// It is none, or one of them has an unknown field, a name that is no text, or a count that is none.
+    /// Not a JSON array, or an entry has an unknown field, an invalid name or an invalid count.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidMetadata> {
         let wrong = |error: serde_json::Error| InvalidMetadata::ModelCalls(abbreviate(&error.to_string()));
         let entries: Vec<Value> = serde_json::from_str(text).map_err(wrong)?;
@@ -79,11 +79,10 @@ impl ModelCall {
 }
 
 impl Metadata {
-    /// The calls that a chunk lists; none when it lists none.
+    /// The calls that a chunk lists.
     ///
     /// # Errors
-    /// What is there is no list of at most 64 objects, or one of them has an unknown field, a name that is no text, or a count that is
-    /// none.
+    /// Not a list of at most 64 objects, or an entry has an unknown field, an invalid name or an invalid count.
     pub fn model_calls(&self) -> Result<Vec<ModelCall>, InvalidMetadata> {
         let Some(value) = self.get(ModelCall::KEY) else { return Ok(Vec::new()) };
         match value.as_array() {
@@ -94,8 +93,8 @@ impl Metadata {
         }
     }
 
-    /// What the metadata of a final chunk say of a whole answer that lists no calls: `model`, and `usage` in the words of OpenAI, else
-    /// `tokens_used` as output. `None` where nothing was counted: none is not zero.
+    /// Usage of a whole answer that lists no calls, from its final chunk's metadata: `model`, and `usage` with OpenAI's field names, else
+    /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero.
     pub fn summed_call(&self) -> Option<ModelCall> {
         let usage = self.get("usage").and_then(Value::as_object);
         let count = |names: [&str; 2]| names.iter().find_map(|name| token_count(usage?.get(*name)?));
@@ -126,10 +125,10 @@ impl Metadata {
     }
 }
 
-/// For what a call was made.
+/// What a call was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UsageKind {
-    /// An input, what goes on with its batch, or a task.
+    /// An input, a continuation of its batch, or a task.
     Turn,
     /// A follow-up.
     FollowUp,

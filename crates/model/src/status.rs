@@ -1,8 +1,8 @@
-//! How the turns of a thread and the queue of an agent stand, as the owner of a partition reports it.
+//! The status of a thread's turns and of an agent's queue, as the owner of their partition reports it.
 
 use crate::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId};
 
-/// What a status is asked of.
+/// What a status query is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryTarget {
     /// An agent's queue, with the turns of its thread.
@@ -45,7 +45,7 @@ pub struct OpenMessageStatus {
     pub released: u32,
     /// Chunks that are missing below the highest that has come; at most 64 ranges.
     pub missing: Vec<IdRange>,
-    /// While a chunk is missing: for how long it is waited for still, ms.
+    /// While a chunk is missing: time left until the gap times out, ms.
     pub gap_for_ms: Option<i64>,
 }
 
@@ -58,7 +58,7 @@ pub struct WaitingTurn {
     pub reason: WaitReason,
     /// For how long its owner has known of it, ms.
     pub age_ms: i64,
-    /// A postponed background turn: foreground inputs pass it.
+    /// A postponed background turn: foreground inputs overtake it.
     pub steps_aside: bool,
 }
 
@@ -82,9 +82,9 @@ pub struct ActiveTurn {
 /// Why something waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The agent backs off for so long still, ms.
+    /// The agent is in backoff.
     Backoff {
-        /// How long still.
+        /// Time left, ms.
         for_ms: i64,
     },
     /// Something before it is under way.
@@ -95,18 +95,18 @@ pub enum WaitReason {
     Paused,
     /// No workflow has taken the request yet.
     NoWorkflow,
-    /// So many turns are under way that this one has to wait for room.
+    /// The partition runs as many turns as it may.
     Capacity,
     /// A new owner is reading what happened before it.
     CatchingUp,
-    /// A budget is spent, whose period lasts for so long still, ms.
+    /// A budget is spent; the time left is that of its period.
     Budget {
-        /// How long still.
+        /// Time left, ms.
         for_ms: i64,
     },
-    /// As many turns of its workflow, model or tenant run as may, or their rate is used up; it is tried again in so long, ms.
+    /// A limit on turns of its workflow, model or tenant is reached, in number or rate; the time left is until the next try.
     Limited {
-        /// How long still.
+        /// Time left, ms.
         for_ms: i64,
     },
 }
@@ -155,7 +155,7 @@ impl WaitReason {
         }
     }
 
-    /// For how long it lasts still, ms, where that is known.
+    /// Time left, ms, where that is known.
     pub fn for_ms(self) -> Option<i64> {
         match self {
             Self::Backoff { for_ms } | Self::Budget { for_ms } | Self::Limited { for_ms } => Some(for_ms),
@@ -163,7 +163,7 @@ impl WaitReason {
         }
     }
 
-    /// The same reason, that lasts for `for_ms` still if it is one that has an end.
+    /// The same reason with `for_ms` as the time left, if it is one with an end.
     #[must_use]
     pub fn lasting(self, for_ms: i64) -> Self {
         match self {

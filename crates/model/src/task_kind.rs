@@ -18,7 +18,7 @@ impl TaskKind {
     /// All kinds, in the order of their numbers in protobuf.
     pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
 
-    /// What follows turns: a class of its own, with queues of its own (`AgentId::queue_of`).
+    /// The kinds that follow turns. Each has queues of its own (`AgentId::queue_of`).
     pub const BACKGROUND: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
 
     /// The name in JSON and Postgres.

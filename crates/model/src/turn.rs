@@ -61,8 +61,8 @@ impl TurnId {
         Some((Self::parse(turn).ok()?, run))
     }
 
-    /// Whether a message's id is that of a turn's input, step or tool result: only the owner writes these. Something else
-    /// that had the id would make half a turn of it, or a turn that counts as written already.
+    /// Whether a message's id is that of a turn's input, step or tool result, which only the owner writes. A published message
+    /// with such an id would leave an incomplete turn, or one that counts as already written.
     pub fn is_reserved(message: &MessageId) -> bool {
         let id = message.as_str();
         if let Some(turn) = id.strip_suffix("-q") {
@@ -101,7 +101,7 @@ impl TurnId {
         MessageId::new_unchecked(&format!("{self}-q"))
     }
 
-    /// The id of the answer of its run `run`, from 0. Each run has another: an answer that has failed never goes on.
+    /// The id of the answer of `run`, counted from 0. Each run has its own, because a failed answer is never continued.
     pub fn answer(&self, run: u32) -> MessageId {
         MessageId::new_unchecked(&match run {
             0 => format!("{self}-a"),
@@ -135,10 +135,10 @@ impl fmt::Debug for TurnId {
 /// Text that is no turn id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTurnId {
-    /// Not even an id.
+    /// Not a valid id.
     #[error(transparent)]
     Id(#[from] InvalidId),
-    /// An id that no turn has.
+    /// A valid id, but not in the form of a turn's.
     #[error("a turn id is u or t, four hexadecimal digits, a dash and at most 80 characters")]
     Form,
 }
@@ -183,9 +183,9 @@ impl BusyPolicy {
 pub struct TurnOpened {
     /// The turn.
     pub turn: TurnId,
-    /// Where it takes place.
+    /// The thread.
     pub thread: ThreadId,
-    /// Whose workflow answers.
+    /// The agent whose workflow answers.
     pub agent: AgentId,
     /// 0, or for the retry of a failed turn one more than the run that failed.
     pub run: u32,
@@ -210,8 +210,8 @@ impl TurnOpened {
     }
 }
 
-/// How a turn is to be run. It travels with the turn, through takeovers, retries and continuations, is in no history, and is stored as the JSON
-/// object that it serialises to.
+/// Options of a turn. They are kept across takeovers, retries and continuations, are not part of the history, and are stored as the JSON
+/// object that they serialise to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnOptions {
@@ -238,10 +238,10 @@ impl TurnOptions {
     /// whatever the agent's workflow knows.
     pub const MAX_PARAMETERS: usize = 64 << 10;
 
-    /// What [`TurnOptions::follow_up`] may hold: of the setting `follow_ups` what arms one.
+    /// Keys of [`TurnOptions::follow_up`]: the part of the setting `follow_ups` that decides whether one is armed.
     pub const FOLLOW_UP: [&str; 4] = ["enabled", "min_delay_seconds", "max_delay_seconds", "default"];
 
-    /// Most bytes of it.
+    /// Most bytes of [`TurnOptions::follow_up`].
     pub const MAX_FOLLOW_UP: usize = 1 << 10;
 }
 
@@ -252,7 +252,7 @@ pub enum ErrorClass {
     Transient,
     /// The same input would fail again.
     Permanent,
-    /// The workflow was refused by what it calls: nothing of this agent will succeed before an operator looks.
+    /// A service that the workflow calls has rejected its credentials: no turn of the agent can succeed before an operator intervenes.
     Auth,
 }
 
@@ -274,19 +274,19 @@ impl ErrorClass {
 
 /// How the producer of an answer classifies its error: the metadata of an `error` chunk.
 ///
-/// `class` (`transient`, `permanent`, `auth`) and `retryable` (`false` = permanent, whatever class stands beside it but `auth`, whose
-/// agent has to be paused first), and `retry_after` in seconds: a number, or a text as the header of HTTP has it.
-/// What is absent or makes no sense counts as transient without a floor: a wrong hint must not lose a task.
+/// `class` (`transient`, `permanent`, `auth`), `retryable` (`false` means permanent, unless the class is `auth`, which pauses the
+/// agent), and `retry_after` in seconds, as a number or as text; HTTP dates are not read.
+/// What is absent or invalid counts as transient without a minimum delay: a wrong hint must not lose a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryHint {
     /// What it means for the queue.
     pub class: ErrorClass,
-    /// No sooner than this, ms; at most 24 hours.
+    /// Minimum delay of the next try, ms; at most 24 hours.
     pub retry_after_ms: Option<i64>,
 }
 
 impl RetryHint {
-    /// Transient, without a floor.
+    /// Transient, without a minimum delay.
     pub const TRANSIENT: Self = Self { class: ErrorClass::Transient, retry_after_ms: None };
 
     /// Reads the metadata of an `error` chunk.
@@ -306,7 +306,7 @@ impl RetryHint {
     }
 }
 
-/// Why a turn failed that was not its answer's own failure.
+/// Why a turn failed, other than by a failure of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnError {
     /// The workflow made no progress within its deadline.
@@ -315,7 +315,7 @@ pub enum TurnError {
     Busy,
     /// It was stopped before it began.
     Stopped,
-    /// A later input took it back.
+    /// A later input rolled it back.
     RolledBack,
     /// The agent or the thread is not known, and may not be created.
     Unknown,
@@ -336,7 +336,7 @@ impl TurnError {
         }
     }
 
-    /// The fault of that code.
+    /// The error with that code.
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.code() == code)
     }

@@ -22,7 +22,7 @@ pub enum InvalidField {
     /// `turn_id`.
     #[error("turn_id: {0}")]
     Turn(InvalidTurnId),
-    /// A number that is none of the enum's.
+    /// A number that the enum does not have.
     #[error("{0} has the unknown value {1}")]
     Enum(&'static str, String),
     /// A rule of chunks.
@@ -37,7 +37,7 @@ pub enum InvalidField {
     /// Chunks of one frame that come with different tokens.
     #[error("the chunks of one frame carry different turn tokens")]
     Tokens,
-    /// A part that must be there is not.
+    /// A required part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
 }
@@ -72,13 +72,13 @@ pub(crate) fn chunk_id(number: i64) -> Result<u32, InvalidField> {
     id.ok_or(InvalidField::Chunk(InvalidChunk::Id(number)))
 }
 
-/// The moment of a text in the form of RFC 3339, to the millisecond.
+/// Parses an RFC 3339 time, to the millisecond.
 pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let at = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).ok()?;
     i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Timestamp)
 }
 
-/// A moment as a text in the form of RFC 3339; `None` when no calendar has it.
+/// Formats a time as RFC 3339; `None` if it is outside the calendar's range.
 pub fn rfc3339(at: Timestamp) -> Option<String> {
     let at = time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
     at.format(&time::format_description::well_known::Rfc3339).ok()
@@ -102,7 +102,7 @@ pub(crate) fn correlation_id(text: &str) -> Result<Option<Box<str>>, InvalidFiel
     }
 }
 
-/// The piece itself, without what places it.
+/// The chunk itself, without its message, attempt, step and role.
 pub(crate) fn chunk(read: ChunkRef<'_>) -> Result<Arc<Chunk>, InvalidField> {
     let chunk = Chunk {
         id: chunk_id(read.chunk_id)?,

@@ -32,7 +32,7 @@ pub use frame::{
 };
 pub use zero_copy::Malformed;
 
-/// Bytes from a peer of our own fleet that are not what they should be.
+/// Invalid bytes from another process of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Not this protobuf message.

@@ -1,5 +1,5 @@
-//! Queries of gateways on `query.<p>` and the owner's replies: a snapshot of a thread, which is one consistent cut with the open text beyond
-//! what the gateway has; the threads of which frames were sent lately; and what [`status`] encodes.
+//! Queries of gateways on `query.<p>` and the owner's replies: a snapshot of a thread, which is one consistent cut with the open text that
+//! the gateway lacks; the threads with recent frames; and what [`status`] encodes.
 
 use bytes::Bytes;
 use model::{Cut, GatewayId, MessageId, PartialText, Position, QueryTarget, ThreadId};
@@ -24,9 +24,9 @@ pub enum Query {
 pub struct SnapshotRequest {
     /// The thread.
     pub thread: ThreadId,
-    /// Chunks below the id, of this attempt, are known to the gateway.
+    /// Messages that the gateway knows: id, attempt, and the first chunk id that it lacks.
     pub known: Vec<(MessageId, u32, u32)>,
-    /// At most so many open messages, and all that are known.
+    /// Most open messages in the reply; those in `known` are always in it.
     pub max_messages: u32,
 }
 
@@ -37,24 +37,24 @@ pub struct SnapshotReply {
     pub cut: Cut,
     /// Messages that are open in the thread.
     pub open: Vec<PartialText>,
-    /// More are open than it names.
+    /// More messages are open than `open` has.
     pub left_out: bool,
-    /// Text was left out, for size: query again with what is known then.
+    /// Text was left out to limit the size: query again with the updated `known`.
     pub more: bool,
 }
 
-/// Asks for the threads of which frames were sent after this one.
+/// Asks for the threads with frames after a given one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangedThreadsQuery {
     /// The epoch in which the number counts.
     pub epoch: u64,
-    /// The frame.
+    /// The frame's number.
     pub number: u64,
     /// Threads that the gateway does not follow any more.
     pub unfollowed: Vec<ThreadId>,
 }
 
-/// The threads of which frames were sent.
+/// The threads with later frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedThreads {
     /// The epoch of the owner's lease.
@@ -82,7 +82,7 @@ pub fn encode_snapshot_request(gateway: &GatewayId, request: &SnapshotRequest) -
     }))
 }
 
-/// The payload of a gateway's query for the threads of which frames were sent.
+/// The payload of a gateway's query for changed threads.
 pub fn encode_changed_threads_query(gateway: &GatewayId, query: &ChangedThreadsQuery) -> Bytes {
     pb_query(pb::query::Kind::ChangedThreads(pb::ChangedThreadsQuery {
         epoch: query.epoch,
@@ -178,7 +178,7 @@ pub fn decode_snapshot(payload: &Bytes) -> Result<SnapshotReply, DecodeError> {
     Ok(SnapshotReply { cut, open, left_out: reply.left_out, more: reply.more })
 }
 
-/// The payload of the threads of which frames were sent.
+/// The payload of a reply about changed threads.
 pub fn encode_changed_threads(changed: &ChangedThreads) -> Bytes {
     let named = |(thread, number): &(ThreadId, u64)| pb::ChangedThread {
         session_id: thread.as_str().to_owned(),
@@ -192,7 +192,7 @@ pub fn encode_changed_threads(changed: &ChangedThreads) -> Bytes {
     pb_reply(changed.epoch, pb::query_reply::Reply::ChangedThreads(reply))
 }
 
-/// Reads the threads of which frames were sent.
+/// Reads a reply about changed threads.
 ///
 /// # Errors
 /// The bytes are not such a reply, or an id breaks its rule.

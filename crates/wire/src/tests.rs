@@ -95,7 +95,7 @@ fn a_turn_token_goes_with_the_frame() {
         assert_eq!(decode(encode_frame(&with)).unwrap(), with);
         assert_eq!(decode(encode_json(&with)).unwrap(), with);
     }
-    // For whatever is no turn's answer the token cannot be meant, and so neither can the chunk.
+    // A token is for the answer of a turn alone: a chunk of another message that comes with one is refused.
     for other in ["m1", "u0001-x", "u0001-x-q", "u0001-x-a-s0", "t0001-1-a-s0-r1"] {
         let mut with = Frame { token: token.clone(), ..frame(chunks.clone()) };
         for (arrival, id) in with.chunks.iter_mut().zip(["u0001-x-a", other]) {

@@ -13,7 +13,7 @@ pub struct TurnRequest {
     pub run: u32,
     /// The attempt of the first delivery; each redelivery counts one more.
     pub attempt: u32,
-    /// Whose services are asked.
+    /// The workflow whose services receive the request.
     pub workflow: String,
     /// The agent.
     pub agent_id: String,
@@ -25,9 +25,9 @@ pub struct TurnRequest {
     pub turn_token: String,
     /// Exactly where the chunks go.
     pub subject: String,
-    /// A message here says that the run is not waited for any more.
+    /// A message on this subject means that the run is no longer awaited.
     pub stop_subject: String,
-    /// Without any chunk for so long, ms, the run has failed.
+    /// The run fails if no chunk arrives for this long, ms.
     pub deadline_ms: u64,
     /// The task; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct TurnRequest {
     /// Complete turns of the thread, as many as fit, oldest first, then the input; valid for any provider of models as they
     /// stand: every call has its result right after it, and nothing is empty.
     pub context: Vec<ContextMessage>,
-    /// Stands for the turns before the context that were compacted.
+    /// Replaces the compacted turns before the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// What the agent remembers that fits the input, the best first; empty unless its settings ask for memory.
@@ -60,7 +60,7 @@ pub struct TurnRequest {
 pub struct TaskRef {
     /// Its id.
     pub task_id: String,
-    /// `task`, `work_request` or `memory`.
+    /// `task`, `work_request`, `memory` or `compaction`.
     pub kind: String,
 }
 

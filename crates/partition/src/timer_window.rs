@@ -1,6 +1,6 @@
 //! The timers of a partition that are due next. Never all of them: an idle partition may have a million.
 //!
-//! Times are those of the caller's clock. The store has the last word: a timer that seems due is looked at there, and comes back when it is not.
+//! Times are those of the caller's clock. The store decides: a timer that seems due is checked there, and comes back if it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
 use crate::turn_state::MESSAGE;
 use crate::types::Outgoing;
 
-/// Timers that are decided about at once.
+/// Most timers that are decided about at a time.
 pub(crate) const MOST_DECIDING: usize = 256;
-/// A timer that is set close to the end of the window, or before it by the store's clock, is kept as well; what is read twice is known by its id.
+/// Timers up to this far beyond the window are kept as well, because the store's clock differs; one that is read twice has the same id.
 const SLACK_MS: i64 = 10_000;
-/// A hundred years ago: before any timer that waits.
+/// A hundred years ago: before any pending timer.
 const FROM_THE_FIRST_MS: i64 = -3_155_760_000_000;
 /// A clock that goes back by more than this has jumped.
 const JUMP_MS: i64 = 1_000;
@@ -22,20 +22,20 @@ const JUMP_MS: i64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct TimerWindow {
     due: BTreeSet<(Timestamp, TimerId)>,
-    /// The same by id.
+    /// Due times by id.
     at: BTreeMap<TimerId, Timestamp>,
-    /// Those that are being decided about, until the commit that says so is applied.
+    /// Timers that are being decided about, until the commit with the decision is applied.
     deciding: BTreeSet<TimerId>,
     /// Timers after this are only in the store; `None`: there are none.
     horizon: Option<Timestamp>,
     is_loading: bool,
-    /// Others have written timers since it was read.
+    /// Other processes have written timers since the last read.
     is_stale: bool,
     most: usize,
     seen_at: Timestamp,
-    /// What was decided, for the next commit, with what it sends.
+    /// Decisions for the next commit, with what they send.
     writes: Vec<(TimerWrite, Option<Outgoing>)>,
-    /// Questions about timers that are due and have no answer yet, and the threads to which persons have written since the first of them.
+    /// Lookups of due timers without an answer yet, and the threads to which persons have written since the first of them.
     asked: usize,
     written_to: BTreeSet<ThreadId>,
 }
@@ -69,7 +69,7 @@ impl TimerWindow {
         (self.deciding.len() < MOST_DECIDING).then(|| self.due.first().map(|(at, _)| *at))?
     }
 
-    /// Takes in what was read. It begins a little before the end of what is known.
+    /// Adds a page from the store, which begins a little before the end of the window.
     pub(crate) fn loaded(&mut self, page: TimerPage, now: Timestamp) {
         self.is_loading = false;
         let last = page.timers.last().map(|timer| now.plus_ms(timer.wait_ms));
@@ -77,7 +77,7 @@ impl TimerWindow {
             self.insert(id, now.plus_ms(wait_ms));
         }
         self.horizon = if page.is_all { None } else { last.or(self.horizon) };
-        // What was written meanwhile may be due much later than what was read ends: kept, it would count as if all before it were known.
+        // A timer written meanwhile may be due long after the end of the page: kept, it would imply that all before it are known.
         while let Some((at, id)) = self.due.last().filter(|(at, _)| self.is_beyond(*at)).cloned() {
             self.due.remove(&(at, id.clone()));
             self.at.remove(&id);
@@ -85,18 +85,18 @@ impl TimerWindow {
         self.bound();
     }
 
-    /// The commit that says so is applied: the timer waits for so long, or does not wait.
+    /// A commit that wrote the timer is applied: it is due in `waits_ms`, or is no longer pending.
     pub(crate) fn written(&mut self, id: TimerId, waits_ms: Option<i64>, now: Timestamp) {
         self.deciding.remove(&id);
         let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
-        // What is being read may have been read before it was written.
+        // The page that is being read may be older than the write.
         if self.is_loading || !self.is_beyond(at) {
             self.insert(id, at);
             self.bound();
         }
     }
 
-    /// A command changes it: nothing is decided about it until that is written. False when something is being decided or written already.
+    /// A command changes the timer: nothing is decided about it until that is written. False if it is being decided about or written already.
     pub(crate) fn hold(&mut self, id: &TimerId) -> bool {
         if !self.deciding.insert(id.clone()) {
             return false;
@@ -107,17 +107,17 @@ impl TimerWindow {
         true
     }
 
-    /// Only the store has what is due then.
+    /// Whether only the store has timers that are due then.
     fn is_beyond(&self, at: Timestamp) -> bool {
         self.horizon.is_some_and(|horizon| at > horizon.plus_ms(SLACK_MS))
     }
 
-    /// It was decided that nothing is to be written.
+    /// The decision about a timer needs no write.
     pub(crate) fn undecided(&mut self, id: &TimerId) {
         self.deciding.remove(id);
     }
 
-    /// It is not due yet.
+    /// The timer is not due before `at`.
     pub(crate) fn again(&mut self, id: TimerId, at: Timestamp) {
         self.deciding.remove(&id);
         self.insert(id, at);
@@ -132,8 +132,8 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread: a follow-up there that is being decided about, or whose firing no commit has yet, does not fire. Its
-    /// row may be that of another one by then, for the answer to the person may arm one.
+    /// A person has written to the thread: its follow-up does not fire if it is being decided about or if no commit has its firing yet. Its
+    /// row may belong to another follow-up by then, because the answer to the person may arm one.
     pub(crate) fn person_wrote(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.written_to.insert(thread.clone());
@@ -147,12 +147,12 @@ impl TimerWindow {
         }
     }
 
-    /// Whether a person has written to the thread since it was asked what becomes of its timer.
+    /// Whether a person has written to the thread since the lookup of its timer began.
     pub(crate) fn has_written(&self, thread: &ThreadId) -> bool {
         self.written_to.contains(thread)
     }
 
-    /// A question about timers is answered.
+    /// A lookup of due timers is answered.
     pub(crate) fn decided(&mut self) {
         self.asked = self.asked.saturating_sub(1);
         if self.asked == 0 {
@@ -160,7 +160,7 @@ impl TimerWindow {
         }
     }
 
-    /// Those that are due and are to be decided about.
+    /// Takes the due timers that are to be decided about.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<TimerId> {
         let back_ms = self.seen_at.since_ms(now);
         if back_ms > JUMP_MS {
@@ -180,7 +180,7 @@ impl TimerWindow {
         due
     }
 
-    /// From so many ms from now on, where more are to be read; `None`: not yet, or there are none.
+    /// Where to read more timers from, in ms from now; `None`: none are to be read now.
     pub(crate) fn wants_more(&mut self, now: Timestamp) -> Option<i64> {
         if self.is_loading {
             return None;
@@ -197,7 +197,7 @@ impl TimerWindow {
         Some(from_ms)
     }
 
-    /// Others have written timers: what is due next is read again.
+    /// Other processes have written timers: the window is read again.
     pub(crate) fn reread(&mut self) {
         self.is_stale = true;
     }
@@ -212,7 +212,7 @@ impl TimerWindow {
         self.due.insert((at, id));
     }
 
-    /// The last ones go where there are too many: they are read again.
+    /// Drops the last timers if there are too many: they are read again later.
     fn bound(&mut self) {
         while self.due.len() > 2 * self.most {
             let Some((at, id)) = self.due.pop_last() else { break };

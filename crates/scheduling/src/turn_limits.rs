@@ -1,12 +1,12 @@
-//! How many turns of a workflow, of a model or of a tenant may run at once, and how fast they may begin: what an operator says, and which of it
-//! concerns a turn.
+//! How many turns of a workflow, of a model or of a tenant may run at once, and how fast they may begin: the limits that an operator sets,
+//! and which of them apply to a turn.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Any value: each has a count of its own.
+/// Stands for any name; each name is counted separately.
 const EACH: &str = "*";
 /// Highest number of any limit.
 const MOST: u32 = 1_000_000_000;
@@ -14,10 +14,10 @@ const MOST: u32 = 1_000_000_000;
 /// What is wrong with a table of limits.
 #[derive(Debug, Error)]
 pub enum InvalidTurnLimits {
-    /// Not JSON, or other fields than there are.
+    /// Not JSON, or with unknown fields.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A limit, counted from 1, makes no sense.
+    /// An invalid limit; limits are counted from 1.
     #[error("limit {number}: {why}")]
     Limit {
         /// Which.
@@ -33,23 +33,23 @@ pub struct TurnLimits {
     by_key: BTreeMap<(LimitScope, String), LimitAmounts>,
 }
 
-/// A limit that concerns a turn.
+/// A limit that applies to a turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnLimit {
     /// Turns of the same key count together: `workflow:<name>`, `model:<name>` or `tenant:<name>`, where `-` is the default tenant.
     pub key: String,
-    /// How much there may be.
+    /// The amounts.
     pub limit: LimitAmounts,
 }
 
-/// How much there may be; at least one of them is there.
+/// The amounts of a limit; at least one is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LimitAmounts {
     /// Turns that run at the same time.
     pub turns_at_once: Option<u32>,
-    /// Turns that begin in a minute, and at most at once.
+    /// Turns that may begin in a minute; also the size of a burst.
     pub turns_per_minute: Option<u32>,
-    /// Tokens that calls of models use in a minute. What a turn uses is known when it ends, so those under way may use more.
+    /// Tokens that calls of models use in a minute. What a turn uses is known when it ends, so turns under way may exceed the limit.
     pub tokens_per_minute: Option<u32>,
 }
 
@@ -118,7 +118,7 @@ impl TurnLimits {
     /// Reads `{"limits": [{"model": "m-1", "turns_at_once": 20, "turns_per_minute": 500, "tokens_per_minute": 200000}]}`.
     ///
     /// # Errors
-    /// The first limit that makes no sense, or that is there twice.
+    /// The first limit that is invalid or a duplicate.
     pub fn parse(json: &str) -> Result<Self, InvalidTurnLimits> {
         let file: LimitsFile = serde_json::from_str(json)?;
         let mut by_key = BTreeMap::new();
@@ -132,12 +132,12 @@ impl TurnLimits {
         Ok(Self { by_key })
     }
 
-    /// Whether there is none.
+    /// Whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Those that concern a turn, by their keys: of a name the one that names it, else the one of each. `tenant`: `None` is the default one.
+    /// The limits that apply to a turn, sorted by key: for each name its own limit, else that of `*`. `tenant`: `None` is the default tenant.
     pub fn of_turn(&self, workflow: &str, model: Option<&str>, tenant: Option<&str>) -> Vec<TurnLimit> {
         let names = [
             (LimitScope::Workflow, Some(workflow)),

@@ -22,7 +22,7 @@ pub(crate) enum Instants {
     One(Timestamp),
     /// Twice, because the clock goes back.
     Two(Timestamp, Timestamp),
-    /// Never, because the clock goes forward past it: then.
+    /// Never, because the clock skips it: the moment of the change.
     Skipped(Timestamp),
 }
 
@@ -44,7 +44,7 @@ impl Zone {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// What the wall clock shows then.
+    /// What the wall clock shows at that moment.
     pub(crate) fn wall_clock(&self, at: Timestamp) -> DateTime {
         self.0.to_datetime(instant(at))
     }
@@ -58,7 +58,7 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => Instants::One(of(offset)),
             AmbiguousOffset::Fold { before, after } => Instants::Two(of(before), of(after)),
             AmbiguousOffset::Gap { before, after } => {
-                // Reckoned with the later offset, it lies before the clock goes forward.
+                // Computed with the later offset, it lies before the change.
                 let begin = after.to_timestamp(shown).ok();
                 let change = begin.and_then(|begin| self.0.following(begin).next());
                 Instants::Skipped(change.map_or(of(before), |change| of_instant(change.timestamp())))
@@ -66,7 +66,7 @@ impl Zone {
         }
     }
 
-    /// When the wall clock shows this first; a time that does not exist is when the clock goes forward past it.
+    /// When the wall clock first shows this time; for a skipped time, the moment of the change.
     pub(crate) fn first_instant(&self, shown: DateTime) -> Timestamp {
         match self.instants(shown) {
             Instants::One(at) | Instants::Two(at, _) | Instants::Skipped(at) => at,
@@ -86,7 +86,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// Moments beyond the calendar, which ends with the year 9999, are its ends.
+/// Clamps moments to the range of the calendar, which ends with the year 9999.
 pub(crate) fn instant(at: Timestamp) -> jiff::Timestamp {
     let end = if at.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     jiff::Timestamp::from_millisecond(at.0).unwrap_or(end)

@@ -81,7 +81,7 @@ impl Partition {
         Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome: Some(outcome), wait_ms }))
     }
 
-    /// Adds the failed message that later clients are shown; its place among the ends of the thread.
+    /// Adds the failed message that later clients are shown. Returns its position among the ends of the thread.
     fn add_failed_message(
         &mut self,
         id: &TurnId,
@@ -103,7 +103,7 @@ impl Partition {
         Some(position)
     }
 
-    /// Input, steps and answer, with their places; or why there are none.
+    /// Input, steps and answer with their positions; or why there are none.
     pub(super) fn messages_of(
         &mut self,
         id: &TurnId,
@@ -171,7 +171,7 @@ impl Partition {
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
         let Some(turn) = self.table.turns.get(id) else { return outcome };
-        // An answer that was stopped asks for none: nothing of its producer's metadata is in it.
+        // A stopped answer asks for none: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
         self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
@@ -189,7 +189,7 @@ impl Partition {
                 (index, None, Fallback::Task(failed))
             }
             TurnSource::Input(opened) => {
-                // A batch that goes on is followed by what follows it when it has ended.
+                // The tasks that follow a batch are sent when its last continuation has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
                     outgoing
                         .extend(after_turn::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
@@ -232,7 +232,7 @@ impl Partition {
         outcome
     }
 
-    /// The task is done or given up: the head moves past it. The index of the write.
+    /// Moves the head past a task that is done or given up. Returns the index of the write.
     fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
         let agent = &queued.task.agent;
         if let Some(until) = self.table.queues.get(agent)?.waits_until() {
@@ -317,7 +317,7 @@ impl Partition {
         (MessageOutcome::Failed(failure), wait_ms)
     }
 
-    /// The task stays at the head; its agent backs off, is paused, or tries again. How long it waits, ms.
+    /// Keeps the task at the head; its agent backs off, is paused, or tries again. Returns the backoff, ms.
     fn keep(
         &mut self,
         queued: &QueuedTask,
@@ -362,7 +362,7 @@ impl Partition {
         wait_ms
     }
 
-    /// Tasks that were taken enter their queues.
+    /// Puts accepted tasks into their queues.
     pub(super) fn add_tasks(&mut self, commit: &mut Commit, now: Timestamp) {
         let mut size = 0;
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
@@ -388,7 +388,7 @@ impl Partition {
             let thread = agent.thread();
             let Some(queue) = self.table.queues.get(&agent) else { continue };
             if commit.agents.iter().any(|write| write.agent == agent) {
-                // The outcome of its turn has been written with this already.
+                // Already written with the outcome of its turn.
                 continue;
             }
             commit.agents.push(AgentWrite {
@@ -414,7 +414,7 @@ impl Partition {
         Some(OutboxBatch { id, outgoing })
     }
 
-    /// The commit of a turn's end has been applied. `refused` is what the store said of messages that it does not take.
+    /// The commit of a turn's end has been applied. `refused`: why the store rejected the messages.
     pub(super) fn turn_committed(
         &mut self,
         ended: TurnInFlight,
@@ -423,13 +423,13 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let TurnInFlight { id, position, outcome, wait_ms } = ended;
-        // Of a chunk that came while the commit was under way.
+        // The hold of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
         if turn.is_real() {
-            // What the store says of a timer may be older than the history that it is in now.
+            // A lookup of a timer may have read the store before this message was in it.
             self.timers.person_wrote(&turn.thread);
         }
         let outcome = match refused {
@@ -449,7 +449,7 @@ impl Partition {
             self.commands.complete(&id, turn.run);
         }
         if let (Some(slot), Some(_), Some(_)) = (turn.slot, &turn.timer, &outcome) {
-            // It was held back until now.
+            // Its chunks were held back until now.
             self.publish_message(slot, actions);
         }
         let open = turn.slot.and_then(|slot| {
@@ -496,7 +496,7 @@ fn ending(
     MessageEnded { key, attempt, role, batch_type, position, chunks, outcome, frame }
 }
 
-/// What had been said, without calls and reasoning.
+/// The answer's text so far, without calls and reasoning.
 fn text_so_far(open: &OpenMessage) -> String {
     let said = open.released.iter().filter(|chunk| chunk.kind == ChunkKind::Content);
     said.map(|chunk| &*chunk.text).collect()
@@ -553,7 +553,7 @@ fn input_message(turn: &TrackedTurn, position: Position) -> Message {
             (task.content.clone(), metadata, batch_type_of(task.kind))
         }
     };
-    // The store knows where the batch that goes on has ended, and numbers on from there.
+    // The store knows the end of the continued batch, and continues its numbering.
     let (batch_id, batch_type) = match metadata.continues() {
         Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
         Some(_) | None => (position, batch_type),

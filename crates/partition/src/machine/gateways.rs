@@ -1,4 +1,4 @@
-//! What gateways ask, and which of them follow a thread.
+//! Queries of gateways, and which gateways follow a thread.
 
 use model::{Cut, GatewayId, ThreadId, Timestamp};
 
@@ -17,7 +17,7 @@ impl Partition {
     }
 
     pub(super) fn show(&mut self, request: &SnapshotRequest, now: Timestamp, actions: &mut Vec<Action>) {
-        // What a restored message has was not sent yet.
+        // Chunks of a restored message were not sent yet.
         self.publish(actions);
         self.followers.follow(&request.thread, &request.gateway, now);
         let open = self.messages.of_thread(&request.thread);
@@ -25,7 +25,7 @@ impl Partition {
         actions.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
     }
 
-    /// A gateway that was not known may follow threads of which the owner does not know.
+    /// The reply to a gateway that was not known is incomplete: the owner may not know which threads it follows.
     pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> ChangedThreads {
         let is_known = self.followers.hear(&query.gateway, &query.unfollowed, now);
         let after = if query.epoch == self.epoch { query.number } else { 0 };
@@ -34,7 +34,7 @@ impl Partition {
         ChangedThreads { token, epoch, number, threads, is_complete: is_complete && is_known }
     }
 
-    /// How a thread stands after everything that was decided so far.
+    /// The state of a thread after everything that was decided so far.
     fn cut(&self, thread: &ThreadId) -> Cut {
         Cut {
             epoch: self.epoch,

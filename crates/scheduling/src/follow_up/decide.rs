@@ -26,11 +26,11 @@ pub struct FollowUpFacts {
     pub has_open_input: bool,
     /// Follow-ups that were sent after the last input of a person.
     pub fired_since_real_input: u32,
-    /// When the last one was sent, to whatever input.
+    /// When the last follow-up was sent, whichever input it followed.
     pub last_fired: Option<Timestamp>,
     /// Sent in the thread since [`FollowUpRules::day_start`].
     pub fired_today: u32,
-    /// Why the agent would not start.
+    /// Why the agent would not start a turn.
     pub hold: Option<AgentHold>,
     /// `time_zone` of the metadata of the last input of a person.
     pub time_zone: Option<Box<str>>,
@@ -41,17 +41,17 @@ pub struct FollowUpFacts {
 pub enum RestraintRule {
     /// The agent's settings do not ask for follow-ups.
     Disabled,
-    /// As many in a row as there may be.
+    /// `max_in_a_row` follow-ups were sent since the last input of a person.
     MaxInARow,
-    /// As many today as there may be.
+    /// `max_per_day` follow-ups were sent today.
     MaxPerDay,
     /// The agent is paused.
     Paused,
     /// The agent backs off.
     Backoff,
-    /// The last one was sent a moment ago.
+    /// The cooldown since the last follow-up is not over.
     Cooldown,
-    /// It is quiet where the user is.
+    /// It is within the quiet hours of the user's time zone.
     QuietHours,
 }
 
@@ -86,23 +86,23 @@ impl RestraintRule {
     }
 }
 
-/// What a rule says.
+/// The outcome of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// Nothing against it.
+    /// The rule allows the follow-up.
     Passes,
-    /// Not this one.
+    /// The follow-up is dropped.
     Refuses,
-    /// Not before then.
+    /// The follow-up is not sent before then.
     Delays(Timestamp),
 }
 
-/// A rule, and what it says.
+/// A rule and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleCheck {
     /// The rule.
     pub rule: RestraintRule,
-    /// What it says.
+    /// Its outcome.
     pub outcome: RuleOutcome,
 }
 
@@ -111,15 +111,15 @@ pub struct RuleCheck {
 pub enum FollowUpVerdict {
     /// It is sent.
     Fire,
-    /// A person has written since: it is over, and no rule is to blame.
+    /// A person has written since: it is dropped, without any rule.
     Superseded,
-    /// It is over.
+    /// It is dropped by this rule.
     Refused(RestraintRule),
-    /// It is due again.
+    /// It is delayed.
     Later {
-        /// Then; after `now`.
+        /// When it is due again; after `now`.
         until: Timestamp,
-        /// Because of this.
+        /// The rule that delays it.
         rule: RestraintRule,
     },
 }
@@ -139,7 +139,7 @@ pub fn decide_follow_up(rules: &FollowUpRules, facts: &FollowUpFacts) -> FollowU
     against.unwrap_or(FollowUpVerdict::Fire)
 }
 
-/// What each rule says: those that end a follow-up before those that only delay it, so that none is kept that could not be sent anyway.
+/// The outcome of each rule. Rules that drop a follow-up come before those that delay it, so that none is kept that can never be sent.
 pub fn check_rules(rules: &FollowUpRules, facts: &FollowUpFacts) -> [RuleCheck; 7] {
     RestraintRule::ALL.map(|rule| RuleCheck { rule, outcome: check(rule, rules, facts) })
 }

@@ -1,4 +1,4 @@
-//! Our moments for the search of `croner`.
+//! Timestamps in a zone, in the form that `croner` searches.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ pub(super) struct CronTime<'a> {
 }
 
 impl<'a> CronTime<'a> {
-    /// Whole seconds: patterns know no parts of one.
+    /// Truncates to seconds, the resolution of patterns.
     pub(super) fn new(zone: &'a Zone, at: Timestamp) -> Self {
         Self { zone, at: Timestamp(at.0.div_euclid(1_000) * 1_000) }
     }

@@ -31,9 +31,9 @@ struct TurnScript {
     starts: Vec<Start>,
     commits: Vec<Commit>,
     endings: Vec<MessageEnded>,
-    /// Timers that were to be decided about, and not yet by a test.
+    /// Timers that the test has yet to decide about.
     due: Vec<TimerId>,
-    /// The text that gateways were sent, by turn.
+    /// The text sent to gateways, by turn.
     shown: Vec<(String, String)>,
     /// Answers checks, starts and commits by itself.
     auto: bool,
@@ -205,7 +205,7 @@ impl TurnScript {
         out
     }
 
-    /// What a store says that has these commits.
+    /// The verdict of a store with these commits.
     fn verdict(&self, key: &CommandKey) -> CommandVerdict {
         let digest = self.commits.iter().find_map(|commit| match key {
             CommandKey::Turn(_, turn, run) => {
@@ -426,8 +426,7 @@ fn only_who_was_asked_can_answer() {
     assert!(script.last_commit().dead_letters.is_empty());
 }
 
-/// A bare message of that id would be half a turn, and the turn would count as written already.
-
+/// A bare message with such an id would be an incomplete turn, and the turn would count as already written.
 #[test]
 fn ids_of_inputs_steps_and_results_are_nobodys() {
     let mut script = TurnScript::new();

@@ -6,11 +6,11 @@ use model::{Position, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How long and how much of a thread is kept. What is absent is no limit.
+/// Limits on how long and how much of a thread is kept; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetentionRules {
-    /// Since a batch's last message.
+    /// Time since a batch's last message.
     pub max_age_ms: Option<i64>,
     /// Batches of a thread.
     pub max_batches: Option<u64>,
@@ -30,7 +30,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// For machines.
+    /// The code in metrics.
     pub fn code(self) -> &'static str {
         match self {
             Self::Age => "age",
@@ -49,13 +49,13 @@ pub struct BatchSize {
     pub last: Position,
     /// How many messages it has.
     pub messages: u64,
-    /// What it takes in storage, about.
+    /// Its approximate size in storage.
     pub bytes: u64,
     /// When its last message was written.
     pub last_at: Timestamp,
 }
 
-/// Judges the batches of a thread one by one, the newest first. A batch is due as a whole or not at all, complete or not.
+/// Evaluates the batches of a thread one by one, the newest first. A batch is due as a whole or not at all, complete or not.
 #[derive(Debug)]
 pub struct RetentionEvaluator {
     rules: RetentionRules,
@@ -76,7 +76,7 @@ impl RetentionEvaluator {
         let (rules, bytes) = (&self.rules, self.bytes.saturating_add(batch.bytes));
         let is_old = rules.max_age_ms.is_some_and(|most| self.now.since_ms(batch.last_at) > most);
         let is_beyond = rules.max_batches.is_some_and(|most| self.count >= most);
-        // What is older than a batch without room has none: what is kept has no holes for its size.
+        // No batch older than one that does not fit is kept: size limits leave no holes in the history.
         self.is_full |= rules.max_bytes.is_some_and(|most| bytes > most);
         let limit = match (is_old, is_beyond, self.is_full) {
             _ if is_active => None,
@@ -93,7 +93,7 @@ impl RetentionEvaluator {
     }
 }
 
-/// Where a message stands, and what it takes.
+/// A message's position and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageInfo {
     /// Its position.
@@ -106,7 +106,7 @@ pub struct MessageInfo {
     pub at: Timestamp,
 }
 
-/// Puts the messages of a thread, read from the newest to the oldest, together to batches. It holds those only whose beginning
+/// Assembles batches from the messages of a thread, read from the newest to the oldest. It holds only batches whose beginning
 /// has not been read.
 #[derive(Debug, Default)]
 pub struct BatchAssembler {
@@ -114,7 +114,7 @@ pub struct BatchAssembler {
 }
 
 impl BatchAssembler {
-    /// The next older message; the batches that are whole with it, the newest first.
+    /// Adds the next older message. Returns the batches that are complete with it, the newest first.
     pub fn push(&mut self, place: MessageInfo) -> Vec<BatchSize> {
         let new =
             BatchSize { id: place.batch, last: place.position, messages: 0, bytes: 0, last_at: place.at };
@@ -122,11 +122,11 @@ impl BatchAssembler {
         extent.messages += 1;
         extent.bytes = extent.bytes.saturating_add(place.bytes);
         extent.last_at = extent.last_at.max(place.at);
-        // A batch begins at the position that is its id: what is older is not of it.
+        // A batch's id is the position of its first message: older messages do not belong to it.
         self.open.split_off(&place.position).into_values().rev().collect()
     }
 
-    /// There are no older messages: the rest, the newest first.
+    /// There are no older messages: returns the remaining batches, the newest first.
     pub fn finish(self) -> Vec<BatchSize> {
         self.open.into_values().rev().collect()
     }
@@ -135,7 +135,7 @@ impl BatchAssembler {
 /// The rules in an agent's settings.
 ///
 /// # Errors
-/// They are not in the form of [`RetentionRules`], or limit by less than nothing.
+/// They are not in the form of [`RetentionRules`], or `max_age_ms` is not above 0.
 pub fn rules(value: &Value) -> Result<RetentionRules, String> {
     let rules: RetentionRules =
         serde_json::from_value(value.clone()).map_err(|error| format!("retention: {error}"))?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{IdRange, Timestamp};
 
-/// Ids this far ahead of the next one are held in a ring; those farther in a tree, so that a claimed id never
-/// allocates more than one slot of its own.
+/// Chunks less than this far ahead of the next one are held in a ring, others in a tree: a claimed id allocates at most
+/// this many slots of the ring, or one entry of the tree.
 const RING: usize = 64;
 
 /// Bounds of one message.
@@ -26,7 +26,7 @@ pub struct Piece {
     pub is_final: bool,
     /// Distinguishes chunks of the same id.
     pub digest: u64,
-    /// Bytes that it counts.
+    /// Its size in bytes.
     pub size: usize,
 }
 
@@ -44,11 +44,11 @@ pub enum Insert {
         /// Digest of the one that stays.
         kept: u64,
     },
-    /// It breaks the message; dropped, nothing else changed.
+    /// It contradicts the message or exceeds a limit; dropped, nothing else changed.
     Rejected(ChunkRejection),
 }
 
-/// Why a chunk breaks its message.
+/// Why a chunk is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkRejection {
     /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
@@ -117,7 +117,7 @@ impl<T> Reorder<T> {
         if kept == Some(piece.digest) {
             return Insert::Duplicate;
         }
-        // Of a known chunk, too: a publisher that calls it the final one now contradicts what it said before.
+        // Known chunks are checked, too: one that comes again as the final one contradicts its first version.
         if let Err(rejection) = self.check_final(&piece) {
             return Insert::Rejected(rejection);
         }
@@ -196,7 +196,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Makes gaps that opened at `until` or before younger, by time that does not count after all.
+    /// Makes gaps that opened at `until` or before younger by `by_ms`: time that turned out not to count.
     pub fn postpone(&mut self, until: Timestamp, by_ms: i64) {
         for (_, at) in self.arrivals.iter_mut().filter(|(_, at)| *at <= until) {
             *at = at.plus_ms(by_ms);

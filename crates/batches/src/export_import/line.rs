@@ -1,4 +1,4 @@
-//! The lines.
+//! The lines of an export.
 
 use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{Compaction, Item};
 /// The highest number that the store has room for.
 const MAX_NUMBER: u64 = 0x7fff_ffff;
 
-/// One line, but the header.
+/// Any line except the header.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
@@ -26,7 +26,7 @@ pub(super) enum Line {
     Trailer(Trailer),
 }
 
-/// What numbers a thread has given beyond those of its messages.
+/// The last number that a thread has assigned, where that is above those of its messages.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Numbers {
     pub(super) last_number: u64,
@@ -67,13 +67,13 @@ pub(super) struct MessageLine {
     created_ms: i64,
 }
 
-/// A line with a [`MessageLine`], as it is written: nothing is copied before.
+/// A line with a [`MessageLine`], for writing: it borrows from the message.
 #[derive(Debug, Serialize)]
 pub(super) struct WrittenMessage<'a> {
     pub(super) message: MessageText<'a>,
 }
 
-/// A [`MessageLine`], likewise.
+/// The fields of a [`MessageLine`], borrowed from the message.
 #[derive(Debug, Serialize)]
 pub(super) struct MessageText<'a> {
     position: Position,

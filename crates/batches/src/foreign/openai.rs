@@ -1,4 +1,4 @@
-//! OpenAI's chat messages, the old function calls among them.
+//! OpenAI's chat messages, including legacy function calls.
 
 use model::Role;
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ pub(super) fn message(message: &Value) -> Result<ForeignMessage, FormatError> {
     };
     let (content, parts) = text_of(map.get("content"))?;
     let text = |key: &str| map.get(key).and_then(Value::as_str).map(str::to_owned);
-    // Old results name the function, and old calls have no id.
+    // Legacy results name the function, because legacy calls have no id.
     let answers = if said == Some("function") { text("name") } else { text("tool_call_id") };
     let mut extra = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     extra.extend(rest(map, READ));
@@ -52,7 +52,7 @@ pub(super) fn message(message: &Value) -> Result<ForeignMessage, FormatError> {
 fn calls(map: &Map<String, Value>) -> Result<Option<Value>, FormatError> {
     let calls = match (map.get("tool_calls"), map.get("function_call")) {
         (Some(calls), _) if !calls.is_null() => {
-            // This project's own form is taken as well.
+            // This project's own form is accepted as well.
             let own =
                 calls.as_array().is_some_and(|calls| calls.iter().all(|call| call.get("function").is_none()));
             if own { plain_calls(calls)? } else { openai_calls(calls)? }

@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::FormatError;
 
-/// The text of a content, and the parts as they were when it is more than a text.
+/// The text of a message's content, and the original parts if they are more than text.
 pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>), FormatError> {
     match content {
         None | Some(Value::Null) => Ok((String::new(), None)),
@@ -16,7 +16,7 @@ pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>)
             let texts: Vec<&str> = parts.iter().filter_map(text_of_part).collect();
             let is_plain = parts.len() == texts.len();
             let kept = (!is_plain).then(|| Value::Array(parts.clone()));
-            // A picture alone leaves a word, so that the message is not empty.
+            // Media without text get a placeholder, so that the message is not empty.
             let words: Vec<String> = if texts.is_empty() {
                 parts.iter().filter_map(medium).collect()
             } else {
@@ -34,7 +34,7 @@ fn text_of_part(part: &Value) -> Option<&str> {
     part.as_str().or_else(|| part.get("text").filter(|_| is_text)?.as_str())
 }
 
-/// `[image_url]` for a picture. Calls and thoughts that stand among the parts stand elsewhere as well.
+/// A placeholder for media, such as `[image_url]`. Calls and reasoning among the parts get none: other fields have them as well.
 fn medium(part: &Value) -> Option<String> {
     let kind = part.get("type")?.as_str()?;
     let is_medium = ["image", "audio", "video", "file", "document"].iter().any(|word| kind.contains(word));
@@ -54,7 +54,7 @@ pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
     Some(Timestamp(ms as i64))
 }
 
-/// Calls in OpenAI's form, as they are stored here.
+/// Converts calls from OpenAI's form to the stored form.
 pub(super) fn openai_calls(calls: &Value) -> Result<Vec<Value>, FormatError> {
     let call = |call: &Value| {
         let function =
@@ -78,7 +78,7 @@ pub(super) fn arguments(said: Option<&Value>) -> String {
     }
 }
 
-/// What the message came with besides these keys.
+/// The message's fields that are not empty, except these keys.
 pub(super) fn rest(map: &Map<String, Value>, without: &[&str]) -> Map<String, Value> {
     let is_rest = |(key, value): &(&String, &Value)| {
         let is_empty = value.is_null()

@@ -1,7 +1,7 @@
-//! Budgets: what may be used, what of it has been, and which turns may not begin.
+//! Budgets: their limits, what has been spent of them, and which turns may not begin.
 //!
-//! Nothing is written when a turn is committed. What has been used is a number that is kept with each budget and counts the ledger up to some
-//! seconds ago, and the sum of the calls since, so that asking costs the same however much was used in the period.
+//! Nothing is written when a turn is committed. What has been spent is a total kept with each budget, which counts the ledger up to some
+//! seconds ago, plus the sum of the calls since, so that a query costs the same however much was spent in the period.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::store::Store;
 
 /// Most budgets of a tenant.
 pub const MOST_BUDGETS: i64 = 1_000;
-/// A call of the ledger that is so old is visible to everybody: its statement has ended long ago.
+/// Rows of the ledger older than this are visible to every transaction: their statements have ended long ago.
 const VISIBLE_AFTER: Duration = Duration::from_secs(30);
-/// So much of the ledger is read by one statement, at most.
+/// Most of the ledger that one statement reads.
 const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
-/// Renewing a budget whose period has ended: another process does the same, or its period ends as well.
+/// Tries to renew budgets whose periods have ended: another process may do the same, or the new period may end as well.
 const RENEWALS: usize = 3;
 
 const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
@@ -80,11 +80,11 @@ impl BudgetScope {
 pub struct Budget {
     /// Whose calls count.
     pub scope: BudgetScope,
-    /// In what.
+    /// The unit of the limit.
     pub unit: BudgetUnit,
-    /// How much, in the smallest part of the unit.
+    /// The limit, in the smallest part of the unit.
     pub limit: u64,
-    /// After what it begins anew.
+    /// How often it begins anew.
     pub period: BudgetPeriod,
     /// Where the day or the month begins.
     pub zone: Zone,
@@ -97,15 +97,15 @@ pub struct BudgetRow {
     pub name: BudgetName,
     /// What may be used.
     pub budget: Budget,
-    /// What has been, in the smallest part of the unit.
+    /// What has been spent, in the smallest part of the unit.
     pub spent: u64,
-    /// Calls of models without a price, of which `spent` knows nothing; 0 of one in tokens.
+    /// Calls of models without a price, which `spent` does not include; 0 for a budget in tokens.
     pub unpriced_calls: u64,
     /// When its period began.
     pub period_start: Timestamp,
     /// When the next one begins.
     pub period_end: Timestamp,
-    /// One more with each change, from 1.
+    /// Counts the changes, from 1.
     pub version: u64,
     /// When it was put first, by the database's clock.
     pub created_at: Timestamp,
@@ -116,12 +116,12 @@ pub struct BudgetRow {
     tenant: String,
 }
 
-/// Why a turn may not begin: the budget of those that are spent whose period lasts longest.
+/// Why a turn may not begin: of the spent budgets, the one whose period ends last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverBudget {
     /// The budget.
     pub row: BudgetRow,
-    /// How long its period lasts still, ms by the database's clock, from 1.
+    /// Time left in its period, ms by the database's clock; at least 1.
     pub for_ms: i64,
 }
 
@@ -139,7 +139,7 @@ impl BudgetRow {
     }
 }
 
-/// Whose log [`Store::control_log`] has to show for a budget: no agent and no thread can have this name.
+/// The subject of a budget in [`Store::control_log`]; no agent or thread can have this name.
 pub fn budget_subject(tenant: Option<&Tenant>, name: &BudgetName) -> String {
     tenant.map_or(format!("{name}+budget"), |tenant| format!("{tenant}{TENANT_MARK}{name}+budget"))
 }
@@ -153,8 +153,8 @@ fn bucket(subject: &str) -> i16 {
 }
 
 impl Store {
-    /// Stores a budget, in the place of what the name had, and counts what has been used of it, where more than the limit is another. `false`: see
-    /// [`MOST_BUDGETS`].
+    /// Creates or replaces a budget. Unless only its limit is changed, its usage is counted anew from the ledger. `false`: the tenant has
+    /// [`MOST_BUDGETS`] others.
     pub async fn put_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -184,12 +184,12 @@ impl Store {
         if count(&self.rows(statement).await?)? == 0 {
             return Ok(false);
         }
-        // A part of the ledger at a time. What is left for whatever reason is counted by workers.
+        // A part of the ledger at a time. If this stops early, workers count the rest.
         while self.count_usage(Some((tenant, name))).await? > 0 {}
         Ok(true)
     }
 
-    /// Deletes a budget: what it has kept from beginning may begin. False when there is none of that name.
+    /// Deletes a budget: turns that it kept from beginning may begin. False when there is none of that name.
     pub async fn delete_budget(
         &self,
         tenant: Option<&Tenant>,
@@ -247,7 +247,7 @@ impl Store {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// Why turns in these threads, of these agents, may not begin, each in its place.
+    /// For each of these turns, given by thread and agent: why it may not begin.
     pub async fn over_budget(
         &self,
         turns: &[(&ThreadId, &AgentId)],
@@ -270,7 +270,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Counts what has been used lately into the budgets, and says how many have more to be counted. Any number of processes may do it.
+    /// Adds recent usage to the totals of budgets, and returns how many have more to be counted. Any number of processes may do it.
     pub async fn count_budgets(&self) -> Result<u64, StoreError> {
         self.count_usage(None).await
     }
@@ -292,7 +292,7 @@ impl Store {
         bind_prices(sqlx::query(AssertSqlSafe(sql)), prices)
     }
 
-    /// Rows of budgets with the place that each is about. Those whose period is over get the one that is now, and all are read again.
+    /// Rows of budgets, each with the index of what it is for. Budgets whose period is over get the current one, and all are read again.
     async fn renewed(
         &self,
         statement: impl Fn() -> Statement,
@@ -345,7 +345,7 @@ fn budget_row(row: &PgRow) -> Result<BudgetRow, StoreError> {
             period: parse_column(row, "period", |name| {
                 BudgetPeriod::from_name(name).ok_or("no such period")
             })?,
-            // One that a later version of the zones does not have any more counts as UTC: turns go on.
+            // A zone that a later version of the database lacks counts as UTC: turns go on.
             zone: Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC),
         },
         spent: amount("spent_text")?,

@@ -16,11 +16,11 @@ const LOST_AFTER_MS: i64 = 600_000;
 pub struct PendingCompaction {
     /// Which.
     pub id: Position,
-    /// Who writes it,
+    /// The agent that writes the summary.
     pub agent: AgentId,
-    /// with this task.
+    /// The task for it.
     pub task: TaskId,
-    /// For so long it has waited, ms.
+    /// How long it has waited, ms.
     pub waits_ms: i64,
 }
 

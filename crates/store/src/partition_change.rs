@@ -19,16 +19,16 @@ use crate::store::Store;
 /// The owner of all partitions while their number is changed.
 const OWNER: &str = "antiphon partitions change";
 
-/// Of the lock that one run at a time holds: "partitio" as a number.
+/// Key of the advisory lock that one run at a time holds: "partitio" as a number.
 const LOCK: i64 = 0x7061_7274_6974_696f;
-/// A run whose machine has vanished holds the lock for ten seconds.
+/// A run whose machine has vanished still holds the lock for ten seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(12);
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Held by the run that may change the number of partitions; given back when it is dropped.
 #[derive(Debug)]
 pub struct ChangeLock {
-    /// The lock is of its session.
+    /// The lock belongs to this session.
     _connection: PgConnection,
 }
 
@@ -60,7 +60,7 @@ pub struct PartitionChange {
     pub age_ms: i64,
 }
 
-/// What became of the wish to begin.
+/// The outcome of [`Store::begin_partition_change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BeginChange {
     /// It is under way, and no worker owns a partition.
@@ -74,25 +74,25 @@ pub enum BeginChange {
         /// How long its lease lasts, ms.
         left_ms: i64,
     },
-    /// There is another change, or the number is that already.
+    /// Another change is under way, or the number is the wanted one already.
     Refused,
 }
 
-/// The stream of a partition of the new number.
+/// The stream of a partition after the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEnd {
     /// The partition.
     pub partition: PartitionId,
     /// The new checkpoint.
     pub end: Seq,
-    /// Which stream that counts in.
+    /// The incarnation of the stream.
     pub incarnation: String,
-    /// When it stored what it has there, in ns of Unix time; `None` when it has nothing there.
+    /// When it stored the entry at `end`, in ns of Unix time; `None` when it has none there.
     pub stored_at_ns: Option<i64>,
 }
 
 impl PartitionChange {
-    /// What a process gets that needs the partitions meanwhile.
+    /// The error for a process that needs the partitions meanwhile.
     pub fn refusal(&self) -> StoreError {
         StoreError::PartitionsChanging { from: self.from.get(), to: self.to.get() }
     }
@@ -104,7 +104,7 @@ impl PartitionChange {
 }
 
 impl Store {
-    /// Makes sure that no other run is under way. `None`: one is.
+    /// Takes the lock that excludes other runs. `None`: another run has it.
     pub async fn lock_partition_change(&self) -> Result<Option<ChangeLock>, StoreError> {
         let mut connection = connect::wait(&connect::options(self.config())?).await?;
         let give_up_at = Instant::now() + LOCK_TIMEOUT;
@@ -150,21 +150,21 @@ impl Store {
         Ok(if row.try_get("has_begun")? { BeginChange::Begun } else { BeginChange::Refused })
     }
 
-    /// Keeps where the streams end, unless that is known already.
+    /// Stores the ends of the streams, unless they are stored already.
     pub async fn set_stream_ends(&self, ends: &[Seq]) -> Result<(), StoreError> {
         let statement = sqlx::query("UPDATE partition_change SET ends = $1 WHERE ends IS NULL");
         let ends: Vec<i64> = ends.iter().map(|end| end.0.cast_signed()).collect();
         self.rows(statement.bind(ends)).await.map(drop)
     }
 
-    /// Raises the epochs of all partitions, which belong to the change. Once a run.
+    /// Raises the epochs of all partitions, which the change owns. Called once per run.
     pub async fn raise_epochs_of_change(&self) -> Result<(), StoreError> {
         let statement =
             sqlx::query("UPDATE partitions SET epoch = antiphon_next_epoch(epoch) WHERE owner = $1");
         self.rows(statement.bind(OWNER)).await.map(drop)
     }
 
-    /// Gives all rows that depend on the number of partitions to those of the new number, in one transaction. `streams` has each of them.
+    /// Moves all rows that depend on the number of partitions to the new ones, in one transaction. `streams` has an entry for each of these.
     pub async fn apply_partition_change(&self, streams: &[StreamEnd]) -> Result<(), StoreError> {
         let ids: Vec<i16> = streams.iter().map(|stream| stream.partition.0.cast_signed()).collect();
         let statement = sqlx::query(include_str!("partition_change/apply.sql"))
@@ -176,7 +176,7 @@ impl Store {
         self.rows(statement).await.map(drop)
     }
 
-    /// Ends a change whose rows have been given away: workers may take the partitions.
+    /// Ends a change whose rows have been moved: workers may take the partitions.
     pub async fn end_partition_change(&self) -> Result<(), StoreError> {
         self.rows(sqlx::query(include_str!("partition_change/end.sql"))).await.map(drop)
     }

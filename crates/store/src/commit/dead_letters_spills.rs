@@ -1,4 +1,4 @@
-//! Dead letters, stragglers and what the stream has lost as arrays.
+//! Dead letters, spilled messages and what the stream has lost, as arrays.
 
 use std::fmt::Debug;
 

@@ -3,8 +3,8 @@
 //! What a group does not need is left out of the text, so that streams of chunks cost nothing for turns. There are few
 //! combinations, each a text of its own that stays prepared.
 //!
-//! These texts take it that no message is stored yet, as the owner knows: where one is, the unique key refuses the statement, and
-//! the group is applied by the careful one, which has all parts and asks.
+//! The lean texts assume that no message is stored yet, as the owner expects. If one is, the unique key rejects the statement, and
+//! the group is applied by the careful one, which has all parts and checks each message.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::statement::Statement;
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
 
 const FENCE: &str = include_str!("1_fence.sql");
-/// How places begin that differ: `/*lean*/ one text /*careful*/ another /*end*/`.
+/// Markers of the places where the two differ: `/*lean*/ one text /*careful*/ another /*end*/`.
 const LEAN: &str = "/*lean*/";
 const CAREFUL: &str = "/*careful*/";
 const END: &str = "/*end*/";
@@ -29,13 +29,13 @@ struct StatementParts(usize);
 impl StatementParts {
     /// Messages, of turns or not.
     const MESSAGES: usize = 1;
-    /// Queues of agents and finished turns; the parts after it then depend on which agents have won.
+    /// Queues of agents and finished turns; the parts after it then depend on which agents' rows passed their guards.
     const TURNS: usize = 1 << 1;
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;
-    /// Marks, acts, failed and saved turns: what is rare. Only together with `TURNS`.
+    /// Failed and changed tasks, failed, dropped and saved turns, the audit log: what is rare. Only together with `TURNS`.
     const ORDERS: usize = 1 << 4;
-    /// Dead letters and stragglers.
+    /// Dead letters, failed messages and spilled messages.
     const REST: usize = 1 << 5;
     /// What the stream has lost.
     const GONE: usize = 1 << 6;
@@ -124,14 +124,14 @@ impl StatementParts {
     }
 }
 
-/// Whether a statement asks for each message whether it is stored already.
+/// Whether a statement checks for each message whether it is stored already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
     Lean,
     Careful,
 }
 
-/// The text of a part, with one of each two texts where they differ.
+/// The text of a part, with the variant for `checks` wherever the two differ.
 fn checked(part: &str, checks: Checks) -> String {
     let mut pieces = part.split(LEAN);
     let mut text = pieces.next().unwrap_or_default().to_owned();

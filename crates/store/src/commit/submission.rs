@@ -1,4 +1,4 @@
-//! What a writer is given.
+//! The input of a commit writer.
 
 use model::{Mark, Seq};
 use partition::Commit;

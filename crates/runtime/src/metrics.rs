@@ -21,7 +21,7 @@ const SECONDS_BUCKETS: [f64; 19] = [
     300.0, 600.0,
 ];
 
-/// What every process says of itself, beside the figures of the operating system.
+/// The metrics of every process, besides those of the operating system.
 pub const METRICS: &[MetricDescription] = &[BUILD_INFO];
 
 const BUILD_INFO: MetricDescription = MetricDescription::gauge(
@@ -54,7 +54,7 @@ impl Recorder {
     /// Makes this the recorder of all `metrics` macros of the process.
     ///
     /// # Errors
-    /// A recorder is installed already.
+    /// A recorder is installed already, or the buckets are invalid.
     pub fn install() -> Result<Self, InstallError> {
         let recorder = builder()?.build_recorder();
         let handle = recorder.handle();
@@ -64,8 +64,8 @@ impl Recorder {
         Ok(Self { handle, process })
     }
 
-    /// Everything recorded, with the process's own figures, in the Prometheus text format. A gauge that is no number is left
-    /// out: what it measured is gone, and the recorder itself forgets nothing.
+    /// Everything recorded, with the process's own figures, in the Prometheus text format. Samples that are NaN are left
+    /// out: a gauge is set to NaN when what it measured is gone, because the recorder keeps every series.
     pub fn render(&self) -> String {
         self.process.collect();
         without_gone(&self.handle.render())
@@ -83,7 +83,7 @@ impl Recorder {
     }
 }
 
-/// Says in the metrics which version of which role this process is.
+/// Sets the metric with the version and the role of this process.
 pub fn set_build_info(version: &'static str, role: &str) {
     describe(METRICS);
     ::metrics::gauge!(BUILD_INFO.name, "version" => version, "role" => role.to_owned()).set(1.0);

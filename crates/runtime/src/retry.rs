@@ -1,4 +1,4 @@
-//! Trying an operation again until it works.
+//! Retries an operation until it succeeds.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Backoff;
 
-/// How many operations wait, by what they are for: a server that is away is one line in the log, not one for each of them.
+/// How many operations are being retried, by what they are for: an unavailable server is logged once, not once for each operation.
 static WAITING: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
-/// Calls `operation` until it succeeds, with a delay after each error. `what` stands in the log: once when the first operation of this
+/// Calls `operation` until it succeeds, with a delay after each error. `what` is logged: once when the first operation of this
 /// kind begins to wait, and once when the last one has ended.
 ///
-/// An error that no retry cures is part of `T`.
+/// Errors that no retry cures belong in `T`.
 pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
     backoff: Backoff,
     what: &'static str,
@@ -26,7 +26,7 @@ pub async fn retry<T, E: Display, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// As [`retry`], until `stop` ends, and then with its output. The operation is not dropped half-way: `stop` counts only between two tries.
+/// As [`retry`], but ends with the output of `stop` when that completes. It is checked only between two tries: no operation is cancelled.
 ///
 /// # Errors
 /// The output of `stop`.

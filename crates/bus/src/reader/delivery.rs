@@ -1,6 +1,6 @@
-//! What the reply subject of a delivered entry says.
+//! The reply subject of a delivered entry.
 
-/// The part of a delivery that stands in its reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or, with the domain
+/// The fields of a delivery's reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or, with the domain
 /// and the account in front of the stream, eleven or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
@@ -56,7 +56,7 @@ impl<'a> SubjectTokens<'a> {
         tokens
     }
 
-    /// `at` from 1.
+    /// The token at `at`, counted from 0; the first one cannot be read.
     fn get(&self, at: usize) -> Option<&'a str> {
         self.text.get(self.ends.get(at - 1)? + 1..*self.ends.get(at)?)
     }

@@ -22,7 +22,7 @@ pub struct RawEntry {
     pub payload: Bytes,
     /// When it was stored, by the server's clock: ns of Unix time.
     pub stored_at_ns: i64,
-    /// All of its headers; `None` as well when it was asked for alone.
+    /// All of its headers; also `None` for an entry that was requested singly.
     pub(crate) headers: Option<HeaderMap>,
     /// How many entries stood behind it in the stream when it was delivered.
     pub unread: u64,
@@ -34,12 +34,12 @@ impl RawEntry {
         Timestamp(self.stored_at_ns / 1_000_000)
     }
 
-    /// The trace that it belongs to, as its publisher says. Looked up when it is asked for: not every entry has one.
+    /// The trace that its publisher's headers name. Parsed on demand: not every entry has one.
     pub fn trace(&self) -> Option<TraceContext> {
         trace_of(self.headers.as_ref()?)
     }
 
-    /// What it is recognised by.
+    /// What identifies it.
     pub fn mark(&self) -> Mark {
         Mark { seq: self.seq, stored_at_ns: self.stored_at_ns }
     }

@@ -1,8 +1,8 @@
-//! One turn request after the other, asked for over a subscription of our own.
+//! Pulls turn requests one by one, over a subscription of our own.
 //!
-//! The client has a stream that asks in the same way, but it cannot be ended without losing what the server has sent by then, or is about to send: that
-//! is delivered again only when its service has said nothing for [`super::ACK_WAIT`]. So each restart of a busy service would have a client wait for
-//! so long. Here a question is answered within a second, and a service that ends waits for the answer.
+//! The client library has a stream that pulls in the same way, but ending it loses messages that the server has sent or is about to send: these are
+//! delivered again only after [`super::ACK_WAIT`] without progress. So each restart of a busy service would have a client wait for that long. Here a
+//! pull is answered within a second, and a service that ends waits for the answer.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{ConnectionHandle, LivenessWatch};
 use crate::error::BusError;
 
-/// How long the server keeps what is asked for. It answers in any case, so this is also how long a drain may have to wait, and how long a server that
-/// does not know yet that a connection is dead sends requests there.
+/// How long the server keeps a pull. It answers in any case, so this is also how long a drain may have to wait, and how long a server that does not
+/// know yet that a connection is dead sends requests there.
 const EXPIRES: Duration = Duration::from_secs(1);
-/// After which no answer comes any more.
+/// After this time no answer comes any more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a consumer delivers, one message at a time, each when it is asked for.
+/// The messages of a consumer, each delivered by a pull.
 pub(super) struct PullRequests {
     context: Context,
     connection: LivenessWatch,
     subscriber: Subscriber,
-    /// Where the consumer is asked.
+    /// The subject of pulls.
     subject: String,
-    /// Where it answers.
+    /// The subject of the answers.
     inbox: Subject,
-    /// No answer has come yet.
+    /// A pull has not been answered yet.
     is_asked: bool,
 }
 
@@ -55,10 +55,10 @@ impl PullRequests {
         self.connection.link()
     }
 
-    /// The next message; waits for as long as there is none. Cancel-safe: what is asked for once is not asked for twice.
+    /// The next message; waits until there is one. Cancel-safe: a pull that is not answered yet is not repeated.
     ///
     /// # Errors
-    /// Nothing will come of it any more.
+    /// No further message can come: it must be opened again.
     pub(super) async fn next(&mut self) -> Result<Message, BusError> {
         loop {
             if !self.is_asked {
@@ -70,7 +70,7 @@ impl PullRequests {
         }
     }
 
-    /// Asks for nothing more, and gives back what comes of the last question.
+    /// Stops pulling, and returns the message that answers the last pull.
     pub(super) async fn end(mut self) -> Option<Message> {
         if !self.is_asked || !self.link().is_connected() {
             return None;
@@ -80,21 +80,21 @@ impl PullRequests {
 
     async fn ask(&mut self) -> Result<(), BusError> {
         let payload = format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos());
-        // First: dropped meanwhile, it may have been sent.
+        // Set first: if this future is dropped, the pull may have been sent.
         self.is_asked = true;
         let client = &self.connection.link().client;
         let asked = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), Bytes::from(payload));
         asked.await.map_err(|error| BusError::Unexpected(error.to_string()))
     }
 
-    /// What comes of the last question; `None`: there was nothing. Cancel-safe.
+    /// The answer to the last pull; `None`: there was no message. Cancel-safe.
     async fn answer(&mut self, limit: Duration) -> Result<Option<Message>, BusError> {
         let received = tokio::select! {
-            // What was asked for is forgotten with the connection.
+            // A pull is lost with its connection.
             _ = self.connection.lost() => return Err(BusError::Away),
             received = timeout(limit, self.subscriber.next()) => received,
         };
-        let received = received.map_err(|_| BusError::Timeout("a question for turn requests"))?;
+        let received = received.map_err(|_| BusError::Timeout("a pull of turn requests"))?;
         let message = received.ok_or(BusError::Away)?;
         self.is_asked = false;
         match message.status {

@@ -1,8 +1,8 @@
 //! Consumers of turn requests that have stalled.
 //!
-//! When servers of a cluster have been killed or cut off, a consumer may not notice what its stream got while the server that leads it caught up: the
-//! stream has requests, the consumer says that none is pending, and delivers nothing more, without an error, until another server leads it (seen
-//! with nats-server 2.15.1). So workers compare what both say.
+//! When servers of a cluster have been killed or cut off, a consumer may miss what its stream stored while the consumer's leader caught up: the
+//! stream has requests, but the consumer reports none pending and delivers nothing, without an error, until it gets another leader (seen with
+//! nats-server 2.15.1). So workers compare what the two report.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::is_led;
 
-/// From one comparison to the next.
+/// Interval of comparisons.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The same where there is one replica, which may change while the process runs, and where comparing has failed.
+/// The same with one replica, which may change while the process runs, and after any error but a missing leader.
 const LONG_INTERVAL: Duration = Duration::from_secs(60);
-/// So many comparisons in a row: of a busy consumer the two answers may be of before and after an acknowledgement.
+/// Comparisons in a row that must find a stall: of a busy consumer one answer may be from before an acknowledgement, the other from after it.
 const STALLED_CHECKS: u32 = 3;
-/// After each change of the leader twice as many, up to ten minutes: requests that were delivered too often count as stored and are not pending.
+/// The number doubles after each change of leader, up to ten minutes: requests beyond their delivery limit stay stored and are not pending.
 const MOST_CHECKS: u32 = 120;
 
 impl Bus {
-    /// Gives consumers of turn requests another leader that have delivered nothing for ten seconds although their stream has requests that they do
-    /// not know of. Never returns. Where the stream has one replica it does nothing.
+    /// Changes the leader of consumers of turn requests that deliver nothing for ten seconds although the stream has requests that they do not know
+    /// of. Never returns. With one replica it does nothing.
     pub async fn recover_stalled_consumers(self) {
         let mut watched = HashMap::new();
         loop {
@@ -89,7 +89,7 @@ impl Bus {
         }
     }
 
-    /// To the server that leads the stream, which has all of it.
+    /// To the stream's leader, which has all entries; to any other server, if the consumer has that leader already.
     async fn change_leader(
         &self,
         consumer: &str,
@@ -125,7 +125,7 @@ struct Done {
     success: bool,
 }
 
-/// What a consumer says of itself.
+/// The state that a consumer reports.
 #[derive(Debug, Clone, Copy)]
 struct ConsumerProgress {
     /// The last sequence that it has delivered.
@@ -148,7 +148,7 @@ impl ConsumerProgress {
 struct Watched {
     delivered: u64,
     checks: u32,
-    /// How many are enough.
+    /// How many make a stall.
     limit: u32,
 }
 

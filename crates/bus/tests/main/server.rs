@@ -68,7 +68,7 @@ impl Server {
         Ok(())
     }
 
-    /// SIGKILL: nothing is flushed, nothing is said.
+    /// SIGKILL: nothing is flushed, no connection is closed properly.
     pub(crate) fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -84,13 +84,13 @@ impl Server {
         Ok(copy)
     }
 
-    /// What was copied, in the place of what is stored, while it does not run.
+    /// Replaces what is stored by a copy, while it does not run.
     pub(crate) fn put_back(&self, copy: &Path) -> Result<()> {
         std::fs::remove_dir_all(&self.store)?;
         Ok(std::fs::rename(copy, &self.store)?)
     }
 
-    /// SIGSTOP: connections stand, and nothing answers.
+    /// SIGSTOP: connections stay open, and nothing answers.
     pub(crate) fn pause(&self) -> Result<()> {
         self.signal("-STOP")
     }

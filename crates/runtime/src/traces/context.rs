@@ -4,17 +4,17 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Longest `tracestate` that is carried on, bytes: what the standard asks for at least.
+/// Longest `tracestate` that is propagated, bytes: the minimum of the standard.
 const MAX_STATE_BYTES: usize = 512;
 
-/// A trace, the span in it that what follows belongs to, and whether it is recorded.
+/// A trace, its span that is the parent of what follows, and whether it is recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceContext(SpanContext);
 
 impl TraceContext {
     /// The header that names trace and span.
     pub const PARENT: &str = "traceparent";
-    /// The header with what other systems add.
+    /// The header with the data of tracing systems.
     pub const STATE: &str = "tracestate";
 
     /// Reads the two headers; `None` without a `traceparent` that can be read. A `tracestate` that cannot be read, or is longer than
@@ -44,7 +44,7 @@ impl TraceContext {
         Some(self.0.trace_state().header()).filter(|state| !state.is_empty())
     }
 
-    /// The headers that are there.
+    /// The headers to send.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
         let state = self.tracestate().map(|state| (Self::STATE, state));
         [(Self::PARENT, self.traceparent())].into_iter().chain(state)

@@ -1,4 +1,4 @@
-//! What is set about traces, in the words of OpenTelemetry.
+//! Settings of traces, with the names of OpenTelemetry.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::KeyValue;
@@ -14,13 +14,13 @@ pub struct TraceSettings {
     pub endpoint: Url,
     /// Sent with every request, such as a key of the receiver.
     pub headers: HeaderMap,
-    /// `service.name`, unless an attribute says it.
+    /// `service.name`, unless an attribute sets it.
     pub service_name: String,
     /// Attributes of the process.
     pub attributes: Vec<(String, String)>,
     /// Which traces are recorded.
     pub sampler: TraceSampler,
-    /// Spans that may wait for the receiver.
+    /// Most spans that wait for the receiver.
     pub max_queue: usize,
 }
 
@@ -30,7 +30,7 @@ pub enum InvalidTraceSetting {
     /// No URL of HTTP.
     #[error("{0:?} is no http or https URL, such as http://collector:4318")]
     Endpoint(String),
-    /// No list of names and values; the value is not named, for it may be a secret.
+    /// No list of names and values; the text is not repeated, for it may be a secret.
     #[error("it must be a list such as name=value,other=value")]
     List,
     /// No name of a sampler.
@@ -39,7 +39,7 @@ pub enum InvalidTraceSetting {
          parentbased_traceidratio"
     )]
     Sampler(String),
-    /// No part of the whole.
+    /// No ratio.
     #[error("{0:?} is no ratio from 0 to 1")]
     Ratio(String),
 }
@@ -97,7 +97,7 @@ pub fn parse_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidTrac
 /// Which traces are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TraceSampler {
-    /// What is said of a trace that begins here; of others too, unless their parent counts.
+    /// The part of the traces that begin here which is recorded; of all traces without `follows_parent`.
     ratio: f64,
     /// A trace that began elsewhere is recorded when its parent is.
     follows_parent: bool,
@@ -107,7 +107,7 @@ impl TraceSampler {
     /// The sampler of this name; `ratio` is for those that have it in their name, 1 when absent.
     ///
     /// # Errors
-    /// There is no such sampler, or the ratio is none.
+    /// There is no such sampler, or the ratio is invalid.
     pub fn parse(name: &str, ratio: Option<&str>) -> Result<Self, InvalidTraceSetting> {
         let (follows_parent, rule) = match name.strip_prefix("parentbased_") {
             Some(rule) => (true, rule),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// Bytes of one response: 64 vectors of 4,096 numbers in JSON take a twelfth of it.
 const LONGEST_RESPONSE: usize = 64 << 20;
-/// Bytes that are read of an error, and shown.
+/// Bytes of an error response that are read and reported.
 const LONGEST_ERROR: usize = 512;
 
 /// How to reach the model.
@@ -22,14 +22,14 @@ pub struct EmbeddingsConfig {
     pub api_key: Option<String>,
     /// The model.
     pub model: String,
-    /// How many numbers a vector has, asked of the model; `None`: as many as it gives.
+    /// The dimensions that are requested of the model; `None`: its default.
     pub dimensions: Option<u32>,
     /// How long a question waits for its vector.
     pub timeout: Duration,
 }
 
 impl EmbeddingsConfig {
-    /// Whether requests can be made of it at all.
+    /// Whether a request can be made with these settings.
     ///
     /// # Errors
     /// The URL, the key or the model cannot be used.
@@ -39,7 +39,7 @@ impl EmbeddingsConfig {
         authorization(self.api_key.as_deref()).map(drop)
     }
 
-    /// Of what the vectors are: those of another name cannot be compared with them.
+    /// The name of the vector space, from model and dimensions: vectors of different names cannot be compared.
     pub fn vectors_of(&self) -> String {
         match self.dimensions {
             Some(dimensions) => format!("{}@{dimensions}", self.model.trim()),
@@ -68,13 +68,13 @@ pub enum InvalidEmbeddings {
 /// Why there are no vectors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbeddingsError {
-    /// The endpoint does not take the texts, and would not take them later.
+    /// The endpoint rejects the texts, and would reject them later.
     #[error("the endpoint refuses the texts: {0}")]
     Refused(String),
-    /// No whole answer in time.
+    /// No complete answer in time.
     #[error("the endpoint did not answer in time")]
     TimedOut,
-    /// It is away, answers with an error, or with something else than vectors.
+    /// It is unavailable, or answers with an error or without vectors.
     #[error("{0}")]
     Failed(String),
 }
@@ -150,7 +150,7 @@ impl Endpoint {
     }
 }
 
-/// What says of the texts themselves that they cannot be taken; all else, a wrong key or a quota among it, can be mended elsewhere.
+/// Some statuses reject the texts themselves; others, such as those of a wrong key or a quota, can be fixed elsewhere.
 fn of_status(status: StatusCode, body: &[u8]) -> EmbeddingsError {
     let text = format!("HTTP {}: {}", status.as_u16(), String::from_utf8_lossy(body).trim());
     match status {
@@ -168,7 +168,7 @@ fn vectors_of(body: &[u8], wanted: usize, dimensions: Option<u32>) -> Result<Vec
         return Err(failed(format!("{} of {wanted}", answer.data.len())));
     }
     let mut items = answer.data;
-    // All or none: the sort is stable.
+    // The sort is stable: without indices the order stays.
     items.sort_by_key(|item| item.index);
     let vector = |item: Item| {
         let numbers = item.embedding.len();

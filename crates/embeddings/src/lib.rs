@@ -1,7 +1,7 @@
 //! Vectors of texts from any OpenAI-compatible endpoint, for searches of what agents remember.
 //!
-//! Entry: [`Embeddings`]. Vectors have length 1, so that the inner product of two of them says how near they are. A question waits for its vector as long
-//! as the settings allow and no longer; what does not come in time is counted, and the search goes on without it.
+//! Entry: [`Embeddings`]. Vectors have length 1, so that the inner product of two is their similarity. A question waits for its vector no longer
+//! than the settings allow; a request that takes longer is counted, and the search goes on without the vector.
 
 mod endpoint;
 mod metrics;
@@ -17,7 +17,7 @@ use crate::metrics::{Outcome, Purpose};
 pub use crate::endpoint::{EmbeddingsConfig, EmbeddingsError, InvalidEmbeddings};
 pub use crate::metrics::{METRICS, describe as describe_metrics};
 
-/// One request for the vectors of facts may take so long.
+/// Timeout of a request for the vectors of facts.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of the endpoint. Cheap to clone.
@@ -29,7 +29,7 @@ struct Client {
     endpoint: Endpoint,
     vectors_of: String,
     timeout: Duration,
-    /// Facts of many partitions wait at the same time; questions are not to wait behind them at the endpoint.
+    /// Held by the one request for facts: those of many partitions must not delay questions at the endpoint.
     facts: Mutex<()>,
 }
 
@@ -48,8 +48,8 @@ impl Embeddings {
         &self.0.vectors_of
     }
 
-    /// The vector of a question to a database whose vectors are `stored`; `None`: it has none of this model, or there was no answer in
-    /// time, which is counted.
+    /// The vector of a question, for a database whose vectors are of `stored`; `None`: that is not this model, or the request failed or
+    /// timed out, which is counted.
     pub async fn of_question(&self, stored: Option<&str>, text: &str) -> Option<Vec<f32>> {
         if stored != Some(self.vectors_of()) {
             return None;
@@ -69,7 +69,7 @@ impl Embeddings {
     /// The vectors of facts, in their order. One request of a process at a time.
     ///
     /// # Errors
-    /// [`EmbeddingsError::Refused`] for at least one of the texts; all else may pass.
+    /// [`EmbeddingsError::Refused`] for at least one of the texts; other errors may be temporary.
     pub async fn of_facts(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingsError> {
         let _turn = self.0.facts.lock().await;
         let asked = self.0.endpoint.vectors(texts, FACTS_TIMEOUT).await;

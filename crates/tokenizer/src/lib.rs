@@ -4,7 +4,7 @@
 
 use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
-/// What counts as the settings of an agent say.
+/// The counter for the `tokenizer` of an agent's settings.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
     match tokenizer {
         Tokenizer::Estimate => Box::new(EstimatingCounter),

@@ -34,17 +34,17 @@ pub struct WorkerConfig {
     pub thread_cache_bytes: usize,
     /// Connections that commit.
     pub writers: usize,
-    /// Entries stay in the stream for so long after they were used.
+    /// How long entries stay in the stream after they were used.
     pub purge_tail: Duration,
-    /// Idempotency keys are kept for so long.
+    /// How long idempotency keys are kept.
     pub keep_keys: Duration,
     /// Bounds of what is kept for people.
     pub keep: KeepConfig,
-    /// Between two looks at what agents' rules keep of their threads.
+    /// Interval at which the retention rules of agents are applied.
     pub retention_every: Duration,
-    /// How turns of agents are run whose settings do not say it.
+    /// Rules of turns for agents whose settings do not set them.
     pub rules: TurnRules,
-    /// Thinks for agents without settings.
+    /// The workflow of agents without settings.
     pub default_workflow: WorkflowName,
     /// How many turns of a workflow, a model or a tenant run at once, in the whole fleet.
     pub turn_limits: TurnLimits,

@@ -3,7 +3,7 @@
 /// Why a worker stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// The store refuses for a reason that waiting does not cure.
+    /// The store fails for a reason that retries do not cure.
     #[error("Postgres: {0}")]
     Store(#[from] store::StoreError),
     /// A part that the worker cannot do without ended; its name.

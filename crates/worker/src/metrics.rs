@@ -30,10 +30,10 @@ pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_droppe
 pub(crate) const LIVE_MESSAGES: &str = "antiphon_worker_live_messages_total";
 pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
 pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
-/// Turns that began with memory.
 pub(crate) const MODEL_CALLS: &str = "antiphon_worker_model_calls_total";
 pub(crate) const MODEL_TOKENS: &str = "antiphon_worker_model_tokens_total";
 pub(crate) const LIMITED_TURNS: &str = "antiphon_worker_limited_turns_total";
+/// Turns that began with memory.
 pub(crate) const MEMORY_QUERIES: &str = "antiphon_worker_memory_queries_total";
 /// Facts that have a vector now, and facts that the endpoint refuses.
 pub(crate) const EMBEDDED_FACTS: &str = "antiphon_worker_embedded_facts_total";
@@ -241,7 +241,7 @@ pub fn described_metrics() -> Vec<MetricDescription> {
 pub(crate) fn describe() {
     runtime::metrics::describe(&described_metrics());
     embeddings::describe_metrics();
-    // Of a counter that appears with its first increment, no rate sees that increment.
+    // Created at 0: no rate includes the increment with which a counter appears.
     let rare = [
         UNKNOWN_COMMITS,
         DAMAGED_COMMITS,
@@ -262,7 +262,7 @@ pub(crate) fn describe() {
 pub(crate) struct WorkerMetrics {
     partition: String,
     gauges: Arc<WorkerGauges>,
-    /// A look-up of its counter for each action would cost more than most actions.
+    /// The counters that are known: looking one up costs more than most actions.
     actions: Vec<(&'static str, Counter)>,
 }
 

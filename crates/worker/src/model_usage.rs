@@ -1,4 +1,4 @@
-//! What the calls of models in one commit have used, for metrics: per model and agent it stands in the ledger.
+//! Usage of the model calls in one commit, for metrics; the ledger has it by model and agent.
 
 use model::UsageKind;
 use partition::UsageWrite;

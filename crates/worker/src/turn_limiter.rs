@@ -1,8 +1,8 @@
-//! Keeps the limits of workflows, models and tenants: a turn that comes under one begins when the workers together have room for it.
+//! Enforces the limits of workflows, models and tenants: a turn that comes under one begins when the fleet has room for it.
 //!
 //! Entry points: [`TurnLimiter::admit`] before a turn is requested, [`TurnLimiter::retain`] when a partition may have fewer turns under way,
 //! [`TurnLimiter::run`] writes what has ended to the store. Turns that come under no limit cost nothing. The turns of a worker count until it
-//! has written nothing for `held_for`; who goes on with one of them after its death finds it counted, and does not ask for a place again.
+//! has written nothing for `held_for`; a worker that continues one after its death finds it counted, and does not admit it again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,20 +18,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
 
-/// What is written counts for so long at least, and for so many leases: who takes a partition over does so before its turns stop counting.
+/// Turns count for at least so long, and so many leases, after the last write: a partition is taken over before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
 const HELD_FOR_LEASES: u32 = 3;
-/// Between two times that the store is brought up to date, at most.
+/// Longest time between two updates of the store.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Turns that end together are written together.
 const GATHER: Duration = Duration::from_millis(20);
-/// Unused limits are forgotten so often.
+/// Unused limits are forgotten once in so many rounds.
 const FORGET_EVERY: u32 = 60;
-/// A turn that finds all places taken tries again after so long, and the longer the more of them wait here.
+/// Delay after which a turn that was refused tries again; it grows with the number that this worker has refused in the round.
 const BUSY: Duration = Duration::from_millis(500);
 const BUSY_FOR_EACH: Duration = Duration::from_millis(5);
 const BUSY_MOST: Duration = Duration::from_secs(15);
-/// A longer name of a model is none.
+/// A longer name of a model is ignored.
 const MODEL_BYTES: usize = 256;
 
 /// The turns of this worker that come under limits.
@@ -42,7 +42,7 @@ pub(crate) struct TurnLimiter {
     held_for: Duration,
     state: Mutex<LimiterState>,
     changed: Notify,
-    /// Admissions read, what writes that turns have ended excludes them: it would take back one that begins again.
+    /// Held for reading by admissions, for writing while ended turns are reported: else a turn that begins again could be removed.
     admitting: RwLock<()>,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct TurnLimiter {
 struct LimiterState {
     /// Turns under way, with their limits.
     turns: HashMap<PartitionId, HashMap<TurnId, Vec<TurnLimit>>>,
-    /// What the store does not know yet.
+    /// Changes that the store does not have yet.
     changes: HeldTurns,
-    /// Likewise, but not before what is in `changes`: that these are this worker's is in there, and no worker ends what is another's.
+    /// Ended turns to be reported after `changes`, which assigns them to this worker: no worker can end another one's turns.
     ended_later: Vec<LimitedTurn>,
-    /// Turns of partitions that were left, and when: who goes on with them finds them counted.
+    /// Turns of released partitions, and when: the next owner finds them counted.
     handed_over: Vec<(Instant, LimitedTurn)>,
     /// Turns that were not admitted since the last round.
     refused: u32,
@@ -62,7 +62,7 @@ struct LimiterState {
 
 impl LimiterState {
     fn enter(&mut self, turn: &TurnId, partition: PartitionId, limits: &[TurnLimit]) {
-        // It has begun again before it was said that it had ended.
+        // It begins again before its end was reported.
         self.changes.ended.retain(|(_, ended)| ended != turn);
         self.changes.finished.retain(|finished| finished != turn);
         self.ended_later.retain(|(_, ended)| ended != turn);
@@ -86,7 +86,7 @@ impl LimiterState {
         }
     }
 
-    /// What no owner has gone on with for so long has ended.
+    /// Turns that no owner has continued for `held_for` have ended.
     fn expire(&mut self, now: Instant, held_for: Duration) {
         let is_over = |(at, _): &(Instant, LimitedTurn)| now.duration_since(*at) >= held_for;
         let over = self.handed_over.extract_if(.., |handed| is_over(handed)).map(|(_, turn)| turn);
@@ -166,7 +166,7 @@ impl TurnLimiter {
             let mut state = self.state();
             state.leave(turn, partition);
             if admitted.is_ok() {
-                // The store has not counted it. After an error that is not known.
+                // The store has not counted it; after an error it may have.
                 state.changes.ended.retain(|(_, ended)| ended != turn);
                 state.refused = state.refused.saturating_add(1);
                 metrics::counter!(crate::metrics::LIMITED_TURNS).increment(1);
@@ -199,12 +199,12 @@ impl TurnLimiter {
         }
     }
 
-    /// The partition is left: another owner, perhaps of another worker, goes on with its turns.
+    /// The partition is released: its next owner, perhaps in another worker, continues its turns.
     pub(crate) fn hand_over(&self, partition: PartitionId) {
         self.state().hand_over(partition, Instant::now());
     }
 
-    /// Of the partition's turns those go on to be counted that `is_active` says are under way.
+    /// Stops counting the partition's turns that are not under way according to `is_active`.
     pub(crate) fn retain(&self, partition: PartitionId, is_active: impl Fn(&TurnId) -> bool) {
         if self.limits.is_empty() {
             return;
@@ -227,7 +227,7 @@ impl TurnLimiter {
             return;
         }
         let mut rounds = 0_u32;
-        // Not a pause of each round: changes that come all the time would put it off for ever.
+        // Not a sleep in each round: frequent changes would postpone it for ever.
         let mut every = tokio::time::interval(SYNC_EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -246,8 +246,7 @@ impl TurnLimiter {
         }
     }
 
-    /// Has the store forget what is counted for this worker and does not run, as after a start under the name of one that has died, and what
-    /// nothing uses.
+    /// Has the store forget unused limits, and turns that count for this worker but do not run, as after a restart under the same name.
     async fn forget(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let known: Vec<TurnId> = {
@@ -261,7 +260,7 @@ impl TurnLimiter {
         }
     }
 
-    /// Writes what has changed, and that this worker is there, to the store.
+    /// Writes to the store what has changed, and that this worker is alive.
     pub(crate) async fn sync(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
         let changes = {
@@ -283,13 +282,13 @@ impl TurnLimiter {
         tracing::debug!(%error, "the turns under way were not counted for their limits");
         let HeldTurns { entered, ended, finished, tokens } = changes;
         let mut state = self.state();
-        // One that has begun again meanwhile runs.
+        // One that has begun again meanwhile is running.
         let finished: Vec<TurnId> = finished.into_iter().filter(|turn| !state.has(turn)).collect();
         state.changes.finished.extend(finished);
         let later = std::mem::take(&mut state.changes.ended);
         state.ended_later.extend(later);
         for (key, turn) in entered {
-            // One that was handed over meanwhile is another's.
+            // One that was handed over meanwhile belongs to another owner.
             if state.has(&turn) || state.ended_later.iter().any(|(_, ended)| *ended == turn) {
                 state.changes.entered.push((key, turn));
             }

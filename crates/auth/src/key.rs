@@ -28,27 +28,27 @@ pub struct StoredKey {
     pub id: KeyId,
     /// SHA-256 of its text.
     pub digest: [u8; 32],
-    /// To whom it gives access.
+    /// The tenant that it gives access to.
     pub tenant: TenantName,
-    /// What it is for.
+    /// Its role.
     pub role: AccessRole,
-    /// To what its role is restricted_to, if it is ([`AccessRole::restricted_to`]).
+    /// What its role is restricted to, if it is ([`AccessRole::restricted_to`]).
     pub scopes: Option<Permissions>,
-    /// What people call it. Not checked, not shown in the audit.
+    /// Its display name. Not checked, not shown in the audit log.
     pub name: String,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was ended. Any time: a key is not revoked for later.
+    /// When it was revoked. Any value means revoked: no revocation lies in the future.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// A text that has the form of a key; what it is worth is yet to be said. Does not hold the secret.
+/// A text that has the form of a key and is yet to be verified. Does not hold the secret.
 pub struct ApiKey {
     id: KeyId,
     digest: [u8; 32],
 }
 
-/// Why a key opens nothing. The client learns none of it: each is the same 401.
+/// Why a key is rejected. The client does not learn the reason: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
     /// The text is not a key.
@@ -109,12 +109,12 @@ impl ApiKey {
         Ok(Self { id, digest: Sha256::digest(text).into() })
     }
 
-    /// By what to look the stored key up.
+    /// The id by which the stored key is looked up.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// Holds it against the stored key. The time that it takes does not depend on where the two differ.
+    /// Compares it with the stored key, in a time that does not depend on where the two differ.
     ///
     /// # Errors
     /// The secret is wrong, or the key was revoked or has expired.
@@ -128,7 +128,7 @@ impl ApiKey {
 }
 
 impl StoredKey {
-    /// Who speaks by this key. To be asked again, with the key as it is stored by then, while a stream is open.
+    /// The principal of this key. To be checked again, with the key as it is stored then, while a stream is open.
     ///
     /// # Errors
     /// The key was revoked or has expired.
@@ -143,7 +143,7 @@ impl StoredKey {
         Ok(Principal {
             tenant: self.tenant.clone(),
             name: format!("key:{}", self.id).into(),
-            // Narrowed once more: what is stored may be older than the role.
+            // Restricted once more: the stored scopes may be older than the role's permissions.
             permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
             thread: None,
             expires_at: self.expires_at,

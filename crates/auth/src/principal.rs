@@ -1,10 +1,10 @@
-//! Who speaks: what is left of a credential once it has been checked.
+//! The authenticated principal: what is left of a credential once it has been checked.
 
 use model::{ThreadId, Timestamp};
 
 use crate::{AccessRole, KeyId, Permission, Permissions, TenantName};
 
-/// The one in whose name a request is served. Only a checked credential makes one.
+/// The principal for which a request is served. Only a checked credential makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) tenant: TenantName,
@@ -27,15 +27,15 @@ pub enum CredentialSource {
     Jwt,
     /// A ticket for one thread's stream.
     Ticket {
-        /// The API key that asked for it, if one did: when it is revoked, its tickets end.
+        /// The API key that requested it, if one did: revoking the key ends its tickets.
         key: Option<KeyId>,
     },
-    /// None: the installation asks for no credentials.
+    /// None: authentication is disabled.
     Insecure,
 }
 
 impl Principal {
-    /// The one who speaks where no credentials are asked for: may do everything in the default tenant, is called `local`.
+    /// The principal where authentication is disabled: `local`, which may do everything in the default tenant.
     pub fn local() -> Self {
         Self {
             tenant: TenantName::default(),
@@ -47,18 +47,18 @@ impl Principal {
         }
     }
 
-    /// The tenant to which everything belongs that may be seen or changed.
+    /// The tenant whose data may be read or changed.
     pub fn tenant(&self) -> &TenantName {
         &self.tenant
     }
 
     /// The actor for the audit: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible ASCII characters without a
-    /// slash. A ticket bears the name of who asked for it.
+    /// slash. A ticket bears the name of its requester.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All that may be done. Nothing for a ticket.
+    /// All permissions. None for a ticket.
     pub fn permissions(&self) -> Permissions {
         self.permissions
     }
@@ -68,7 +68,7 @@ impl Principal {
         self.thread.as_ref()
     }
 
-    /// When the credential ends by itself.
+    /// When the credential expires.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
     }
@@ -87,7 +87,7 @@ impl Principal {
         }
     }
 
-    /// Whether it may be done. A ticket may do nothing but follow: see [`Principal::can_stream`].
+    /// Whether the permission is granted. A ticket has none, and may only follow: see [`Principal::can_stream`].
     pub fn has_permission(&self, permission: Permission) -> bool {
         self.permissions.has(permission)
     }
@@ -100,7 +100,7 @@ impl Principal {
         }
     }
 
-    /// Whether the credential has ended by itself. To be asked again while a stream is open.
+    /// Whether the credential has expired. To be checked again while a stream is open.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }

@@ -1,4 +1,4 @@
-//! Tickets: what a browser's `EventSource` shows in the URL, because it can send no header.
+//! Tickets: what a browser's `EventSource` sends in the URL, because it cannot set a header.
 //!
 //! A ticket follows one thread until it ends, and does nothing else. It is stateless, so that any gateway can check it, and
 //! is good for more than one use, because a browser that reconnects asks for the same URL. It ends no later than the
@@ -18,7 +18,7 @@ use crate::{KeyId, Permissions, Principal, TenantName, principal::CredentialSour
 
 const PREFIX: &str = "tkt_";
 const VERSION: u8 = 1;
-/// The key may serve other ends one day: none of them can make a ticket by chance.
+/// Separates tickets from other uses that the key may have one day.
 const DOMAIN: &[u8] = b"antiphon stream ticket\0";
 /// Longest ticket, in bytes. The longest possible names make 448.
 const LONGEST: usize = 512;
@@ -54,7 +54,7 @@ pub enum IssueError {
     /// Not from 1 s to 15 min.
     #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
     Lifetime,
-    /// The one who asks may not follow the thread, or shows a ticket: that would never end.
+    /// The requester may not follow the thread, or has a ticket itself, which could then be renewed for ever.
     #[error("this credential may not request a ticket")]
     NotAllowed,
     /// The credential ends within a second.
@@ -62,7 +62,7 @@ pub enum IssueError {
     Expired,
 }
 
-/// Why a ticket opens nothing. The client learns none of it: each is the same 401.
+/// Why a ticket is rejected. The client does not learn the reason: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// The text is no ticket.
@@ -129,18 +129,18 @@ pub fn issue(
     Ok(Ticket { text, expires_at })
 }
 
-/// Checks a ticket and says who follows by it: a principal that [may follow](Principal::can_stream) one thread and may do
-/// nothing else. Where it names an [API key](Principal::key), the caller looks whether that still stands.
+/// Checks a ticket and returns its principal, which [may follow](Principal::can_stream) one thread and may do nothing
+/// else. Where it names an [API key](Principal::key), the caller checks whether that is still valid.
 ///
 /// # Errors
-/// Anything but a ticket of this key whose time is not over.
+/// The text is no ticket of this key, or the ticket has expired.
 pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, TicketError> {
     if text.len() > LONGEST {
         return Err(TicketError::Malformed);
     }
     let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
     let (payload, mac) = parts.ok_or(TicketError::Malformed)?;
-    // This decoder takes one text alone for the same bytes, so a changed text is a changed ticket.
+    // The decoder accepts only one text for the same bytes, so a changed text is a changed ticket.
     let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketError::Malformed);
     let (payload, mac) = (decoded(payload)?, decoded(mac)?);
     let expected = key.mac(&payload).ok_or(TicketError::Forged)?;

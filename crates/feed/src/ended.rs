@@ -21,7 +21,7 @@ pub struct EndedMessage {
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndKind {
-    /// Persisted, whole or as far as it had come.
+    /// Persisted, whole or as far as it had come when it was stopped.
     Stored(StoredAnswer),
     /// Given up.
     Failed(StreamError),
@@ -48,14 +48,14 @@ pub struct StorePage {
     pub after: Position,
     /// The ends.
     pub ends: Vec<EndedMessage>,
-    /// There are no others up to here; less than was asked for when there are more than one page holds.
+    /// The page has all ends up to here; lower than was requested if there are more than a page holds.
     pub through: Position,
 }
 
 /// What a page has for a reader with a cursor of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CatchUp {
-    /// These events; the reader stands behind them now.
+    /// These events, which the reader's cursor has passed.
     Events(Vec<StreamPart>),
     /// These events, the last of which is the end of the message that it wanted.
     Last(Vec<StreamPart>),
@@ -63,7 +63,7 @@ pub enum CatchUp {
     Ahead,
 }
 
-/// Shows a reader what ended after its cursor, nothing after the end of the message that it wants.
+/// The events of what has ended after a reader's cursor, up to the end of the message that it wants.
 pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
     let mut out = Vec::new();
     let parts = |events: Vec<FeedEvent>| {

@@ -27,7 +27,7 @@ pub enum Subscription {
 }
 
 impl Subscription {
-    /// The message with whose end it ends.
+    /// The message whose end ends the subscription.
     pub fn until(&self) -> Option<&MessageId> {
         match self {
             Self::Thread => None,
@@ -40,7 +40,7 @@ impl Subscription {
         matches!(self, Self::Message(_))
     }
 
-    /// An event as it takes it.
+    /// An event in the form that the subscription takes.
     pub(crate) fn part(&self, bytes: Bytes, event: NativeEvent) -> StreamPart {
         match self {
             Self::Thread | Self::Until(_) => StreamPart::Encoded(bytes),

@@ -212,7 +212,7 @@ fn cursor_is_judged_by_a_reply_requested_after_it_came() {
     assert_eq!(feed.join(None, &Subscription::Thread, asked, NOW), JoinResult::Joined(Vec::new()));
 }
 
-/// An owner that was frozen, and is one no more, answers once before it finds out.
+/// An owner that was frozen and has lost its partition answers once before it notices.
 #[test]
 fn a_message_is_unknown_after_two_answers_of_one_owner() {
     let mut feed = begun(5);
@@ -299,7 +299,7 @@ fn viewer_cut_in_a_stored_answer_gets_the_open_one_anew() {
     };
     let text = text(&events);
     assert!(text.contains("event: reset") && text.contains(r#""chunk_id":0"#), "{text}");
-    // One who stands where the feed stands gets nothing twice.
+    // A subscriber at the feed's position gets nothing twice.
     let live = Cursor::parse("5~m.0.4.0.0.0.4-4.4-4").unwrap();
     let JoinResult::Joined(events) = feed.join(Some(&live), &Subscription::Thread, feed.asked(), NOW) else {
         panic!("it joins")

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use model::PartitionId;
 use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
-/// Owners are asked regularly of which threads they have sent frames. A reply comes behind the frames that it counts: what a feed has not
-/// received by then is lost.
+/// Owners are queried regularly for the threads whose frames they have sent. A reply comes after the frames that it counts: those that a
+/// feed has not received by then are lost.
 #[derive(Debug, Default)]
 pub struct OwnerWatch {
     /// The owner's epoch and its last frame, as of its last reply.
@@ -14,7 +14,7 @@ pub struct OwnerWatch {
 }
 
 impl OwnerWatch {
-    /// What the owner of a partition is asked.
+    /// The query to the owner of a partition.
     pub fn question(&self, partition: PartitionId) -> ChangedThreadsQuery {
         let (epoch, number) = self.known.get(&partition).copied().unwrap_or_default();
         ChangedThreadsQuery { epoch, number, unfollowed: Vec::new() }
@@ -25,7 +25,7 @@ impl OwnerWatch {
         self.known.get(&partition).map_or(0, |(epoch, _)| *epoch)
     }
 
-    /// Takes the reply of an owner. False when it is an owner no more, or when a later reply has come before: nothing follows from it.
+    /// Takes the reply of an owner. False if it is to be ignored: of a former owner, or older than one that has come before.
     pub fn on_reply(&mut self, partition: PartitionId, reply: &ChangedThreads) -> bool {
         let known = self.known.entry(partition).or_default();
         let is_news = (reply.epoch, reply.number) >= *known;

@@ -1,4 +1,4 @@
-//! Loops beside the requests: what is read once at the start, and authenticator that are looked at again.
+//! Background work: what is read once at the start, and loops that check credentials again.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use store::Store;
 
 use crate::app::state::AppState;
 
-/// How often it is looked whether authenticator still count.
+/// How often the credentials of open streams are checked.
 const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Reads what tickets are signed with and which keys there are, and says when the second wall between tenants is wanted and does not stand.
+/// Reads the key that signs tickets and the API keys, and warns if row-level security is required but bypassed by the database's role.
 pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
     let authenticator = &state.authenticator;
     let (key, bypasses_rls, ()) = retry(Backoff::default(), "reading the keys", || async {
@@ -30,20 +30,20 @@ pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: boo
     }
 }
 
-/// Looks at authenticator again while streams are open in their name.
+/// Checks the credentials of open streams, and ends the streams of those that are no longer valid.
 pub(crate) async fn revalidate_loop(state: &AppState, store: &Store) {
     loop {
         tokio::time::sleep(REVALIDATE_INTERVAL).await;
         let now = state.now();
-        // What ends by itself ends, whether or not the store can be asked.
+        // Expiry does not depend on whether the store answers.
         let keys = state.open_streams.end_expired(now);
         let revoked = state.authenticator.revoked(store, &keys, now).await;
         state.open_streams.end_revoked(&revoked);
     }
 }
 
-/// Beside it, for an identity provider may take its time. Neither loop has a heartbeat: they wait for others, and that these hang is no
-/// reason to restart the gateway.
+/// A loop of its own, because an identity provider may be slow. Neither loop has a heartbeat: they wait for other services, and one that
+/// hangs is no reason to restart the gateway.
 pub(crate) async fn refresh(state: &AppState, store: &Store) {
     loop {
         tokio::time::sleep(REVALIDATE_INTERVAL).await;

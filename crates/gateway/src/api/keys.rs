@@ -30,10 +30,10 @@ pub(crate) struct KeyBody {
     name: String,
     #[schema(value_type = schemas::CredentialRole)]
     role: String,
-    /// Only this of what the role may.
+    /// The scopes of the role to which the key is restricted.
     #[schema(value_type = Option<Vec<schemas::ScopeSchema>>)]
     scopes: Option<Vec<String>>,
-    /// It ends by itself after so many seconds, and never later than the credential that makes it.
+    /// It expires after so many seconds, and never later than the credential that makes it.
     #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in_s: Option<i64>,
 }
@@ -106,7 +106,7 @@ pub(crate) async fn create(
     let lifetime = lifetime.transpose()?;
     let (backend, actor, made) = (ctx.backend()?, ctx.actor(&headers)?, new_key());
     let wanted_end = lifetime.map(|seconds| backend.now().plus_ms(seconds * 1_000));
-    // What is given away must not outlast what its giver has.
+    // A key must not outlive the credential that makes it.
     let expires_at = [wanted_end, ctx.principal().expires_at()].into_iter().flatten().min();
     let key = StoredKey {
         id: made.id(),
@@ -137,7 +137,7 @@ pub(crate) async fn list(
     Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
 }
 
-/// Revokes a key, within seconds everywhere, and the streams that were opened with it.
+/// Revokes a key and ends the streams that were opened with it, on all gateways within seconds.
 pub(crate) async fn revoke(
     ctx: RequestContext,
     PathParam(key): PathParam<String>,
@@ -147,7 +147,7 @@ pub(crate) async fn revoke(
     let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
     let id = KeyId::parse(&key).ok_or_else(invalid)?;
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
-    // Whether or not the database has its wall.
+    // Of this tenant only, even if the database's role bypasses row-level security.
     let row = store.revoke_key(id, Some(ctx.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
     Ok(json_no_store(KeyView::from(&row)))

@@ -1,4 +1,4 @@
-//! What a handler works with: who asks, and what of the fleet is theirs.
+//! The context of a handler: the caller, and the part of the fleet that the caller may use.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl RequestContext {
         self.agent_in("agent", name)
     }
 
-    /// An agent, or a queue of what follows its turns: for those who look after queues.
+    /// An agent, or one of its queues of background tasks: for operations on queues.
     pub(crate) fn queue(&self, name: &str) -> Result<AgentId, Problem> {
         path::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
     }

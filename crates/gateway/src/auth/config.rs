@@ -8,7 +8,7 @@ use auth::{CorsRules, TenantLimits};
 /// Who may use a gateway, and how much.
 #[derive(Debug, Clone)]
 pub struct AccessConfig {
-    /// Who speaks is not asked: everybody is the administrator of the default tenant. For loopback only.
+    /// Authentication is disabled: every client is an administrator of the default tenant. For loopback only.
     pub insecure: bool,
     /// Tokens of an identity provider, beside API keys.
     pub tokens: Option<TokenConfig>,

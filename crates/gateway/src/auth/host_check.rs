@@ -1,4 +1,4 @@
-//! What a head must have before anybody looks at what it asks for.
+//! Checks of the `Host` and `Origin` headers, before anything else is done with a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use axum::http::{HeaderName, StatusCode, Version, header};
 
 use crate::error::Problem;
 
-/// Which requests are taken.
+/// Which requests are accepted.
 #[derive(Debug)]
 pub(crate) struct HostPolicy {
     pub(crate) cors: Arc<CorsRules>,
-    /// No request is authenticated. Then every web page that is open on this machine could do everything: it sends requests here
-    /// without reading the answers, or points its own host name at our address (DNS rebinding) and reads them too.
+    /// Authentication is disabled. Then every web page that is open on this machine could do everything: it can send requests
+    /// here without reading the answers, or point its own host name at our address (DNS rebinding) and read them, too.
     pub(crate) is_insecure: bool,
 }
 
@@ -29,8 +29,8 @@ impl HostPolicy {
     }
 }
 
-/// Refuses a head that other servers on its way may have read differently. Lengths and encodings of bodies are hyper's to
-/// judge: with both a length and chunks it reads chunks, and takes no further request on the connection.
+/// Refuses a request that proxies may have read differently (request smuggling). hyper checks lengths and encodings of
+/// bodies: with both a length and chunks it reads chunks, and takes no further request on the connection.
 fn check_single_host(request: &Request) -> Result<(), Problem> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     // HTTP/2 has the authority instead.
@@ -41,7 +41,7 @@ fn check_single_host(request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// Refuses what is sent to another name than this machine's, or by a page of elsewhere that may not read answers.
+/// Refuses requests to another host than this machine, and those of pages of other origins that may not read answers.
 fn check_loopback(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
     let said = |name: HeaderName| {
         request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())

@@ -37,7 +37,7 @@ pub(crate) struct ControlOutcome {
 enum ControlState {
     Done,
     Refused(String),
-    /// The owner has not said yet. It will.
+    /// The owner has not reported the outcome yet.
     Pending,
 }
 
@@ -54,7 +54,7 @@ impl ControlOutcome {
         }
     }
 
-    /// The owner has not said yet what became of it.
+    /// Whether the owner has not reported the outcome yet.
     pub(crate) fn is_pending(&self) -> bool {
         self.outcome == ControlState::Pending
     }
@@ -68,13 +68,13 @@ impl ControlOutcome {
     }
 }
 
-/// An id for an act of ours.
+/// A new id for a control command.
 pub(crate) fn new_id() -> Result<CommandId, Problem> {
     let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
     made.map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
 }
 
-/// Sends an act and waits some time for what became of it.
+/// Sends a control command and waits some time for its outcome.
 pub(crate) async fn execute(
     backend: &Backend,
     actor: String,
@@ -88,7 +88,7 @@ pub(crate) async fn execute(
     Ok(ControlOutcome { act: act.id, outcome })
 }
 
-/// Sends an act whose outcome is known already, for its owner to act on and to write into the audit log.
+/// Sends a control command whose outcome is known already, for its owner to execute and to write into the audit log.
 pub(crate) async fn send(
     backend: &Backend,
     actor: String,
@@ -105,7 +105,7 @@ async fn outcome(backend: &Backend, act: &Control) -> ControlState {
     let mut pause = FIRST_POLL;
     loop {
         sleep(pause).await;
-        // The act is stored; that the audit cannot be read at the moment changes nothing.
+        // The command is stored; that the audit log cannot be read at the moment changes nothing.
         let looked =
             timeout_at(give_up_at, backend.store().control_outcome(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {

@@ -61,7 +61,7 @@ impl Drop for IpPermit {
     }
 }
 
-/// Who stands for an address: itself, or its network.
+/// What an address is counted under: itself, or its network.
 pub(crate) fn peer(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << (128 - V6_PREFIX))).into(),

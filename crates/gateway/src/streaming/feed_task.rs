@@ -311,7 +311,7 @@ impl FeedTask {
     }
 
     /// Hands every event on. A burst of more than a part of what a subscriber may lag is handed on in such parts, with time between them to
-    /// take one: else it would cut everybody, however fast.
+    /// take one: else it would disconnect every subscriber, however fast.
     async fn pump(&mut self) {
         let counts = self.feed.take_counts();
         if counts != feed::FeedCounts::default() {

@@ -1,4 +1,4 @@
-//! Inputs of persons: what is taken, what is refused, and streams in line.
+//! Inputs of persons: what is accepted, what is refused, and answers that are streamed in the response.
 
 use std::time::Duration;
 
@@ -332,7 +332,7 @@ async fn without_nats_nothing_is_half_done() {
     panic!("NATS is back, and inputs are not taken");
 }
 
-/// A request whose answer is a stream in line; its events, and whether it ended cleanly.
+/// A request that is answered with a stream: the turn, the events, and whether it ended cleanly.
 async fn in_line(fixture: &Fixture, key: Option<&str>) -> (String, Vec<Value>, bool) {
     let mut headers = vec![JSON, ("accept", "application/json;q=0.1, text/event-stream")];
     headers.extend(key.map(|key| ("idempotency-key", key)));
@@ -364,7 +364,7 @@ async fn inline_stream_ends_cleanly_with_the_answer() {
     let _owner = fixture.owner(1, vec![("other", 0, "eins ")]).await;
     let orders = quiet(&fixture).await;
     let playing = async {
-        // At once: nothing may be missed between the input and the place in the feed.
+        // At once: nothing may be missed between the input and the subscription.
         let opened = orders.turn(0).await;
         let answer = opened.turn.answer(0);
         fixture.send(answer.as_str(), 0, "one two ").await;
@@ -375,7 +375,7 @@ async fn inline_stream_ends_cleanly_with_the_answer() {
         fixture.send("other", 2, "drei.").await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&fixture, None), playing);
-    // What was said before the thread's owner was asked comes message by message, or, of what has ended, in one piece.
+    // What was published before the owner was queried comes message by message or, if it has ended, in one piece.
     let text = |message: &str| {
         let of_it =
             events.iter().filter(|event| event["message_id"] == message && event["chunk_type"] == "content");
@@ -574,7 +574,7 @@ async fn disconnected_inline_client_leaves_nothing_behind() {
     assert!(head.starts_with(b"HTTP/1.1 200 OK"));
     let refused = post_in_line(&fixture).await;
     assert_eq!(refused.problem(), (503, "too_many_subscribers".to_owned(), true));
-    assert_eq!(orders.count().await, 1, "who gets no place has stored nothing");
+    assert_eq!(orders.count().await, 1, "a refused request has stored nothing");
     drop(stream);
     tokio::time::sleep(Duration::from_millis(400)).await;
     let viewer = http::open(fixture.gateways[0], "/v1/threads/t1/events", &[]).await.unwrap();

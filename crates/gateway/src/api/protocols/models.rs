@@ -15,7 +15,7 @@ use crate::extract::path::PathParam;
 use crate::extract::query;
 use crate::extract::query::QueryParams;
 
-/// Names on a page. OpenAI's libraries ask for one page alone.
+/// Models on a page. OpenAI's libraries request only one page.
 const MOST: u32 = 1_000;
 
 /// The names of a `model`.

@@ -32,7 +32,7 @@ use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
-/// How long a cancelled response is waited for, so that it can be shown as it ended.
+/// How many times it is checked whether a cancelled response has ended, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +62,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     };
     let submission = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {
-        // Every gateway knows whose it is then.
+        // Then every gateway knows the agent of the thread.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
         backend.store().upsert_thread(&new).await?;
@@ -91,7 +91,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     object(fold, &thread, &message, answer, repeats).await
 }
 
-/// The response at its end.
+/// Waits for the end of the answer; the whole response.
 async fn object(
     fold: Responses,
     thread: &ThreadId,
@@ -105,7 +105,7 @@ async fn object(
     }
 }
 
-/// Where the input is said.
+/// The thread of the input.
 async fn place(
     ctx: &RequestContext,
     request: &ResponseRequest,
@@ -122,7 +122,7 @@ async fn place(
     if let Some(key) = key
         && backend.store().key_claim(&thread, key).await?.is_some()
     {
-        // It is said again: what was the last response then is not any more.
+        // The request is repeated: what was the last response then may no longer be.
         return Ok(thread);
     }
     let under_way = active(backend, &thread).await?.map(|(_, message)| message);
@@ -236,7 +236,7 @@ async fn thread_of(
     if let Some(thread) = store.thread_of_turn(turn, message).await? {
         return ctx.in_own_tenant(thread).ok_or_else(|| unknown().into());
     }
-    // Of a response that was asked for the request is stored before its turn begins.
+    // The request of a response is stored before its turn begins.
     let looked_for = match store.is_response(turn).await? {
         true => turns::thread_of(ctx, turn).await,
         false => turns::thread_if_known(ctx, turn).await,
@@ -250,7 +250,7 @@ async fn thread_of(
     found.ok_or(ProtocolError::Problem(problem))
 }
 
-/// What became of the answer, if it has ended.
+/// The outcome of the answer, if it has ended.
 async fn ended(
     backend: &Backend,
     thread: &ThreadId,
@@ -265,7 +265,7 @@ async fn ended(
     Ok(failure.map(TurnAnswer::of_failure))
 }
 
-/// What is kept of the request, or known without it: of an input that came by another protocol, or long ago.
+/// The options of the stored request; without one, for an input of another protocol or an old one, those that are known.
 async fn known_terms(
     backend: &Backend,
     thread: &ThreadId,
@@ -298,7 +298,6 @@ fn terms(
         background: asked.background,
         previous_response_id: asked.previous_response_id,
         metadata: asked.metadata,
-        // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
     }
 }
 
@@ -318,7 +317,7 @@ async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> 
     Responses::under_way(terms, is_running)
 }
 
-/// Turns without a key bear the time in their id (a UUID of version 7); of others it is not known.
+/// Turns without an idempotency key have the time in their id (a UUID of version 7); for others it is unknown, 0.
 fn opened_at(turn: &TurnId) -> Timestamp {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);

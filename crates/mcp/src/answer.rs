@@ -6,15 +6,15 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 use store::{Disposition, StoreError};
 
-/// What a call has done.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct ToolAnswer {
     pub(crate) text: String,
-    /// `Null`: the text says it all.
+    /// `Null`: there is only the text.
     pub(crate) json: Value,
 }
 
-/// Why a call has done nothing. Its text says what would have been taken.
+/// Why a call failed. Its text names what would have been accepted.
 #[derive(Debug)]
 pub(crate) struct ToolError {
     pub(crate) code: &'static str,
@@ -27,7 +27,7 @@ impl ToolError {
         Self { code, text: text.into(), json: Map::new() }
     }
 
-    /// Unknown and foreign ones alike.
+    /// The same for unknown sessions and for those of other tenants.
     pub(crate) fn no_session() -> Self {
         Self::new("session_not_found", "Session not found")
     }
@@ -83,14 +83,14 @@ impl From<StoreError> for ToolError {
     }
 }
 
-/// As the protocol has it.
+/// The outcome in the form of the protocol.
 pub(crate) fn result(outcome: Result<ToolAnswer, ToolError>) -> CallToolResult {
     let block = |text: String| vec![ContentBlock::text(text)];
     match outcome {
         Ok(answer) => {
             let mut json = answer.json;
             if let Some(object) = json.as_object_mut() {
-                // Some clients show their model nothing but this.
+                // Some clients show their model only the structured content.
                 object.insert("text".to_owned(), answer.text.clone().into());
             }
             let mut result = CallToolResult::success(block(answer.text));

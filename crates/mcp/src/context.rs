@@ -7,7 +7,7 @@ use store::Store;
 
 use crate::answer::ToolError;
 
-/// One call: in whose name, and on which rows.
+/// The context of one call: its caller, and the store of the caller's tenant.
 #[derive(Debug)]
 pub(crate) struct ToolContext {
     pub(crate) store: Store,

@@ -22,12 +22,12 @@ const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a 
     Begin with frs_create_session, append what you say and what tools answer with frs_append, and view the thread with frs_view_thread \
     before you compress.";
 
-/// Who calls.
+/// Where the caller of a tool comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    /// The one that was let in with the request.
+    /// The one that was authenticated with the HTTP request.
     OfRequest,
-    /// Always the same; whether the credential still counts is asked with every call.
+    /// Always the same; its credential is checked with every call.
     Fixed { callers: Arc<CallerAuthenticator>, headers: HeaderMap },
 }
 

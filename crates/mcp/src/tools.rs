@@ -155,7 +155,7 @@ impl ToolName {
         }
     }
 
-    /// Those that there must be, and the schemas of all.
+    /// The required arguments, and the schemas of all.
     fn arguments(self) -> (&'static [&'static str], Value) {
         let id =
             |description: &str| json!({ "type": "string", "maxLength": 128, "description": description });

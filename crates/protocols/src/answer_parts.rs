@@ -59,7 +59,7 @@ pub(crate) enum PartChange<'a> {
     CallEnded(Arc<ShownCall>, String),
     /// The first piece of a result.
     ResultBegan(Arc<ShownCall>, PartDelta<'a>),
-    /// The whole result, as far as anybody knows: where results come in pieces by turns, more may follow.
+    /// The whole result, as far as is known: where the pieces of results alternate, more may follow.
     ResultEnded(Arc<ShownCall>, CompletePart),
     /// The step, or the answer, ended without a result.
     Unanswered(Arc<ShownCall>),

@@ -18,10 +18,10 @@ mod event;
 
 pub use event::NativeEvent;
 
-/// What a stream begins with: it makes proxies pass the headers on before the first chunk. A comment is a line; a blank line after it would
-/// be an event without data to some clients.
+/// The first bytes of a stream: they make proxies forward the headers before the first chunk. The comment is not followed by a blank line,
+/// which some clients would take for an event without data.
 pub const OPEN: &[u8] = b": open\n";
-/// A comment for idle times.
+/// The comment that is sent while a stream is idle.
 pub const HEARTBEAT: &[u8] = b": heartbeat\n";
 
 /// Bytes that a chunk's event takes beside its id, text, metadata and names, as a rule.
@@ -56,7 +56,7 @@ impl Encoded {
     }
 }
 
-/// What a client is shown of a failure, however the gateway learnt of it.
+/// A failure as clients are shown it, whatever its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamError {
     /// See [`MessageFailure::code`].
@@ -65,12 +65,12 @@ pub struct StreamError {
     pub text: String,
     /// Chunk ids that never came.
     pub missing: Vec<IdRange>,
-    /// Whether the same again may succeed.
+    /// Whether a retry may succeed.
     pub is_retryable: bool,
 }
 
 impl StreamError {
-    /// A failure of which no more than this is known.
+    /// A failure without further details.
     pub fn new(code: impl Into<String>, text: impl Into<String>, is_retryable: bool) -> Self {
         Self { code: code.into(), text: text.into(), missing: Vec::new(), is_retryable }
     }
@@ -87,14 +87,14 @@ impl From<&MessageFailure> for StreamError {
     }
 }
 
-/// What every event of a message says of it.
+/// What every event of a message names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageHeader {
     /// Its id.
     pub message: MessageId,
     /// The attempt.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// What its batch began with.
     pub batch_type: BatchType,
@@ -128,17 +128,17 @@ impl Native {
         Self { thread, cursor }
     }
 
-    /// Where a reader stands who got every event so far.
+    /// The cursor of a reader that got every event so far.
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
-    /// The reader has nothing of a message any more.
+    /// Removes what the reader has of a message.
     pub fn remove(&mut self, message: &MessageId) {
         self.cursor.forget(message);
     }
 
-    /// Nothing ended between where the reader stands and here.
+    /// Advances the cursor to `position`: nothing ended in between.
     pub fn pass(&mut self, position: Position) {
         self.cursor.pass(position);
     }
@@ -169,7 +169,7 @@ impl Native {
             turn_id: header.turn.as_ref().map(TurnId::as_str),
             compacted: is_compacted.then_some(true),
         };
-        // About what it takes: it is kept while its message is open, and with it what of its memory is unused.
+        // A close estimate: the event is kept while its message is open, together with its unused capacity.
         let ids = self.thread.name().len() + 2 * header.message.as_str().len();
         self.event(chunk.text.len() + chunk.metadata.size() + ids + CHUNK_FIELDS, &event)
     }
@@ -188,8 +188,8 @@ impl Native {
         out.into()
     }
 
-    /// The text of the message starts again. It has an id: a reader that is cut here has forgotten the older attempt,
-    /// and must not be continued by a gateway that has not heard of the newer one.
+    /// The text of the message starts again. It has an id: a reader that is disconnected here has dropped the older
+    /// attempt, and must not be continued by a gateway that does not know the newer one.
     pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
         self.cursor.set(message, MessageOffset::nothing(attempt));
         let mut out = Vec::with_capacity(256);
@@ -265,8 +265,8 @@ pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
 }
 
-/// The last event of a stream whose credential counts no longer, and why: `credential_expired` or `credential_revoked`. A client
-/// that comes back with the same one is refused.
+/// The last event of a stream whose credential is no longer valid, and why: `credential_expired` or `credential_revoked`. A client
+/// that reconnects with the same one is refused.
 pub fn auth_expired(code: &str) -> Bytes {
     format!("event: auth_expired\ndata: {{\"code\":\"{code}\"}}\n\n").into()
 }
@@ -394,7 +394,7 @@ pub struct FailedEvent<'a> {
 struct FailedMetadata<'a> {
     /// For programs.
     code: &'a str,
-    /// Whether the same again may succeed.
+    /// Whether a retry may succeed.
     retryable: bool,
     /// Chunks that never came.
     #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]

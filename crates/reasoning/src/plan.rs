@@ -39,7 +39,7 @@ impl PlanState {
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanItem {
-    /// What; one line, never blank.
+    /// The text; one line, never blank.
     pub text: String,
     /// How far it is.
     pub state: PlanState,

@@ -7,7 +7,7 @@ use crate::{
     TOOL_RESULT_SHOWN_CHARS,
 };
 
-/// About what a line has besides its content.
+/// About how many bytes a line has besides its content.
 const LINE_BYTES: usize = 24;
 
 /// One message as a view needs it.
@@ -15,15 +15,15 @@ const LINE_BYTES: usize = 24;
 pub struct ViewLine<'a> {
     /// Its number.
     pub number: Number,
-    /// Who speaks.
+    /// The author's role.
     pub role: ReasoningRole,
-    /// Its text; of a result that is longer than [`TOOL_RESULT_SHOWN_CHARS`] it is not needed.
+    /// Its text; not needed for a result that is longer than [`TOOL_RESULT_SHOWN_CHARS`].
     pub content: &'a str,
     /// Characters of its text.
     pub chars: u32,
-    /// Of an assistant message.
+    /// The calls of an assistant message.
     pub calls: &'a [SessionCall],
-    /// Of a tool message.
+    /// The tool of a tool message.
     pub tool: Option<&'a str>,
 }
 
@@ -49,7 +49,7 @@ pub fn render<'a>(
 ) -> String {
     let count = lines.len();
     let plural = if count == 1 { "message" } else { "messages" };
-    // Long views are made in one piece of memory, which would be copied as it grows.
+    // Allocated once: a long view would be copied each time it grows.
     let bytes: usize = lines.clone().map(|line| line.content.len() + LINE_BYTES).sum();
     let mut view = String::with_capacity(bytes + LINE_BYTES * 4);
     let _ = writeln!(view, "Reasoning Thread ({count} {plural}):");

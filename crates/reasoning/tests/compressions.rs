@@ -76,7 +76,7 @@ fn range_may_reach_into_base_layers() {
     let mut stack = over("u:A a:B u:C", "a:D u:E");
     range(&mut stack, 2, 4, "BCD").unwrap();
     assert_eq!(texts(&stack), "A BCD E");
-    // What stands for base messages is not the temp layer's.
+    // A summary of base messages does not belong to the temp layer.
     let text = refused(&mut stack, |stack| last(stack, 2, "x"));
     assert!(text.ends_with("valid: 1 to 1"), "{text}");
 }
@@ -149,7 +149,7 @@ fn call_without_result_is_not_compressed() {
     last(&mut stack, 2, "CD").unwrap();
     stack.append(crate::fixture::messages("t<c1:late")).unwrap();
     assert_eq!(range(&mut stack, 2, 3, "s").unwrap().positions, (2, 4));
-    // Of a base layer, whose turn is over, it never comes.
+    // In a base layer, whose turn is over, the result never comes.
     let mut stack = over("u:A a:B>c1 u:C", "");
     range(&mut stack, 1, 3, "s").unwrap();
 }

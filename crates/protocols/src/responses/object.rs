@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::usage::Usage;
 use crate::{StreamError, schemas};
 
-/// A response. Fields that say how the model samples are null: the agent's settings say it.
+/// A response. The fields of sampling are always null, also where the request has set them.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResponseObject<'a> {
     #[schema(value_type = schemas::ResponseIdSchema)]
@@ -62,7 +62,7 @@ pub(super) struct Named<'a> {
     pub(super) id: &'a str,
 }
 
-/// Why there is no answer. The protocol's codes are few: ours stands before the text.
+/// Why there is no answer. The protocol has few codes: Antiphon's stands before the text.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ResponseFailure)]
 pub(super) struct Failure<'a> {
@@ -72,7 +72,7 @@ pub(super) struct Failure<'a> {
     message: &'a StreamError,
 }
 
-/// Why an answer ends before its end.
+/// Why an answer is incomplete.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = IncompleteDetails)]
 pub(super) struct Incomplete {
@@ -94,7 +94,7 @@ impl Text {
     pub(super) const PLAIN: Self = Self { format: TextFormat { kind: "text" } };
 }
 
-/// What a response took.
+/// The token usage of a response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ResponseTokens)]
 pub(super) struct ResponseUsage {
@@ -134,7 +134,7 @@ fn with_code<S: Serializer>(failure: &&StreamError, serializer: S) -> Result<S::
     serializer.collect_str(&format_args!("{}: {}", failure.code, failure.text))
 }
 
-/// How far the response is.
+/// The progress of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ResponseProgress {
     Queued,
@@ -250,7 +250,7 @@ impl OutputEntry {
         }
     }
 
-    /// Of a call.
+    /// The arguments of a call.
     pub(super) fn arguments_mut(&mut self) -> Option<&mut String> {
         match &mut self.item {
             OutputItem::McpCall { arguments, .. } => Some(arguments),
@@ -301,7 +301,7 @@ pub(super) enum Written<'a> {
     },
 }
 
-/// Who is said to have made the calls.
+/// The label of the server that made the calls.
 const SERVER: &str = "antiphon";
 
 impl Serialize for OutputEntry {

@@ -1,19 +1,19 @@
-//! What a response says of itself, and its id.
+//! The options of a response, and its id.
 
 use model::{MessageId, Metadata, ThreadId, Timestamp};
 
-/// What a response says of itself.
+/// The fields of a response that do not come from its answer.
 #[derive(Debug, Clone)]
 pub struct ResponseOptions {
     /// Where the turn takes place: the `conversation` of the response.
     pub thread: ThreadId,
     /// The answer.
     pub message: MessageId,
-    /// What the client called the model.
+    /// The model, as the client named it.
     pub model: String,
     /// When the turn was opened.
     pub created_at: Timestamp,
-    /// Whether it was asked for without a connection to wait on: it is `queued` until something comes.
+    /// Whether the client did not want to wait for it: it is `queued` until the first event.
     pub background: bool,
     /// What the client named as the response before.
     pub previous_response_id: Option<String>,

@@ -1,4 +1,4 @@
-//! A connection that is cut anywhere, and the client that comes back by the rule of its protocol.
+//! Connections that break anywhere, and clients that resume by the rules of their protocols.
 
 use model::Chunk;
 use protocols::responses::Resume;
@@ -7,7 +7,7 @@ use protocols::{AnswerEvent, Protocol, StreamAction};
 use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, encode_all};
 
-/// What only the end of an answer writes, in any of the protocols.
+/// Texts that only the end of an answer has, in any of the protocols.
 const TERMINALS: [&str; 10] = [
     "[DONE]",
     "\"type\":\"finish\"",
@@ -138,7 +138,7 @@ fn another_attempt_cuts_what_was_shown() {
         assert_eq!(cut.then, if has_no_resume { StreamAction::Close } else { StreamAction::Abort }, "{name}");
         assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
-        // The encoder goes on for a client that waits for the whole; a client that comes back gets the same.
+        // The encoder goes on for a client that waits for the whole; a client that reconnects gets the same.
         let again = encode_all(&mut *protocol, &scenario.events());
         assert!(again == encode_all(&mut *encoders::of(name), &scenario.events()), "{name}");
     }

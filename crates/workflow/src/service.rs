@@ -24,9 +24,9 @@ use crate::writer::ChunkWriter;
 const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// How often the loop reports its heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
-/// A request whose chunks could not be stored is tried again after so long.
+/// A request whose chunks could not be stored is redelivered after so long.
 const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// A request that a script hands back is delivered again after so long: at once would use up its deliveries.
+/// A request that a script hands back is redelivered after so long: without a delay its deliveries would soon be used up.
 const SCRIPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Tries to send the server the outcome of a request; then it is delivered again.
 const SETTLE_TRIES: usize = 6;
@@ -80,7 +80,7 @@ impl Service {
         let mut beat = tokio::time::interval(HEARTBEAT_EVERY);
         let mut slot = None;
         loop {
-            // What is waited for here may be dropped at any time: nothing is lost with it.
+            // Every branch is cancel-safe.
             tokio::select! {
                 biased;
                 () = drain.cancelled() => break,
@@ -94,7 +94,7 @@ impl Service {
                 }
             }
         }
-        // What was on its way when the drain began is answered as well.
+        // A request that was on its way when the drain began is answered as well.
         if let Some(item) = work.end().await {
             self.begin(item, None, turns);
         }
@@ -134,12 +134,12 @@ impl Service {
         attended.instrument(span).await;
     }
 
-    /// Has the turn answered, unless something ends that before.
+    /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
     async fn attend(&self, item: &WorkItem, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
         let claim = self.in_hand.claim(turn);
         let stop = self.bus.subscribe_cancel(&turn.id, turn.run).await;
         if let Err(error) = &stop {
-            tracing::debug!(%error, "a stop of this turn will not be heard");
+            tracing::debug!(%error, "a stop of this turn will not be received");
         }
         tokio::select! {
             written = self.answer(turn) => settled(written),
@@ -150,7 +150,7 @@ impl Service {
         }
     }
 
-    /// Dropping it ends the engine's calls with it.
+    /// Dropping the future cancels the engine's calls.
     async fn answer(&self, turn: &TurnAttempt) -> Result<EngineEnd, BusError> {
         let (events, inbox) = EngineSender::channel();
         let answering = async {
@@ -166,7 +166,7 @@ impl Service {
     }
 }
 
-/// What every line of the log says that answering the turn writes, whatever the log's filter lets through.
+/// The span with the fields of every line of the log about the turn; it is an error span, so that the log's filter never removes it.
 fn of_turn(turn: &TurnAttempt) -> tracing::Span {
     tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
         correlation_id = turn.correlation_id.as_deref(), trace_id = turn.trace.as_ref().map(TraceContext::trace_id))
@@ -189,7 +189,7 @@ fn trace(turn: &TurnAttempt, parent: Option<&TraceContext>) -> Span {
     span
 }
 
-/// What is sent to the server about a request.
+/// What is sent to the NATS server about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settle {
     Done,
@@ -226,7 +226,7 @@ async fn stopped(stop: Option<CancelSubscription>) {
     }
 }
 
-/// Informs the server that the request is in progress; returns when that failed for so long that another service has it.
+/// Informs the server that the request is in progress; returns when that has failed for so long that it is redelivered.
 async fn still_ours(item: &WorkItem) {
     let mut acked_at = Instant::now();
     while acked_at.elapsed() < ACK_WAIT {
@@ -276,8 +276,8 @@ struct Claim<'a> {
 }
 
 impl InHand {
-    /// A request that was delivered again, because the server missed our notices of progress, fences the delivery before it: to go
-    /// on with that one would be paid for and dropped.
+    /// A redelivery, which happens when the server misses our progress reports, fences the delivery before it: going on with that
+    /// one would cost money, and its chunks would be dropped.
     fn claim(&self, turn: &TurnAttempt) -> Claim<'_> {
         let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);
         let superseded = CancellationToken::new();

@@ -19,8 +19,8 @@ use crate::metrics;
 use runtime::http::{self, ClientError};
 use runtime::traces::{self, TraceContext};
 
-/// Names a call for the tool, the same in every run and attempt of its turn: a tool that has done it answers what it
-/// answered then.
+/// Identifies a call for the tool, the same in every run and attempt of its turn: a tool that has executed it can return
+/// the same result again.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 const RESULT_BYTES: usize = 16 << 10;
@@ -33,7 +33,7 @@ pub enum ToolsError {
     /// Cannot be read.
     #[error("the tools in {0} cannot be read: {1}")]
     File(String, std::io::Error),
-    /// Not the form.
+    /// Not in the expected form.
     #[error("the tools are not in the expected form: {0}")]
     Form(#[from] serde_json::Error),
     /// One tool is wrong.
@@ -104,7 +104,7 @@ impl Tools {
     /// Reads a file of tools.
     ///
     /// # Errors
-    /// It cannot be read, or says something that cannot be.
+    /// It cannot be read, or is invalid.
     pub fn read(path: &Path) -> Result<Self, ToolsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ToolsError::File(path.display().to_string(), error))?;
@@ -115,7 +115,7 @@ impl Tools {
     /// "timeout_seconds", "max_result_bytes"}]}`, of which only name and url must be there.
     ///
     /// # Errors
-    /// It says something that cannot be.
+    /// It is invalid.
     pub fn parse(text: &str) -> Result<Self, ToolsError> {
         let file: File = serde_json::from_str(text)?;
         let mut tools = Self::none()?;
@@ -147,17 +147,17 @@ impl Tools {
         Ok(self)
     }
 
-    /// How many there are in the file.
+    /// The number of tools in the file.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// None in the file.
+    /// Whether the file has no tools.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Their definitions for the model; with `allowed`, of those named there.
+    /// The definitions for the model; with `allowed`, of the tools named there.
     pub(crate) async fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
         let offered = self.tools.iter().filter(|(name, _)| may(allowed, name));
         let function = |(name, tool): (&String, &HttpTool)| json!({"name": name, "description": tool.description, "parameters": tool.parameters});
@@ -205,7 +205,7 @@ impl Tools {
     }
 }
 
-/// Who answers a call.
+/// What executes a call.
 enum FoundTool<'a> {
     Http(&'a HttpTool),
     Mcp(&'a McpServer),
@@ -254,7 +254,7 @@ impl HttpTool {
     }
 }
 
-/// The result as the model sees it: it must know when it does not see all of it.
+/// The result as the model sees it, with a note where it is cut off.
 fn shown((body, is_cut): (Vec<u8>, bool)) -> String {
     let length = body.len();
     let text = String::from_utf8_lossy(&body);

@@ -1,9 +1,9 @@
-//! Erasing a thread, a tenant or a user: everywhere at once, also what is under way.
+//! Erasing a thread, a tenant or a user: everywhere at once, including what is under way.
 //!
 //! 1. The threads are marked: whatever is read for them from now on is dropped.
-//! 2. Owners are made to forget what they hold ([`Store::renounce`]), and what Postgres has is deleted; both again, until nothing is found any more.
-//! 3. An act goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is needed, and
-//!    the subjects of the threads are purged up to it. Again, until nothing comes any more.
+//! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are deleted; both are repeated until nothing is found.
+//! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is
+//!    needed, and the subjects of the threads are purged up to it. This is repeated until nothing new comes.
 
 mod erasing;
 mod receipt;

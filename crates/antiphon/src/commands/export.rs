@@ -1,7 +1,7 @@
 //! Writing threads as JSON Lines.
 //!
-//! Nearly every thread is its batches one after the other: those are read in one go. Where a batch goes on behind another, or
-//! something is damaged, the rest is put together batch by batch.
+//! In nearly every thread the batches follow each other, and messages are read in order. Where batches interleave, or something
+//! is damaged, the rest is assembled batch by batch.
 
 use std::collections::HashSet;
 
@@ -74,7 +74,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     complaint(&exporter.damaged)
 }
 
-/// What cannot be read again as it is.
+/// An error that names the damage, which an import refuses.
 fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), ExitError> {
     let Some((thread, what)) = damaged.first() else { return Ok(()) };
     Err(ExitError::Failed(format!(
@@ -94,9 +94,9 @@ struct Exporter<'a> {
 }
 
 impl Exporter<'_> {
-    /// One thread, as it is now: what is written later is left out.
+    /// Exports one thread as it is now: what is written later is left out.
     async fn thread(&mut self, id: &ThreadId, sink: &mut OutputFile) -> Result<(), ExitError> {
-        // Before the head, so that none knows of more than is written.
+        // Read before the head, so that none covers messages that are not exported.
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// Batches as long as they stand one after the other. The next messages are read while these are written.
+    /// Exports batches for as long as they follow each other. The next messages are read while these are written.
     async fn straight(
         &mut self,
         id: &ThreadId,
@@ -199,7 +199,7 @@ impl Exporter<'_> {
         Ok(Reached::End)
     }
 
-    /// Writes the batch of these messages, and says where it ends.
+    /// Writes the batch of these messages, and returns where it ends.
     fn whole(
         &mut self,
         id: &ThreadId,
@@ -265,10 +265,10 @@ impl Exporter<'_> {
     }
 }
 
-/// How far batches stood one after the other.
+/// How far batches followed each other.
 enum Reached {
     End,
-    /// Up to here; what comes then has to be put together.
+    /// Up to here; the rest has to be assembled.
     Tangle(Option<Position>),
 }
 
@@ -286,7 +286,7 @@ fn reading(
     })
 }
 
-/// What no turn leaves behind.
+/// Damage that no turn leaves behind.
 fn damage(batch: &Batch) -> Option<String> {
     match batch.state() {
         BatchState::Incomplete(

@@ -1,4 +1,4 @@
-//! Threads that commands are about.
+//! Looks up the threads that commands name.
 
 use gateway::views;
 use model::ThreadId;

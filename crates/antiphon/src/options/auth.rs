@@ -1,4 +1,4 @@
-//! Who may use a gateway, and how much, as the command line says it.
+//! Options of authentication, and of the limits of tenants.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use gateway::{AccessConfig, TokenConfig, TokenKeys};
 
 use crate::exit::ExitError;
 
-/// A burst may be as much as this many seconds' worth.
+/// The size of a burst, in seconds of the rate.
 const BURST_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Args)]

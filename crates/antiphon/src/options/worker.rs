@@ -94,7 +94,7 @@ pub(crate) struct WorkerSettings {
 
 impl WorkerSettings {
     /// # Errors
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is invalid.
     pub(crate) fn turn_limits(&self) -> Result<TurnLimits, ExitError> {
         let Some(path) = &self.limits_file else { return Ok(TurnLimits::default()) };
         let wrong =

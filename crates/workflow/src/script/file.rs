@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::scenario::{Condition, Scenario};
 use super::step::{ErrorStep, ScriptStep, ToolCallStep};
 
-/// Steps of a scenario may not be slower than this each.
+/// Longest delay of a step, ms.
 const LONGEST_MS: u64 = 3_600_000;
 const MOST_FRAMES: usize = 50;
 
@@ -17,7 +17,7 @@ pub enum ScriptError {
     /// Cannot be read.
     #[error("the script {0} cannot be read: {1}")]
     File(String, std::io::Error),
-    /// Not the form.
+    /// Not in the expected form.
     #[error("the script is not in the expected form: {0}")]
     Form(#[from] serde_json::Error),
     /// No scenario at all.

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use wire::pb;
 use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools, WorkflowConfig};
 
-/// Long enough for anything that a test waits for, a redelivery for want of signs of life included.
+/// Long enough for anything that a test waits for, including a redelivery after missing progress reports.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(crate) struct Fixture {
@@ -73,7 +73,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// `-STOP`: connections stand, and nothing answers; `-CONT` ends it.
+    /// `-STOP`: connections stay open, and nothing answers; `-CONT` ends it.
     pub(crate) fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().to_string();
         ensure!(Command::new("kill").args([signal, &pid]).status()?.success());
@@ -120,7 +120,7 @@ impl Fixture {
         Ok(frames.into_iter().flat_map(|frame| frame.chunks).collect())
     }
 
-    /// What is stored of a thread, when nothing more comes for so long.
+    /// What is stored of a thread once nothing more has come for `silence`.
     pub(crate) async fn chunks_until_silence(
         &self,
         silence: Duration,
@@ -278,7 +278,7 @@ fn json_of(value: &prost_types::Value) -> Value {
     }
 }
 
-/// What an owner makes of an error chunk: class, floor in ms, code.
+/// How an owner reads an error chunk: class, minimum delay in ms, code.
 pub(crate) fn hint(chunk: &pb::Chunk) -> Result<(&'static str, Option<i64>, String)> {
     ensure!(chunk.chunk_type == pb::ChunkType::Error as i32 && chunk.is_final, "{chunk:?}");
     let metadata = metadata(chunk);

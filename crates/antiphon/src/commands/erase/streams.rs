@@ -14,9 +14,9 @@ use super::super::command_id::new_command_id;
 use super::erasing::Erasing;
 use crate::exit::ExitError;
 
-/// How long one act may take to be stored.
+/// Timeout for storing a control command.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at what became of it.
+/// Between two checks of its outcome.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What comes within this time after a purge belongs to it.
 const QUIET: Duration = Duration::from_millis(500);
@@ -139,7 +139,7 @@ impl<'a> ThreadStreams<'a> {
             }
             *removed.entry(name.clone()).or_default() += purged;
             sleep(QUIET).await;
-            // But for the act itself nothing may be there.
+            // Nothing may be left except the command itself.
             let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
             let is_own = self.threads.contains(&herald);
             if left <= u64::from(is_own) {
@@ -153,14 +153,14 @@ impl<'a> ThreadStreams<'a> {
         }
     }
 
-    /// In whose subject the act goes through the stream.
+    /// The thread in whose subject the control command goes through the stream.
     fn herald(&self, partition: PartitionId) -> Option<ThreadId> {
         let is_here = |key: &str| Bucket::of_key(key).partition(self.partitions) == partition;
         let thread = self.threads.iter().filter(|thread| is_here(thread.as_str())).min().cloned();
         thread.or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
     }
 
-    /// Sends an act through the stream and waits until nothing before it is needed: its sequence.
+    /// Sends a control command through the stream and waits until nothing before it is needed. Returns its sequence.
     async fn pass_through(
         &self,
         bus: &Bus,

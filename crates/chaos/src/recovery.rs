@@ -20,9 +20,9 @@ pub(super) struct FaultBegin {
 /// The longest waits that a kind of fault has caused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Waits {
-    /// Of one partition's stream, between two entries.
+    /// Between two entries of one partition's stream.
     pub(super) store: Duration,
-    /// Of a message, from its last chunk's entry to its commit.
+    /// From the entry of a message's last chunk to its commit.
     pub(super) commit: Duration,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// By kind of fault. `log` is in the order of each stream.
+/// The longest waits by kind of fault. `log` is in the order of each stream.
 pub(super) fn waits(
     begins: &[FaultBegin],
     log: &[Publish],
@@ -72,7 +72,7 @@ fn cause(begins: &[FaultBegin], from_ms: i64, to_ms: i64) -> Option<Fault> {
     within.or_else(around).map(|begin| begin.fault)
 }
 
-/// No time, if the clock was set back between the two.
+/// Zero if the clock was set back between the two.
 fn span(from_ms: i64, to_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(to_ms - from_ms).unwrap_or_default())
 }

@@ -116,7 +116,7 @@ impl ChaosReport {
         }
     }
 
-    /// Nothing is wrong, and enough happened to say so.
+    /// No rule is violated, and enough happened for that to mean something.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.shortcomings.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The third part of the demo: an agent that keeps its own thread short, with the reasoning tools over MCP.
+//! Part 4 of the demo: an agent that keeps its own thread short, with the reasoning tools over MCP.
 //!
 //! Its model is a script behind an OpenAI-compatible endpoint; everything from there on is as with any other model.
 

@@ -1,4 +1,4 @@
-//! The fifth part of the demo: what Postgres says, whatever was shown before.
+//! Part 6 of the demo: what Postgres has, whatever was shown before.
 
 use anyhow::Result;
 use model::Bucket;

@@ -1,4 +1,4 @@
-//! The first part of the demo: a thread that a person talks in, with answers as they come.
+//! Part 2 of the demo: a thread that a person talks in, with answers as they come.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The fourth part of the demo: an agent that speaks first when its question is not answered, and the rules that keep it from doing so.
+//! Part 5 of the demo: an agent that speaks first when its question is not answered, and the rules that keep it from doing so.
 
 use std::time::{Duration, Instant};
 
@@ -48,13 +48,13 @@ fn introduce(talk: &Talk<'_>, screen: &mut Screen) {
     screen.text("");
 }
 
-/// The text with which the agent speaks first: it comes without an input that people could see.
+/// The text with which the agent speaks first: it comes without a visible input.
 async fn first_words(talk: &Talk<'_>) -> Result<String> {
     talk.until("the agent speaks first", async || talk.texts().await?.into_iter().nth(2).map(Ok).transpose())
         .await
 }
 
-/// A person writes while it is being generated; whether nothing of it is there.
+/// Writes as a person while the follow-up is being generated; true if nothing of it is stored.
 async fn withdrawn(talk: &Talk<'_>, follow_up: &str) -> Result<bool> {
     talk.until_status(follow_up, &["fired"]).await?;
     talk.environment.api.say(&talk.thread, REPLIED).await?;
@@ -125,7 +125,7 @@ impl<'a> Talk<'a> {
         Ok(history.iter().filter_map(|message| message["content"].as_str()).map(str::to_owned).collect())
     }
 
-    /// Looks again until there is something. A gateway may be without an owner for a moment.
+    /// Polls until there is something. A gateway may be without an owner for a moment.
     async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
         let deadline = Instant::now() + LIMIT;
         loop {

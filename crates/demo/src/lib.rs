@@ -39,7 +39,7 @@ use testkit::{
     services,
 };
 
-/// A server that is there takes a connection at once.
+/// A server that is running accepts a connection at once.
 const NATS_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the demo ended.
@@ -154,7 +154,7 @@ fn show_fleet(environment: &DemoEnvironment, screen: &mut Screen) {
     screen.item("logs", environment.fleet.log_dir().display());
 }
 
-/// The last word, and in front of a person the fleet stays until Enter.
+/// Prints the outcome; on a terminal the fleet keeps running until Enter.
 async fn conclude(
     environment: &DemoEnvironment,
     outcome: DemoOutcome,

@@ -1,4 +1,4 @@
-//! The second part of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in the middle.
+//! Part 3 of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in the middle.
 
 pub(super) mod plan;
 mod status_table;

@@ -1,4 +1,4 @@
-//! The opening of the demo: six chunks in the wrong order, and what a client sees of them.
+//! Part 1 of the demo: six chunks in the wrong order, and what a client sees of them.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ const PIECES: [&str; 6] =
     ["An antiphon ", "is sung by ", "two voices ", "that answer ", "each other, ", "turn by turn."];
 /// The arrival, and how many events each step must release: chunks, and `message_complete` at the end.
 const ARRIVAL: [(usize, usize); 6] = [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)];
-/// How long nothing must come for "nothing" to be believed.
+/// How long no event must come before "nothing" is reported.
 const SILENCE: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Shows it; false when something else than what must be was seen.
+/// Shows it; false when anything else than expected was seen.
 pub(super) async fn show(environment: &DemoEnvironment, screen: &mut Screen) -> Result<bool> {
     let thread = format!("demo-order-{}", environment.tag);
     let gateway = environment.gateway()?;

@@ -13,10 +13,10 @@ use testkit::{
 /// Pause before another try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What there is to see.
+/// What a subscriber sees.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SubscriberEvent {
-    /// The stream is open: nothing that is said from now on will be missed.
+    /// The stream is open: nothing that is published from now on will be missed.
     Opened,
     /// A piece of a message.
     Piece { message: String, kind: PieceKind, text: String },
@@ -42,7 +42,7 @@ pub(super) enum PieceKind {
         id: String,
         tool: String,
     },
-    /// What the tool gave.
+    /// What the tool returned.
     Result {
         tool: String,
     },
@@ -62,7 +62,7 @@ impl Subscriber {
         Self { seen, task: tokio::spawn(reader.read()) }
     }
 
-    /// What comes next. It may be given up and asked for again without losing anything.
+    /// The next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> SubscriberEvent {
         match self.seen.recv().await {
             Some(seen) => seen,
@@ -130,7 +130,7 @@ fn seen(name: Option<&str>, data: &str) -> Option<SubscriberEvent> {
     })
 }
 
-/// Signs of life have nothing to show.
+/// Chunks of other kinds, such as keep-alives, are not shown.
 fn piece(chunk: ReceivedChunk, data: &str) -> Option<SubscriberEvent> {
     let fields: Value = serde_json::from_str(data).unwrap_or_default();
     let metadata = |key: &str| fields["metadata"][key].as_str().unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@ pub(crate) struct ViewerConnection {
     pub(crate) connection: u64,
 }
 
-/// For whom the store is read.
+/// What the store is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreReader {
     Feed,
@@ -29,18 +29,18 @@ pub(crate) enum Fetched {
 
 #[derive(Debug)]
 pub(crate) struct Follower {
-    /// What comes for another one is dropped.
+    /// Events for another number are dropped.
     pub(crate) number: u64,
     pub(crate) feed: Feed,
     pub(crate) viewers: Vec<ViewerConnection>,
     pub(crate) waiting: WaitingSubscribers<ViewerConnection>,
     /// The highest epoch that was heard of, for a planted bug.
     pub(crate) epoch: u64,
-    /// Of the owner whose answer the feed goes by.
+    /// The epoch of the owner whose reply the feed uses.
     pub(crate) cut_epoch: u64,
-    /// The question that waits for an answer.
+    /// The query that waits for a reply.
     pub(crate) asked: Option<u64>,
-    /// The tick that counts; others are of timeouts that were later.
+    /// The tick that counts; others belong to timeouts that an earlier one has replaced.
     pub(crate) tick_at: Option<model::Timestamp>,
 }
 
@@ -68,12 +68,12 @@ pub(crate) struct SimulatedGateway {
     pub(crate) watch: OwnerWatch,
     /// A new one with each start.
     pub(crate) incarnation: u64,
-    /// How long whatever comes over NATS is on its way, ms.
+    /// The latency of NATS, ms.
     pub(crate) link_ms: i64,
 }
 
 impl SimulatedGateway {
-    /// Who it is to owners since it was started last; `index` is its place among all.
+    /// Its id for owners since its last start; `index` is its place among all.
     pub(crate) fn id(&self, index: usize) -> GatewayId {
         GatewayId::of_number((index as u64) << 32 | self.incarnation)
     }

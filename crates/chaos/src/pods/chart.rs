@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The release: the instance by which its pods are found.
 pub(super) const RELEASE: &str = "antiphon-pods";
-/// YAML read by Helm, which is here for the chart.
+/// A template with which Helm, which is there for the chart anyway, converts the rendered YAML to JSON.
 const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
 
 /// What the chart renders with these values.
@@ -20,7 +20,7 @@ pub(super) struct Rendered {
     pub(super) deployments: Vec<PodTemplate>,
 }
 
-/// What a Deployment or a Job makes pods of.
+/// The pod template of a Deployment or a Job.
 #[derive(Debug, Clone)]
 pub(super) struct PodTemplate {
     /// The label `component`: worker, gateway, workflow, mcp, migrate.
@@ -113,13 +113,13 @@ impl PodTemplate {
         })
     }
 
-    /// The limit of the container's memory, as it stands there.
+    /// The limit of the container's memory, as the chart writes it.
     pub(super) fn memory_limit(&self) -> &str {
         self.spec["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap_or("none")
     }
 
-    /// A pod of this name. Podman publishes ports of containers on the machine, where replicas would collide, and runs probes within the
-    /// container, in which nothing can: a kubelet does neither.
+    /// A pod of this name, without ports and probes. Podman publishes ports on the machine, where replicas would collide, and runs probes
+    /// within the container, which has no program for them: a kubelet does neither.
     pub(super) fn pod(&self, name: &str) -> Value {
         let (mut metadata, mut spec) = (self.metadata.clone(), self.spec.clone());
         metadata["name"] = json!(name);

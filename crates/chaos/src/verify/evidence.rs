@@ -11,20 +11,20 @@ use testkit::{
     sse::Transcript,
 };
 
-/// Everything that is compared. Everybody had the time to see everything.
+/// Everything that is compared, from after all processes and clients had the time to finish.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     /// Number of partitions.
     pub partitions: PartitionCount,
     /// What the stream has acknowledged.
     pub ack_log: &'a BTreeMap<MessageKey, AckedMessage>,
-    /// What the stream holds: see [`read_log`].
+    /// What the stream holds: see [`super::read_log`].
     pub log: &'a [Publish],
     /// The table `messages`, by thread and position.
     pub messages: &'a [MessageRow],
     /// The table `dead_letters`.
     pub dead_letters: &'a [DeadLetterRow],
-    /// How messages ended of which clients get the end, by thread and position.
+    /// The ends of messages that clients are sent, by thread and position.
     pub ends: &'a [EndRow],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
@@ -75,10 +75,10 @@ impl Findings {
     }
 }
 
-/// Characters of a violation's texts that are shown, from where they part.
+/// Characters of a violation's texts that are shown, from where they differ.
 const SHOWN: usize = 300;
 
-/// Both, long ones from shortly before they part.
+/// Both texts; long ones from shortly before they differ.
 pub(super) fn apart(expected: &str, seen: &str) -> String {
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| {

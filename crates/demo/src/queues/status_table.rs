@@ -9,7 +9,7 @@ use testkit::from_row;
 use super::plan::{Agent, TASKS};
 
 from_row! {
-    /// How one agent stands.
+    /// The status of one agent.
     #[derive(Debug, Clone)]
     pub(super) struct AgentStatus {
         pub(super) agent_id: String,

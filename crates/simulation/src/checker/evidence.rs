@@ -28,7 +28,7 @@ pub struct Evidence {
 /// What may be expected of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Everybody had the time to finish: what has not ended is lost.
+    /// Every process had the time to finish: what has not ended is lost.
     pub is_settled: bool,
     /// A message whose gaps were never open for longer, ms, may not fail for a gap.
     pub gap_safe_ms: i64,

@@ -53,13 +53,13 @@ pub(crate) enum WorldEvent {
     Summary(Address, ThreadId, Position),
     /// A worker's commits that wait are sent, if none is under way.
     Gather(Address),
-    /// What becomes of timers that are due is read.
+    /// What is needed to decide about due timers is read.
     DecideTimers(Address, Vec<TimerId>),
     /// The next timers are read, from so many ms on.
     LoadTimers(Address, i64, usize),
-    /// A task that enters its queue later is stored; its entry.
+    /// A delayed task is stored; with the sequence of its entry.
     DelayTask(Address, Seq, Box<DelayedTask>),
-    /// If everything rests, the clocks go ahead.
+    /// If everything is idle, the clocks are advanced.
     GoAhead,
     /// A person writes.
     Person(ThreadId),
@@ -103,7 +103,7 @@ pub(crate) enum StatementEvent {
 pub(crate) enum StoreReply {
     Granted(Option<Grant>),
     Renewed(bool),
-    /// But for these turns, whose messages are refused.
+    /// Except for these turns, whose messages are refused.
     Applied(Vec<(TurnId, String)>),
     Fenced,
     Refused,
@@ -116,7 +116,7 @@ pub(crate) enum ClientEvent {
     Fault,
 }
 
-/// The thread, and the number of what follows it.
+/// With the thread, and the number of its follower.
 #[derive(Debug)]
 pub(crate) enum GatewayEvent {
     Frame(ThreadId, u64, Box<model::LiveFrame>),

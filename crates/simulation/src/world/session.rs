@@ -118,7 +118,7 @@ impl World {
         session.promises.on_input(&input);
         let mut actions = machine.handle(input, now);
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
-        // What is refused of a follow-up has no end that anybody sees.
+        // A follow-up that is refused has no visible end.
         session.promises.silent.retain(|(turn, _), _| !(is_follow_up(turn) && refused.contains(turn)));
         partition::bisect::apply_refusals(&mut actions, &[], &refused);
         if bug == Some(PlantedBug::NeverWithdrawn) {

@@ -1,4 +1,4 @@
-//! The double of the stream of turn requests, and of the services that answer them.
+//! Test doubles of the stream of turn requests and of the services that answer them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::world::event::{WorkEvent, WorldEvent};
 use crate::world::state::workflows::{Manner, PendingRequest, Writing};
 
 impl World {
-    /// The stream keeps the first of an id for a while.
+    /// The stream drops repetitions of an id for a while.
     pub(super) fn store_request(&mut self, start: &Start) {
         let (name, window) = ((start.turn.clone(), start.run), self.scenario.turn_profile.window_ms);
         let is_known = self.workflows.latest.get(&name).is_some_and(|at| self.time - at < window);
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// The request is taken back; a workflow that works on it may not hear of it.
+    /// The request is cancelled; a workflow that works on it may miss that.
     fn stop(&mut self, turn: &TurnId, run: u32) {
         let is_heard = !self.workflow_fault(|turn_profile| turn_profile.late);
         for number in 0..self.workflows.requests.len() {
@@ -172,14 +172,14 @@ impl World {
         for (delay, writing) in writings {
             self.schedule(delay, WorldEvent::Work(WorkEvent::Frame(number, delivery, Box::new(writing))));
         }
-        // Who is silent says that it lives; who has died or was not heard does not.
+        // A silent service reports progress, so its request is not redelivered; a dead one does not, and an acknowledgement may be lost.
         if manner == Manner::Dies || is_unacked || is_doubled {
             let missed = if is_doubled { self.workflows.rng.range(0, delay) } else { delay };
             self.schedule(missed + ack_wait, WorldEvent::Work(WorkEvent::Again(number, delivery)));
         }
     }
 
-    /// As [`World::workflow_fault`], for what is no fault.
+    /// As [`World::workflow_fault`], also in quiet times: for what is no fault.
     fn workflow_fault_even_late(&mut self, rate: impl Fn(&TurnProfile) -> f64) -> bool {
         self.workflows.rng.chance(rate(&self.scenario.turn_profile))
     }
@@ -256,7 +256,7 @@ fn answer(name: &str, manner: Manner, (has_tools, continues): (bool, bool), rng:
     chunks
 }
 
-/// What the last chunk of an answer may say of a follow-up; some of it cannot be done.
+/// A follow-up hint for the last chunk of an answer; some are invalid.
 fn hint(rng: &mut Rng, chance: f64) -> Option<Value> {
     let is_wanted = rng.chance(chance);
     let (trigger, seconds) = match rng.below(12) {
@@ -267,7 +267,7 @@ fn hint(rng: &mut Rng, chance: f64) -> Option<Value> {
     is_wanted.then(|| json!({ "trigger_type": trigger, "after_seconds": seconds, "reason": "planted" }))
 }
 
-/// A complete answer asks for a follow-up, or says nothing at all.
+/// Adds the hint to a complete answer, or makes the answer empty.
 fn with_hint(mut chunks: Vec<Chunk>, manner: Manner, hint: Option<Value>, is_empty: bool) -> Vec<Chunk> {
     let is_said = |chunk: &Chunk| chunk.kind == ChunkKind::Content;
     if is_empty && manner != Manner::Fails && chunks.iter().all(is_said) {

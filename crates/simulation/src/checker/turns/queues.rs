@@ -8,10 +8,10 @@ use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{AgentRow, RunEnd, Transition, TransitionKind, Turns};
 use model::Command;
 
-/// What workflows have said of their errors, by answer.
+/// The retry hints of workflows' errors, by answer.
 type Errors = BTreeMap<MessageKey, RetryHint>;
 
-/// An agent as the transactions so far have left it.
+/// An agent after the transactions so far.
 #[derive(Default)]
 struct CheckedQueue {
     row: AgentRow,
@@ -90,7 +90,7 @@ impl Replay<'_> {
         self.violations.push(Violation::new(invariant, subject, expected, seen));
     }
 
-    /// A control command on the agent is in the stream, and its owner may have done it without having said so yet.
+    /// A control command on the agent is in the stream, and its owner may have executed it without having audited it yet.
     fn acts_are_under_way(&self, agent: &AgentId, at_ms: i64) -> bool {
         let controls = self.controls.get(agent).map_or(&[][..], Vec::as_slice);
         controls.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
@@ -185,7 +185,7 @@ impl Replay<'_> {
         }
     }
 
-    /// What the audit calls done is done with it.
+    /// What the audit log reports as done is done in the same transaction.
     fn acts_have_effects(&mut self, group: &[Transition]) {
         for happened in group {
             let TransitionKind::Acted { subject, control: id, is_done: true } = &happened.what else {
@@ -220,7 +220,7 @@ impl Replay<'_> {
         self.places.insert(turn, (agent.clone(), position));
     }
 
-    /// Places rise as the entries of the stream do.
+    /// Positions rise in the order of the stream's entries.
     fn entered(&mut self, agent: &AgentId, task: &model::TaskId, position: i64) {
         self.queues.entry(agent.clone()).or_default().tasks.insert(position, false);
         self.place(agent, position);
@@ -311,10 +311,10 @@ fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::CommandId) -> Opt
     })
 }
 
-/// What one transaction says of one agent.
+/// What one transaction changes for one agent.
 #[derive(Default)]
 struct Mine {
-    /// Places of tasks whose turns are in the history with it.
+    /// Positions of tasks that are done or given up with it.
     done: BTreeSet<i64>,
     /// The head was given up.
     gave_up: bool,
@@ -388,7 +388,7 @@ impl Mine {
         pending.next().is_some_and(|(place, _)| self.dropped.contains(place))
     }
 
-    /// What is expected, when the row is something else.
+    /// What was expected, where the row differs from it.
     fn allowed(
         &self,
         before: &AgentRow,
@@ -425,7 +425,7 @@ impl Mine {
     }
 }
 
-/// A later input that takes the task back is no failure.
+/// A task that a later input rolls back has not failed.
 fn counts(code: &str) -> bool {
     code != "rolled_back"
 }

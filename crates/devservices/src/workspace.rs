@@ -27,7 +27,7 @@ pub fn built_binary(name: &str, profile_dir: &str) -> PathBuf {
 /// Where fetched tools are kept: `ANTIPHON_TOOLS_CACHE`, else `target/dev-tools`.
 ///
 /// As root, Postgres runs as another user, who cannot enter a checkout inside a 0700 home: then the cache is a
-/// folder that only root can write and everybody can read.
+/// folder that only root can write and all users can read.
 pub fn tools_cache() -> PathBuf {
     if let Some(dir) = env::var_os("ANTIPHON_TOOLS_CACHE").filter(|dir| !dir.is_empty()) {
         return PathBuf::from(dir);

@@ -26,11 +26,11 @@ pub struct ManualWorkflow {
 /// One delivery of a turn request.
 #[derive(Debug)]
 pub struct Asked {
-    /// What is asked.
+    /// The request.
     pub request: TurnRequest,
     /// The payload as it came.
     pub raw: Value,
-    /// The attempt that the contract gives this delivery.
+    /// The attempt of this delivery, as the contract of workflows counts it.
     pub attempt: u32,
     context: jetstream::Context,
     message: jetstream::Message,
@@ -103,7 +103,7 @@ impl Asked {
         Ok(self.message.info().map_err(|error| anyhow::anyhow!(error))?.stream_sequence)
     }
 
-    /// A chunk of the answer as JSON, with the token; the next number is counted on.
+    /// The next chunk of the answer as JSON, with the token.
     pub fn chunk(&mut self, text: &str, more: Value) -> Value {
         let mut chunk = json!({
             "session_id": self.request.thread_id, "message_id": self.request.message_id, "attempt": self.attempt,
@@ -122,18 +122,18 @@ impl Asked {
         Ok(())
     }
 
-    /// Says one piece of text.
+    /// Publishes a chunk of text.
     pub async fn say(&mut self, text: &str) -> Result<()> {
         self.say_with(text, json!({})).await
     }
 
-    /// Says one chunk with further fields.
+    /// Publishes a chunk with further fields.
     pub async fn say_with(&mut self, text: &str, more: Value) -> Result<()> {
         let chunk = self.chunk(text, more);
         self.publish(serde_json::to_vec(&chunk)?).await
     }
 
-    /// Says the last piece.
+    /// Publishes the last chunk.
     pub async fn finish(&mut self, text: &str) -> Result<()> {
         self.say_with(text, json!({"is_final": true})).await
     }
@@ -143,13 +143,13 @@ impl Asked {
         self.say_with(text, json!({"chunk_type": "error", "is_final": true, "metadata": hint})).await
     }
 
-    /// Says the last piece and acknowledges.
+    /// Publishes the last chunk and acknowledges the request.
     pub async fn answer(mut self, text: &str) -> Result<()> {
         self.finish(text).await?;
         self.ack().await
     }
 
-    /// The request is done.
+    /// Acknowledges the request as done.
     pub async fn ack(self) -> Result<()> {
         self.message.double_ack().await.map_err(|error| anyhow::anyhow!(error))
     }

@@ -212,7 +212,7 @@ impl TestDatabase {
     /// Makes one on the server of `admin_url`, whose user may create databases.
     pub async fn create_on(admin_url: &str) -> Result<Self> {
         let name = format!("antiphon_test_{:016x}", rand::random::<u64>());
-        // As in production: the fleet's role owns its tables and is no superuser, so that walls between tenants hold for it.
+        // As in production: the fleet's role owns its tables and is no superuser, so that row-level security applies to it.
         execute(admin_url, OWNER).await?;
         execute(admin_url, &format!("CREATE DATABASE {name} OWNER antiphon")).await?;
         let url = as_owner(&with_database(admin_url, &name)?)?;

@@ -1,7 +1,7 @@
 //! A client of `GET /v1/threads/{id}/events` that writes down everything it sees.
 //!
 //! A [`Follower`] follows one thread, reconnects with `Last-Event-ID` when its connection breaks, and keeps one
-//! [`Transcript`] per connection. It judges nothing: [`crate::audit`] does.
+//! [`Transcript`] per connection. It judges nothing: `chaos::verify` does.
 
 mod parser;
 
@@ -24,7 +24,7 @@ pub use parser::{Parser, SseItem};
 
 use crate::{http, locked};
 
-/// Pause before a reconnect; a gateway that is down is asked five times a second.
+/// Pause before a reconnect; a gateway that is down is tried five times a second.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What one connection brought.
@@ -232,11 +232,11 @@ impl Transcript {
 pub struct FollowOptions {
     /// The cursor of the first connection.
     pub last_event_id: Option<String>,
-    /// Stay away after the first connection has ended.
+    /// Do not reconnect after the first connection.
     pub once: bool,
     /// Pause after each read: a slow client.
     pub pause: Duration,
-    /// Leave each connection after this time and come back with the cursor: a client on a train.
+    /// Close each connection after this time and reconnect with the cursor: a client on a train.
     pub hang_up_after: Option<Duration>,
 }
 
@@ -325,7 +325,7 @@ impl Follower {
         look(&locked(&self.transcripts))
     }
 
-    /// Leaves, and gives away what was seen.
+    /// Disconnects, and returns what was seen.
     pub fn stop(self) -> Vec<Transcript> {
         self.task.abort();
         std::mem::take(&mut *locked(&self.transcripts))
@@ -370,11 +370,11 @@ impl FollowerTask {
         }
     }
 
-    /// Not before the first event of all: a client without a cursor misses what ends until it is back.
+    /// Not before the first event: a client without a cursor misses what ends before it reconnects.
     async fn hang_up(&self) {
         let Some(stay) = self.options.hang_up_after else { return std::future::pending().await };
         sleep(stay).await;
-        // Its sender is here.
+        // Never fails: `self` holds the sender.
         let _ = self.progress.subscribe().wait_for(|progress| progress.events > 0).await;
     }
 

@@ -11,7 +11,7 @@ pub struct StoredTurnEvent {
     pub subject: String,
     /// Its `Nats-Msg-Id`.
     pub id: String,
-    /// What it says.
+    /// The event.
     pub said: TurnEvent,
 }
 
@@ -20,7 +20,7 @@ pub async fn all(context: &jetstream::Context) -> Result<Vec<StoredTurnEvent>> {
     let mut stream = context.get_stream(subject::TURNS_STREAM).await?;
     let state = stream.info().await?.state.clone();
     let mut ends = Vec::new();
-    // One by one: a consumer whose request is lost while a server comes back says nothing for half a minute.
+    // One by one: a consumer whose pull is lost while a server restarts delivers nothing for half a minute.
     for seq in state.first_sequence..=state.last_sequence {
         let entry = match stream.get_raw_message(seq).await {
             Ok(entry) => entry,

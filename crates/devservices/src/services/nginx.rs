@@ -83,7 +83,7 @@ fn local(port: &Port) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port.number()))
 }
 
-/// In one process nginx changes no user, and ends with it.
+/// With a single process nginx does not change its user, and ends when that process ends.
 fn config(dir: &Path, addrs: &[SocketAddr], servers: &[Server]) -> String {
     let mut config = format!(
         "daemon off;\nmaster_process off;\nerror_log stderr warn;\npid {dir:?};\n\

@@ -32,13 +32,13 @@ pub struct PostgresOptions {
     pub bin: PathBuf,
     /// An address of this machine, on which clients find it.
     pub address: Ipv4Addr,
-    /// Clients in this network need no password, as those on loopback, such as `10.1.0.0/16`.
+    /// A network, such as `10.1.0.0/16`, whose clients need no password, as those on loopback.
     pub trusted: Option<String>,
-    /// Whether commits reach the disk. Off is right for tests: it survives any kill of the server, not a power cut.
+    /// Whether commits reach the disk. Off is right for tests: the data survives a kill of the server, but not a power cut.
     pub fsync: bool,
     /// `max_connections`.
     pub max_connections: u32,
-    /// Further settings, which win over ours.
+    /// Further settings, which override the defaults.
     pub settings: Vec<(String, String)>,
 }
 
@@ -117,12 +117,12 @@ impl Postgres {
         Ok(standby)
     }
 
-    /// `postgres://postgres@<address>:<port>/postgres`, the same for life.
+    /// `postgres://postgres@<address>:<port>/postgres`, which never changes.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}:{}/postgres", self.options.address, self.port.number())
     }
 
-    /// The port, the same for life.
+    /// The port, which never changes.
     pub fn port(&self) -> u16 {
         self.port.number()
     }

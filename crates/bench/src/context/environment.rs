@@ -15,12 +15,12 @@ use testkit::{services::TestDatabase, text};
 
 /// Tokens of the contexts.
 pub(super) const BUDGETS: [u64; 2] = [8_000, 32_000];
-/// How long a session that was closed may take to vanish.
+/// How long a closed session may take to end.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A migrated database, on a server of its own but in tests.
+/// A migrated database, on a server of its own except in tests.
 pub(super) struct ContextEnvironment {
-    /// Before its server, which it is dropped on.
+    /// Declared before its server, which must still run when it is dropped.
     database: TestDatabase,
     postgres: Option<Postgres>,
     admin_url: String,
@@ -38,7 +38,7 @@ pub(super) struct Reads {
 }
 
 impl ContextEnvironment {
-    /// Starts a server whose commits reach the disk, and whose checkpoints are asked for.
+    /// Starts a server whose commits reach the disk, and whose checkpoints are explicit.
     pub(super) async fn start() -> Result<Self> {
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
@@ -79,7 +79,7 @@ impl ContextEnvironment {
         self.database.url()
     }
 
-    /// Another empty database of the same server, which has nothing left to write from before.
+    /// Another empty database of the same server, once that has written everything from before.
     pub(super) async fn another(&self) -> Result<TestDatabase> {
         let database = migrated(&self.admin_url).await?;
         self.settle().await?;
@@ -129,7 +129,7 @@ impl ContextEnvironment {
         Ok(connection.close().await?)
     }
 
-    /// Tables as a server that has been up for a while has them: with statistics, nothing left to clean, all of it on disk.
+    /// Brings tables into the state of a server that has been up for a while: with statistics, vacuumed, all of it on disk.
     pub(super) async fn settle(&self) -> Result<()> {
         let mut connection = self.connection().await?;
         sqlx::query("VACUUM (ANALYZE)").execute(&mut connection).await?;
@@ -139,7 +139,7 @@ impl ContextEnvironment {
         Ok(connection.close().await?)
     }
 
-    /// What `calls` calls read, each.
+    /// What each of `calls` calls reads, on average.
     pub(super) async fn reads(&self, calls: u32, call: impl AsyncFn(&Store) -> Result<()>) -> Result<Reads> {
         let before = self.counters().await?;
         let store = self.store().await?;
@@ -152,7 +152,7 @@ impl ContextEnvironment {
         Ok(Reads { rows: each(0), by_key: each(1), otherwise: each(2) })
     }
 
-    /// Sessions report what they have read when they end at the latest: so all of them have to.
+    /// Sessions report their reads when they end at the latest: so this waits until all have ended.
     async fn counters(&self) -> Result<[i64; 3]> {
         let mut connection = self.connection().await?;
         let others = "SELECT count(*) FROM pg_stat_activity \
@@ -181,14 +181,14 @@ impl ContextEnvironment {
     }
 }
 
-/// An empty database, laid out.
+/// An empty database, migrated.
 async fn migrated(admin_url: &str) -> Result<TestDatabase> {
     let database = TestDatabase::create_on(admin_url).await?;
     store::migrate(database.url(), PartitionCount::new(1)?).await?;
     Ok(database)
 }
 
-/// Runs one statement that gives nothing.
+/// Runs one statement that returns no rows.
 pub(super) async fn execute(connection: &mut PgConnection, sql: &str) -> Result<()> {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.with_context(|| sql.to_owned())?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::{table::Row, unit_cost::UnitCost};
 
-/// What may be added to the cost of a unit when there is more of something.
+/// The factor by which a unit may cost more when there is more of something.
 const GOAL: f64 = 1.1;
 
 /// One of the figures of a unit.
@@ -18,7 +18,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// The factor of what counts, and beside it each figure of before and after.
+    /// The largest factor, and beside it each figure before and after.
     pub(super) fn row(&self, part: char) -> Row {
         let figures: [(&'static str, Figure); 4] = [
             ("pages", |cost| cost.pages),

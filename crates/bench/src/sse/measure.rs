@@ -25,16 +25,16 @@ use super::{
 const MESSAGE_CHUNKS: u32 = 150;
 /// How long the last events may take.
 const TAIL: Duration = Duration::from_secs(20);
-/// A gateway subscribes and reads the store while viewers already have their heads.
+/// A gateway still subscribes and reads the store when subscribers have their response headers already.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Pauses between bursts, so that a thread's events come when they are due to a millisecond.
+/// Pause between bursts: a thread's events are sent within a millisecond of when they are due.
 const PAUSE: Duration = Duration::from_millis(1);
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
-/// Of a thread in a storm: before its viewers are cut, while they are away, and after they have come back.
+/// Events of a thread in a storm: before its subscribers are disconnected, while they are away, and after they have reconnected.
 pub(super) const STORM: [u32; 3] = [20, 200, 10];
-/// Of each thread that is published to in a storm, before the next one's turn.
+/// Events that are published to a thread in a storm before it is the next one's turn.
 const STORM_BURST: u32 = 10;
-/// What every server can take in a second: after so long it has everything that was sent meanwhile.
+/// Events that every server can take in a second: from it follows how long to wait for those that were sent meanwhile.
 const STORM_RATE: f64 = 20_000.0;
 const STORM_LIMIT: Duration = Duration::from_secs(120);
 
@@ -120,7 +120,7 @@ pub(super) async fn stream(servers: &mut Servers, kind: ServerKind, load: Steady
     })
 }
 
-/// Cuts all viewers at once, publishes meanwhile, and lets them all come back at once.
+/// Disconnects all subscribers at once, publishes meanwhile, and lets them all reconnect at once.
 pub(super) async fn storm(
     servers: &mut Servers,
     kind: ServerKind,
@@ -171,7 +171,7 @@ pub(super) async fn storm(
     })
 }
 
-/// Viewers to whom nothing is sent but heartbeats.
+/// Subscribers to which nothing is sent but heartbeats.
 pub(super) async fn idle(
     servers: &mut Servers,
     kind: ServerKind,
@@ -205,7 +205,7 @@ pub(super) async fn idle(
 
 struct PublishedCounts {
     by_thread: Vec<u32>,
-    /// Events per second, in fact.
+    /// Measured events per second.
     rate: f64,
 }
 
@@ -246,7 +246,7 @@ async fn join<T: Send + 'static>(handle: thread::JoinHandle<Result<T>>) -> Resul
     joined.map_err(|_| anyhow!("the publisher panicked"))?.context("publishing")
 }
 
-/// So many events of each thread, all threads in turn.
+/// Sends `count` events of each thread, in bursts, all threads in turn.
 async fn send_all(outlet: &mut Publisher, threads: usize, count: u32) -> Result<Vec<u32>> {
     for _ in 0..count / STORM_BURST {
         for thread in 0..threads {
@@ -260,7 +260,7 @@ async fn send_all(outlet: &mut Publisher, threads: usize, count: u32) -> Result<
     outlet.settle().await
 }
 
-/// Resident bytes of a server from time to time, with the seconds since the beginning.
+/// Samples of the resident bytes of a server, with the seconds since the beginning.
 async fn memory_during(server: u32, duration: Duration) -> Vec<(f64, u64)> {
     let begun = Instant::now();
     let mut samples = Vec::new();
@@ -285,7 +285,7 @@ fn slope(samples: &[(f64, u64)]) -> f64 {
     if under > 0.0 { over / under } else { 0.0 }
 }
 
-/// By how much it was larger at its largest than in the beginning.
+/// The largest sample minus the first one.
 fn grown(samples: &[(f64, u64)]) -> u64 {
     let largest = samples.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
     largest - samples.first().map_or(largest, |(_, bytes)| *bytes)

@@ -124,6 +124,6 @@ pub(super) struct Cost {
     pub(super) client_us: f64,
     /// Bytes in the log of the database.
     pub(super) wal_bytes: f64,
-    /// Everybody else, in cores.
+    /// Other processes, in cores.
     pub(super) foreign_cores: f64,
 }

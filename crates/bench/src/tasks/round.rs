@@ -11,15 +11,15 @@ pub(super) struct TaskRound {
     pub(super) tasks: u64,
     /// From the start until the database had the last completion.
     pub(super) seconds: f64,
-    /// Time until a task was durably completed, since it was due; of raw inserts, of one statement.
+    /// Median time from when a task was due until it was durably completed; for raw inserts, of one statement.
     pub(super) p50_ms: Option<f64>,
-    /// The same.
+    /// The 99th percentile of the same.
     pub(super) p99_ms: Option<f64>,
     /// Processor time of the postmaster and all its children.
     pub(super) server_cpu_us_per_task: f64,
     /// What was written to the log of the database.
     pub(super) wal_bytes_per_task: f64,
-    /// Pages that its connections have looked at; of the shipped worker alone.
+    /// Pages that its connections have accessed; for the shipped worker alone.
     pub(super) pages_per_task: Option<f64>,
     /// Processor time of the contender's own processes.
     pub(super) client_cpu_us_per_task: f64,
@@ -33,11 +33,11 @@ pub(super) struct TaskRound {
     pub(super) failures: u64,
     /// From the start until the first handler began.
     pub(super) first_ms: Option<f64>,
-    /// What it took to bring the tasks in before, where that is the contender's own doing.
+    /// The cost of enqueuing the tasks beforehand, where the contender does that itself.
     pub(super) enqueued: Option<Cost>,
     /// It took too long, and `tasks` were completed by then.
     pub(super) is_cut: bool,
-    /// How much of the machine was used by others.
+    /// Cores that other processes used.
     pub(super) foreign_cores: f64,
 }
 
@@ -63,7 +63,7 @@ impl TaskRound {
     }
 }
 
-/// The smallest value that so large a part of the sorted ones does not exceed.
+/// The percentile by nearest rank.
 fn percentile_ms(sorted_us: &[u64], part: f64) -> Option<f64> {
     let rank = (sorted_us.len() as f64 * part).ceil() as usize;
     Some(*sorted_us.get(rank.saturating_sub(1))? as f64 / 1e3)

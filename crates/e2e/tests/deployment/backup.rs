@@ -15,7 +15,7 @@ use testkit::{
 use super::{deploy, read, said};
 use crate::fixture::Fixture;
 
-/// The commands of the block that is named so.
+/// The commands of the block with this name.
 fn steps(name: &str) -> String {
     let page = read(&deploy().join("BACKUP.md"));
     let (_, block) = page.split_once(&format!("```sh {name}\n")).unwrap_or_else(|| panic!("no block {name}"));

@@ -35,7 +35,7 @@ impl Link {
     }
 }
 
-/// Reads on, giving the window back, until this is in what came.
+/// Reads on, releasing the window, until `wanted` is in the text.
 pub(super) async fn until(body: &mut RecvStream, all: &mut String, wanted: &str) -> Result<(), h2::Error> {
     while !all.contains(wanted) {
         let data = timeout(LIMIT, body.data()).await.expect("nothing came").expect("a clean end")?;
@@ -45,7 +45,7 @@ pub(super) async fn until(body: &mut RecvStream, all: &mut String, wanted: &str)
     Ok(())
 }
 
-/// How a stream ends of which nothing more is taken.
+/// How a stream ends whose window is not released any more.
 async fn end_of(body: &mut RecvStream) -> Result<(), Option<Reason>> {
     loop {
         match timeout(LIMIT, body.data()).await.expect("it goes on for ever") {
@@ -65,7 +65,7 @@ fn of_size(thread: &str, message: &str, bytes: usize) -> PlannedMessage {
 async fn requests_and_streams_share_a_connection() {
     let mut fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    // What is not stored is asked of an owner, which may still begin.
+    // A thread that is not stored is looked up at its owner, which may still be starting.
     let has_owner = async || http::get(addr, "/v1/threads/none").await.is_ok_and(|it| it.status == 404);
     fixture.until("the owner answers", LIMIT, has_owner).await;
     let mut link = Link::open(addr, 1 << 20).await;
@@ -86,7 +86,7 @@ async fn requests_and_streams_share_a_connection() {
     }
     fixture.send(&short("two", "m", 1)).await;
     until(viewer.body_mut(), &mut seen, "message_complete").await.unwrap();
-    // As many as may be at once, and none more.
+    // As many streams as there may be at once, and no more.
     let mut many = Vec::new();
     for _ in 0..255 {
         many.push(link.get("/v1/threads/many/events").await);
@@ -97,7 +97,7 @@ async fn requests_and_streams_share_a_connection() {
         drop(many);
         assert_eq!(next.await.status().as_u16(), 200);
     }
-    // A head that is too long is refused alone.
+    // Headers that are too long fail only their request.
     let long = Request::get("http://localhost/livez").header("x-long", "x".repeat(40_000)).body(()).unwrap();
     match link.send(long).await {
         Ok(answer) => assert_eq!(answer.status().as_u16(), 431),
@@ -109,7 +109,7 @@ async fn requests_and_streams_share_a_connection() {
     let answer = link.send(longest.body(()).unwrap()).await.unwrap();
     assert_eq!(answer.status().as_u16(), 400, "it is read, and no cursor");
     assert_eq!(link.get("/livez").await.status().as_u16(), 200);
-    // Nothing is under way: the gateway takes its leave.
+    // Nothing is under way: the gateway closes the connection.
     timeout(LIMIT, link.connection).await.expect("an idle connection stays").unwrap().unwrap();
     fixture.audit(vec![]).await;
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as two flags, so that services and their folders are cleaned up.
+//! The last of SIGINT, SIGTERM and SIGHUP that was received, so that services and their folders are cleaned up.
 #![allow(unsafe_code, reason = "signal handlers have no safe form in std")]
 
 use std::{
@@ -12,7 +12,7 @@ extern "C" fn note(signal: libc::c_int) {
     RECEIVED.store(signal, Ordering::SeqCst);
 }
 
-/// From here on the signals only set the flags.
+/// From here on these signals are only recorded.
 pub(crate) fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
@@ -24,12 +24,12 @@ pub(crate) fn install() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Whether any of them came.
+/// Whether any of them was received.
 pub(crate) fn received() -> bool {
     RECEIVED.load(Ordering::SeqCst) != 0
 }
 
-/// Whether one came that the terminal does not also send to our children.
+/// Whether the last one is not SIGINT, which the terminal also sends to our children.
 pub(crate) fn terminated() -> bool {
     ![0, libc::SIGINT].contains(&RECEIVED.load(Ordering::SeqCst))
 }

@@ -1,4 +1,4 @@
-//! Which crate may use which: the table of crates/ARCHITECTURE.md, held against every `Cargo.toml`.
+//! Which crate may use which: the table of crates/ARCHITECTURE.md, checked against every `Cargo.toml`.
 
 use super::{RuleViolation, SourceFile};
 
@@ -91,7 +91,7 @@ const IMPURE: &[&str] = &[
     "opentelemetry",
 ];
 
-/// Foreign crates with an owner: what they do is asked of the owner. Crates for development stand outside.
+/// Foreign crates that only their owners use; other crates call an operation of an owner. Crates for development are exempt.
 const OWNED: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("async-nats", &["bus"]),
@@ -124,7 +124,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
         .collect()
 }
 
-/// Dependencies that no file of their crate names: each is compiled for nothing, and holds up what waits for the crate.
+/// Dependencies that no file of their crate names: each is compiled for nothing, and delays what depends on the crate.
 pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for manifest in files {

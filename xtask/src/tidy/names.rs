@@ -20,7 +20,7 @@ const UNUSED: &[(&str, &str)] = &[
 /// Not used as a whole name; `run` as a function or as part of a name is fine.
 const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
 
-/// A name that as many types have says nothing of any of them.
+/// So many types must not have the same name.
 const TOO_MANY: usize = 3;
 
 const KEYWORDS: &[&str] = &["struct ", "enum ", "trait ", "union ", "type ", "mod "];

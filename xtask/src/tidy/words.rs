@@ -1,4 +1,4 @@
-//! Words that must not return: private metaphors, and people where there are programs. They are looked for in every name, file name,
+//! Words that are refused: private metaphors, and people where programs are meant. They are looked for in every name, file name,
 //! comment, string and document.
 
 use super::{RuleViolation, SourceFile};
@@ -24,11 +24,11 @@ pub(super) const WORDS: &[(&str, &str)] = &[
     ("nobody", "no client, no worker"),
 ];
 
-/// Not in names of functions and values, where they stand for what is returned, logged or encoded.
+/// Refused only in names of functions and values, where they stand for what is returned, logged or encoded.
 pub(super) const NAMES: &[(&str, &str)] =
     &[("told", "the name of the value"), ("tell", "return, report or encode")];
 
-/// They name the words.
+/// Files that list the words.
 const EXEMPT: &[&str] = &["xtask/src/tidy/words.rs", "xtask/src/tidy/words/tests.rs"];
 
 pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
@@ -50,7 +50,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     found
 }
 
-/// What a line declares as a function or a value.
+/// The name of the function or value that a line declares.
 fn declared(line: &str) -> Option<&str> {
     let rest = ["fn ", "let mut ", "let "].iter().find_map(|keyword| {
         let at = line.find(keyword)?;
@@ -61,7 +61,7 @@ fn declared(line: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// Its words in lower case; `CamelCase`, `snake_case` and `SHOUTING_CASE` are taken apart.
+/// The words of a line, in lower case; `CamelCase`, `snake_case` and `SHOUTING_CASE` are taken apart.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for run in line.split(|c: char| !c.is_alphabetic()).filter(|run| !run.is_empty()) {

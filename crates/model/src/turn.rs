@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId};
 
 /// Longest turn id in bytes: the ids of its messages are made from it.
-const MAX_TURN_LEN: usize = 96;
+const MAX_TURN_LEN: usize = "u0000-".len() + 80;
 
 /// One turn. `u<bucket>-<unique>` for an input of a person, `t<bucket>-<position>` for a task; the bucket is that of
 /// the thread in four hexadecimal digits, so that the owner can be found by the id.
@@ -397,7 +397,8 @@ mod tests {
         for wrong in ["m1-a", "u0001-x-a01", "u0001-x-ab", "u0001-x-a99999999999"] {
             assert_eq!(TurnId::of_answer(&MessageId::parse(wrong).unwrap()), None, "{wrong}");
         }
-        assert!(TurnId::foreground(&ThreadId::parse("t").unwrap(), &"x".repeat(91)).is_err());
+        let of_length = |length| TurnId::foreground(&ThreadId::parse("t").unwrap(), &"x".repeat(length));
+        assert!(of_length(80).is_ok() && of_length(81).is_err());
     }
 
     #[test]

@@ -103,15 +103,15 @@ pub(crate) struct Postponed {
 
 /// A turn whose agent may not begin it is looked at again after so long at most, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// Likewise, where a budget is spent: many agents may wait for the same one, for weeks.
-const LOOK_AT_BUDGET_MS: i64 = 15_000;
+/// Likewise, where a budget is spent or a limit of turns is reached: many agents may wait for the same one, for weeks.
+const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {
     pub(crate) fn new(why: NotNow, now: Timestamp) -> Self {
         let (for_ms, most_ms) = match why {
             NotNow::Backoff { for_ms } => (Some(for_ms.max(1)), LOOK_AGAIN_MS),
-            NotNow::Budget { for_ms } => (Some(for_ms.max(1)), LOOK_AT_BUDGET_MS),
-            NotNow::Limited { for_ms } => (Some(for_ms.max(1)), LOOK_AT_BUDGET_MS),
+            NotNow::Budget { for_ms } => (Some(for_ms.max(1)), LOOK_AT_SHARED_LIMIT_MS),
+            NotNow::Limited { for_ms } => (Some(for_ms.max(1)), LOOK_AT_SHARED_LIMIT_MS),
             NotNow::Paused => (None, LOOK_AGAIN_MS),
         };
         let until = now.plus_ms(for_ms.unwrap_or(most_ms).min(most_ms));

@@ -1,4 +1,4 @@
-//! The last of SIGINT, SIGTERM and SIGHUP that was received, so that services and their folders are cleaned up.
+//! Which of SIGINT, SIGTERM and SIGHUP were received, so that services and their folders are cleaned up.
 #![allow(unsafe_code, reason = "signal handlers have no safe form in std")]
 
 use std::{
@@ -6,17 +6,18 @@ use std::{
     sync::atomic::{AtomicI32, Ordering},
 };
 
+/// A bit for each signal.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn note(signal: libc::c_int) {
-    RECEIVED.store(signal, Ordering::SeqCst);
+    RECEIVED.fetch_or(1 << signal, Ordering::SeqCst);
 }
 
 /// From here on these signals are only recorded.
 pub(crate) fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
-        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+        // SAFETY: the handler only writes an atomic, which is async-signal-safe.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
     // std ignores SIGPIPE and then panics in `println!`: `cargo xtask doctor | head` should just end.
@@ -29,9 +30,9 @@ pub(crate) fn received() -> bool {
     RECEIVED.load(Ordering::SeqCst) != 0
 }
 
-/// Whether the last one is not SIGINT, which the terminal also sends to our children.
+/// Whether one was received that is not SIGINT, which the terminal also sends to our children.
 pub(crate) fn terminated() -> bool {
-    ![0, libc::SIGINT].contains(&RECEIVED.load(Ordering::SeqCst))
+    RECEIVED.load(Ordering::SeqCst) & !(1 << libc::SIGINT) != 0
 }
 
 /// Asks a child to end.

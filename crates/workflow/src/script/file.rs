@@ -1,5 +1,6 @@
 //! The form of a script file, and what is checked before it is played.
 
+use model::TaskKind;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,9 +75,9 @@ fn check(name: &str, scenario: ScenarioInFile) -> Result<Scenario, String> {
         agent: scenario.when.agent,
         task: scenario.when.task,
     };
-    if let Some(task) = when.task.as_deref().filter(|task| !["task", "work_request", "memory"].contains(task))
-    {
-        return Err(format!("task {task:?}: task, work_request and memory are known"));
+    if let Some(task) = when.task.as_deref().filter(|task| TaskKind::from_name(task).is_none()) {
+        let known = TaskKind::ALL.map(TaskKind::name).join(", ");
+        return Err(format!("unknown task {task:?}: one of {known}"));
     }
     let last = scenario.steps.len();
     for (number, step) in (1..).zip(&scenario.steps) {

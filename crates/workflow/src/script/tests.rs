@@ -53,7 +53,7 @@ fn what_is_wrong_with_a_script_is_said() {
     let regex = why(r#"{"scenarios": [{"name": "n", "when": {"input_matches": "("}, "steps": []}]}"#);
     assert!(regex.starts_with("scenario \"n\": input_matches: regex parse error"), "{regex}");
     let task = why(r#"{"scenarios": [{"when": {"task": "memo"}, "steps": []}]}"#);
-    assert_eq!(task, "scenario \"#1\": task \"memo\": task, work_request and memory are known");
+    assert_eq!(task, "scenario \"#1\": unknown task \"memo\": one of task, work_request, memory, compaction");
     let hello = json!({"text": {"content": "x"}});
     assert_eq!(
         why_steps(json!([{"cut": true}, hello])),

@@ -8,7 +8,7 @@ use testkit::{
     api::{AcceptedTurn, Api},
     db_snapshot::turns::{self, StoredTask, TurnMessage},
     fleet::{FleetOptions, WorkflowOptions},
-    manual_workflow::{Asked, ManualWorkflow},
+    manual_workflow::{DeliveredRequest, ManualWorkflow},
     sse::{Follower, StreamEvent},
 };
 
@@ -168,7 +168,7 @@ impl Fixture {
 }
 
 /// The next request, whose turn it must be.
-pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &AcceptedTurn) -> Asked {
+pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &AcceptedTurn) -> DeliveredRequest {
     let asked = manual_workflow.next(SOON).await.unwrap();
     assert_eq!((&asked.request.turn_id, &asked.request.message_id), (&turn.id, &turn.answer));
     asked

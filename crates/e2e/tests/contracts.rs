@@ -22,7 +22,7 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
     let other = asked_for(&manual_workflow, &yours).await;
     let mine = fixture.api().say("mine", "hello").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &mine).await;
-    let chunk = |asked: &mut testkit::manual_workflow::Asked, token: Value| {
+    let chunk = |asked: &mut testkit::manual_workflow::DeliveredRequest, token: Value| {
         let mut chunk =
             asked.chunk("intruder", json!({"chunk_id": 0, "is_final": true, "turn_token": token}));
         chunk.as_object_mut().unwrap().retain(|_, value| !value.is_null());

@@ -9,7 +9,10 @@ use crate::{
 };
 
 /// The next request, which must be for this task.
-async fn asked_to(manual_workflow: &ManualWorkflow, task: &str) -> testkit::manual_workflow::Asked {
+async fn asked_to(
+    manual_workflow: &ManualWorkflow,
+    task: &str,
+) -> testkit::manual_workflow::DeliveredRequest {
     let asked = manual_workflow.next(SOON).await.unwrap();
     assert_eq!(asked.request.task.as_ref().map(|task| task.task_id.as_str()), Some(task));
     asked

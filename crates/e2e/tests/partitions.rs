@@ -11,7 +11,7 @@ use testkit::{
     db_snapshot::{self, turns},
     fleet::{self, Fleet, FleetOptions, Invocation},
     load::PlannedMessage,
-    manual_workflow::{Asked, ManualWorkflow},
+    manual_workflow::{DeliveredRequest, ManualWorkflow},
     publisher::{Addressing, Publisher},
     text,
 };
@@ -102,12 +102,12 @@ async fn answer_all(workflow: &ManualWorkflow, number: usize, partitions: u16, c
     hand_back(later).await;
 }
 
-fn is_of_today(asked: &Asked, partitions: u16) -> bool {
+fn is_of_today(asked: &DeliveredRequest, partitions: u16) -> bool {
     let thread = ThreadId::parse(&asked.request.thread_id).unwrap();
     asked.request.subject == wire::subject::partition_chunks(count(partitions), &thread)
 }
 
-async fn hand_back(all: Vec<Asked>) {
+async fn hand_back(all: Vec<DeliveredRequest>) {
     for asked in all {
         asked.hand_back().await.unwrap();
     }
@@ -136,7 +136,7 @@ async fn answer_due(workflow: &ManualWorkflow) {
     hand_back(others).await;
 }
 
-async fn asked_of(workflow: &ManualWorkflow, agent: &str) -> Asked {
+async fn asked_of(workflow: &ManualWorkflow, agent: &str) -> DeliveredRequest {
     let asked = workflow.next(SOON).await.unwrap();
     assert_eq!(asked.request.agent_id, agent);
     asked

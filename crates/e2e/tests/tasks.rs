@@ -19,7 +19,10 @@ fn numbered(count: usize) -> Vec<(String, String)> {
 }
 
 /// The next request, which must be for this task.
-async fn asked_to(manual_workflow: &ManualWorkflow, task: &str) -> testkit::manual_workflow::Asked {
+async fn asked_to(
+    manual_workflow: &ManualWorkflow,
+    task: &str,
+) -> testkit::manual_workflow::DeliveredRequest {
     let asked = manual_workflow.next(SOON).await.unwrap();
     let named = asked.request.task.as_ref().map(|task| task.task_id.as_str());
     assert_eq!(named, Some(task));

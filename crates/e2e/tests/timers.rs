@@ -1,7 +1,7 @@
 //! What happens later: schedules, tasks that wait for their time, and follow-ups that are put off or cancelled.
 
 use serde_json::{Value, json};
-use testkit::manual_workflow::{Asked, ManualWorkflow};
+use testkit::manual_workflow::{DeliveredRequest, ManualWorkflow};
 
 use crate::{
     api_client::{A_WHILE, SOON},
@@ -14,7 +14,7 @@ pub(crate) async fn in_seconds(fixture: &Fixture, seconds: f64) -> String {
     sqlx::query_scalar(sql).bind(seconds).fetch_one(&fixture.pool).await.unwrap()
 }
 
-async fn asked_with(workflow: &ManualWorkflow, content: &str) -> Asked {
+async fn asked_with(workflow: &ManualWorkflow, content: &str) -> DeliveredRequest {
     let asked = workflow.next(SOON).await.unwrap();
     assert_eq!(asked.request.context.last().unwrap().content, content);
     asked

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{fleet::FleetOptions, manual_workflow::Asked};
+use testkit::{fleet::FleetOptions, manual_workflow::DeliveredRequest};
 
 use crate::{
     api_client::SOON,
@@ -53,7 +53,7 @@ async fn turns_of_a_model_run_as_many_as_may_in_the_whole_fleet() {
         fixture.settle(&format!("a{agent}"), json!({"model": "m-1"})).await;
         fixture.send_tasks(&format!("a{agent}"), [("k".to_owned(), "work".to_owned())]).await;
     }
-    let mut in_hand: Vec<Asked> = Vec::new();
+    let mut in_hand: Vec<DeliveredRequest> = Vec::new();
     for _ in 0..AT_ONCE {
         in_hand.push(workflow.next(SOON).await.unwrap());
     }

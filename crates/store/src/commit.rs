@@ -7,7 +7,7 @@ mod coalesce;
 mod columns;
 mod dead_letters_spills;
 mod facts;
-mod orders;
+mod rare_changes;
 mod statement;
 mod submission;
 mod tasks;
@@ -31,7 +31,7 @@ use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
 
 use self::statement::Checks;
-pub use self::submission::{Gone, Submission};
+pub use self::submission::{StreamGap, Submission};
 pub use facts::MOST_OF_SCOPE;
 
 /// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.

@@ -53,7 +53,7 @@ pub use api::{
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use command_verdicts::QueueRead;
-pub use commit::{CommitError, CommitWriter, Committed, Gone, MOST_OF_SCOPE, Submission};
+pub use commit::{CommitError, CommitWriter, Committed, MOST_OF_SCOPE, StreamGap, Submission};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction, ThreadVersion};

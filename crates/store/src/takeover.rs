@@ -48,7 +48,7 @@ impl Store {
             _ => 0,
         };
         let takeover = Takeover {
-            spilled_messages: stragglers_of(&self.rows(spilled_messages).await?)?,
+            spilled_messages: spilled_messages_of(&self.rows(spilled_messages).await?)?,
             agents: self.queues(&buckets, window).await?,
             open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
             outbox,
@@ -177,7 +177,7 @@ pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
 }
 
 /// Rows come grouped by message, one per chunk, and one without a chunk for a message that has none.
-fn stragglers_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
+fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
     let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
         let key = key(row)?;

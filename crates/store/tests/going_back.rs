@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Mark, PartitionId, Seq, Timestamp};
 use partition::{Incident, IncidentKind, StreamPlace};
-use store::{Applied, Committed, Gone, Store, Submission};
+use store::{Applied, Committed, Store, StreamGap, Submission};
 
 use crate::fixture::{Database, INCARNATION, Owner, TTL, dead_entry, message, submission};
 
@@ -158,7 +158,7 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     let owner = Owner::new(&store, "a").await;
     let mut passes = owner.empty();
     passes.checkpoint = Seq(20);
-    let gone = [Gone { first: Seq(4), last: Seq(9) }, Gone { first: Seq(12), last: Seq(12) }];
+    let gone = [StreamGap { first: Seq(4), last: Seq(9) }, StreamGap { first: Seq(12), last: Seq(12) }];
     let read = Some(Mark { seq: Seq(21), stored_at_ns: 210 });
     let of = |commits| Submission { gone: &gone, read, ..submission(&passes, commits) };
     assert_eq!(owner.writer.commit(&[of(1)]).await.unwrap(), [Committed::Fenced]);

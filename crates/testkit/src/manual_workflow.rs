@@ -25,7 +25,7 @@ pub struct ManualWorkflow {
 
 /// One delivery of a turn request.
 #[derive(Debug)]
-pub struct Asked {
+pub struct DeliveredRequest {
     /// The request.
     pub request: TurnRequest,
     /// The payload as it came.
@@ -60,12 +60,12 @@ impl ManualWorkflow {
     ///
     /// # Errors
     /// None within `limit`.
-    pub async fn next(&self, limit: Duration) -> Result<Asked> {
+    pub async fn next(&self, limit: Duration) -> Result<DeliveredRequest> {
         self.next_within(limit).await?.with_context(|| format!("no turn request within {limit:?}"))
     }
 
     /// The next request, if one comes within `limit`.
-    pub async fn next_within(&self, limit: Duration) -> Result<Option<Asked>> {
+    pub async fn next_within(&self, limit: Duration) -> Result<Option<DeliveredRequest>> {
         let mut batch = self.consumer.fetch().max_messages(1).expires(limit).messages().await?;
         let Ok(Some(message)) = timeout(limit + Duration::from_secs(1), batch.next()).await else {
             return Ok(None);
@@ -75,7 +75,14 @@ impl ManualWorkflow {
         let raw: Value = serde_json::from_slice(&message.payload)?;
         let request: TurnRequest = serde_json::from_value(raw.clone())?;
         let attempt = request.attempt + u32::try_from(delivered)?.saturating_sub(1);
-        Ok(Some(Asked { request, raw, attempt, context: self.context.clone(), message, next_id: 0 }))
+        Ok(Some(DeliveredRequest {
+            request,
+            raw,
+            attempt,
+            context: self.context.clone(),
+            message,
+            next_id: 0,
+        }))
     }
 
     /// How many requests are not taken yet, and how many are being answered.
@@ -90,14 +97,14 @@ impl ManualWorkflow {
     }
 
     /// Listens for the stop of a run.
-    pub async fn stops(&self, asked: &Asked) -> Result<async_nats::Subscriber> {
+    pub async fn stops(&self, asked: &DeliveredRequest) -> Result<async_nats::Subscriber> {
         let subscriber = self.client.subscribe(asked.request.stop_subject.clone()).await?;
         self.client.flush().await?;
         Ok(subscriber)
     }
 }
 
-impl Asked {
+impl DeliveredRequest {
     /// The sequence of the request in the stream of requests.
     pub fn seq(&self) -> Result<u64> {
         Ok(self.message.info().map_err(|error| anyhow::anyhow!(error))?.stream_sequence)

@@ -7,7 +7,7 @@ use model::{Mark, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
 use partition::bisect::CommitParts;
 use runtime::{Backoff, spawn_named};
-use store::{CommitError, CommitWriter, Committed, Disposition, Gone, Store, StoreError, Submission};
+use store::{CommitError, CommitWriter, Committed, Disposition, Store, StoreError, StreamGap, Submission};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
@@ -41,7 +41,7 @@ pub(crate) struct Terms {
     pub(crate) incarnation: Arc<str>,
     pub(crate) read: Option<Mark>,
     /// What the stream jumped over.
-    pub(crate) gone: Vec<Gone>,
+    pub(crate) gone: Vec<StreamGap>,
 }
 
 impl Terms {

@@ -35,9 +35,9 @@ pub struct WorkerConfig {
     /// Connections that commit.
     pub writers: usize,
     /// How long entries stay in the stream after they were used.
-    pub purge_tail: Duration,
+    pub stream_retain: Duration,
     /// How long idempotency keys are kept.
-    pub keep_keys: Duration,
+    pub idempotency_key_ttl: Duration,
     /// Bounds of what is kept for people.
     pub keep: KeepConfig,
     /// Interval at which the retention rules of agents are applied.
@@ -68,8 +68,8 @@ impl WorkerConfig {
             buffer_bytes: 256 << 20,
             thread_cache_bytes: 64 << 20,
             writers: 2,
-            purge_tail: Duration::from_secs(60),
-            keep_keys: Duration::from_secs(86_400),
+            stream_retain: Duration::from_secs(60),
+            idempotency_key_ttl: Duration::from_secs(86_400),
             keep: KeepConfig::default(),
             retention_every: Duration::from_secs(600),
             rules: TurnRules::default(),

@@ -31,10 +31,10 @@ const MOST_SESSIONS: u32 = 50;
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
-/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
+/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `idempotency_key_ttl`, what responses were asked
 /// for with more than thirty days ago, timers that ended more than ninety days ago, facts of more than two years ago, single calls of models of more than 400 days ago,
 /// their sums of more than ten years ago, and reasoning sessions that have not changed for as long, until `stop`.
-pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: CancellationToken) {
+pub(crate) async fn delete_expired(store: Store, idempotency_key_ttl: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
         // Workers that were started together do not come together.
@@ -44,7 +44,7 @@ pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: Canc
             () = stop.cancelled() => return,
         }
         until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
-        until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
+        until_less("old idempotency keys", &stop, || store.purge_keys(idempotency_key_ttl, MOST)).await;
         until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
         until_less("messages that were deleted long ago", &stop, || {
             store.purge_expired_messages(KEEP_RETIRED, MOST)

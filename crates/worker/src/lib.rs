@@ -73,8 +73,11 @@ pub async fn run(
         thread_cache: Arc::new(thread_cache),
         limiter: Arc::clone(&limiter),
     };
-    let keep_keys = context.config.keep_keys;
-    runtime::spawn_named("expiry", expiry::delete_expired(context.store.clone(), keep_keys, stop.clone()));
+    let idempotency_key_ttl = context.config.idempotency_key_ttl;
+    runtime::spawn_named(
+        "expiry",
+        expiry::delete_expired(context.store.clone(), idempotency_key_ttl, stop.clone()),
+    );
     runtime::spawn_named(
         "row limits",
         row_limits::enforce_row_limits(context.store.clone(), context.config.keep.clone(), stop.clone()),

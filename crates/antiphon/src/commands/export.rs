@@ -169,7 +169,7 @@ impl Exporter<'_> {
     }
 
     /// Exports batches for as long as they follow each other. The next messages are read while these are written.
-    async fn straight(
+    async fn export_in_order(
         &mut self,
         id: &ThreadId,
         head: Position,
@@ -188,7 +188,7 @@ impl Exporter<'_> {
                     done = self.whole(id, &mut open, sink)?.or(done);
                     if item.batch_id != item.position {
                         page.abort();
-                        return Ok(Reached::Tangle(done));
+                        return Ok(Reached::Interleaved(done));
                     }
                 }
                 open.push(item);
@@ -235,9 +235,9 @@ impl Exporter<'_> {
     ) -> Result<(), ExitError> {
         let after = match self.store.has_out_of_range(id).await? {
             true => None,
-            false => match self.straight(id, head, sink).await? {
+            false => match self.export_in_order(id, head, sink).await? {
                 Reached::End => return Ok(()),
-                Reached::Tangle(after) => after,
+                Reached::Interleaved(after) => after,
             },
         };
         let (before, mut there, mut last) = (self.writer.counts().messages, 0, after);
@@ -269,7 +269,7 @@ impl Exporter<'_> {
 enum Reached {
     End,
     /// Up to here; the rest has to be assembled.
-    Tangle(Option<Position>),
+    Interleaved(Option<Position>),
 }
 
 /// Reads messages in a task of its own, so that the ones before are written meanwhile.

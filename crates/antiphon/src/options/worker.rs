@@ -116,8 +116,8 @@ impl WorkerSettings {
         config.thread_cache_bytes = usize::try_from(self.thread_cache_bytes).unwrap_or(usize::MAX);
         config.chunk_bytes = self.max_chunk_bytes as usize;
         config.writers = self.commit_connections.into();
-        config.purge_tail = self.stream_retain_seconds;
-        config.keep_keys = self.idempotency_key_ttl_seconds;
+        config.stream_retain = self.stream_retain_seconds;
+        config.idempotency_key_ttl = self.idempotency_key_ttl_seconds;
         config.keep = self.keep.config();
         config.retention_every = self.retention_interval_seconds;
         config.rules.deadline_ms = ms(self.turn_deadline_seconds);

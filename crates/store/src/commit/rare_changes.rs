@@ -10,8 +10,8 @@ use super::turns::items;
 use crate::outbox::options;
 use crate::statement::Statement;
 
-/// `7_orders.sql`.
-pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statement {
+/// `7_rare_changes.sql`.
+pub(super) fn rare_changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let statement = failures(changes(marks(statement, group), group), group);
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
     let statement = inputs(statement, group);

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use super::submission::Submission;
-use super::{columns, dead_letters_spills, facts, orders, tasks, timers, turns, usage};
+use super::{columns, dead_letters_spills, facts, rare_changes, tasks, timers, turns, usage};
 use crate::statement::Statement;
 
 /// Adds the values of one part.
@@ -34,9 +34,9 @@ impl StatementParts {
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;
     /// Failed and changed tasks, failed, dropped and saved turns, the audit log: what is rare. Only together with `TURNS`.
-    const ORDERS: usize = 1 << 4;
+    const RARE_CHANGES: usize = 1 << 4;
     /// Dead letters, failed messages and spilled messages.
-    const REST: usize = 1 << 5;
+    const DEAD_LETTERS_SPILLS: usize = 1 << 5;
     /// What the stream has lost.
     const GONE: usize = 1 << 6;
     /// Timers that are armed, fired or ended.
@@ -76,13 +76,18 @@ impl StatementParts {
             (self.has(Self::MESSAGES), include_str!("4_messages.sql"), 0, None),
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 14, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
-            (self.has(Self::ORDERS), include_str!("7_orders.sql"), 56, Some(orders::orders)),
+            (
+                self.has(Self::RARE_CHANGES),
+                include_str!("7_rare_changes.sql"),
+                56,
+                Some(rare_changes::rare_changes),
+            ),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 16, Some(timers::timers)),
             (self.has(Self::USAGE), include_str!("8_usage.sql"), 13, Some(usage::usage)),
             (self.has(Self::FACTS), include_str!("8_facts.sql"), 15, Some(facts::facts)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
-                self.has(Self::REST),
+                self.has(Self::DEAD_LETTERS_SPILLS),
                 include_str!("8_dead_letters_spills.sql"),
                 49,
                 Some(dead_letters_spills::dead_letters_spills),
@@ -146,14 +151,14 @@ fn checked(part: &str, checks: Checks) -> String {
 
 fn needed(submission: &Submission<'_>) -> usize {
     let commit = submission.commit;
-    let orders = !(commit.failed_tasks.is_empty()
+    let rare_changes = !(commit.failed_tasks.is_empty()
         && commit.task_changes.is_empty()
         && commit.failed_turns.is_empty()
         && commit.dropped_turns.is_empty()
         && commit.open_turns.is_empty()
         && commit.ended_turns.is_empty()
         && commit.audit.is_empty());
-    let turns = orders || !(commit.turns.is_empty() && commit.agents.is_empty());
+    let turns = rare_changes || !(commit.turns.is_empty() && commit.agents.is_empty());
     let messages = !commit.messages.is_empty() || commit.turns.iter().any(|turn| !turn.messages.is_empty());
     let rest = !(commit.dead_letters.is_empty()
         && commit.failed_messages.is_empty()
@@ -164,8 +169,8 @@ fn needed(submission: &Submission<'_>) -> usize {
         (turns, StatementParts::TURNS),
         (!commit.tasks.is_empty(), StatementParts::TASKS),
         (commit.outbox.is_some() || !commit.sent.is_empty(), StatementParts::OUTBOX),
-        (orders, StatementParts::ORDERS),
-        (rest, StatementParts::REST),
+        (rare_changes, StatementParts::RARE_CHANGES),
+        (rest, StatementParts::DEAD_LETTERS_SPILLS),
         (!submission.gone.is_empty(), StatementParts::GONE),
         (!commit.timers.is_empty(), StatementParts::TIMERS),
         (!commit.usage.is_empty(), StatementParts::USAGE),

@@ -15,12 +15,12 @@ pub struct Submission<'a> {
     /// The last entry that was read when it was decided.
     pub read: Option<Mark>,
     /// Entries that the stream had lost when they were to be read.
-    pub gone: &'a [Gone],
+    pub gone: &'a [StreamGap],
 }
 
 /// Sequences that a stream jumped over, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone {
+pub struct StreamGap {
     /// The first.
     pub first: Seq,
     /// The last.

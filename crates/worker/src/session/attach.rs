@@ -102,7 +102,7 @@ async fn try_attach<'a>(
         query_server,
         queries: PendingQueries::default(),
         metrics: WorkerMetrics::new(partition.to_string(), Arc::clone(&context.gauges)),
-        purge: Purge::new(partition, config.purge_tail),
+        purge: Purge::new(partition, config.stream_retain),
         share: context.budget.share(),
         incarnation: incarnation.into(),
         read: place.read,

@@ -8,7 +8,7 @@ use partition::{
     Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, UsageWrite,
     bisect,
 };
-use store::Gone;
+use store::StreamGap;
 use tokio::time::Instant;
 
 use super::report;
@@ -73,7 +73,7 @@ impl PartitionSession<'_> {
         if let MachineReport::Hole { first, last } = *report {
             let kind = IncidentKind::EntriesGone.name();
             metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
-            self.gone.push(Gone { first, last });
+            self.gone.push(StreamGap { first, last });
         }
     }
 

@@ -6,7 +6,7 @@ use bus::QueryServer;
 use model::{Mark, Seq, Timestamp, TurnId};
 use partition::Partition;
 use runtime::Condition;
-use store::{Applied, Gone};
+use store::{Applied, StreamGap};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -57,7 +57,7 @@ pub(super) struct PartitionSession<'a> {
     /// Entries that stood in the stream behind the last that was read.
     pub(super) unread: u64,
     /// What the stream jumped over and no commit has named yet.
-    pub(super) gone: Vec<Gone>,
+    pub(super) gone: Vec<StreamGap>,
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
     pub(super) retention: RetentionSweep,

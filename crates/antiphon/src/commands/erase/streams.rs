@@ -125,9 +125,10 @@ impl<'a> ThreadStreams<'a> {
         removed: &mut BTreeMap<String, u64>,
     ) -> Result<Option<String>, ExitError> {
         let name = subject::stream_name(partition);
-        let Some(herald) = self.herald(partition) else { return Ok(None) };
+        let Some(command_thread) = self.command_thread(partition) else { return Ok(None) };
         loop {
-            let Some(passed) = self.pass_through(bus, partition, &herald, actor, give_up_at).await? else {
+            let Some(passed) = self.pass_through(bus, partition, &command_thread, actor, give_up_at).await?
+            else {
                 let why = "no worker has read the stream up to its end in time; erase again when one has";
                 return Ok(Some(why.to_owned()));
             };
@@ -141,7 +142,7 @@ impl<'a> ThreadStreams<'a> {
             sleep(QUIET).await;
             // Nothing may be left except the command itself.
             let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
-            let is_own = self.threads.contains(&herald);
+            let is_own = self.threads.contains(&command_thread);
             if left <= u64::from(is_own) {
                 return Ok(None);
             }
@@ -154,7 +155,7 @@ impl<'a> ThreadStreams<'a> {
     }
 
     /// The thread in whose subject the control command goes through the stream.
-    fn herald(&self, partition: PartitionId) -> Option<ThreadId> {
+    fn command_thread(&self, partition: PartitionId) -> Option<ThreadId> {
         let is_here = |key: &str| Bucket::of_key(key).partition(self.partitions) == partition;
         let thread = self.threads.iter().filter(|thread| is_here(thread.as_str())).min().cloned();
         thread.or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
@@ -165,19 +166,23 @@ impl<'a> ThreadStreams<'a> {
         &self,
         bus: &Bus,
         partition: PartitionId,
-        herald: &ThreadId,
+        command_thread: &ThreadId,
         actor: &str,
         give_up_at: Instant,
     ) -> Result<Option<Seq>, ExitError> {
         let id = new_command_id()?;
-        let act =
-            Control { id, actor: actor.into(), subject: herald.agent(), kind: ControlKind::EraseThread };
+        let act = Control {
+            id,
+            actor: actor.into(),
+            subject: command_thread.agent(),
+            kind: ControlKind::EraseThread,
+        };
         let (subject, payload) =
             (subject::control_subject(self.partitions, &act), wire::encode_control(&act));
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
         let stored = bus.publish_acked(&subject, payload, content_type, PUBLISH_TIMEOUT).await?;
         loop {
-            let is_done = self.store.control_outcome(herald.as_str(), &act.id).await?.is_some();
+            let is_done = self.store.control_outcome(command_thread.as_str(), &act.id).await?.is_some();
             let all = self.store.partitions_status().await?;
             let checkpoint =
                 all.iter().find(|status| status.partition == partition).map(|status| status.checkpoint);

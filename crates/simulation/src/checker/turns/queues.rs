@@ -281,7 +281,7 @@ impl Replay<'_> {
         at_ms: i64,
         group: &[Transition],
     ) {
-        let mut mine = Mine::of(agent, group, &self.places, (self.turns, self.errors));
+        let mut mine = AgentChanges::of(agent, group, &self.places, (self.turns, self.errors));
         let queue = self.queues.entry(agent.clone()).or_default();
         let before = std::mem::replace(&mut queue.row, row.clone());
         mine.drops_first = mine.drops_first(&before, &queue.tasks);
@@ -313,7 +313,7 @@ fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::CommandId) -> Opt
 
 /// What one transaction changes for one agent.
 #[derive(Default)]
-struct Mine {
+struct AgentChanges {
     /// Positions of tasks that are done or given up with it.
     done: BTreeSet<i64>,
     /// The head was given up.
@@ -328,7 +328,7 @@ struct Mine {
     pauses: Option<bool>,
 }
 
-impl Mine {
+impl AgentChanges {
     fn of(
         agent: &AgentId,
         group: &[Transition],

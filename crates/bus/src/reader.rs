@@ -23,8 +23,7 @@ use tokio::time::Instant;
 pub use self::consumer::ExpectedStream;
 use self::consumer::{OpenConsumer, OpenResult};
 use self::end::KnownEnd;
-pub(crate) use self::session::RestartReason;
-use self::session::{ConsumerSession, SILENCE_LIMIT, SessionEvent};
+use self::session::{ConsumerSession, RestartReason, SILENCE_LIMIT, SessionEvent};
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
@@ -288,7 +287,7 @@ impl PartitionReader {
         };
         let (previous, delivered) = (session.consumer.clone(), session.has_delivered());
         self.restarts += 1;
-        crate::metrics::reader_restarted(doubt);
+        crate::metrics::reader_restarted(doubt.name());
         tracing::warn!(partition = %self.partition, %doubt, after = %self.position, "reader makes a new consumer");
         let delay = if delivered { Duration::ZERO } else { self.backoff.next_delay() };
         self.phase = Phase::OpenConsumer(self.opening(Some(previous), delay));

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::delivery::Delivery;
 use super::entry::{CONTENT_TYPE, RawEntry};
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
+use crate::metrics::RESTART_REASONS;
 
 /// Neither an entry nor a heartbeat for so long, and for a round trip more: the consumer, its host or the connection is gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
@@ -45,13 +46,9 @@ pub(crate) enum RestartReason {
 }
 
 impl RestartReason {
-    /// Every name, as the metric has it.
-    pub(crate) const NAMES: [&str; 6] =
-        ["silent", "reconnected", "ended", "not_contiguous", "status", "replica_behind"];
-
     /// Its name in the metric.
     pub(crate) fn name(&self) -> &'static str {
-        let [silent, reconnected, ended, not_contiguous, status, replica_behind] = Self::NAMES;
+        let [silent, reconnected, ended, not_contiguous, status, replica_behind] = RESTART_REASONS;
         match self {
             Self::Silent => silent,
             Self::Reconnected => reconnected,

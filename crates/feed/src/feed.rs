@@ -134,6 +134,11 @@ impl Feed {
         &self.thread
     }
 
+    /// The epoch of the owner whose cut it goes on from; `None` before the first cut.
+    pub fn epoch(&self) -> Option<u64> {
+        self.mark.map(|(epoch, _)| epoch)
+    }
+
     /// It knows how its thread stands.
     pub fn has_begun(&self) -> bool {
         self.through.is_some()

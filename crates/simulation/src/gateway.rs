@@ -36,8 +36,6 @@ pub(crate) struct Follower {
     pub(crate) waiting: WaitingSubscribers<ViewerConnection>,
     /// The highest epoch that was heard of, for a planted bug.
     pub(crate) epoch: u64,
-    /// The epoch of the owner whose reply the feed uses.
-    pub(crate) cut_epoch: u64,
     /// The query that waits for a reply.
     pub(crate) asked: Option<u64>,
     /// The tick that counts; others belong to timeouts that an earlier one has replaced.
@@ -52,7 +50,6 @@ impl Follower {
             viewers: Vec::new(),
             waiting: WaitingSubscribers::new(thread.clone()),
             epoch: 0,
-            cut_epoch: 0,
             asked: None,
             tick_at: None,
         }

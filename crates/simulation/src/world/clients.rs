@@ -157,7 +157,6 @@ impl World {
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
                 }
                 let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
-                follower.cut_epoch = follower.cut_epoch.max(reply.cut.epoch);
                 follower.feed.on_reply(*reply, now);
             }
             GatewayEvent::Unanswered(_, _, asked) => {
@@ -195,7 +194,7 @@ impl World {
             shown.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
         let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
+        let is_before_step = stepped_epoch.is_some_and(|epoch| follower.feed.epoch().unwrap_or(0) <= epoch);
         for (viewer, fate) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
                 WaitOutcome::Refused(why) => {
@@ -382,7 +381,8 @@ impl World {
             (StoreReader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
             (StoreReader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
             (StoreReader::Waiting, Fetched::Page(page)) => {
-                let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
+                let is_before_step =
+                    stepped_epoch.is_some_and(|epoch| follower.feed.epoch().unwrap_or(0) <= epoch);
                 let gone = follower
                     .waiting
                     .on_page(&page, &follower.feed, |viewer, events| shown.push((*viewer, events)));

@@ -1,7 +1,7 @@
 //! Consumers of turn requests that have stalled.
 //!
 //! When servers of a cluster have been killed or cut off, a consumer may miss what its stream stored while the consumer's leader caught up: the
-//! stream has requests, but the consumer reports none pending and delivers nothing, without an error, until it gets another leader (seen with
+//! stream has requests, but the consumer delivers nothing to the services that wait, without an error, until it gets another leader (seen with
 //! nats-server 2.15.1). So workers compare what the two report.
 
 use std::collections::HashMap;
@@ -20,8 +20,10 @@ use crate::stream::is_led;
 
 /// Interval of comparisons.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The same with one replica, which may change while the process runs, and after any error but a missing leader.
+/// The same with one replica, which may change while the process runs, and while comparing fails.
 const LONG_INTERVAL: Duration = Duration::from_secs(60);
+/// Failures in a row that are more than an election, or a server that restarts: the NATS user may lack the permissions.
+const FAILURES_TO_LOG: u32 = 4;
 /// Comparisons in a row that must find a stall: of a busy consumer one answer may be from before an acknowledgement, the other from after it.
 const STALLED_CHECKS: u32 = 3;
 /// The number doubles after each change of leader, up to ten minutes: requests beyond their delivery limit stay stored and are not pending.
@@ -31,14 +33,19 @@ impl Bus {
     /// Changes the leader of consumers of turn requests that deliver nothing for ten seconds although the stream has requests that they do not know
     /// of. Never returns. With one replica it does nothing.
     pub async fn recover_stalled_consumers(self) {
-        let mut watched = HashMap::new();
+        let (mut watched, mut failures) = (HashMap::new(), 0_u32);
         loop {
             let interval = match self.check_consumers(&mut watched).await {
-                Ok(true) => CHECK_INTERVAL,
-                Ok(false) => LONG_INTERVAL,
+                Ok(is_replicated) => {
+                    failures = 0;
+                    if is_replicated { CHECK_INTERVAL } else { LONG_INTERVAL }
+                }
                 Err(error) => {
-                    tracing::debug!(%error, "the consumers of turn requests cannot be checked");
-                    if matches!(error, BusError::NoLeader(_)) { CHECK_INTERVAL } else { LONG_INTERVAL }
+                    failures = failures.saturating_add(1);
+                    if failures == FAILURES_TO_LOG && self.is_connected() {
+                        tracing::warn!(%error, "the consumers of turn requests cannot be checked");
+                    }
+                    if failures < FAILURES_TO_LOG { CHECK_INTERVAL } else { LONG_INTERVAL }
                 }
             };
             sleep(interval).await;
@@ -65,12 +72,9 @@ impl Bus {
             let Some(workflow) = subject::workflow_of_work(&subject) else { continue };
             let name = subject::work_consumer(&workflow);
             let Some(consumer) = self.consumer_of_work(&name).await? else { continue };
-            if watched
-                .entry(subject)
-                .or_default()
-                .has_stalled(stored as u64, &ConsumerProgress::of(&consumer))
-            {
-                tracing::warn!(%workflow, stored, "the consumer of turn requests has stalled: changing its leader");
+            let progress = ConsumerProgress::of(&consumer);
+            if watched.entry(subject).or_default().has_stalled(stored as u64, &progress) {
+                tracing::warn!(%workflow, stored, ?progress, "the consumer of turn requests has stalled: changing its leader");
                 crate::metrics::consumer_had_stalled();
                 self.change_leader(&name, leader.as_deref(), &consumer).await?;
             }
@@ -130,16 +134,32 @@ struct Done {
 struct ConsumerProgress {
     /// The last sequence that it has delivered.
     delivered: u64,
-    /// Requests that it knows of: pending, or delivered and not acknowledged.
-    known: u64,
+    /// Requests that it has not delivered, as far as it knows.
+    pending: u64,
+    /// Requests that were delivered and not acknowledged.
+    in_hand: u64,
+    /// It may have so many in hand.
+    most_in_hand: u64,
+    /// Services wait for requests.
+    is_waited_for: bool,
 }
 
 impl ConsumerProgress {
     fn of(info: &Info) -> Self {
         Self {
             delivered: info.delivered.stream_sequence,
-            known: info.num_pending + info.num_ack_pending as u64,
+            pending: info.num_pending,
+            in_hand: info.num_ack_pending as u64,
+            most_in_hand: u64::try_from(info.config.max_ack_pending).unwrap_or(u64::MAX),
+            is_waited_for: info.num_waiting > 0,
         }
+    }
+
+    /// Whether it should be delivering requests, of which the stream has `stored`, or does not know of all of them.
+    fn is_suspicious(&self, stored: u64) -> bool {
+        let misses_some = stored > self.pending + self.in_hand;
+        let should_deliver = stored > self.in_hand && self.is_waited_for && self.in_hand < self.most_in_hand;
+        misses_some || should_deliver
     }
 }
 
@@ -161,7 +181,7 @@ impl Default for Watched {
 impl Watched {
     /// `stored`: requests that the stream has for the workflow.
     fn has_stalled(&mut self, stored: u64, consumer: &ConsumerProgress) -> bool {
-        if stored <= consumer.known {
+        if !consumer.is_suspicious(stored) {
             *self = Self::default();
             return false;
         }
@@ -181,27 +201,40 @@ impl Watched {
 mod tests {
     use super::*;
 
-    fn checked(watched: &mut Watched, stored: u64, delivered: u64, known: u64) -> bool {
-        watched.has_stalled(stored, &ConsumerProgress { delivered, known })
+    /// Two in hand of at most ten, none pending, and services that wait.
+    const IDLE: ConsumerProgress =
+        ConsumerProgress { delivered: 1_394, pending: 0, in_hand: 2, most_in_hand: 10, is_waited_for: true };
+
+    fn checks(count: usize, stored: u64, consumer: &ConsumerProgress) -> Vec<bool> {
+        let mut watched = Watched::default();
+        (0..count).map(|_| watched.has_stalled(stored, consumer)).collect()
     }
 
     #[test]
     fn a_consumer_that_misses_requests_has_stalled() {
-        let mut watched = Watched::default();
-        let found: Vec<bool> = (20..30).map(|stored| checked(&mut watched, stored, 1_394, 2)).collect();
         let expected = [false, false, true, false, false, false, false, false, true, false];
-        assert_eq!(found, expected, "the second time after twice as long");
+        assert_eq!(checks(10, 23, &IDLE), expected, "the second time after twice as long");
+        let without_services = ConsumerProgress { is_waited_for: false, ..IDLE };
+        assert_eq!(checks(3, 23, &without_services), expected[..3]);
+    }
+
+    #[test]
+    fn a_consumer_that_keeps_requests_from_services_has_stalled() {
+        let knowing = ConsumerProgress { pending: 21, ..IDLE };
+        assert_eq!(checks(3, 23, &knowing), [false, false, true]);
+        let without_services = ConsumerProgress { is_waited_for: false, ..knowing };
+        assert_eq!(checks(20, 23, &without_services), [false; 20], "no service is there");
+        let at_its_limit = ConsumerProgress { in_hand: 10, pending: 13, ..IDLE };
+        assert_eq!(checks(20, 23, &at_its_limit), [false; 20], "its services have as many as they may");
+        assert_eq!(checks(20, 2, &IDLE), [false; 20], "all are in hand");
     }
 
     #[test]
     fn a_consumer_that_delivers_has_not_stalled() {
         let mut watched = Watched::default();
         for delivered in 1..20 {
-            assert!(!checked(&mut watched, 9, delivered, 8), "acknowledged between both answers");
-        }
-        for _ in 0..20 {
-            assert!(!checked(&mut watched, 9, 20, 9), "its services are busy");
-            assert!(!checked(&mut watched, 9, 20, 10), "stored between both answers");
+            let consumer = ConsumerProgress { delivered, pending: 7, ..IDLE };
+            assert!(!watched.has_stalled(23, &consumer), "acknowledged between both answers");
         }
     }
 
@@ -209,9 +242,9 @@ mod tests {
     fn recovering_begins_the_count_again() {
         let mut watched = Watched::default();
         for _ in 0..3 {
-            assert!(!checked(&mut watched, 9, 20, 8));
-            assert!(!checked(&mut watched, 9, 20, 8));
-            assert!(!checked(&mut watched, 9, 20, 9));
+            assert!(!watched.has_stalled(23, &IDLE));
+            assert!(!watched.has_stalled(23, &IDLE));
+            assert!(!watched.has_stalled(2, &IDLE));
         }
     }
 }

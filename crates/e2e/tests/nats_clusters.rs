@@ -153,7 +153,8 @@ async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     };
     let mut consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await.unwrap();
     context.publish("work.w", "x".into()).await.unwrap().await.unwrap();
-    let mut delivered = consumer.fetch().max_messages(1).messages().await.unwrap();
+    // The consumer's leader may get it later than the stream's.
+    let mut delivered = consumer.batch().max_messages(1).expires(LIMIT).messages().await.unwrap();
     delivered.next().await.unwrap().unwrap();
     let stream_leader = nats.leader(subject::WORK_STREAM).await.unwrap().unwrap();
     let other = nats.servers()[(stream_leader + 1) % 3].name();

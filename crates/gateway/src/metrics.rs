@@ -156,7 +156,7 @@ pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         COMMANDS,
         "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`) and \
-         `outcome`: `stored`, or `unconfirmed`, which their senders were told",
+         `outcome`: `stored`, or `unconfirmed`, which the answer to their senders says",
     )
     .by(&["kind", "outcome"]),
     MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read"),

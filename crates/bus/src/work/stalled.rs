@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{Consumer, Info, pull};
 use async_nats::jetstream::response::Response;
 use futures_util::TryStreamExt;
+use model::WorkflowName;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use wire::subject;
@@ -31,7 +32,7 @@ const MOST_CHECKS: u32 = 120;
 
 impl Bus {
     /// Changes the leader of consumers of turn requests that deliver nothing for ten seconds although the stream has requests that they do not know
-    /// of. Never returns. With one replica it does nothing.
+    /// of, or that services wait for. Never returns. With one replica it does nothing.
     pub async fn recover_stalled_consumers(self) {
         let (mut watched, mut failures) = (HashMap::new(), 0_u32);
         loop {
@@ -68,18 +69,36 @@ impl Bus {
         let stored: HashMap<String, usize> =
             found.try_collect().await.map_err(|error| unexpected(error.to_string()))?;
         watched.retain(|subject, _| stored.contains_key(subject));
+        let mut checked = Ok(true);
         for (subject, stored) in stored {
             let Some(workflow) = subject::workflow_of_work(&subject) else { continue };
-            let name = subject::work_consumer(&workflow);
-            let Some(consumer) = self.consumer_of_work(&name).await? else { continue };
-            let progress = ConsumerProgress::of(&consumer);
-            if watched.entry(subject).or_default().has_stalled(stored as u64, &progress) {
-                tracing::warn!(%workflow, stored, ?progress, "the consumer of turn requests has stalled: changing its leader");
-                crate::metrics::consumer_had_stalled();
-                self.change_leader(&name, leader.as_deref(), &consumer).await?;
+            let watched = watched.entry(subject).or_default();
+            // One that does not answer keeps none of the others from being checked.
+            if let Err(error) =
+                self.check_consumer(&workflow, stored as u64, leader.as_deref(), watched).await
+            {
+                checked = Err(error);
             }
         }
-        Ok(true)
+        checked
+    }
+
+    async fn check_consumer(
+        &self,
+        workflow: &WorkflowName,
+        stored: u64,
+        stream_leader: Option<&str>,
+        watched: &mut Watched,
+    ) -> Result<(), BusError> {
+        let name = subject::work_consumer(workflow);
+        let Some(consumer) = self.consumer_of_work(&name).await? else { return Ok(()) };
+        let progress = ConsumerProgress::of(&consumer);
+        if !watched.has_stalled(stored, &progress) {
+            return Ok(());
+        }
+        tracing::warn!(%workflow, stored, ?progress, "the consumer of turn requests has stalled: changing its leader");
+        crate::metrics::consumer_had_stalled();
+        self.change_leader(&name, stream_leader, &consumer).await
     }
 
     /// `None`: no service of the workflow has ever run.

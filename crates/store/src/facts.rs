@@ -149,12 +149,11 @@ impl Store {
 
     /// Facts of an agent, the newest first.
     pub async fn facts(&self, agent: &AgentId, filter: &FactFilter) -> Result<Vec<FactRow>, StoreError> {
-        let statement = sqlx::query(
-            "SELECT f.*, (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms FROM facts AS f
-             WHERE f.bucket = $1 AND f.agent_id = $2 AND ($3::text IS NULL OR f.scope = $3)
-               AND ($4 OR f.superseded_by IS NULL)
-             ORDER BY f.created_at DESC, f.fact_id LIMIT $5",
-        )
+        let statement = sqlx::query(concat!(
+            include_str!("facts/listed.sql"),
+            "AND ($3::text IS NULL OR f.scope = $3) AND ($4 OR f.superseded_by IS NULL)
+                 ORDER BY f.created_at DESC, f.fact_id LIMIT $5",
+        ))
         .bind(bucket(agent))
         .bind(agent.as_str())
         .bind(filter.scope.as_ref().map(FactScope::text))
@@ -170,10 +169,10 @@ impl Store {
         after: &str,
         limit: u32,
     ) -> Result<Vec<FactRow>, StoreError> {
-        let statement = sqlx::query(
-            "SELECT f.*, (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms FROM facts AS f
-             WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id > $3 ORDER BY f.fact_id LIMIT $4",
-        )
+        let statement = sqlx::query(concat!(
+            include_str!("facts/listed.sql"),
+            "AND f.fact_id > $3 ORDER BY f.fact_id LIMIT $4"
+        ))
         .bind(bucket(agent))
         .bind(agent.as_str())
         .bind(after.to_owned())

@@ -282,3 +282,36 @@ async fn erasing_leaves_no_fact() {
     let erased = store.erase_some(&[thread("ann")]).await.unwrap();
     assert_eq!((erased["facts"], left().await), (1, Vec::new()), "with its agent");
 }
+
+#[tokio::test]
+async fn texts_with_many_words_are_found_as_well() {
+    let (database, store) = Database::new(1).await;
+    talk(&database, "t", None).await;
+    // No two alike, of four bytes a letter: more than an entry of an index has room for.
+    let many: String = (0..330).map(|n| format!("{} ", char::from_u32(0x2_0000 + n).unwrap())).collect();
+    let long: String = (0..160).map(|n| format!("w{n} ")).collect();
+    for (id, text) in
+        [("m", &format!("{many} zebra")), ("l", &format!("{long} zebra")), ("s", &"a zebra".to_owned())]
+    {
+        assert!(add(&store, given(id, Some(FactScope::Agent), text, None)).await.is_some());
+    }
+    let in_index =
+        "SELECT string_agg(fact_id, ' ' ORDER BY fact_id) AS ids FROM facts WHERE words IS NOT NULL";
+    assert_eq!(database.rows(in_index).await, [r#"{"ids":"l s"}"#]);
+    let mut ids: Vec<String> = found(&store, "t", "zebras").await.into_iter().map(|row| row.id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["l", "m", "s"]);
+}
+
+#[tokio::test]
+async fn a_user_with_too_long_a_name_is_none() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let long: String = (0..4_000u32).map(|n| char::from_u32(0x4E00 + n * 7 % 20_000).unwrap()).collect();
+    for name in ["t1", "t2"] {
+        talk(&database, name, Some(&long)).await;
+    }
+    note(&owner, "t1", "m1", &facts(&["Lives in Bern"]), 10).await;
+    assert_eq!(texts(&found(&store, "t1", "Bern").await), ["Lives in Bern"]);
+    assert_eq!(texts(&found(&store, "t2", "Bern").await), Vec::<&str>::new());
+}

@@ -3,7 +3,9 @@
 -- spaces between them, $15 how many of a scope are kept.
 , found_facts AS MATERIALIZED (
     SELECT i.bucket, i.agent_id, i.answer || '-f' || i.ordinal AS fact_id,
-           coalesce('user:' || (t.metadata ->> 'user_id'), 'thread:' || t.thread_id) AS scope,
+           -- A longer name of a user, which no index could have, is none.
+           CASE WHEN octet_length(t.metadata ->> 'user_id') <= 256 THEN 'user:' || (t.metadata ->> 'user_id')
+                ELSE 'thread:' || t.thread_id END AS scope,
            i.thread_id, i.answer, i.text, i.kind, i.confidence, i.supersedes,
            coalesce((SELECT c.oid::regconfig FROM pg_ts_config AS c WHERE c.cfgname = s.settings ->> 'memory_language' LIMIT 1),
                     'simple'::regconfig) AS language

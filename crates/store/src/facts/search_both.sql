@@ -32,7 +32,8 @@
     ORDER BY score DESC, p.fact_id
     LIMIT $9
 )
-SELECT f.*, (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms, b.by_words AS place_by_words, b.by_vector AS place_by_vector
+SELECT f.fact_id, f.scope, f.thread_id, f.assistant_message_id, f.text, f.kind, f.confidence, f.superseded_by,
+       (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms, b.by_words AS place_by_words, b.by_vector AS place_by_vector
 FROM fused AS b
 JOIN facts AS f ON f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = b.fact_id AND f.superseded_by IS NULL
 ORDER BY b.score DESC, f.fact_id

@@ -18,6 +18,9 @@ const RETRY_STREAM_S: u32 = 5;
 /// A bucket holds thousandths, so that what flows in within a millisecond is a whole number.
 const PARTS: u64 = 1000;
 
+/// By how much a request may have read the clock before another and come after it, in ms.
+const OVERTAKEN_MS: i64 = 1_000;
+
 /// A rate of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
@@ -145,11 +148,14 @@ impl TokenBucket {
 
     /// Takes a request out; false when there is less than one, and nothing was taken.
     pub fn take(&mut self, now: Timestamp) -> bool {
-        // A clock that goes back brings nothing, and the time goes on from there.
-        let passed_ms = u64::try_from(now.since_ms(self.at)).unwrap_or(0);
-        let brought = passed_ms.saturating_mul(self.rate.per_second.into());
+        let passed_ms = now.since_ms(self.at);
+        let brought = u64::try_from(passed_ms).unwrap_or(0).saturating_mul(self.rate.per_second.into());
         self.level = self.level.saturating_add(brought).min(self.rate.full());
-        self.at = now;
+        // A clock that goes back brings nothing, and the time goes on from there. A request that has read the clock before another and comes after it
+        // must not: the same time would count twice.
+        if passed_ms > 0 || self.at.since_ms(now) > OVERTAKEN_MS {
+            self.at = now;
+        }
         let left = self.level.checked_sub(PARTS);
         self.level = left.unwrap_or(self.level);
         left.is_some()

@@ -35,6 +35,14 @@ fn a_bucket_gives_a_burst_and_then_the_rate() {
 }
 
 #[test]
+fn requests_that_overtake_each_other_bring_nothing() {
+    let mut bucket = TokenBucket::new(rate(50, 200), START);
+    let times = (0..20_000).map(|n| START.plus_ms(n / 10 - if n % 2 == 0 { 900 } else { 0 }));
+    // Two seconds bring a hundred.
+    assert_eq!(times.filter(|now| bucket.take(*now)).count(), 200 + 99);
+}
+
+#[test]
 fn a_clock_that_goes_back_harms_nothing() {
     let mut bucket = TokenBucket::new(rate(1, 1), START);
     assert!(bucket.take(START));

@@ -91,8 +91,9 @@ async fn an_ag_ui_client_that_reconnects_gets_its_run() {
 async fn a_response_ends_whatever_starting_after_a_client_names() {
     let fixture = Fixture::with(scripted).await;
     let addr = fixture.fleet.gateway_addrs()[0];
-    let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true});
+    let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true, "temperature": 0.5});
     let response = fixture.api().call("POST", "/v1/responses", Some(&body)).await.unwrap();
+    assert_eq!((&response["temperature"], &response["top_p"]), (&json!(0.5), &Value::Null));
     let path = format!("/v1/responses/{}?stream=true&starting_after=", response["id"].as_str().unwrap());
     let after = async |number: u64| stream(addr, "GET", &format!("{path}{number}"), None).await;
     let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
@@ -102,6 +103,7 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
         assert_eq!(live, stored, "{far}");
         assert_eq!((live.len(), number(&live[0])), (1, far + 1));
         assert_eq!(live[0]["type"], "response.completed");
+        assert_eq!(live[0]["response"]["temperature"], 0.5);
         assert_eq!(
             live[0]["response"]["output"][0]["content"][0]["text"],
             "Slowly slowly and slowly and slowly"

@@ -375,6 +375,7 @@ async fn what_a_response_was_asked_for_with_stays_as_it_was_first() {
         background: true,
         previous_response_id: Some("resp_a".to_owned()),
         metadata: metadata(json!({"order": "7"})),
+        options: metadata(json!({"temperature": 0.5, "instructions": "Be brief."})),
     };
     let rows = (0..10).map(|n| {
         let (store, t, first, asked) = (store.clone(), t.clone(), first.clone(), asked(&format!("m{n}")));

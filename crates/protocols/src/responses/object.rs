@@ -1,13 +1,16 @@
 //! The response object and the items of its output.
 
+use std::borrow::Cow;
+
 use model::Metadata;
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::usage::Usage;
 use crate::{StreamError, schemas};
 
-/// A response. The fields of sampling are always null, also where the request has set them.
+/// A response. What its request asked of the model is said again as it was sent.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResponseObject<'a> {
     #[schema(value_type = schemas::ResponseIdSchema)]
@@ -26,9 +29,9 @@ pub struct ResponseObject<'a> {
     #[schema(required)]
     pub(super) incomplete_details: Option<Incomplete>,
     #[schema(value_type = Option<String>, required)]
-    pub(super) instructions: Option<()>,
+    pub(super) instructions: Option<&'a Value>,
     #[schema(value_type = Option<u64>, required)]
-    pub(super) max_output_tokens: Option<()>,
+    pub(super) max_output_tokens: Option<&'a Value>,
     #[schema(value_type = Object)]
     pub(super) metadata: &'a Metadata,
     /// The agent.
@@ -36,19 +39,24 @@ pub struct ResponseObject<'a> {
     pub(super) model: &'a str,
     #[schema(value_type = Vec<Written>)]
     pub(super) output: &'a [OutputEntry],
-    pub(super) parallel_tool_calls: bool,
+    #[schema(value_type = bool)]
+    pub(super) parallel_tool_calls: Cow<'a, Value>,
     #[schema(required)]
     pub(super) previous_response_id: Option<&'a str>,
     pub(super) store: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schemas::AnyObject>, nullable = false)]
+    pub(super) reasoning: Option<&'a Value>,
     #[schema(value_type = Option<f64>, required)]
-    pub(super) temperature: Option<()>,
+    pub(super) temperature: Option<&'a Value>,
     #[schema(value_type = Object)]
-    pub(super) text: Text,
-    pub(super) tool_choice: &'static str,
+    pub(super) text: Text<'a>,
+    #[schema(value_type = String)]
+    pub(super) tool_choice: Cow<'a, Value>,
     #[schema(value_type = Vec<Object>, max_items = 0)]
     pub(super) tools: [(); 0],
     #[schema(value_type = Option<f64>, required)]
-    pub(super) top_p: Option<()>,
+    pub(super) top_p: Option<&'a Value>,
     pub(super) truncation: &'static str,
     #[schema(required)]
     pub(super) usage: Option<ResponseUsage>,
@@ -79,19 +87,21 @@ pub(super) struct Incomplete {
     pub(super) reason: &'static str,
 }
 
+/// The format of the text, which is plain by default, and how long it is.
 #[derive(Debug, Serialize)]
-pub(super) struct Text {
-    format: TextFormat,
+pub(super) struct Text<'a> {
+    format: Cow<'a, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verbosity: Option<&'a Value>,
 }
 
-#[derive(Debug, Serialize)]
-struct TextFormat {
-    #[serde(rename = "type")]
-    kind: &'static str,
-}
-
-impl Text {
-    pub(super) const PLAIN: Self = Self { format: TextFormat { kind: "text" } };
+impl<'a> Text<'a> {
+    /// As `text` of the request has it.
+    pub(super) fn of(asked: Option<&'a Value>) -> Self {
+        let field = |name: &str| asked.and_then(|text| text.get(name)).filter(|value| !value.is_null());
+        let format = field("format").map_or_else(|| Cow::Owned(json!({"type": "text"})), Cow::Borrowed);
+        Self { format, verbosity: field("verbosity") }
+    }
 }
 
 /// The token usage of a response.

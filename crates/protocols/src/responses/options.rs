@@ -19,6 +19,8 @@ pub struct ResponseOptions {
     pub previous_response_id: Option<String>,
     /// The request's metadata.
     pub metadata: Metadata,
+    /// What else the request asked for, by its fields: [`super::ResponseRequest::shown`].
+    pub shown: Metadata,
 }
 
 /// The id of the response that an answer is.

@@ -23,6 +23,8 @@ pub struct ResponseRequest {
     pub background: bool,
     /// The request's metadata.
     pub metadata: Metadata,
+    /// What its response says again, of the fields of the request.
+    pub shown: Metadata,
     /// What else is asked for.
     pub wanted: Wanted,
 }
@@ -83,6 +85,17 @@ const REASONING: &Known = &[
     ("generate_summary", Use::Refused(NOT_HERE)),
     ("summary", Use::Refused(NOT_HERE)),
 ];
+/// Fields that a response says again as they were sent.
+const SHOWN: [&str; 8] = [
+    "instructions",
+    "max_output_tokens",
+    "parallel_tool_calls",
+    "reasoning",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_p",
+];
 /// Items of our own output, which clients send back as it is: their text is in the history already.
 const OUTPUT_ITEMS: [&str; 2] = ["reasoning", "mcp_call"];
 
@@ -117,9 +130,15 @@ impl ResponseRequest {
             stream: fields.flag("stream")?,
             background: fields.flag("background")?,
             metadata: fields.metadata("metadata")?,
+            shown: fields.parameters(shown(&fields))?,
             wanted,
         })
     }
+}
+
+fn shown(fields: &Fields<'_>) -> Map<String, Value> {
+    let shown = SHOWN.iter().filter_map(|name| Some(((*name).to_owned(), fields.get(name)?.clone())));
+    shown.filter(|(_, value)| !value.is_null()).collect()
 }
 
 fn follows(fields: &Fields<'_>, tenant: Option<&Tenant>) -> Result<Follows, BadRequest> {

@@ -1,4 +1,5 @@
 use model::{MessageId, Metadata, ThreadId, Timestamp};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::AnswerEvent;
@@ -17,6 +18,7 @@ fn terms(background: bool) -> ResponseOptions {
         background,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
+        shown: Metadata::EMPTY,
     }
 }
 
@@ -335,6 +337,26 @@ fn answer_read_again_from_history_has_higher_numbers() {
     assert!(events_after(Resume::Start).iter().any(|(name, _)| name == "output_text.delta"));
     let after = events_after(Resume::After(3));
     assert_eq!(after.len(), 1, "{after:?}");
+}
+
+#[test]
+fn options_of_the_request_are_said_again() {
+    let asked = json!({"instructions": "Be brief.", "max_output_tokens": 64, "parallel_tool_calls": false, "reasoning": {"effort": "low"},
+        "temperature": 0.25, "text": {"verbosity": "low"}, "tool_choice": "none", "top_p": 0.5});
+    let mut body = asked.clone();
+    for (name, value) in [("model", json!("a")), ("input", json!("x")), ("user", json!("ada"))] {
+        body[name] = value;
+    }
+    let shown = ResponseRequest::parse(body.to_string().as_bytes(), None).unwrap().shown;
+    let terms = ResponseOptions { shown, ..terms(false) };
+    let response: Value = serde_json::from_slice(&Responses::under_way(terms, true)).unwrap();
+    for (name, value) in asked.as_object().unwrap().iter().filter(|(name, _)| *name != "text") {
+        assert_eq!(response[name], *value, "{name}");
+    }
+    assert_eq!(response["text"], json!({"format": {"type": "text"}, "verbosity": "low"}));
+    assert_eq!(response.get("user"), None);
+    let nulls = br#"{"model": "a", "input": "x", "instructions": null, "temperature": null, "text": null}"#;
+    assert_eq!(ResponseRequest::parse(nulls, None).unwrap().shown, Metadata::EMPTY);
 }
 
 #[test]

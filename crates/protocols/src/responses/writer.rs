@@ -1,7 +1,10 @@
 //! Writes the events and keeps the output.
 
+use std::borrow::Cow;
+
 use model::Metadata;
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer_parts::{CompletePart, PartChange, ShownCall, Span};
@@ -163,6 +166,9 @@ impl ResponseEncoder {
     }
 
     pub(super) fn object(&self) -> ResponseObject<'_> {
+        let shown = |name: &str| self.terms.shown.as_map().and_then(|fields| fields.get(name));
+        let shown_or =
+            |name: &str, default: Value| shown(name).map_or_else(|| Cow::Owned(default), Cow::Borrowed);
         ResponseObject {
             id: &self.id,
             object: "response",
@@ -172,19 +178,20 @@ impl ResponseEncoder {
             conversation: Named { id: self.terms.thread.name() },
             error: self.progress.error(),
             incomplete_details: self.progress.incomplete(),
-            instructions: None,
-            max_output_tokens: None,
+            instructions: shown("instructions"),
+            max_output_tokens: shown("max_output_tokens"),
             metadata: &self.terms.metadata,
             model: &self.terms.model,
             output: &self.output,
-            parallel_tool_calls: true,
+            parallel_tool_calls: shown_or("parallel_tool_calls", Value::Bool(true)),
             previous_response_id: self.terms.previous_response_id.as_deref(),
             store: true,
-            temperature: None,
-            text: Text::PLAIN,
-            tool_choice: "auto",
+            reasoning: shown("reasoning"),
+            temperature: shown("temperature"),
+            text: Text::of(shown("text")),
+            tool_choice: shown_or("tool_choice", "auto".into()),
             tools: [],
-            top_p: None,
+            top_p: shown("top_p"),
             truncation: "disabled",
             usage: self.usage.map(Into::into),
         }

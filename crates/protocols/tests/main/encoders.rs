@@ -38,6 +38,7 @@ pub(crate) fn response(background: bool, resume: Resume) -> Responses {
         background,
         previous_response_id: background.then(|| "resp_u0001-w-a".to_owned()),
         metadata: Metadata::EMPTY,
+        shown: Metadata::EMPTY,
     };
     Responses::new(terms, resume)
 }

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use super::{json, thread_bucket, timestamp};
 use crate::error::StoreError;
-use crate::row::metadata;
+use crate::row::{metadata, object};
 use crate::store::Store;
 
 /// What a client asked for with an input, as far as its response says it again.
@@ -22,6 +22,8 @@ pub struct AskedResponse {
     pub previous_response_id: Option<String>,
     /// The request's metadata.
     pub metadata: Metadata,
+    /// What it asked of the model, by the fields of the request.
+    pub options: Metadata,
 }
 
 /// The same as it is stored.
@@ -43,10 +45,10 @@ impl Store {
     ) -> Result<ResponseRow, StoreError> {
         // DO UPDATE and not DO NOTHING: of two that come together the later one must see the row of the first.
         let statement = sqlx::query(
-            "INSERT INTO responses AS r (bucket, thread_id, turn_id, model, background, previous_response_id, metadata)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)
+            "INSERT INTO responses AS r (bucket, thread_id, turn_id, model, background, previous_response_id, metadata, options)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
              ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE SET turn_id = r.turn_id
-             RETURNING model, background, previous_response_id, metadata,
+             RETURNING model, background, previous_response_id, metadata, options,
                        (extract(epoch FROM created_at) * 1000)::bigint AS created_ms",
         )
         .bind(thread_bucket(thread))
@@ -55,7 +57,8 @@ impl Store {
         .bind(asked.model.clone())
         .bind(asked.background)
         .bind(asked.previous_response_id.clone())
-        .bind(json(&asked.metadata));
+        .bind(json(&asked.metadata))
+        .bind(json(&asked.options));
         let rows = self.rows(statement).await?;
         response(rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?)
     }
@@ -67,7 +70,7 @@ impl Store {
         turn: &TurnId,
     ) -> Result<Option<ResponseRow>, StoreError> {
         let statement = sqlx::query(
-            "SELECT model, background, previous_response_id, metadata,
+            "SELECT model, background, previous_response_id, metadata, options,
                     (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
              FROM responses WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3",
         )
@@ -98,6 +101,7 @@ fn response(row: &PgRow) -> Result<ResponseRow, StoreError> {
         background: row.try_get("background")?,
         previous_response_id: row.try_get("previous_response_id")?,
         metadata: metadata(row)?,
+        options: object(row, "options")?,
     };
     Ok(ResponseRow { asked, created_at: timestamp(row, "created_ms")? })
 }

@@ -76,7 +76,8 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         Follows::Thread(_) | Follows::Nothing => None,
     };
     let background = request.background;
-    let asked = AskedResponse { model, background, previous_response_id, metadata: request.metadata };
+    let (metadata, options) = (request.metadata, request.shown);
+    let asked = AskedResponse { model, background, previous_response_id, metadata, options };
     // Stored before the turn begins: a client that has the id finds all of the response, on any gateway.
     let row = backend.store().put_response(&thread, submission.turn(), &asked).await?;
     let (message, answer) = enter(&ctx, connection, &thread, submission).await?;
@@ -280,6 +281,7 @@ async fn known_terms(
         background: false,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
+        options: Metadata::EMPTY,
     };
     Ok(terms(thread, message, asked, opened_at(turn)))
 }
@@ -298,6 +300,7 @@ fn terms(
         background: asked.background,
         previous_response_id: asked.previous_response_id,
         metadata: asked.metadata,
+        shown: asked.options,
     }
 }
 

@@ -57,6 +57,7 @@ fn response() -> Transcoder<Responses> {
         background: false,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
+        shown: Metadata::EMPTY,
     };
     Transcoder::new(Responses::new(terms, Resume::Start), message()).0
 }

@@ -91,9 +91,7 @@ fn frames(message: &MessageId, after: u64) -> Result<Vec<Bytes>> {
 
 fn answer_event(event: &NativeEvent) -> AnswerEvent<'_> {
     match event {
-        NativeEvent::Chunk { attempt, role, chunk, .. } => {
-            AnswerEvent::Chunk { attempt: *attempt, role: *role, chunk }
-        }
+        NativeEvent::Chunk { attempt, chunk, .. } => AnswerEvent::Chunk { attempt: *attempt, chunk },
         NativeEvent::Complete { position, .. } => AnswerEvent::Complete { position: *position },
         other => unreachable!("{other:?}"),
     }

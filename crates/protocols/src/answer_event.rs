@@ -3,7 +3,7 @@
 //! Entry types: [`AnswerEvent`] goes in, [`ProtocolOutput`] comes out, and [`Protocol`] is the fold between them.
 
 use bytes::Bytes;
-use model::{Chunk, Position, Role};
+use model::{Chunk, Position};
 
 use crate::StreamError;
 
@@ -17,8 +17,6 @@ pub enum AnswerEvent<'a> {
     Chunk {
         /// The attempt that it comes from.
         attempt: u32,
-        /// Who speaks; a tool's result is part of the answer, too.
-        role: Role,
         /// The chunk.
         chunk: &'a Chunk,
     },

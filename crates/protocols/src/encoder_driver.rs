@@ -62,7 +62,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         }
         let then = match happening {
             AnswerEvent::Opened => self.open(&mut out),
-            AnswerEvent::Chunk { attempt, chunk, .. } => self.chunk(attempt, chunk, &mut out),
+            AnswerEvent::Chunk { attempt, chunk } => self.chunk(attempt, chunk, &mut out),
             AnswerEvent::Reset { attempt } => self.reset(attempt, &mut out),
             AnswerEvent::Complete { .. } => self.end(AnswerEnd::Complete, &mut out),
             AnswerEvent::Stopped => self.end(AnswerEnd::Stopped, &mut out),

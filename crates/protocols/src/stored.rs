@@ -111,10 +111,7 @@ impl StoredAnswer {
     /// What happened, one after another.
     pub fn events(&self) -> impl Iterator<Item = AnswerEvent<'_>> {
         let attempt = self.attempt;
-        let chunks = self.chunks.iter().map(move |chunk| {
-            let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
-            AnswerEvent::Chunk { attempt, role, chunk }
-        });
+        let chunks = self.chunks.iter().map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
         let end = match self.is_stopped() {
             true => AnswerEvent::Stopped,
             false => AnswerEvent::Complete { position: self.position },

@@ -1,6 +1,6 @@
 //! Happenings as words, for the tests of the protocols.
 
-use model::{Chunk, ChunkKind, Metadata, Position, Role};
+use model::{Chunk, ChunkKind, Metadata, Position};
 use serde_json::{Value, json};
 
 use crate::{AnswerEvent, Protocol, StreamAction, StreamError};
@@ -53,7 +53,7 @@ pub(crate) fn assert_events(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])
             }
             _ => match &failure {
                 Some(failure) => AnswerEvent::Failed(failure),
-                None => AnswerEvent::Chunk { attempt, role: Role::Assistant, chunk: &chunk },
+                None => AnswerEvent::Chunk { attempt, chunk: &chunk },
             },
         };
         let output = protocol.apply(happening);

@@ -76,13 +76,11 @@ impl<P: Protocol> Transcoder<P> {
 
     fn transcode(&mut self, event: &NativeEvent) -> ProtocolOutput {
         match event {
-            NativeEvent::Chunk { message, attempt, role, chunk, is_compacted }
-                if *message == self.message =>
-            {
+            NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } if *message == self.message => {
                 if std::mem::take(&mut self.is_untouched) && *is_compacted {
                     self.fold.recall();
                 }
-                self.fold.apply(AnswerEvent::Chunk { attempt: *attempt, role: *role, chunk })
+                self.fold.apply(AnswerEvent::Chunk { attempt: *attempt, chunk })
             }
             NativeEvent::Reset { message, attempt } if *message == self.message => {
                 self.fold.apply(AnswerEvent::Reset { attempt: *attempt })

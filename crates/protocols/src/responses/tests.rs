@@ -294,11 +294,7 @@ fn answer_read_again_from_history_has_higher_numbers() {
         let mut all = Vec::new();
         for happening in [
             AnswerEvent::Opened,
-            AnswerEvent::Chunk {
-                attempt: 0,
-                role: model::Role::Assistant,
-                chunk: &model::Chunk::content(0, "Hi there", true),
-            },
+            AnswerEvent::Chunk { attempt: 0, chunk: &model::Chunk::content(0, "Hi there", true) },
             AnswerEvent::Complete { position: model::Position::from_stored(7) },
         ] {
             all.extend_from_slice(&answer.apply(happening).bytes);

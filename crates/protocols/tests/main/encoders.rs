@@ -1,7 +1,7 @@
 //! The protocols, by their names in the golden files.
 
 use bytes::Bytes;
-use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
+use model::{BatchType, ChunkKind, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::responses::Resume;
 use protocols::{
     AgUi, AnswerEvent, ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Protocol,
@@ -78,7 +78,8 @@ impl Protocol for NativeStream {
         let header = self.header(Role::Assistant);
         let (bytes, then) = match happening {
             AnswerEvent::Opened => (Bytes::new(), StreamAction::Continue),
-            AnswerEvent::Chunk { attempt, role, chunk } => {
+            AnswerEvent::Chunk { attempt, chunk } => {
+                let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
                 if attempt > self.progress.seen().attempt {
                     self.progress = MessageProgress::new(attempt, true);
                 }

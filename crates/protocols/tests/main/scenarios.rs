@@ -1,6 +1,6 @@
 //! Answers as short scripts.
 
-use model::{Chunk, ChunkKind, IdRange, Metadata, Position, Role};
+use model::{Chunk, ChunkKind, IdRange, Metadata, Position};
 use protocols::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError};
 use serde_json::{Value, json};
 
@@ -37,8 +37,7 @@ impl Scenario {
 }
 
 pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> AnswerEvent<'_> {
-    let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
-    AnswerEvent::Chunk { attempt, role, chunk }
+    AnswerEvent::Chunk { attempt, chunk }
 }
 
 /// Everything that the protocol says, which must end the stream with the last happening and not before.

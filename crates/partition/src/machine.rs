@@ -303,7 +303,8 @@ impl Partition {
             chunks: self.messages.chunks,
             bytes: self.messages.bytes,
             oldest_ms: self.messages.iter().map(|open| open.age_ms(time)).max().unwrap_or(0),
-            uncommitted: self.ended.len()
+            uncommitted: self.looking_up
+                + self.ended.len()
                 + self.commands.len()
                 + self.in_flight.as_ref().map_or(0, |commit| commit.ended.len() + commit.tasks.len()),
             last_seq: self.last_seq.0,

@@ -116,7 +116,8 @@ pub struct Stats {
     pub bytes: usize,
     /// Age of the oldest, ms.
     pub oldest_ms: i64,
-    /// Ended messages and dead letters that wait for their commit.
+    /// What waits for the store: ended messages and dead letters for their commit, new messages for its word whether they have ended
+    /// already. Without it they do not end, so an outage that begins in a quiet moment would not show.
     pub uncommitted: usize,
     /// The last sequence read.
     pub last_seq: u64,

@@ -62,7 +62,8 @@ const SUMS: [(MetricDescription, OfOne); 11] = [
     (
         MetricDescription::gauge(
             "antiphon_worker_pending_commits",
-            "Ended inputs that wait for their commit",
+            "Ended inputs that wait for their commit, and new messages of which Postgres is asked whether they \
+         have ended before",
         ),
         |it| it.stats.uncommitted as f64,
     ),

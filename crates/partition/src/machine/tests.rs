@@ -321,6 +321,18 @@ fn chunks_are_held_until_lookup_says_message_is_new() {
 }
 
 #[test]
+fn what_waits_for_the_store_is_counted_until_its_commit() {
+    let mut script = ChunkScript::new();
+    script.auto_found = false;
+    let mut waits_after = |word| {
+        script.run(word);
+        script.machine.stats(script.now).uncommitted
+    };
+    // Asked whether it has ended; open; in a commit; done.
+    assert_eq!(["0a", "found", "1b!", "ok"].map(&mut waits_after), [1, 0, 1, 0]);
+}
+
+#[test]
 fn conflicting_chunk_is_reported_and_first_stays() {
     assert_eq!(run("0a 0x 1b! ok"), r#"a | conflict | b commit("ab" @3) | complete"#);
 }

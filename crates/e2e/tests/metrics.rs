@@ -91,6 +91,36 @@ async fn every_metric_of_the_buffers_moves() {
     }
 }
 
+/// What a worker knew to be unread when it stopped reading, often nothing, would stay for as long as Postgres is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
+    let fixture = Fixture::with(one_worker).await;
+    let metric = async |name| fixture.fleet.workers[0].metrics().await.unwrap().sum(name);
+    let mut lock = fixture.pool.begin().await.unwrap();
+    let statements = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE messages";
+    sqlx::raw_sql(statements).execute(&mut *lock).await.unwrap();
+    // One after the other, so that the worker keeps up for as long as it reads.
+    for number in 0..3_000 {
+        let message = PlannedMessage::of_text("late", &format!("m-{number}"), "word", 1).unwrap();
+        fixture.send_part(&message, 0..1).await;
+    }
+    fixture
+        .until("the worker says that it is late", Duration::from_secs(20), async || {
+            metric("antiphon_worker_reader_lag_seconds").await > 2.0
+        })
+        .await;
+    assert!(metric("antiphon_worker_reader_lag_entries").await > 0.0);
+    assert!(metric("antiphon_worker_pending_commits").await > 0.0);
+    lock.rollback().await.unwrap();
+    fixture.until_ended(Duration::from_secs(60)).await;
+    fixture
+        .until("nothing is late", Duration::from_secs(10), async || {
+            metric("antiphon_worker_reader_lag_seconds").await == 0.0
+                && metric("antiphon_worker_reader_lag_entries").await == 0.0
+        })
+        .await;
+}
+
 /// Of a series, as the reference may have them: `name{label,label}`, also without what a histogram appends; `None` for a bucket.
 fn name_and_labels(series: &str) -> Option<[String; 2]> {
     let (name, labels) =

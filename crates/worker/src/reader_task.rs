@@ -1,5 +1,8 @@
 //! Reading and decoding a partition's stream beside the machine that uses it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bus::{PartitionReader, RawEntry, ReaderEvent};
 use model::{Command, Mark, MessageId, PartitionId, Seq, TaskId, TurnId};
 use partition::{EntryBody, RawPayload, StreamEntry};
@@ -18,9 +21,8 @@ const AHEAD: usize = 4;
 /// What comes from the stream.
 #[derive(Debug)]
 pub(crate) enum ReadEvent {
-    /// The next entries in order, what the last of them is recognised by, how many stood behind it in the stream, and which of them
-    /// belong to traces.
-    Entries(Vec<StreamEntry>, Option<Mark>, u64, Vec<TracedEntry>),
+    /// The next entries in order, what the last of them is recognised by, and which of them belong to traces.
+    Entries(Vec<StreamEntry>, Option<Mark>, Vec<TracedEntry>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
     /// See [`ReaderEvent::Trouble`].
@@ -54,14 +56,22 @@ pub(crate) struct EntryReader {
     fed: mpsc::Receiver<(u64, ReadEvent)>,
     restarts: mpsc::UnboundedSender<Seq>,
     generation: u64,
+    end: Arc<AtomicU64>,
 }
 
 impl EntryReader {
     pub(crate) fn start(reader: PartitionReader, partition: PartitionId, limits: DecodeLimits) -> Self {
         let (sender, fed) = mpsc::channel(AHEAD);
         let (restarts, restarted) = mpsc::unbounded_channel();
-        spawn_named("reader", read(reader, partition, limits, sender, restarted));
-        Self { fed, restarts, generation: 0 }
+        let end = Arc::default();
+        spawn_named("reader", read(reader, partition, limits, sender, restarted, Arc::clone(&end)));
+        Self { fed, restarts, generation: 0, end }
+    }
+
+    /// The last entry that the stream is known to have; 0 before anything is known. It is read before what it counts is taken: who takes
+    /// nothing for a while would else know only what there was when the last entries were delivered, often nothing.
+    pub(crate) fn end(&self) -> Seq {
+        Seq(self.end.load(Ordering::Relaxed))
     }
 
     /// What comes next, nothing of what was read before the last restart. Cancel-safe; `None` when the task is gone.
@@ -88,8 +98,9 @@ async fn read(
     limits: DecodeLimits,
     sender: mpsc::Sender<(u64, ReadEvent)>,
     mut restarted: mpsc::UnboundedReceiver<Seq>,
+    end: Arc<AtomicU64>,
 ) {
-    let mut generation = 0;
+    let (mut generation, mut position) = (0, Seq(0));
     loop {
         tokio::select! {
             biased;
@@ -105,13 +116,22 @@ async fn read(
                 let fed = match event {
                     ReaderEvent::Entries(entries) => {
                         let last = entries.last().map(RawEntry::mark);
-                        let unread = entries.last().map_or(0, |entry| entry.unread);
+                        if let Some(last) = entries.last() {
+                            position = last.seq;
+                            end.store(position.0 + last.unread, Ordering::Relaxed);
+                        }
                         let mut traced = Vec::new();
                         let decoded =
                             entries.into_iter().map(|raw| decode(partition, raw, &limits, &mut traced));
-                        ReadEvent::Entries(decoded.collect(), last, unread, traced)
+                        ReadEvent::Entries(decoded.collect(), last, traced)
                     }
-                    ReaderEvent::CaughtUp(caught_up) => ReadEvent::CaughtUp(caught_up),
+                    ReaderEvent::CaughtUp(caught_up) => {
+                        if caught_up {
+                            // What was unread may have been purged.
+                            end.store(position.0, Ordering::Relaxed);
+                        }
+                        ReadEvent::CaughtUp(caught_up)
+                    }
                     ReaderEvent::Trouble(trouble) => ReadEvent::Trouble(trouble),
                     ReaderEvent::StreamChanged => ReadEvent::StreamChanged,
                 };

@@ -121,15 +121,14 @@ impl PartitionSession<'_> {
                     self.handle(input).await;
                 }
             }
-            SessionInput::Read(Some(ReadEvent::Entries(entries, last, unread, traced))) => {
-                self.unread = unread;
+            SessionInput::Read(Some(ReadEvent::Entries(entries, last, traced))) => {
+                self.reached = last.map_or(self.reached, |last| last.seq);
                 if let Some(traces) = &mut self.traces {
                     traces.read(traced);
                 }
                 self.read(entries, last).await;
             }
             SessionInput::Read(Some(ReadEvent::CaughtUp(caught_up))) => {
-                self.unread = if caught_up { 0 } else { self.unread };
                 self.handle(Input::CaughtUp(caught_up)).await
             }
             SessionInput::Read(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
@@ -174,10 +173,11 @@ impl PartitionSession<'_> {
     async fn housekeeping(&mut self) {
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
-        let last_stored_at = self.read.filter(|_| self.unread > 0);
+        let unread = self.reader.end().0.saturating_sub(self.reached.0);
+        let last_stored_at = self.read.filter(|_| unread > 0);
         let lag_ms = last_stored_at
             .map_or(0, |last| (self.context.clock.now_ms() - last.stored_at_ns / 1_000_000).max(0));
-        self.metrics.set_gauges(PartitionGauges { stats, unread: self.unread, lag_ms });
+        self.metrics.set_gauges(PartitionGauges { stats, unread, lag_ms });
         self.metrics.add_turn_times(&self.machine.take_turn_times());
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PURGE_EVERY) {

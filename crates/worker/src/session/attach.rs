@@ -106,7 +106,7 @@ async fn try_attach<'a>(
         share: context.budget.share(),
         incarnation: incarnation.into(),
         read: place.read,
-        unread: 0,
+        reached: place.checkpoint,
         gone: Vec::new(),
         in_flight: None,
         rounds: 0,

@@ -54,8 +54,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) incarnation: Arc<str>,
     /// The highest entry that was read.
     pub(super) read: Option<Mark>,
-    /// Entries that stood in the stream behind the last that was read.
-    pub(super) unread: u64,
+    /// The entry that was read last: below the highest one while entries are read again.
+    pub(super) reached: Seq,
     /// What the stream jumped over and no commit has named yet.
     pub(super) gone: Vec<StreamGap>,
     pub(super) in_flight: Option<InFlight>,

@@ -3,18 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
-use model::PartitionCount;
+use anyhow::{Result, bail};
+use model::{PartitionCount, PartitionId, ThreadId};
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use testkit::{
     acked_publishes::AckLog,
     api::Api,
-    fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary},
+    fleet::{Fleet, FleetOptions, Process, WorkflowOptions, WorkflowProgram, binary},
     http,
     load::{Disorder, PlannedMessage},
     manual_workflow::ManualWorkflow,
@@ -26,7 +27,9 @@ use testkit::{
 };
 use tokio::time::sleep;
 
-pub(super) const PARTITIONS: u16 = 8;
+const PARTITIONS: u16 = 8;
+/// Threads and agents of a provocation: more than any threshold.
+pub(super) const MANY: usize = 30;
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// The workflow whose model cannot be reached.
 pub(super) const MODEL_WORKFLOW: &str = "model";
@@ -45,15 +48,17 @@ pub(super) struct Scene {
     pub(super) fleet: Fleet,
     pub(super) publisher: Publisher,
     pub(super) pool: PgPool,
+    /// Another build of the program, if one was given.
+    pub(super) other_binary: Option<PathBuf>,
+    pub(super) rng: StdRng,
     prometheus: Prometheus,
-    rng: StdRng,
     count: usize,
     /// Keeps the consumer that it has made: requests come again soon.
     _consumer: ManualWorkflow,
 }
 
 impl Scene {
-    pub(super) async fn set(rules: &str) -> Result<Self> {
+    pub(super) async fn set(rules: &str, other_binary: Option<PathBuf>) -> Result<Self> {
         let (nats, postgres) = (NatsServer::start().await?, PostgresServer::start().await?);
         let (_, port) = testkit::host_and_port(postgres.url())?;
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
@@ -69,7 +74,8 @@ impl Scene {
         let processes = fleet.workers.iter().chain(&fleet.gateways).chain(&fleet.workflows);
         let targets: Vec<_> = processes.map(|process| process.metrics_addr()).collect();
         let prometheus = Prometheus::start(&targets, Some(rules))?;
-        let addressing = Addressing::Exact(PartitionCount::new(PARTITIONS.into())?);
+        until_all_are_scraped(&prometheus, targets.len()).await?;
+        let addressing = Addressing::Exact(partition_count()?);
         let publisher = Publisher::connect(nats.url(), addressing).await?;
         let pool = services::pool(postgres.url()).await?;
         let rng = StdRng::seed_from_u64(1);
@@ -80,8 +86,9 @@ impl Scene {
             fleet,
             publisher,
             pool,
-            prometheus,
+            other_binary,
             rng,
+            prometheus,
             count: 0,
             _consumer: consumer,
         })
@@ -104,6 +111,30 @@ impl Scene {
         self.publisher.publish(publications, &AckLog::default()).await.map(drop)
     }
 
+    pub(super) async fn kill_workers(&mut self) -> Result<()> {
+        for worker in &mut self.fleet.workers {
+            worker.kill().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn spawn_workers(&mut self) -> Result<()> {
+        self.fleet.workers.iter_mut().try_for_each(Process::spawn)
+    }
+
+    /// Waits until none of these fires for what was done before.
+    pub(super) async fn quiet(&self, alerts: &[&str]) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < LIMIT {
+            let firing = self.prometheus.firing().await?;
+            if !firing.iter().any(|alert| alerts.contains(&alert.as_str())) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+        bail!("one of {alerts:?} fires for what was done before")
+    }
+
     /// Waits until all of these fire, or gives up; says after how long each did.
     pub(super) async fn watch(&mut self, alerts: &[&str]) -> Result<Fired> {
         self.watch_while(alerts, async |_: &mut Self| Ok(())).await
@@ -121,8 +152,7 @@ impl Scene {
             provoke(self).await?;
             let pause = Instant::now();
             while pause.elapsed() < PAUSE && fired.len() < wanted.len() {
-                // It may still be starting.
-                for alert in self.prometheus.firing().await.unwrap_or_default() {
+                for alert in self.prometheus.firing().await? {
                     if wanted.contains(alert.as_str()) {
                         fired.entry(alert).or_insert_with(|| began.elapsed());
                     }
@@ -144,6 +174,26 @@ impl Scene {
         }
         Ok(())
     }
+}
+
+/// It takes some seconds until it looks at its targets for the first time; what counters say before is no increase.
+async fn until_all_are_scraped(prometheus: &Prometheus, targets: usize) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < LIMIT {
+        if prometheus.query("up == 1").is_ok_and(|series| series.len() == targets) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(250)).await;
+    }
+    bail!("Prometheus does not scrape all {targets} processes")
+}
+
+pub(super) fn partition_count() -> Result<PartitionCount> {
+    Ok(PartitionCount::new(PARTITIONS.into())?)
+}
+
+pub(super) fn partition(thread: &ThreadId) -> Result<PartitionId> {
+    Ok(thread.bucket().partition(partition_count()?))
 }
 
 fn script() -> Value {

@@ -1,0 +1,109 @@
+//! Provocations by what happens to processes: workers, gateways with their clients, and NATS.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use testkit::{
+    acked_publishes::AckLog,
+    fleet::binary,
+    load::PlannedMessage,
+    sse::{FollowOptions, Follower},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    time::sleep,
+};
+
+use crate::alerts::scene::{Fired, LEASE, Scene};
+
+/// Clients that do not read: more than the alert is at.
+const SLOW_CLIENTS: usize = 120;
+/// Messages of one chunk that they are sent: twice what a client may lag behind (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
+const UNREAD: usize = 35;
+const UNREAD_BYTES: usize = 60_000;
+
+/// Connects clients that take the head of their answer, and then nothing more.
+pub(super) async fn slow_clients(scene: &mut Scene, clients: &mut Vec<TcpStream>) -> Result<()> {
+    let thread = scene.name("watched");
+    let request = format!("GET /v1/threads/{thread}/events HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    for _ in 0..SLOW_CLIENTS {
+        let socket = TcpSocket::new_v4()?;
+        // What the kernel keeps for a client is no lag that the gateway could see.
+        socket.set_recv_buffer_size(4_096)?;
+        let mut client = socket.connect(scene.fleet.gateways[0].http_addr()).await?;
+        client.write_all(request.as_bytes()).await?;
+        ensure!(client.read(&mut [0; 512]).await? > 0, "a client gets no answer");
+        clients.push(client);
+    }
+    let text = "x".repeat(UNREAD_BYTES);
+    for number in 0..UNREAD {
+        let message =
+            PlannedMessage::of_pieces(&thread, &format!("m-{number}"), std::slice::from_ref(&text))?;
+        scene.publisher.publish([message.publication(0)], &AckLog::default()).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn silent_nats(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    scene.nats.freeze();
+    // The gateway says after a while that it does not know; so does the client, if it is sooner.
+    let fired = scene
+        .watch_while(alerts, async |scene| {
+            drop(scene.api().say("unconfirmed", "hello").await);
+            Ok(())
+        })
+        .await;
+    scene.nats.thaw();
+    fired
+}
+
+pub(super) async fn other_version(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let other = scene.other_binary.clone().context("no other build of the binary was given")?;
+    restart_with(scene, &other).await?;
+    let fired = scene.watch(alerts).await;
+    restart_with(scene, &binary()?).await?;
+    fired
+}
+
+async fn restart_with(scene: &mut Scene, binary: &Path) -> Result<()> {
+    let worker = &mut scene.fleet.workers[0];
+    worker.use_binary(binary);
+    worker.restart().await
+}
+
+pub(super) async fn frozen_worker(scene: &mut Scene) -> Result<()> {
+    scene.fleet.workers[0].pause();
+    sleep(LEASE * 2).await;
+    scene.fleet.workers[0].resume();
+    scene.ready().await
+}
+
+pub(super) async fn killed_worker(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let fired = scene
+        .watch_while(alerts, async |scene| {
+            scene.fleet.workers[0].restart().await?;
+            scene.ready().await?;
+            // Until it has its share again.
+            sleep(LEASE).await;
+            scene.fleet.workers[0].kill().await
+        })
+        .await;
+    scene.fleet.workers[0].restart().await?;
+    fired
+}
+
+pub(super) async fn no_workers(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    scene.kill_workers().await?;
+    let mut followers = Vec::new();
+    let fired = scene
+        .watch_while(alerts, async |scene| {
+            let thread = scene.name("unowned");
+            followers.push(Follower::start(&scene.fleet.gateway_addrs(), &thread, FollowOptions::default()));
+            Ok(())
+        })
+        .await;
+    scene.spawn_workers()?;
+    scene.ready().await?;
+    fired
+}

@@ -1,0 +1,73 @@
+//! Provocations by turns and tasks, and by what follows them.
+
+use anyhow::Result;
+use async_nats::jetstream::stream::Config;
+use serde_json::json;
+use wire::subject::TURNS_STREAM;
+
+use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene};
+
+/// Turns that are begun at a time, to have many that end in commits of their own.
+const TURNS: usize = 200;
+/// Smaller than what is said of the end of any turn.
+const TOO_SMALL: i32 = 16;
+
+pub(super) async fn say_many(scene: &mut Scene, content: &str) -> Result<()> {
+    say(scene, content, MANY).await
+}
+
+async fn say(scene: &mut Scene, content: &str, times: usize) -> Result<()> {
+    for _ in 0..times {
+        let thread = scene.name("talk");
+        scene.api().say(&thread, content).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn failing_tasks(scene: &mut Scene) -> Result<()> {
+    let settings = json!({"backoff_base_ms": 60_000, "backoff_cap_ms": 60_000});
+    for _ in 0..MANY {
+        let agent = scene.name("unlucky");
+        scene.api().put_agent(&agent, "default", settings.clone()).await?;
+        scene.api().send_task(&agent, "task", "fails-always").await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn failing_model(scene: &mut Scene) -> Result<()> {
+    let (agent, thread) = (scene.name("agent"), scene.name("talk"));
+    scene.api().put_agent(&agent, MODEL_WORKFLOW, json!({})).await?;
+    scene.api().create_thread(&json!({"thread_id": thread, "agent_id": agent})).await?;
+    scene.api().say(&thread, "hello").await.map(drop)
+}
+
+/// The stream of turns' ends takes only what is smaller than any of them.
+pub(super) async fn refused_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let context = scene.publisher.context().clone();
+    let config = context.get_stream(TURNS_STREAM).await?.cached_info().config.clone();
+    context.update_stream(Config { max_message_size: TOO_SMALL, ..config.clone() }).await?;
+    let fired = scene.watch_while(alerts, async |scene| say_many(scene, "hello").await).await;
+    context.update_stream(config).await?;
+    fired
+}
+
+/// The stream of turns' ends is gone, until it is made again as an operator makes it.
+pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    scene.publisher.context().delete_stream(TURNS_STREAM).await?;
+    let fired = scene.watch_while(alerts, async |scene| say(scene, "hello", TURNS).await).await;
+    scene.fleet.migrate().await?;
+    fired
+}
+
+pub(super) async fn no_workflow(scene: &mut Scene) -> Result<()> {
+    let agent = scene.name("unheard");
+    scene.api().put_agent(&agent, "absent", json!({})).await?;
+    for _ in 0..MANY {
+        let thread = scene.name("unheard");
+        scene.api().create_thread(&json!({"thread_id": thread, "agent_id": agent})).await?;
+        for number in 0..5 {
+            scene.api().say(&thread, &format!("hello {number}")).await?;
+        }
+    }
+    Ok(())
+}

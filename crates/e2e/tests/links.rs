@@ -26,6 +26,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// So long anything may take that waits for a store which does not answer.
 const BOUNDED: Duration = Duration::from_secs(10);
 
+/// The default of workers.
+const LEASE: Duration = Duration::from_secs(10);
+
 fn pieces(thread: &str, message: &str, count: usize) -> PlannedMessage {
     let pieces: Vec<String> = (0..count).map(|number| format!("{number} ")).collect();
     PlannedMessage::of_pieces(thread, message, &pieces).unwrap()
@@ -180,6 +183,38 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     fixture.send_part(&message, 0..10).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     assert!(fixture.fleet.workers[owner].has_ended().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_go_on_for_as_long_as_postgres_is_silent() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let link = Link::before(database.url()).await.unwrap();
+    // The default; a shorter lease would be over before the first statement fails.
+    let mut fleet_options =
+        scripted(options(&nats, database.url())).with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs());
+    fleet_options.database_url = link.url(database.url()).unwrap();
+    let fleet = Fleet::start(fleet_options).await.unwrap();
+    let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    let follower = fixture.following("streams").await;
+    let count = 2 + 2 * 2 * LEASE.as_secs() as usize;
+    let message = pieces("streams", "m", count);
+    fixture.send_part(&message, 0..1).await;
+    follower.wait(LIMIT, |progress| progress.events >= 1).await.unwrap();
+    link.set_silent(true);
+    let mut longest = Duration::ZERO;
+    for number in 1..count - 1 {
+        let sent = Instant::now();
+        fixture.send_part(&message, number..number + 1).await;
+        follower.wait(LIMIT, |progress| progress.events > number).await.unwrap();
+        longest = longest.max(sent.elapsed());
+        sleep(Duration::from_millis(500)).await;
+    }
+    println!("a chunk was seen after {longest:?} at most");
+    assert!(longest < Duration::from_secs(2), "a chunk was seen after {longest:?}");
+    link.set_silent(false);
+    fixture.send_part(&message, count - 1..count).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

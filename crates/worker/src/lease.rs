@@ -42,7 +42,7 @@ impl ConfirmedState {
 }
 
 /// Extends the leases of all sessions.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LeaseRenewal {
     valid_until: watch::Sender<Instant>,
 }
@@ -65,13 +65,28 @@ impl LeaseRenewal {
     /// A renewal that was sent at `sent` has been answered, or Postgres is away for all workers: until `sent` plus the
     /// length of a lease, less a margin, sessions may publish.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
-        let until = sent + lease.mul_f64(0.8);
+        self.extend(lease_until(sent, lease), |_| true);
+    }
+
+    /// Postgres has been silent for a part of a lease, so that no worker can take a partition: sessions that may publish still may, as if
+    /// it had answered `now`. Those of a worker that was paused meanwhile may not.
+    pub(crate) fn unanswered(&self, now: Instant, lease: Duration) {
+        self.extend(lease_until(now, lease), |known| known > now);
+    }
+
+    fn extend(&self, until: Instant, is_extended: impl Fn(Instant) -> bool) {
         self.valid_until.send_if_modified(|known| {
-            let later = until > *known;
-            *known = until.max(*known);
+            let later = until > *known && is_extended(*known);
+            if later {
+                *known = until;
+            }
             later
         });
     }
+}
+
+fn lease_until(from: Instant, lease: Duration) -> Instant {
+    from + lease.mul_f64(0.8)
 }
 
 impl Lease {
@@ -89,5 +104,30 @@ impl Lease {
                 changed = self.valid_until.changed() => if changed.is_err() { return false },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn silence_extends_a_lease_that_has_not_run_out() {
+        let (renewal, start) = (LeaseRenewal::new(), Instant::now());
+        let lease = renewal.lease();
+        let valid_for = || lease.valid_until.borrow().duration_since(start);
+        renewal.renewed(start, LEASE);
+        for part in 1..=10 {
+            renewal.unanswered(start + LEASE / 3 * part, LEASE);
+            assert_eq!(valid_for(), LEASE / 3 * part + LEASE.mul_f64(0.8));
+        }
+        // Of a worker that was paused: it waits for an answer.
+        let before = valid_for();
+        renewal.unanswered(start + before, LEASE);
+        assert_eq!(valid_for(), before);
+        renewal.renewed(start + before, LEASE);
+        assert_eq!(valid_for(), before + LEASE.mul_f64(0.8));
     }
 }

@@ -1,6 +1,7 @@
 //! Which partitions this process has: its registration, fair shares, leases.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use model::PartitionId;
@@ -8,7 +9,7 @@ use partition::IncidentKind;
 use runtime::{Backoff, Heartbeat, retry_until};
 use store::{Applied, Disposition, Grant, LiveWorkers, Reclaimed, Renewed, StoreError};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
@@ -79,7 +80,18 @@ impl Ownership {
     async fn look(&mut self) -> Result<(), WorkerError> {
         self.heartbeat.beat();
         self.context.health.set_ready("nats", self.context.bus.is_connected());
-        match self.try_look().await {
+        let (renewals, part) = (self.renewals.clone(), self.context.config.lease / 3);
+        let looked = {
+            let mut look = pin!(self.try_look());
+            loop {
+                tokio::select! {
+                    looked = &mut look => break looked,
+                    // A statement that is not answered takes longer to fail than sessions may publish.
+                    () = sleep(part) => renewals.unanswered(Instant::now(), part * 3),
+                }
+            }
+        };
+        match looked {
             Ok(()) => {
                 if std::mem::take(&mut self.away) {
                     tracing::info!("Postgres is back");
@@ -94,6 +106,7 @@ impl Ownership {
                     tracing::warn!(%error, "Postgres is away: streaming goes on, commits wait");
                 }
                 self.context.health.set_ready("postgres", false);
+                self.renewals.unanswered(Instant::now(), self.context.config.lease);
                 Ok(())
             }
         }

@@ -175,11 +175,36 @@ struct CompletionUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
+    /// Where the workflow has said it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schemas::AnyObject>, nullable = false)]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schemas::AnyObject>, nullable = false)]
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct PromptDetails {
+    cached_tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: u64,
 }
 
 impl From<Usage> for CompletionUsage {
     fn from(usage: Usage) -> Self {
-        Self { prompt_tokens: usage.input, completion_tokens: usage.output, total_tokens: usage.total }
+        Self {
+            prompt_tokens: usage.input,
+            completion_tokens: usage.output,
+            total_tokens: usage.total,
+            prompt_tokens_details: usage.cached.map(|cached_tokens| PromptDetails { cached_tokens }),
+            completion_tokens_details: usage
+                .reasoning
+                .map(|reasoning_tokens| CompletionDetails { reasoning_tokens }),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an answer has cost, from the metadata of its final chunk.
 
-use model::{MAX_EXACT_INTEGER, Metadata};
+use model::Metadata;
 use serde_json::Value;
 
 /// Tokens of a language model.
@@ -9,28 +9,19 @@ pub(crate) struct Usage {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) total: u64,
+    /// How many of the input came from a cache; `None`: not said.
+    pub(crate) cached: Option<u64>,
+    /// How many of the output are reasoning; `None`: not said.
+    pub(crate) reasoning: Option<u64>,
 }
 
 impl Usage {
-    /// `usage` with `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`), else `tokens_used`, which
-    /// counts as output. `None` where nothing was counted: none is not zero.
+    /// As the ledger has it: [`Metadata::summed_call`].
     pub(crate) fn of(metadata: &Metadata) -> Option<Self> {
-        let total = metadata.tokens_used().ok().flatten();
-        let count = |names: [&str; 2]| {
-            let usage = metadata.get("usage")?.as_object()?;
-            let count = names.iter().find_map(|name| usage.get(*name)).and_then(Value::as_u64)?;
-            Some(count.min(MAX_EXACT_INTEGER))
-        };
-        let input = count(["prompt_tokens", "input_tokens"]);
-        let output = count(["completion_tokens", "output_tokens"]);
-        match (input, output, total) {
-            (None, None, None) => None,
-            (None, None, Some(total)) => Some(Self { input: 0, output: total, total }),
-            (input, output, total) => {
-                let (input, output) = (input.unwrap_or(0), output.unwrap_or(0));
-                Some(Self { input, output, total: total.unwrap_or(input + output) })
-            }
-        }
+        let call = metadata.summed_call()?;
+        let (input, output) = (call.input_tokens, call.output_tokens);
+        let total = metadata.tokens_used().ok().flatten().unwrap_or(input + output);
+        Some(Self { input, output, total, cached: call.cached_tokens, reasoning: call.reasoning_tokens })
     }
 }
 
@@ -58,5 +49,17 @@ mod tests {
         assert_eq!(usage(json!({"tokens_used": "15"})), Some((0, 15, 15)));
         assert_eq!(usage(json!({"usage": {"prompt_tokens": -1}, "tokens_used": -1})), None);
         assert_eq!(usage(json!({})), None);
+    }
+
+    #[test]
+    fn parts_that_are_not_said_are_not_zero() {
+        let of = |usage: Value| {
+            let metadata = Metadata::new(json!({"usage": usage}).as_object().unwrap().clone()).unwrap();
+            Usage::of(&metadata).map(|usage| (usage.cached, usage.reasoning)).unwrap()
+        };
+        let details = json!({"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 2}});
+        assert_eq!(of(details), (Some(5), Some(2)));
+        assert_eq!(of(json!({"prompt_tokens": 7})), (None, None));
     }
 }

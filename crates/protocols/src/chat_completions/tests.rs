@@ -82,6 +82,24 @@ fn usage_is_a_chunk_of_its_own_and_null_before() {
 }
 
 #[test]
+fn usage_has_the_parts_that_the_workflow_has_said() {
+    let usage = r#"{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5},"completion_tokens_details":{"reasoning_tokens":2}}"#;
+    let chunk = concat!(
+        r#"{"id":"chatcmpl-m","object":"chat.completion.chunk","created":1,"model":"a","choices":[],"usage":"#,
+        r#"{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":5},"#,
+        r#""completion_tokens_details":{"reasoning_tokens":2}}}"#
+    );
+    assert_events(
+        &mut answer(true),
+        &[
+            ("open", &[delta!(r#"{"role":"assistant","content":""}"#, "null", r#","usage":null"#)]),
+            (&format!("final:{{\"usage\":{usage}}}"), &[]),
+            ("complete", &[delta!("{}", r#""stop""#, r#","usage":null"#), chunk, "[DONE]"]),
+        ],
+    );
+}
+
+#[test]
 fn what_was_stopped_ends_like_what_is_whole() {
     assert_events(
         &mut answer(false),

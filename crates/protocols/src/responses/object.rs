@@ -132,9 +132,12 @@ impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
         Self {
             input_tokens: usage.input,
-            input_tokens_details: InputDetails { cached_tokens: 0, cache_write_tokens: 0 },
+            input_tokens_details: InputDetails {
+                cached_tokens: usage.cached.unwrap_or(0),
+                cache_write_tokens: 0,
+            },
             output_tokens: usage.output,
-            output_tokens_details: OutputDetails { reasoning_tokens: 0 },
+            output_tokens_details: OutputDetails { reasoning_tokens: usage.reasoning.unwrap_or(0) },
             total_tokens: usage.total,
         }
     }

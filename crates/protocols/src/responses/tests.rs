@@ -356,6 +356,22 @@ fn options_of_the_request_are_said_again() {
 }
 
 #[test]
+fn usage_has_the_parts_that_the_workflow_has_said() {
+    let metadata = json!({"usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5},
+        "completion_tokens_details": {"reasoning_tokens": 2}}});
+    let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+    let chunk = model::Chunk { metadata, ..model::Chunk::content(0, "Hi", true) };
+    let mut answer = answer(false);
+    answer.apply(AnswerEvent::Opened);
+    answer.apply(AnswerEvent::Chunk { attempt: 0, chunk: &chunk });
+    answer.apply(AnswerEvent::Complete { position: model::Position::from_stored(7) });
+    let response: Value = serde_json::from_slice(&answer.object()).unwrap();
+    let details = |name: &str| response["usage"][name].clone();
+    assert_eq!(details("input_tokens_details"), json!({"cached_tokens": 5, "cache_write_tokens": 0}));
+    assert_eq!(details("output_tokens_details"), json!({"reasoning_tokens": 2}));
+}
+
+#[test]
 fn ids_lead_to_answers_and_back() {
     let message = MessageId::parse("u0001-x-a1").unwrap();
     assert_eq!(id_of(&message), "resp_u0001-x-a1");

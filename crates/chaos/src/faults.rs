@@ -31,6 +31,8 @@ use testkit::{
 
 /// How long a NATS server that was restarted may take until its replicas have all entries.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
+/// How often faults for which there was no occasion are tried again, all kinds together.
+const MOST_TRIED_AGAIN: usize = 5;
 
 /// Makes faults one after another, every kind first once.
 pub(super) struct Injector {
@@ -100,7 +102,7 @@ impl Injector {
     /// Runs for the duration, and until every kind was made once.
     pub(super) async fn run(&mut self, environment: &mut ChaosEnvironment, stats: &LoadStats) -> Result<()> {
         let began = Instant::now();
-        let mut first = self.possible.clone();
+        let (mut first, mut tried_again) = (self.possible.clone(), 0);
         first.shuffle(&mut self.rng);
         sleep(Duration::from_secs(1)).await;
         while began.elapsed() < self.duration || !first.is_empty() {
@@ -113,6 +115,10 @@ impl Injector {
             self.begins.push(FaultBegin { fault, at_ms: recovery::now_ms() });
             if self.make(fault, environment).await.with_context(|| fault.name())? {
                 *self.made.entry(fault).or_default() += 1;
+            } else if self.made(fault) == 0 && !self.is_excused(fault) && tried_again < MOST_TRIED_AGAIN {
+                // A moment later there may be one: a stream that has lost its leader has another.
+                tried_again += 1;
+                first.insert(0, fault);
             }
             self.revive(environment)?;
             self.pause(500, 2500).await;

@@ -51,6 +51,7 @@ fn failure(events: &[StreamEvent], wanted: &str) -> (String, String, Value) {
 async fn stop_without_a_worker_waits_for_one() {
     let mut fixture = Fixture::with(alone).await;
     let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.until_owned("talk").await;
     let turn = api.say("talk", "tell me").await.unwrap();
     // At once, and while the turn is under way: nothing is stored of the thread.
     for _ in 0..2 {

@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use testkit::{
     acked_publishes::AckLog,
     db_snapshot,
-    fleet::{Fleet, FleetOptions},
+    fleet::{Fleet, FleetOptions, READY_LIMIT},
     http,
     load::{Disorder, PlannedMessage},
     publisher::{Addressing, Publisher},
@@ -135,6 +135,15 @@ impl Fixture {
             sleep(Duration::from_millis(20)).await;
         }
         began.elapsed()
+    }
+
+    /// Waits until a worker answers for this thread: one that is ready may still be reading what its partitions have.
+    pub(crate) async fn until_owned(&self, thread: &str) {
+        let path = format!("/v1/threads/{thread}");
+        self.until("a worker answers for the thread", READY_LIMIT, async || {
+            self.api().send("GET", &path, None, &[]).await.is_ok_and(|answer| answer.status != 503)
+        })
+        .await;
     }
 
     /// How many partitions each owner with a running lease has.

@@ -312,6 +312,7 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
 async fn what_the_standard_allows_works() {
     let fixture = Fixture::with(impatient).await;
     let addr = fixture.fleet.gateway_addrs()[0];
+    fixture.until_owned("none").await;
     // Three at once, answered in order.
     let live = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let three = format!("{live}GET /v1/threads/none HTTP/1.1\r\nhost: localhost\r\n\r\n{live}");

@@ -1,10 +1,10 @@
 -- The words of facts stand in the index by which a search reads them: a thousand facts of a user are some thirty pages of it instead of a thousand
 -- pages of the table.
 
--- NULL: too many for an entry of an index, which has at most 2,704 bytes. Without the positions of the words, which a search does not use. Each word has
--- four bytes more than its letters, as text three.
+-- NULL: too many for an entry of an index, which has at most 2,704 bytes, together with the scope. Without the positions of the words, which a search does
+-- not use. Each word has four bytes more than its letters, as text three.
 ALTER TABLE facts ADD COLUMN words tsvector GENERATED ALWAYS AS (
-    CASE WHEN octet_length(strip(to_tsvector(language, text))::text) <= 1200 THEN strip(to_tsvector(language, text)) END
+    CASE WHEN octet_length(scope) + octet_length(strip(to_tsvector(language, text))::text) <= 1500 THEN strip(to_tsvector(language, text)) END
 ) STORED;
 
 -- In place of `facts_scope`, which has the same key.

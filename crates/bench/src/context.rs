@@ -66,10 +66,7 @@ pub async fn run(options: &ContextBenchOptions) -> Result<bool> {
     let mut environment = ContextEnvironment::start().await?;
     let table = measure(&options, &mut environment).await?;
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(options.quick || table.is_met())
 }
 

@@ -63,10 +63,7 @@ pub async fn run(options: &GrowthBenchOptions) -> Result<bool> {
     ensure!(options.units >= 2_000 && options.rounds > 0, "nothing to measure");
     let table = measure(&options).await?;
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(table.is_met() || options.quick)
 }
 

@@ -9,7 +9,7 @@ mod recall;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use batches::memory::MOST_OF_TURN;
 use clap::Parser;
 use devservices::{
@@ -66,8 +66,18 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
         (options.users, options.others, options.searches) = (3, 1_000, 20);
     }
     ensure!(options.users > 0 && options.searches > 0, "nothing to measure");
-    let bin = if options.words_only { tools::postgres() } else { tools::postgres_with_vector() }?.path;
-    let mut postgres = PostgresOptions::new(bin);
+    let mut table = Table::default();
+    let vectors = if options.words_only { None } else { Some(vectors()) };
+    let (server, embedder) = match vectors {
+        Some(Ok((server, embedder))) => (server, Some(embedder)),
+        Some(Err(error)) => {
+            table.rows.push(Row::missing('a', "searches with vectors", format!("{error:#}")));
+            (tools::postgres()?, None)
+        }
+        None => (tools::postgres()?, None),
+    };
+    options.words_only = embedder.is_none();
+    let mut postgres = PostgresOptions::new(server.path);
     postgres.fsync = true;
     let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
     postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -76,14 +86,12 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
     store::migrate(database.url(), PartitionCount::new(8)?).await?;
     let mut connection = PgConnection::connect(database.url()).await?;
     let store = Store::connect(&StoreConfig::new(database.url())).await?;
-    let embedder = (!options.words_only).then(Embedder::start).transpose()?;
     if let Some(embedder) = &embedder {
         database.create_extension("vector").await?;
         let laid_out = lay_out_vectors(database.url(), embedder.client.vectors_of()).await?;
         ensure!(laid_out == VectorTables::Made, "{laid_out:?}");
         make_vectors(&mut connection, &options).await?;
     }
-    let mut table = Table::default();
     fill(&mut connection, &options, 0).await?;
     table.rows.extend(searched(&store, &options, SHORT, "alone").await?);
     fill(&mut connection, &options, options.others).await?;
@@ -92,11 +100,13 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
     table.rows.extend(searched(&store, &options, LONG, &beside).await?);
     table.rows.extend(recall::measure(&store, &mut connection, embedder.as_ref()).await?);
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(options.quick || table.is_met())
+}
+
+/// What vectors need: a Postgres that has them, and the small model.
+fn vectors() -> Result<(tools::Tool, Embedder)> {
+    Ok((tools::postgres_with_vector()?, Embedder::start()?))
 }
 
 /// The facts of the agent, or so many of others. A fact has eight of 3,000 words, the frequent ones more often.

@@ -8,7 +8,7 @@ mod wal;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use devservices::{
     services::{Postgres, PostgresOptions},
@@ -67,10 +67,7 @@ pub async fn run(options: &Options) -> Result<bool> {
     let postgres = Postgres::start(None, &postgres)?;
     let table = measure(&options, &postgres.url()).await?;
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(options.quick || table.is_met())
 }
 

@@ -20,7 +20,7 @@ mod subscribers;
 mod target;
 mod timestamped_payload;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 pub use options::SseBenchOptions;
 
@@ -49,7 +49,7 @@ pub async fn run(options: &SseBenchOptions) -> Result<bool> {
     kinds.retain(|kind| match servers::missing(*kind) {
         None => true,
         Some(why) => {
-            table.rows.push(Row::new('0', kind.name(), "not measured").note(why));
+            table.rows.push(Row::missing('0', kind.name(), why));
             false
         }
     });
@@ -67,10 +67,7 @@ pub async fn run(options: &SseBenchOptions) -> Result<bool> {
         cores::SERVERS,
         cores::CLIENTS
     );
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     let is_whole = all.iter().all(|entry| entry.failure.is_none()) && goals::is_nothing_lost(&all);
     Ok(is_whole && (options.short || table.is_met()))
 }

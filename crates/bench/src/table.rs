@@ -1,7 +1,8 @@
 //! The one table that a bench prints, and the same as JSON.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt, fs, path::Path};
 
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -21,6 +22,8 @@ pub(super) struct Row {
     pub(super) what: String,
     /// The figure with its unit.
     pub(super) value: String,
+    /// Whether there is a figure; if not, the note says why.
+    pub(super) is_measured: bool,
     /// Further figures, by the columns that they stand in.
     #[serde(skip)]
     pub(super) columns: Vec<(&'static str, String)>,
@@ -32,6 +35,8 @@ pub(super) struct Row {
     pub(super) note: String,
     /// The figures as they are, for programs.
     pub(super) figures: Map<String, Value>,
+    /// Those of the program that `ANTIPHON_BIN` names, by their units: what two builds of it are compared by.
+    pub(super) of_binary: BTreeMap<String, f64>,
 }
 
 impl Row {
@@ -41,12 +46,24 @@ impl Row {
             part,
             what,
             value,
+            is_measured: true,
             columns: Vec::new(),
             goal: None,
             is_met: None,
             note: String::new(),
             figures: Map::new(),
+            of_binary: BTreeMap::new(),
         }
+    }
+
+    /// What is not there, and so has no figure.
+    pub(super) fn missing(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { is_measured: false, ..Self::new(part, what, "not measured").note(why) }
+    }
+
+    /// What was there and did not do what it should.
+    pub(super) fn failed(part: char, what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { is_measured: false, ..Self::new(part, what, "failed").note(why) }
     }
 
     pub(super) fn goal(mut self, goal: impl Into<String>, is_met: bool) -> Self {
@@ -66,6 +83,11 @@ impl Row {
 
     pub(super) fn figure(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.figures.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(super) fn of_binary(mut self, unit: &str, value: f64) -> Self {
+        self.of_binary.insert(unit.to_owned(), value);
         self
     }
 
@@ -99,6 +121,13 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn is_met(&self) -> bool {
         self.rows.iter().all(|row| row.is_met != Some(false))
+    }
+
+    /// Writes the figures for programs, if they are wanted.
+    pub(super) fn write_json(&self, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let json = serde_json::to_vec_pretty(self)?;
+        fs::write(path, json).with_context(|| format!("writing {}", path.display()))
     }
 }
 

@@ -25,7 +25,7 @@ mod statements;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 pub use options::TaskBenchOptions;
 
@@ -58,7 +58,7 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
                 continue;
             }
             match contender.missing() {
-                Some(why) => table.rows.push(Row::new(part, contender.name(), "not measured").note(why)),
+                Some(why) => table.rows.push(Row::missing(part, contender.name(), why)),
                 None => entries.push(ContenderRounds { part, contender, rounds: Vec::new(), failure: None }),
             }
         }
@@ -76,10 +76,7 @@ pub async fn run(options: &TaskBenchOptions) -> Result<bool> {
     table.rows.extend(goals::rows(&all));
     table.rows.sort_by_key(|row| row.part);
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(table.is_met() && all.iter().all(|entry| entry.failure.is_none()))
 }
 

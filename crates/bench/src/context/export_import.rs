@@ -27,7 +27,7 @@ pub(super) async fn rows(
     let commands = Commands { binary: fleet::binary()?, file: scratch.path().join("thread.jsonl") };
     if !commands.are_there().await? {
         let why = "this binary has no `threads export` and `threads import`";
-        return Ok(vec![Row::new('d', "export and import", "not measured").note(why)]);
+        return Ok(vec![Row::missing('d', "export and import", why)]);
     }
     let mut ways = Ways::default();
     for _ in 0..rounds {
@@ -129,6 +129,9 @@ impl Ways {
                 .note(format!("{} MB", bytes / 1_000_000))
                 .figure("rows_per_second", rate(timings))
         };
+        let ours = |name: &str, timings: &Timings| {
+            row(name, timings, self.exported_bytes).of_binary("rows/s", rate(timings))
+        };
         let goal = |name: &str, ours: &Timings, copy: &Timings| {
             let ratio = rate(ours) / rate(copy);
             Row::new('d', name, format!("{ratio:.2}"))
@@ -139,10 +142,10 @@ impl Ways {
         };
         let copied = self.copied.len() as u64;
         vec![
-            row("threads export", &self.exporting, self.exported_bytes),
+            ours("threads export", &self.exporting),
             row("COPY TO", &self.copying_out, copied),
             goal("threads export / COPY TO, rows/s", &self.exporting, &self.copying_out),
-            row("threads import", &self.importing, self.exported_bytes),
+            ours("threads import", &self.importing),
             row("COPY FROM", &self.copying_in, copied),
             goal("threads import / COPY FROM, rows/s", &self.importing, &self.copying_in),
         ]

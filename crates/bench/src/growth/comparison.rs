@@ -34,6 +34,8 @@ impl Comparison {
             let (before, after) = (figure(&self.before), figure(&self.after));
             row.column(name, format!("{before:.1} to {after:.1}, x {:.2}", factor(figure)))
                 .figure(name, serde_json::json!([before, after]))
+                .of_binary(&format!("{name}, few"), before)
+                .of_binary(&format!("{name}, many"), after)
         })
     }
 }

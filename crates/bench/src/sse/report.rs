@@ -4,6 +4,7 @@ use super::{
     super::table::{Row, median},
     measurement::{Measurement, ServerRounds},
     round::SseRound,
+    target::ServerKind,
 };
 
 /// A server's lines: medians of its rounds, and what it took to bring the events to it.
@@ -11,7 +12,7 @@ pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
     let part = entry.measurement.part();
     let what = format!("{}: {}", entry.measurement.name(), entry.kind.name());
     if let Some(failure) = &entry.failure {
-        return vec![Row::new(part, what, "failed").note(failure)];
+        return vec![Row::failed(part, what, failure)];
     }
     let middle = middle(&entry.rounds);
     let mut row =
@@ -21,6 +22,11 @@ pub(super) fn rows(entry: &ServerRounds) -> Vec<Row> {
     }
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
     row = row.figure("median", serde_json::to_value(&middle).unwrap_or_default()).figure("rounds", rounds);
+    if entry.kind == ServerKind::Antiphon {
+        for (unit, value) in compared(entry.measurement, &middle) {
+            row = row.of_binary(unit, value);
+        }
+    }
     let mut rows = vec![row];
     if !middle.ingest_us.is_empty() {
         let parts: Vec<String> =
@@ -48,6 +54,18 @@ fn value(measurement: Measurement, round: &SseRound) -> String {
         }
         Measurement::Storm { .. } => format!("all in {:.0} ms", round.whole_ms),
         Measurement::Idle { .. } => format!("{:.1} KB/connection", round.resident_per_viewer / 1e3),
+    }
+}
+
+/// By which two builds of ours are compared.
+fn compared(measurement: Measurement, round: &SseRound) -> Vec<(&'static str, f64)> {
+    let memory = ("KB/connection", round.resident_per_viewer / 1e3);
+    match measurement {
+        Measurement::Fanout(_) | Measurement::Threads(_) | Measurement::Slow(_) => {
+            vec![("us/event", round.server_us), ("ms, p50", round.p50_ms), ("ms, p99", round.p99_ms), memory]
+        }
+        Measurement::Storm { .. } => vec![("ms, half", round.half_ms), ("ms, all", round.whole_ms)],
+        Measurement::Idle { .. } => vec![memory, ("% of a core", round.idle_cores * 100.0)],
     }
 }
 

@@ -138,5 +138,6 @@ impl IdleUse {
             .goal(format!("< {MOST_PERCENT} %"), total < MOST_PERCENT)
             .note(note)
             .figure("percent", json!({"worker": worker, "gateway": gateway}))
+            .of_binary("% of a core", total)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     super::table::{Row, median},
-    contender::ContenderRounds,
+    contender::{Contender, ContenderRounds},
     environment::Cost,
     round::TaskRound,
 };
@@ -12,7 +12,7 @@ use super::{
 /// A contender's line: medians of its rounds.
 pub(super) fn row(entry: &ContenderRounds) -> Row {
     if let Some(failure) = &entry.failure {
-        return Row::new(entry.part, entry.contender.name(), "failed").note(failure);
+        return Row::failed(entry.part, entry.contender.name(), failure);
     }
     let of = |figure: fn(&TaskRound) -> f64| median(entry.rounds.iter().map(figure));
     let maybe = |figure: fn(&TaskRound) -> Option<f64>| {
@@ -51,8 +51,13 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
     for (name, value) in columns(&middle) {
         row = row.column(name, value);
     }
-    let row = row.figure("tasks_per_second", of(rate));
+    row = row.figure("tasks_per_second", of(rate));
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
+    if matches!(entry.contender, Contender::EndToEnd(_)) {
+        for (unit, value) in compared(entry.part, &middle) {
+            row = row.of_binary(unit, value);
+        }
+    }
     row.figure("median", serde_json::to_value(&middle).unwrap_or_default()).figure("rounds", rounds)
 }
 
@@ -66,6 +71,23 @@ fn costs(round: &TaskRound) -> String {
     let figures = columns.iter().filter(|(_, value)| !value.is_empty());
     let figures: Vec<String> = figures.map(|(name, value)| format!("{name} {value}")).collect();
     format!("{}; {}", figures.join(", "), remarks(round))
+}
+
+/// By which two builds of the shipped binary are compared.
+fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
+    let times = [("ms, p50", round.p50_ms), ("ms, p99", round.p99_ms)];
+    let pages = [("pages/task", round.pages_per_task)];
+    let optional = times.into_iter().chain(pages).filter_map(|(unit, value)| Some((unit, value?)));
+    let mut figures = vec![
+        ("us/task, Postgres", round.server_cpu_us_per_task),
+        ("us/task, worker", round.client_cpu_us_per_task),
+        ("us/task, nats-server", round.nats_cpu_us_per_task),
+        ("B of WAL/task", round.wal_bytes_per_task),
+    ];
+    figures.extend(optional);
+    // Tasks that arrive at a rate are completed at that rate.
+    figures.extend((part != 'c').then(|| ("tasks/s", rate(round))));
+    figures
 }
 
 /// What every contender has, for each task.

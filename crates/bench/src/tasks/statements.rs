@@ -19,17 +19,17 @@ const COUNTED: &str = "SELECT CASE \
 
 /// Statements of one round of the worker alone, with its defaults.
 pub(super) async fn measure(options: &TaskBenchOptions) -> Result<Row> {
-    let row = Row::new('g', "round trips of a batch of completions", "not measured");
+    const WHAT: &str = "round trips of a batch of completions";
     let settings =
         [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track_utility", "on")];
     let Ok(mut environment) = TaskEnvironment::start_with(&settings).await else {
-        return Ok(row.note("this Postgres has no pg_stat_statements"));
+        return Ok(Row::missing('g', WHAT, "this Postgres has no pg_stat_statements"));
     };
     let mut connection = PgConnection::connect(&environment.postgres_url()).await?;
     sqlx::query("CREATE EXTENSION pg_stat_statements").execute(&mut connection).await?;
     let mut peer = Peer::antiphon(&environment.nats_url());
     if let Some(why) = peer.missing() {
-        return Ok(row.note(why));
+        return Ok(Row::missing('g', WHAT, why));
     }
     let load = options.load('a');
     peer.prepare(&mut environment, load).await?;
@@ -45,7 +45,7 @@ pub(super) async fn measure(options: &TaskBenchOptions) -> Result<Row> {
         counted.iter().map(|(kind, calls, ms)| format!("{kind} {calls} in {ms:.0} ms")).collect();
     let turns = load.total() as f64 / commits;
     let note = format!("{turns:.0} turns a statement; {}", parts.join(", "));
-    Ok(Row::new('g', "round trips of a batch of completions", format!("{trips:.2}"))
+    Ok(Row::new('g', WHAT, format!("{trips:.2}"))
         .goal("1", calls("commit") > 0 && calls("control") == 0)
         .note(note)
         .figure("statements", json!(counted)))

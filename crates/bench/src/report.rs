@@ -1,6 +1,6 @@
 //! From figures to rows: units, ratios and goals.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use serde_json::json;
@@ -8,26 +8,37 @@ use serde_json::json;
 use crate::{
     drain::Drain,
     event_rate::{self, EventCost},
-    latency::{Latency, load::PathTiming},
+    latency::{
+        Latency,
+        load::{LatencyLoad, PathTiming},
+    },
     reorder_rate,
     rounds::BacklogRounds,
     table::{Row, median},
     usage::Used,
 };
 
-/// The worker's rate beside raw reading, single-chunk frames.
+/// The worker's rate beside raw reading: single-chunk frames, and those of sixteen.
 const READING_RATIO: f64 = 0.6;
+const SIXTEEN_READING_RATIO: f64 = 0.2;
 /// Turns beside raw insert.
 const INSERT_RATIO: f64 = 0.5;
 /// Entries read for each one in the stream.
 const READS: f64 = 1.02;
+/// Microseconds of all processes for a drained chunk of a frame of its own.
+const DRAIN_US: f64 = 11.0;
+/// Resident bytes of a worker.
+const WORKER_BYTES: u64 = 100 << 20;
 /// Nanoseconds per chunk inside the reorder buffer.
 const REORDER_NS: f64 = 150.0;
 /// What is left of allocations per chunk when only the digests' vector grows.
 const REORDER_ALLOCATIONS: f64 = 0.05;
-/// What the fleet may add to core NATS, in milliseconds.
+/// What the fleet may add to core NATS, in milliseconds, up to so many chunks a second.
+const JUDGED_RATE: f64 = 18_000.0;
 const ADDED_P50_MS: f64 = 1.0;
 const ADDED_P99_MS: f64 = 5.0;
+/// Microseconds of all processes for a live chunk, at so many chunks a second.
+const LIVE_US: [(f64, f64); 2] = [(9_000.0, 90.0), (30_000.0, 40.0)];
 /// Memory is flat when it grows by no more than this from its first to its last sample.
 const FLAT_RATIO: f64 = 1.15;
 const FLAT_BYTES: u64 = 8 << 20;
@@ -88,10 +99,13 @@ pub(super) fn backlogs(single: &BacklogRounds, sixteen: &BacklogRounds, short: &
     rows.extend([single, sixteen].iter().filter_map(|rounds| reading(rounds)));
     rows.extend([single, short].iter().filter_map(|rounds| insert(rounds)));
     rows.extend(
-        [(single, Some(READING_RATIO)), (sixteen, None)].iter().filter_map(|(it, goal)| drained(it, *goal)),
+        [(single, READING_RATIO), (sixteen, SIXTEEN_READING_RATIO)]
+            .iter()
+            .filter_map(|(rounds, goal)| drained(rounds, *goal)),
     );
     rows.extend(turns(short));
-    rows.extend(all.iter().filter_map(|rounds| processors(rounds)));
+    let costs = [(single, Some(DRAIN_US)), (sixteen, None), (short, None)];
+    rows.extend(costs.iter().filter_map(|(rounds, goal)| processors(rounds, *goal)));
     rows.extend(all.iter().filter_map(|rounds| reads(rounds)));
     rows.extend(all.iter().filter_map(|rounds| memory(rounds)));
     rows
@@ -117,11 +131,12 @@ fn insert(rounds: &BacklogRounds) -> Option<Row> {
     Some(row.figure("turns_per_second", one).figure("turns_per_second_two_connections", two))
 }
 
-fn drained(rounds: &BacklogRounds, ratio_goal: Option<f64>) -> Option<Row> {
+fn drained(rounds: &BacklogRounds, goal: f64) -> Option<Row> {
     let rate = rounds.drain_rate()?;
     let row = Row::new('b', format!("worker, {}", rounds.backlog.shape.name), rate_text(rate, "chunks"));
     let turns = median(rounds.drains.iter().map(|it| it.turns));
     let row = row.figure("chunks_per_second", rate).figure("turns_per_second", turns);
+    let row = row.of_binary("chunks/s", rate);
     let Some(limit) = rounds.reading_rate() else { return Some(row) };
     let ratio = rate / limit;
     let row = row.figure("of_raw_reading", ratio).note(match rounds.insert_rate() {
@@ -130,10 +145,7 @@ fn drained(rounds: &BacklogRounds, ratio_goal: Option<f64>) -> Option<Row> {
         }
         None => format!("{ratio:.2} of raw reading"),
     });
-    Some(match ratio_goal {
-        Some(goal) => row.goal(format!(">= {goal} of raw reading"), ratio >= goal),
-        None => row,
-    })
+    Some(row.goal(format!(">= {goal} of raw reading"), ratio >= goal))
 }
 
 fn turns(rounds: &BacklogRounds) -> Option<Row> {
@@ -141,6 +153,7 @@ fn turns(rounds: &BacklogRounds) -> Option<Row> {
     let turns = median(rounds.drains.iter().map(|it| it.turns));
     let row = Row::new('b', format!("worker, {}", rounds.backlog.shape.name), rate_text(turns, "turns"));
     let row = row.figure("turns_per_second", turns).figure("chunks_per_second", rate);
+    let row = row.of_binary("turns/s", turns);
     let Some(insert) = rounds.insert_rate() else { return Some(row) };
     let ratio = turns / insert;
     let row =
@@ -148,20 +161,27 @@ fn turns(rounds: &BacklogRounds) -> Option<Row> {
     Some(row.goal(format!(">= {INSERT_RATIO} of raw insert"), ratio >= INSERT_RATIO))
 }
 
-fn processors(rounds: &BacklogRounds) -> Option<Row> {
+fn processors(rounds: &BacklogRounds, goal: Option<f64>) -> Option<Row> {
     rounds.drains.first()?;
     let chunks = rounds.backlog.chunks;
     let cost = |name: &str| median(rounds.drains.iter().map(|it| per_chunk(of(&it.used, name), chunks)));
     let foreign = median(rounds.drains.iter().map(|it| it.used.foreign_cores));
     let (worker, nats, postgres) = (cost("worker"), cost("nats-server"), cost("postgres"));
-    let row = Row::new(
-        'd',
-        format!("drain, {}", rounds.backlog.shape.name),
-        format!("worker {worker:.2} us/chunk"),
-    );
-    let row =
-        row.note(format!("nats-server {nats:.2}, postgres {postgres:.2}; others used {foreign:.1} cores"));
-    Some(row.figure("us_per_chunk", json!({"worker": worker, "nats-server": nats, "postgres": postgres})))
+    let all = worker + nats + postgres;
+    let what = format!("drain, {}", rounds.backlog.shape.name);
+    let row = Row::new('d', what, format!("{all:.2} us/chunk"))
+        .note(format!(
+            "worker {worker:.2}, nats-server {nats:.2}, postgres {postgres:.2}; others used {foreign:.1} cores"
+        ))
+        .figure("us_per_chunk", json!({"worker": worker, "nats-server": nats, "postgres": postgres}))
+        .of_binary("us/chunk, all", all)
+        .of_binary("us/chunk, worker", worker)
+        .of_binary("us/chunk, nats-server", nats)
+        .of_binary("us/chunk, Postgres", postgres);
+    Some(match goal {
+        Some(goal) => row.goal(format!("<= {goal} us/chunk"), all <= goal),
+        None => row,
+    })
 }
 
 /// The round that read most counts.
@@ -169,6 +189,7 @@ fn reads(rounds: &BacklogRounds) -> Option<Row> {
     let most = rounds.drains.iter().map(|drain| drain.reads).max_by(f64::total_cmp)?;
     let what = format!("entries read / in the stream, {}", rounds.backlog.shape.name);
     let row = Row::new('d', what, format!("{most:.3}")).figure("reads_per_entry", most);
+    let row = row.of_binary("entries read / in the stream", most);
     Some(row.goal(format!("<= {READS}"), most <= READS))
 }
 
@@ -176,12 +197,14 @@ fn reads(rounds: &BacklogRounds) -> Option<Row> {
 fn memory(rounds: &BacklogRounds) -> Option<Row> {
     let growth = |drain: &&Drain| drain.memory[2].saturating_sub(drain.memory[0]);
     let memory = rounds.drains.iter().max_by_key(growth)?.memory;
-    Some(flat(&format!("worker memory, {}", rounds.backlog.shape.name), &memory))
+    let most = rounds.drains.iter().flat_map(|drain| drain.memory).max()?;
+    Some(bounded(flat(format!("worker memory, {}", rounds.backlog.shape.name), &memory), most))
 }
 
-/// The rows of the latency measurement.
-pub(super) fn latency(latency: &Latency) -> Vec<Row> {
+/// The rows of the latency measurement with one load.
+pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
     let Latency { core, fleet, worker_memory, gateway_memory } = latency;
+    let (offered, named) = (load.offered(), |what: &str| format!("{} threads: {what}", load.streams));
     let quantiles = |timed: &PathTiming| {
         format!(
             "p50 {:.2} ms, p99 {:.2} ms (p99.9 {:.1}, max {:.0})",
@@ -192,53 +215,86 @@ pub(super) fn latency(latency: &Latency) -> Vec<Row> {
         let figures = json!({"p50": timed.p50, "p99": timed.p99, "p999": timed.p999, "max": timed.max});
         let note =
             format!("{:.0} chunks/s sent; others used {:.1} cores", timed.rate, timed.used.foreign_cores);
-        Row::new('c', what, quantiles(timed))
+        Row::new('c', named(what), quantiles(timed))
             .note(note)
             .figure("ms", figures)
             .figure("chunks_per_second", timed.rate)
     };
     let added = |what: &str, ms: f64, goal: f64| {
-        let row = Row::new('c', what, format!("{ms:.2} ms")).figure("ms", ms);
-        row.goal(format!("<= {goal} ms"), ms <= goal)
+        let row = Row::new('c', named(what), format!("{ms:.2} ms")).figure("ms", ms);
+        // Above, two cores are full, and latency is the length of queues.
+        if offered > JUDGED_RATE { row } else { row.goal(format!("<= {goal} ms"), ms <= goal) }
     };
     let wrong = core.lost + core.repeated + fleet.lost + fleet.repeated;
     let lost = format!("{} lost, {} repeated of {}", fleet.lost, fleet.repeated, fleet.sent);
-    let mut rows = vec![
+    let memory = worker_memory.iter().max().copied().unwrap_or_default();
+    vec![
         row("core NATS, publish to subscriber", core),
-        row("fleet, publish to event stream", fleet),
+        row("fleet, publish to event stream", fleet)
+            .of_binary("ms, p50", fleet.p50)
+            .of_binary("ms, p99", fleet.p99),
         added("the fleet adds, p50", fleet.p50 - core.p50, ADDED_P50_MS),
         added("the fleet adds, p99", fleet.p99 - core.p99, ADDED_P99_MS),
-        Row::new('c', "chunks at clients", lost)
+        Row::new('c', named("chunks at clients"), lost)
             .goal("0 and 0", wrong == 0)
             .note(format!("core NATS: {} lost, {} repeated", core.lost, core.repeated))
             .figure("wrong", wrong),
-        costs(core, "core NATS"),
-        costs(fleet, "live streams"),
-    ];
-    rows.push(flat("worker memory, live", worker_memory));
-    rows.push(flat("gateway memory, live", gateway_memory));
-    rows
+        LiveCost::of(core).row(named("core NATS")),
+        LiveCost::of(fleet).judged(named("live streams"), offered),
+        bounded(flat(named("worker memory, live"), worker_memory), memory),
+        flat(named("gateway memory, live"), gateway_memory),
+    ]
+}
+/// Microseconds of processor time for a live chunk: of each process, and of all with publisher and receivers.
+struct LiveCost {
+    parts: Vec<(&'static str, f64)>,
+    all: f64,
 }
 
-fn costs(timed: &PathTiming, what: &str) -> Row {
-    let chunks = (timed.rate * timed.used.seconds) as u64;
-    let cost = |used: Duration| per_chunk(used, chunks);
-    let parts: Vec<_> = timed.used.processes.iter().map(|(name, used)| (*name, cost(*used))).collect();
-    let text: Vec<_> = parts.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
-    let all = parts.iter().map(|(_, us)| us).sum::<f64>() + cost(timed.used.own);
-    let row = Row::new('d', what, format!("{all:.1} us/chunk"));
-    let row = row.note(format!("{}, client {:.1}", text.join(", "), cost(timed.used.own)));
-    row.figure("us_per_chunk", json!(parts.into_iter().collect::<std::collections::BTreeMap<_, _>>()))
+impl LiveCost {
+    fn of(timed: &PathTiming) -> Self {
+        let chunks = (timed.rate * timed.used.seconds) as u64;
+        let processes = timed.used.processes.iter().copied().chain([("client", timed.used.own)]);
+        let parts: Vec<_> = processes.map(|(name, used)| (name, per_chunk(used, chunks))).collect();
+        let all = parts.iter().map(|(_, us)| us).sum();
+        Self { parts, all }
+    }
+
+    fn row(&self, what: String) -> Row {
+        let text: Vec<_> = self.parts.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
+        let figures: BTreeMap<_, _> = self.parts.iter().copied().collect();
+        Row::new('d', what, format!("{:.1} us/chunk", self.all))
+            .note(text.join(", "))
+            .figure("us_per_chunk", json!(figures))
+    }
+
+    /// Of the fleet, at so many chunks a second.
+    fn judged(&self, what: String, offered: f64) -> Row {
+        let row = self.row(what).of_binary("us/chunk, all", self.all);
+        let row =
+            self.parts.iter().fold(row, |row, (name, us)| row.of_binary(&format!("us/chunk, {name}"), *us));
+        match LIVE_US.iter().find(|(rate, _)| (rate - offered).abs() < 1.0) {
+            Some((_, goal)) => row.goal(format!("<= {goal} us/chunk"), self.all <= *goal),
+            None => row,
+        }
+    }
 }
 
-fn flat(what: &str, samples: &[u64]) -> Row {
-    let mib: Vec<_> =
-        samples.iter().map(|bytes| format!("{:.0}", *bytes as f64 / f64::from(1 << 20))).collect();
+fn flat(what: String, samples: &[u64]) -> Row {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let texts: Vec<_> = samples.iter().map(|bytes| format!("{:.0}", mib(*bytes))).collect();
     let (first, last) = (samples.first().copied().unwrap_or(0), samples.last().copied().unwrap_or(0));
     let is_flat = last <= ((first as f64 * FLAT_RATIO) as u64).max(first + FLAT_BYTES);
-    Row::new('d', what, format!("{} MiB", mib.join(" -> ")))
+    Row::new('d', what, format!("{} MiB", texts.join(" -> ")))
         .goal("flat", is_flat)
         .figure("bytes", json!(samples))
+        .of_binary("MiB", mib(last))
+}
+
+/// Of a worker, which had at most `most` bytes in any round.
+fn bounded(row: Row, most: u64) -> Row {
+    let is_met = row.is_met != Some(false) && most <= WORKER_BYTES;
+    row.goal(format!("flat, <= {} MiB", WORKER_BYTES >> 20), is_met)
 }
 
 /// A round in short, while it runs.
@@ -283,4 +339,57 @@ fn per_chunk(used: Duration, chunks: u64) -> f64 {
 
 fn rate_text(rate: f64, unit: &str) -> String {
     format!("{rate:.0} {unit}/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVE: Duration = Duration::from_millis(800);
+
+    /// Core NATS in no time at all, and a fleet that takes 2 and 4 ms and 80 us of a worker for each of 10,000 chunks.
+    fn latency_of(streams: usize) -> Vec<Row> {
+        let load = LatencyLoad { streams, rate: 30.0, duration: Duration::from_secs(1) };
+        let timing = |p50, p99, processes| PathTiming {
+            p50,
+            p99,
+            p999: p99,
+            max: p99,
+            sent: 10_000,
+            lost: 0,
+            repeated: 0,
+            rate: 10_000.0,
+            used: Used { processes, own: Duration::ZERO, seconds: 1.0, foreign_cores: 0.0 },
+        };
+        let (core, fleet) = (timing(0.0, 0.0, Vec::new()), timing(2.0, 4.0, vec![("worker", LIVE)]));
+        let worker_memory = vec![90 << 20, 101 << 20];
+        super::latency(load, &Latency { core, fleet, worker_memory, gateway_memory: vec![1, 1] })
+    }
+
+    fn verdict(rows: &[Row], what: &str) -> Option<bool> {
+        rows.iter().find(|row| row.what.ends_with(what)).unwrap().is_met
+    }
+
+    #[test]
+    fn latency_is_judged_up_to_a_rate_and_costs_at_two() {
+        let judged = [300, 600, 1_000].map(|streams| {
+            let rows = latency_of(streams);
+            ["adds, p50", "adds, p99", "live streams"].map(|what| verdict(&rows, what))
+        });
+        let expected = [
+            [Some(false), Some(true), Some(true)],
+            [Some(false), Some(true), None],
+            [None, None, Some(false)],
+        ];
+        assert_eq!(judged, expected);
+    }
+
+    #[test]
+    fn a_worker_must_be_flat_and_small() {
+        let rows = latency_of(300);
+        assert_eq!(verdict(&rows, "worker memory, live"), Some(false));
+        assert_eq!(verdict(&rows, "gateway memory, live"), Some(true));
+        let grown = bounded(flat("worker".to_owned(), &[50 << 20, 90 << 20]), 90 << 20);
+        assert_eq!((grown.is_met, bounded(flat("w".to_owned(), &[9]), 9).is_met), (Some(false), Some(true)));
+    }
 }

@@ -24,6 +24,13 @@ pub(crate) struct LatencyLoad {
     pub(crate) duration: Duration,
 }
 
+impl LatencyLoad {
+    /// Chunks a second of all threads.
+    pub(crate) fn offered(&self) -> f64 {
+        self.streams as f64 * self.rate
+    }
+}
+
 /// One way, measured.
 #[derive(Debug, Clone)]
 pub(crate) struct PathTiming {

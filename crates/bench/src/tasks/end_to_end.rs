@@ -56,6 +56,8 @@ struct PreparedFleet {
 pub(super) const END_TO_END: &str = "antiphon, NATS";
 /// Tasks in the stream before.
 pub(super) const END_TO_END_INGESTING: &str = "antiphon, NATS, ingest included";
+/// With the messages before in the requests.
+pub(super) const WITH_HISTORY: &str = "antiphon, NATS, requests with history";
 /// An idle fleet.
 pub(super) const PACED: &str = "antiphon, NATS, one by one";
 /// The same beside agents that fail.
@@ -70,11 +72,7 @@ impl EndToEnd {
         vec![
             Self::alone(),
             Self::new(END_TO_END_INGESTING),
-            Self {
-                is_ingested: true,
-                has_history: true,
-                ..Self::new("antiphon, NATS, requests with history")
-            },
+            Self { is_ingested: true, has_history: true, ..Self::new(WITH_HISTORY) },
         ]
     }
 

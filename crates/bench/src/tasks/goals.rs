@@ -12,6 +12,10 @@ use super::{
 
 /// Message rows in completed turns beside raw inserts of the same rows, by turns a statement.
 const OF_RAW: [(usize, f64); 2] = [(16, 0.6), (1, 0.35)];
+/// Tasks beside those of a queue whose handler writes the same message rows.
+const SAME_ROWS: f64 = 2.5;
+/// Processor time of Postgres and the worker for a turn with history beside one without.
+const HISTORY_RATIO: f64 = 1.05;
 /// Log of the database beside that of the messages alone.
 const WAL_RATIO: f64 = 1.25;
 const IDLE_P99_MS: f64 = 20.0;
@@ -70,7 +74,7 @@ pub(super) fn rows(entries: &[ContenderRounds]) -> Vec<Row> {
     for ours in [peer::WORKER, peer::WORKER_INGESTING] {
         rows.extend(others.map(|(other, goal)| alone.at_least(ours, other, goal)));
     }
-    let same_work = alone.at_least(peer::WORKER_ROWS, peer::GRAPHILE_ROWS, 2.0);
+    let same_work = alone.at_least(peer::WORKER_ROWS, peer::GRAPHILE_ROWS, SAME_ROWS);
     rows.push(same_work.map(|row| row.note("the same work: both leave two messages of 400 B")));
     let wal = Beside { figure: |round| round.wal_bytes_per_task, ..rates('a') };
     for count in ROWS {
@@ -87,6 +91,10 @@ pub(super) fn rows(entries: &[ContenderRounds]) -> Vec<Row> {
         rows.push(path.at_least(ours, peer::GRAPHILE_NATS, 1.5));
         rows.push(path.at_least(ours, peer::GRAPHILE_NATS_ROWS, 1.5));
     }
+    let processors =
+        Beside { figure: |round| round.server_cpu_us_per_task + round.client_cpu_us_per_task, ..rates('b') };
+    let history = processors.at_most(end_to_end::WITH_HISTORY, end_to_end::END_TO_END, HISTORY_RATIO);
+    rows.push(history.map(|row| row.note("processor time of Postgres and worker")));
     let paced = Beside { figure: |round| round.p99_ms.unwrap_or(f64::INFINITY), ..rates('c') };
     rows.push(paced.of(end_to_end::PACED).map(|p99| {
         let row = Row::new('c', "p99 of an idle fleet", format!("{p99:.1} ms")).figure("ms", p99);

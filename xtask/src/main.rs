@@ -35,6 +35,9 @@ cargo xtask <command>
                             of one thread for two minutes beside one that is never disconnected
   bench [name] [--features F] [args]
                             benches in the release profile, of the binary with a feature; without a name: the list
+  bench all [--quick]       all benches in short forms, and one table of all goals; quick: debug builds, whether they work
+  bench NAME|all --compare COMMIT [--rounds N] [args]
+                            the binary of another commit and this one in turn, each so many times (default: 2)
 
 Environment:
   NATS_URL, DATABASE_URL    use these servers instead of starting some

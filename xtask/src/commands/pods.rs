@@ -66,7 +66,7 @@ fn binaries(options: &PodsOptions) -> Result<Option<[PathBuf; 2]>> {
     let Some(commit) = &options.other else { return Ok(Some([binary.clone(), binary])) };
     let commit = upgrade::git(workspace::root(), &["rev-parse", "--short", commit])?;
     say(&format!("cargo xtask pods: upgrades between {commit} and this build"));
-    Ok(upgrade::build_earlier(&commit)?.map(|other| [binary, other]))
+    Ok(upgrade::build_earlier(&commit, "debug", None)?.map(|other| [binary, other]))
 }
 
 #[cfg(test)]

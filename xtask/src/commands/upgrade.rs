@@ -26,7 +26,7 @@ pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
     };
     let commit = git(workspace::root(), &["rev-parse", "--short", &commit])?;
     say(&format!("cargo xtask upgrade: {commit} beside this build"));
-    let Some(earlier) = build_earlier(&commit)? else { return Ok(1) };
+    let Some(earlier) = build_earlier(&commit, "debug", None)? else { return Ok(1) };
     if let Some(code) = build_antiphon_and("chaos")? {
         return Ok(code);
     }
@@ -36,10 +36,11 @@ pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
     run(chaos.arg("--other-binary").arg(earlier))
 }
 
-/// The binary of an earlier commit; `None`: it does not build, and has said why.
-pub(super) fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
+/// The binary of another commit, built in the profile of the `debug` or the `release` folder with these features; `None`: it does not
+/// build, and cargo has printed why.
+pub(super) fn build_earlier(commit: &str, profile: &str, features: Option<&str>) -> Result<Option<PathBuf>> {
     let folder = workspace::target_dir().join("upgrade");
-    let (source, binary) = (folder.join("source"), folder.join(format!("antiphon-{commit}")));
+    let (source, binary) = (folder.join("source"), folder.join(binary_name(commit, profile, features)));
     if binary.is_file() {
         return Ok(Some(binary));
     }
@@ -52,12 +53,23 @@ pub(super) fn build_earlier(commit: &str) -> Result<Option<PathBuf>> {
     // In a folder of its own: cargo would take the crates of one checkout for those of the other.
     let target = folder.join("target");
     let mut build = cargo(&["build", "--package", "antiphon", "--target-dir"]);
-    let code = run(build.arg(&target).current_dir(&source))?;
-    if code != 0 {
+    build.arg(&target).current_dir(&source);
+    if profile == "release" {
+        build.arg("--release");
+    }
+    build.args(features.iter().flat_map(|features| ["--features", features]));
+    if run(&mut build)? != 0 {
         return Ok(None);
     }
-    fs::copy(target.join("debug/antiphon"), &binary)?;
+    fs::copy(target.join(profile).join("antiphon"), &binary)?;
     Ok(Some(binary))
+}
+
+/// Under which it is kept.
+fn binary_name(commit: &str, profile: &str, features: Option<&str>) -> String {
+    let profile = Some(profile).filter(|profile| *profile != "debug");
+    let parts = ["antiphon", commit].into_iter().chain(profile).chain(features);
+    parts.collect::<Vec<_>>().join("-")
 }
 
 pub(super) fn git(folder: impl AsRef<Path>, args: &[&str]) -> Result<String> {
@@ -65,4 +77,16 @@ pub(super) fn git(folder: impl AsRef<Path>, args: &[&str]) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "git {}: {said}", args.join(" "));
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_build_of_a_commit_has_its_own_name() {
+        assert_eq!(binary_name("abc", "debug", None), "antiphon-abc");
+        assert_eq!(binary_name("abc", "release", None), "antiphon-abc-release");
+        assert_eq!(binary_name("abc", "release", Some("jemalloc")), "antiphon-abc-release-jemalloc");
+    }
 }

@@ -33,18 +33,24 @@ pub(super) fn install_queues() -> Result<()> {
         return Ok(());
     }
     say("peers from npm: npm ci, unless they are there");
-    npm::install(&source.join("node"), &target.join("node"))
+    if let Err(error) = npm::install(&source.join("node"), &target.join("node")) {
+        left_out("graphile-worker", &error);
+    }
+    Ok(())
 }
 
 /// Fetches and builds the servers that `bench sse` compares us with.
 pub(super) fn install_streams() {
-    let left_out = |name: &str, error: &anyhow::Error| say(&format!("{name} is left out: {error:#}"));
     if let Err(error) = durable_streams() {
         left_out("durable-streams", &error);
     }
     if let Err(error) = nchan() {
         left_out("nchan", &error);
     }
+}
+
+fn left_out(name: &str, error: &anyhow::Error) {
+    say(&format!("{name} is left out: {error:#}"));
 }
 
 fn target() -> PathBuf {

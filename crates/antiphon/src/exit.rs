@@ -2,6 +2,7 @@
 
 use bus::BusError;
 use store::{MigrateError, StoreError};
+use tokenizer::VocabularyError;
 use workflow::WorkflowError;
 
 /// The error that a process ends with.
@@ -39,6 +40,12 @@ impl From<BusError> for ExitError {
             BusError::Config(_) => Self::Configuration(error.to_string()),
             error => Self::Failed(error.to_string()),
         }
+    }
+}
+
+impl From<VocabularyError> for ExitError {
+    fn from(error: VocabularyError) -> Self {
+        Self::Configuration(error.to_string())
     }
 }
 

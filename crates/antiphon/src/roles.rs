@@ -88,6 +88,7 @@ async fn migrate(options: &Migrate) -> Result<(), ExitError> {
 }
 
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitError> {
+    tokenizer::check()?;
     options.process.traces.install("worker")?;
     let parts = WorkerParts {
         prices: options.prices.read()?,
@@ -103,6 +104,7 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), ExitErro
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitError> {
+    tokenizer::check()?;
     let embeddings = options.embeddings.client()?;
     let config = GatewayConfig { embeddings, ..options.gateway.config().await? };
     options.process.traces.install("gateway")?;
@@ -114,6 +116,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
 
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
+    tokenizer::check()?;
     let embeddings = options.embeddings.client()?;
     let config = GatewayConfig { embeddings: embeddings.clone(), ..options.gateway.config().await? };
     let parts =

@@ -1,16 +1,53 @@
 //! Exact token counts with OpenAI's vocabularies.
 //!
-//! A crate of its own, because the vocabularies are 47 MB in every program that links them.
+//! A crate of its own, because the vocabularies are 47 MB in every program that links them. Without the feature `embedded` they are files beside the program.
+
+mod error;
+#[cfg(any(test, not(feature = "embedded")))]
+mod files;
 
 use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
-/// The counter for the `tokenizer` of an agent's settings.
+pub use error::VocabularyError;
+
+/// The counter for the `tokenizer` of an agent's settings. An estimate, which is never below the exact count by much, where the vocabulary cannot be
+/// used any more though [`check`] found it.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
-    match tokenizer {
-        Tokenizer::Estimate => Box::new(EstimatingCounter),
-        Tokenizer::O200k => Box::new(BpeCounter(bpe_openai::o200k_base())),
-        Tokenizer::Cl100k => Box::new(BpeCounter(bpe_openai::cl100k_base())),
+    let vocabulary = match tokenizer {
+        Tokenizer::Estimate => return Box::new(EstimatingCounter),
+        Tokenizer::O200k => o200k_base(),
+        Tokenizer::Cl100k => cl100k_base(),
+    };
+    match vocabulary {
+        Ok(vocabulary) => Box::new(BpeCounter(vocabulary)),
+        Err(error) => {
+            tracing::error!(%error, "tokens are estimated");
+            Box::new(EstimatingCounter)
+        }
     }
+}
+
+/// Whether the vocabularies are there; to be called when a program starts.
+///
+/// # Errors
+/// A file is missing or cannot be opened.
+pub fn check() -> Result<(), VocabularyError> {
+    #[cfg(not(feature = "embedded"))]
+    files::check()?;
+    Ok(())
+}
+
+#[cfg(not(feature = "embedded"))]
+use files::{cl100k_base, o200k_base};
+
+#[cfg(feature = "embedded")]
+fn cl100k_base() -> Result<&'static bpe_openai::Tokenizer, &'static VocabularyError> {
+    Ok(bpe_openai::cl100k_base())
+}
+
+#[cfg(feature = "embedded")]
+fn o200k_base() -> Result<&'static bpe_openai::Tokenizer, &'static VocabularyError> {
+    Ok(bpe_openai::o200k_base())
 }
 
 /// Counts exactly what OpenAI's models count. The first use of a vocabulary loads it, which takes tens of milliseconds and tens of

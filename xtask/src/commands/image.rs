@@ -7,13 +7,14 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use devservices::workspace;
+use serde_json::Value;
 
-use super::{build, say, version_of};
+use super::{cargo, say, version_of};
 
 /// Programs, and what each is for.
 const PROGRAMS: [(&str, &str); 3] = [
@@ -21,8 +22,17 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("objcopy", "it takes the symbols out of the binary; install binutils"),
     ("make", "jemalloc is built by it"),
 ];
-const BUILD: [&str; 8] =
-    ["build", "--release", "-p", "antiphon", "--bin", "antiphon", "--features", "jemalloc"];
+/// How the binary of an image is built, but for its package.
+const BUILD: [&str; 7] =
+    ["build", "--profile", PROFILE, "--no-default-features", "--features", "jemalloc", MESSAGES];
+const PROFILE: &str = "dist";
+/// Cargo says in these where the build of a package has put its files; what people read is still on standard error.
+const MESSAGES: &str = "--message-format=json-render-diagnostics";
+/// The package whose build makes the vocabularies of tokenizers, and the files that programs read from the folder beside them.
+const TOKENIZERS: &str = "bpe-openai";
+const VOCABULARIES: [&str; 2] = ["cl100k_base.dict", "o200k_base.dict"];
+/// The folder with them.
+const VOCABULARIES_FOLDER: &str = "tokenizers";
 /// Certificates of authorities, where distributions keep them; in the image they are at the first place.
 const CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
@@ -35,8 +45,8 @@ const FILES: [(&str, &str); 3] = [
     ("etc/nsswitch.conf", "hosts: files dns\n"),
 ];
 
-/// Builds the binary in the release profile, with jemalloc, and an image of it: `image [name]`. Without a name there are two, `antiphon:latest`
-/// and the one that the chart asks for, with the version. Symbols are beside it, in `target/image/antiphon.debug`.
+/// Builds the binary as it is shipped and an image of it: `image [name]`. Without a name there are two, `antiphon:latest` and the one that the chart
+/// asks for, with the version. Symbols are beside it, in `target/image/antiphon.debug`.
 pub(crate) fn image(args: &[String]) -> Result<i32> {
     ensure!(args.len() <= 1, "image takes one argument, the name of the image");
     check_programs()?;
@@ -44,12 +54,10 @@ pub(crate) fn image(args: &[String]) -> Result<i32> {
         Some(name) => vec![name.clone()],
         None => vec!["antiphon:latest".to_owned(), format!("antiphon:{}", env!("CARGO_PKG_VERSION"))],
     };
-    if let Some(code) = build_shipped()? {
-        return Ok(code);
-    }
-    let folder = write_image_of(&workspace::built_binary("antiphon", "release"), &names)?;
+    let Some(binary) = build_shipped()? else { return Ok(1) };
+    let folder = write_image_of(&binary, &names)?;
     println!("{}: {}", names[0], version_inside(&names[0])?);
-    println!("{}", digest_and_size(&names[0], &folder)?);
+    println!("{}", digest_and_sizes(&names[0], &folder)?);
     Ok(0)
 }
 
@@ -62,9 +70,32 @@ pub(super) fn check_programs() -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary as it is shipped. Returns the exit code when it failed.
-pub(super) fn build_shipped() -> Result<Option<i32>> {
-    build(&BUILD)
+/// Builds the binary as it is shipped, with the vocabularies of tokenizers in a folder beside it. `None`: it does not build, and cargo has said why.
+pub(super) fn build_shipped() -> Result<Option<PathBuf>> {
+    let args = [BUILD.as_slice(), &["-p", "antiphon", "--bin", "antiphon"]].concat();
+    say(&format!("cargo {}", args.join(" ")));
+    let output = cargo(&args).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let made = folder_of_package(&String::from_utf8(output.stdout)?, TOKENIZERS)?;
+    let binary = workspace::built_binary("antiphon", PROFILE);
+    for file in VOCABULARIES {
+        let to = binary.with_file_name(VOCABULARIES_FOLDER).join(file);
+        install(&made.join(format!("bpe_{file}")), &to, 0o644)?;
+    }
+    Ok(Some(binary))
+}
+
+/// Where the build of a package has put its files, by what cargo writes about the build, a JSON object a line.
+fn folder_of_package(messages: &str, package: &str) -> Result<PathBuf> {
+    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let folder = messages.find_map(|message| {
+        let is_wanted = message["reason"] == "build-script-executed"
+            && message["package_id"].as_str().is_some_and(|id| id.contains(&format!("{package}@")));
+        is_wanted.then(|| message["out_dir"].as_str().map(PathBuf::from)).flatten()
+    });
+    folder.with_context(|| format!("cargo does not say where {package} was built"))
 }
 
 /// Writes an image of a binary under each of the names, and returns the folder with what it was made of.
@@ -74,7 +105,18 @@ pub(super) fn write_image_of(binary: &Path, names: &[String]) -> Result<PathBuf>
         fs::remove_dir_all(&folder)?;
     }
     let context = folder.join("context");
-    fill(&context.join("rootfs"), &stripped(binary, &folder)?)?;
+    // A build that has them inside has no folder beside it, and an empty one in the image.
+    let (vocabularies, tokenizers) = (binary.with_file_name(VOCABULARIES_FOLDER), context.join("tokenizers"));
+    fs::create_dir_all(&tokenizers)?;
+    for file in VOCABULARIES.iter().filter(|file| vocabularies.join(file).exists()) {
+        install(&vocabularies.join(file), &tokenizers.join(file), 0o644)?;
+    }
+    open_folders(&tokenizers)?;
+    let libraries = context.join("libraries");
+    fill(&libraries, binary)?;
+    let program = context.join("program");
+    install(&stripped(binary, &folder)?, &program.join("antiphon"), 0o755)?;
+    open_folders(&program)?;
     write_image(names, &context)?;
     Ok(folder)
 }
@@ -91,9 +133,8 @@ fn stripped(binary: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Fills the root of the image's file system.
+/// Fills the root of the image's file system with what a binary needs, but for itself.
 fn fill(root: &Path, binary: &Path) -> Result<()> {
-    install(binary, &root.join("antiphon"), 0o755)?;
     for library in libraries(binary)? {
         install(&library, &root.join(library.strip_prefix("/")?), 0o755)?;
     }
@@ -167,7 +208,7 @@ fn write_image(names: &[String], context: &Path) -> Result<()> {
     say(&format!("buildah: {}", names.join(", ")));
     let containerfile = workspace::root().join("deploy/image/Containerfile");
     let mut buildah = Command::new("buildah");
-    buildah.args(["bud", "--quiet", "--isolation", "chroot", "--format", "oci"]);
+    buildah.args(["bud", "--quiet", "--layers", "--isolation", "chroot", "--format", "oci"]);
     buildah.args(["--timestamp", "0", "--omit-history"]);
     buildah.args(names.iter().flat_map(|name| ["--tag", name.as_str()])).arg("--file").arg(containerfile);
     output_of(buildah.arg(context)).map(drop)
@@ -182,18 +223,29 @@ fn version_inside(name: &str) -> Result<String> {
     version
 }
 
-/// The digest under which the image would be pulled, and its size then.
-fn digest_and_size(name: &str, folder: &Path) -> Result<String> {
+/// The digest under which the image would be pulled, and the sizes of its layers then.
+fn digest_and_sizes(name: &str, folder: &Path) -> Result<String> {
     let (layout, digest) = (folder.join("oci"), folder.join("digest"));
     let mut push = Command::new("buildah");
     push.args(["push", "--quiet", "--digestfile"]).arg(&digest).arg(name);
     output_of(push.arg(format!("oci:{}:latest", layout.display())))?;
-    let mut bytes = 0;
-    for blob in fs::read_dir(layout.join("blobs/sha256"))? {
-        bytes += blob?.metadata()?.len();
-    }
-    let digest = fs::read_to_string(&digest)?;
-    Ok(format!("{}, {:.1} MB compressed, also in {}", digest.trim(), bytes as f64 / 1e6, layout.display()))
+    let manifest = fs::read_to_string(&digest)?;
+    let manifest = layout.join("blobs").join(manifest.trim().replace(':', "/"));
+    let layers = layer_sizes(&fs::read_to_string(&manifest)?)?;
+    let sizes: Vec<_> = layers.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e6)).collect();
+    Ok(format!(
+        "{}: layers of {} MB compressed (tokenizers, libraries, program), also in {}",
+        fs::read_to_string(&digest)?.trim(),
+        sizes.join(", "),
+        layout.display()
+    ))
+}
+
+/// The compressed sizes of the layers in an image's manifest, in bytes, from the lowest.
+fn layer_sizes(manifest: &str) -> Result<Vec<u64>> {
+    let manifest: Value = serde_json::from_str(manifest).context("the manifest of the image")?;
+    let layers = manifest["layers"].as_array().context("an image has layers")?;
+    layers.iter().map(|layer| layer["size"].as_u64().context("a layer has a size")).collect()
 }
 
 /// What a program writes to its standard output.
@@ -210,6 +262,30 @@ fn output_of(command: &mut Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cargo_says_where_a_package_was_built() {
+        let message = |id: &str, folder: &str| {
+            format!(
+                r#"{{"reason":"build-script-executed","package_id":"registry#{id}","out_dir":"{folder}"}}"#
+            )
+        };
+        let lines = [
+            "{\"reason\":\"build-finished\"}".to_owned(),
+            message("bpe@0.2.3", "/a"),
+            message("bpe-openai@0.3.2", "/b"),
+        ];
+        assert_eq!(folder_of_package(&lines.join("\n"), "bpe-openai").unwrap(), PathBuf::from("/b"));
+        let error = folder_of_package(&lines[..2].join("\n"), "bpe-openai").unwrap_err();
+        assert_eq!(error.to_string(), "cargo does not say where bpe-openai was built");
+    }
+
+    #[test]
+    fn a_manifest_says_how_large_its_layers_are() {
+        let manifest = r#"{"schemaVersion":2,"layers":[{"size":24500000},{"size":1700000}]}"#;
+        assert_eq!(layer_sizes(manifest).unwrap(), [24_500_000, 1_700_000]);
+        assert!(layer_sizes("{}").is_err());
+    }
 
     #[test]
     fn libraries_are_the_paths_that_ldd_lists() {

@@ -59,8 +59,10 @@ pub(crate) fn pods(args: &[String]) -> Result<i32> {
 /// The two builds; `None`: one of them does not build, and has said why.
 fn binaries(options: &PodsOptions) -> Result<Option<[PathBuf; 2]>> {
     let binary = match options.is_release {
-        true if image::build_shipped()?.is_some() => return Ok(None),
-        true => workspace::built_binary("antiphon", "release"),
+        true => match image::build_shipped()? {
+            Some(binary) => binary,
+            None => return Ok(None),
+        },
         false => antiphon("debug"),
     };
     let Some(commit) = &options.other else { return Ok(Some([binary.clone(), binary])) };

@@ -63,7 +63,7 @@ pub async fn run(
     let context = Context {
         config: Arc::new(config),
         bus,
-        live: live.clone(),
+        live,
         store,
         clock,
         health,
@@ -85,12 +85,9 @@ pub async fn run(
     runtime::spawn_named("budgets", budget_counter::count_budgets(context.store.clone(), stop.clone()));
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
-    let sender = runtime::spawn_named("live frames", live.clone().run());
     let ended = ownership::run(context, stop).await;
     // Twice: what ends in the second round is known to be this worker's by the first.
     limiter.sync(&store).await;
     limiter.sync(&store).await;
-    sender.abort();
-    live.send_now().await;
     ended
 }

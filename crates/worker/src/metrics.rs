@@ -183,8 +183,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
     MetricDescription::counter(
         LIVE_MESSAGES,
-        "Messages with live frames sent to gateways: each holds what was ready for a gateway within a \
-         millisecond",
+        "Messages with live frames sent to gateways: each holds what was ready for a gateway",
     ),
     MetricDescription::counter(OUTBOX_FAILED, "Entries of the outbox that can never be published"),
     MetricDescription::counter(

@@ -28,7 +28,7 @@ impl PartitionSession<'_> {
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
                 Action::ChangedThreads(changed) => {
                     // The reply goes behind the frames that it counts.
-                    self.context.live.send_now().await;
+                    self.context.live.flush().await;
                     self.queries.send_changed_threads(changed).await;
                 }
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
@@ -52,7 +52,7 @@ impl PartitionSession<'_> {
                 Action::Send(batch) => self.background.send(batch),
             }
         }
-        self.context.live.send_soon().await;
+        self.context.live.send().await;
         if let Some(traces) = &mut self.traces {
             traces.forget_abandoned();
         }

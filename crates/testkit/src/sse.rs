@@ -24,7 +24,7 @@ pub use parser::{Parser, SseItem};
 
 use crate::{http, locked};
 
-/// Pause before a reconnect; a gateway that is down is tried five times a second.
+/// Pause before a reconnect, unless a drain asked for another; a gateway that is down is tried five times a second.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What one connection brought.
@@ -42,6 +42,8 @@ pub struct Transcript {
     pub comments: Vec<(usize, String)>,
     /// How it ended; `None` while it is open, or when we left.
     pub end: Option<StreamEnd>,
+    /// When a gateway that drains wants the client back.
+    pub drained: Option<Duration>,
 }
 
 /// How a connection ended.
@@ -208,7 +210,15 @@ impl StreamEvent {
 impl Transcript {
     fn begin(gateway: SocketAddr, last_event_id: Option<String>) -> Self {
         let (events, comments) = (Vec::new(), Vec::new());
-        Self { gateway, last_event_id, began_at: Instant::now(), events, comments, end: None }
+        Self { gateway, last_event_id, began_at: Instant::now(), events, comments, end: None, drained: None }
+    }
+
+    /// Notes the pause that the stream asked for, if its last event is that of a drain.
+    fn obey(&mut self, retry_ms: u64) {
+        let last = self.events.last().map(|received| &received.event);
+        if matches!(last, Some(StreamEvent::Other { name: Some(name), .. }) if name == "drain") {
+            self.drained = Some(Duration::from_millis(retry_ms));
+        }
     }
 
     /// The text received of a message since its last reset.
@@ -366,7 +376,8 @@ impl FollowerTask {
             if self.options.once {
                 break;
             }
-            sleep(RECONNECT_PAUSE).await;
+            let drained = locked(&self.transcripts).last().and_then(|transcript| transcript.drained);
+            sleep(drained.unwrap_or(RECONNECT_PAUSE)).await;
         }
     }
 
@@ -398,6 +409,9 @@ impl FollowerTask {
             let items = parser.feed(&bytes);
             bytes.clear();
             self.record(items, cursor);
+            if let Some(retry_ms) = parser.retry_ms() {
+                self.with_transcript(|transcript| transcript.obey(retry_ms));
+            }
             if !self.options.pause.is_zero() {
                 sleep(self.options.pause).await;
             }

@@ -133,6 +133,7 @@ mod tests {
             events: events.to_vec(),
             comments: Vec::new(),
             end: None,
+            drained: None,
         };
         // The answer b is seen before its input is known to have been accepted; nothing is due from 3.1 s to 3.9 s.
         let awaited = [awaited("a", 100), awaited("b", 3_100), awaited("c", 3_900)];

@@ -155,6 +155,7 @@ mod tests {
                 .collect(),
             comments: Vec::new(),
             end: None,
+            drained: None,
         };
         let clients = [("t".to_owned(), connections.into_iter().map(transcript).collect())];
         verify_views(&clients, messages).into_iter().map(|violation| violation.rule).collect()

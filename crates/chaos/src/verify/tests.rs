@@ -131,6 +131,7 @@ fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
         events: events.into_iter().map(received).collect(),
         comments: Vec::new(),
         end,
+        drained: None,
     }
 }
 

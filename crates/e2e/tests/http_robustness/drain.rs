@@ -62,7 +62,7 @@ async fn a_drain_ends_every_client_in_its_own_form() {
         );
     }
     let (text, is_clean) = to_the_end(&mut native.body).await;
-    assert!(text.contains("event: drain") && (200..3_000).contains(&retry_of(&text)), "{text}");
+    assert!(text.contains("event: drain") && (100..500).contains(&retry_of(&text)), "{text}");
     assert!(!is_clean, "an answer was under way");
     let (text, is_clean) = to_the_end(&mut adapted.body).await;
     assert!(
@@ -102,7 +102,7 @@ async fn many_are_not_sent_away_at_once() {
     assert!(last - first > Duration::from_millis(400) && half - first > Duration::from_millis(150));
     assert!(last < Duration::from_secs(3), "{last:?}");
     let pauses: BTreeSet<u32> = left.into_iter().map(|(_, retry)| retry).collect();
-    assert!(pauses.len() > 500 && pauses.iter().all(|ms| (200..3_000).contains(ms)), "{pauses:?}");
+    assert!(pauses.len() > 300 && pauses.iter().all(|ms| (100..500).contains(ms)), "{pauses:?}");
     let status = fixture.fleet.gateways[0].ended(LIMIT).await.unwrap();
     assert!(status.success(), "{status}");
 }

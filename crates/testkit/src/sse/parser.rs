@@ -23,9 +23,15 @@ pub struct Parser {
     id: Option<String>,
     name: Option<String>,
     data: Option<String>,
+    retry_ms: Option<u64>,
 }
 
 impl Parser {
+    /// The pause before a reconnect that the stream asked for last, in milliseconds.
+    pub fn retry_ms(&self) -> Option<u64> {
+        self.retry_ms
+    }
+
     /// Takes the next bytes and gives back what they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<SseItem> {
         let mut items = Vec::new();
@@ -52,6 +58,7 @@ impl Parser {
         match field {
             "" => return Some(SseItem::Comment(value.to_owned())),
             "id" => self.id = Some(value.to_owned()),
+            "retry" => self.retry_ms = value.parse().ok().or(self.retry_ms),
             "event" => self.name = Some(value.to_owned()),
             "data" => match &mut self.data {
                 Some(data) => {
@@ -93,6 +100,7 @@ mod tests {
             let read: Vec<SseItem> =
                 STREAM.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
             assert_eq!(read, items(), "pieces of {size}");
+            assert_eq!(parser.retry_ms(), Some(1_000));
         }
     }
 

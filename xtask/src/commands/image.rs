@@ -229,13 +229,13 @@ fn digest_and_sizes(name: &str, folder: &Path) -> Result<String> {
     let mut push = Command::new("buildah");
     push.args(["push", "--quiet", "--digestfile"]).arg(&digest).arg(name);
     output_of(push.arg(format!("oci:{}:latest", layout.display())))?;
-    let manifest = fs::read_to_string(&digest)?;
-    let manifest = layout.join("blobs").join(manifest.trim().replace(':', "/"));
+    let digest = fs::read_to_string(&digest)?;
+    let manifest = layout.join("blobs").join(digest.trim().replace(':', "/"));
     let layers = layer_sizes(&fs::read_to_string(&manifest)?)?;
     let sizes: Vec<_> = layers.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e6)).collect();
     Ok(format!(
         "{}: layers of {} MB compressed (tokenizers, libraries, program), also in {}",
-        fs::read_to_string(&digest)?.trim(),
+        digest.trim(),
         sizes.join(", "),
         layout.display()
     ))

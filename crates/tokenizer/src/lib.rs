@@ -10,8 +10,8 @@ use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
 pub use error::VocabularyError;
 
-/// The counter for the `tokenizer` of an agent's settings. An estimate, which is never below the exact count by much, where the vocabulary cannot be
-/// used any more though [`check`] found it.
+/// The counter for the `tokenizer` of an agent's settings. It estimates, and says so in the log, where a vocabulary cannot be read any more though
+/// [`check`] found it.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
     let vocabulary = match tokenizer {
         Tokenizer::Estimate => return Box::new(EstimatingCounter),

@@ -32,7 +32,7 @@ impl Calls {
         let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, name) = (text_at("tool_call_id"), text_at("tool_name"));
         let is_again =
-            |call: &CallProgress| call.id == id && !id.is_empty() && call.is_said_again(name, &chunk.text);
+            |call: &CallProgress| call.id == id && !id.is_empty() && call.is_repeated_by(name, &chunk.text);
         let at = match chunk.kind {
             ChunkKind::ToolCall if self.0.iter().any(is_again) => return,
             ChunkKind::ToolCall => self.0.iter().rposition(|call| call.id == id).filter(|at| {
@@ -75,7 +75,7 @@ impl CallProgress {
     }
 
     /// Whether this piece says nothing but the arguments that are there.
-    fn is_said_again(&self, name: &str, text: &str) -> bool {
+    fn is_repeated_by(&self, name: &str, text: &str) -> bool {
         let is_of_name = name.is_empty() || self.name == name;
         let is_same = self.arguments.as_deref().is_some_and(|arguments| arguments.trim() == text.trim());
         self.result.is_none() && is_of_name && is_same && self.is_whole_before(text)
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(put_together(&text), r#"a f({"code":"fn x() {}{ y }"})"#, "braces within a text");
         assert_eq!(put_together(&["a f {}", "a f \n"]), "a f({}\n)");
         assert_eq!(put_together(&["=a A", "=a B"]), "a (?)=AB");
-        assert_eq!(put_together(&["a f {", "a f }", "a f {}"]), "a f({})", "said again, whole");
+        assert_eq!(put_together(&["a f {", "a f }", "a f {}"]), "a f({})", "repeated, whole");
     }
 
     #[test]

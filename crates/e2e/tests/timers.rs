@@ -123,14 +123,14 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
         })
         .await;
     let waits = newest().await;
-    let said_again = waits["armed_by"].clone();
+    let armed_by = waits["armed_by"].clone();
     let snooze = format!("{}/snooze", one(&waits));
     let snoozed = api.call("POST", &snooze, Some(&json!({"seconds": 1}))).await.unwrap();
     assert_eq!(snoozed["status"], "done");
     let asked = workflow.next(SOON).await.unwrap();
     let turn = asked.request.turn_id.clone();
     let shown = api.call("GET", &format!("/v1/turns/{turn}"), None).await.unwrap();
-    assert_eq!(shown["follow_up"]["armed_by"], said_again);
+    assert_eq!(shown["follow_up"]["armed_by"], armed_by);
     asked.answer("you have not said where you live").await.unwrap();
     // Its answer arms the next one, which is cancelled.
     let next = is("pending").await;

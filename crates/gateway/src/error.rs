@@ -186,7 +186,7 @@ impl From<StoreError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is said again in that.
+    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is repeated in that.
     fn into_response(self) -> Response {
         self.count();
         let body = ProblemBody {

@@ -69,7 +69,7 @@ impl Authenticator {
         if self.insecure {
             return Ok(Principal::local());
         }
-        match (shown(headers)?, ticket) {
+        match (bearer_token(headers)?, ticket) {
             // A key or a token says more than a ticket does.
             (Some(text), _) if ApiKey::has_prefix(text) => self.by_key(store, text, peer, now).await,
             (Some(text), _) => match &self.provider {
@@ -143,11 +143,11 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Principal, AuthError> {
         let refused = |error: ApiKeyError| AuthError::Refused(error.to_string());
-        let shown = ApiKey::parse(text).map_err(refused)?;
+        let presented = ApiKey::parse(text).map_err(refused)?;
         let store = store.ok_or(AuthError::Away("the database has not been reached yet"))?;
-        let known = self.cache.key(store, shown.id(), peer, now).await?;
+        let known = self.cache.key(store, presented.id(), peer, now).await?;
         let key = known.ok_or_else(|| AuthError::Refused("there is no such API key".to_owned()))?;
-        let principal = shown.check(&key, now).map_err(refused)?;
+        let principal = presented.check(&key, now).map_err(refused)?;
         self.cache.used(key.id);
         Ok(principal)
     }
@@ -177,7 +177,7 @@ pub fn new_key() -> NewKey {
 }
 
 /// The credential in the header: `Authorization: Bearer <credential>`.
-fn shown(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let malformed = || AuthError::Refused("the header Authorization is not `Bearer <credential>`".to_owned());
@@ -206,11 +206,11 @@ mod tests {
 
     #[test]
     fn the_credential_stands_in_one_header() {
-        assert_eq!(shown(&headers(&[])).unwrap(), None);
-        assert_eq!(shown(&headers(&["Bearer x"])).unwrap(), Some("x"));
-        assert_eq!(shown(&headers(&["bearer  x "])).unwrap(), Some("x"));
+        assert_eq!(bearer_token(&headers(&[])).unwrap(), None);
+        assert_eq!(bearer_token(&headers(&["Bearer x"])).unwrap(), Some("x"));
+        assert_eq!(bearer_token(&headers(&["bearer  x "])).unwrap(), Some("x"));
         for wrong in [&["x"][..], &["Basic eDp5"], &["Bearer"], &["Bearer a", "Bearer b"]] {
-            assert!(matches!(shown(&headers(wrong)), Err(AuthError::Refused(_))), "{wrong:?}");
+            assert!(matches!(bearer_token(&headers(wrong)), Err(AuthError::Refused(_))), "{wrong:?}");
         }
     }
 }

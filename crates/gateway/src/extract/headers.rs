@@ -20,8 +20,8 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Pro
 
 /// For tracing across services.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
-    let (code, shown) = ("invalid_correlation_id", "X-Correlation-Id");
-    let id = one_of(headers, "x-correlation-id", code, shown, MAX_HEADER_LEN)?;
+    let (code, header_name) = ("invalid_correlation_id", "X-Correlation-Id");
+    let id = one_of(headers, "x-correlation-id", code, header_name, MAX_HEADER_LEN)?;
     Ok(id.map(Into::into))
 }
 
@@ -29,7 +29,7 @@ fn one_of(
     headers: &HeaderMap,
     name: &str,
     code: &'static str,
-    shown: &str,
+    header_name: &str,
     most: usize,
 ) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(name).iter();
@@ -37,7 +37,7 @@ fn one_of(
     match visible(value, most).filter(|_| values.next().is_none()) {
         Some(text) => Ok(Some(text)),
         None => {
-            let detail = format!("{shown} must come once, with 1 to {most} visible ASCII characters");
+            let detail = format!("{header_name} must come once, with 1 to {most} visible ASCII characters");
             Err(Problem::bad_request(code, detail))
         }
     }

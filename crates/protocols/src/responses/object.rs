@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::usage::Usage;
 use crate::{StreamError, schemas};
 
-/// A response. What its request asked of the model is said again as it was sent.
+/// A response. The options of its request are repeated as they were sent.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResponseObject<'a> {
     #[schema(value_type = schemas::ResponseIdSchema)]

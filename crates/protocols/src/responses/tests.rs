@@ -336,7 +336,7 @@ fn answer_read_again_from_history_has_higher_numbers() {
 }
 
 #[test]
-fn options_of_the_request_are_said_again() {
+fn options_of_the_request_are_repeated() {
     let asked = json!({"instructions": "Be brief.", "max_output_tokens": 64, "parallel_tool_calls": false, "reasoning": {"effort": "low"},
         "temperature": 0.25, "text": {"verbosity": "low"}, "tool_choice": "none", "top_p": 0.5});
     let mut body = asked.clone();

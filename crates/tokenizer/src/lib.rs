@@ -18,6 +18,12 @@ pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
         Tokenizer::O200k => o200k_base(),
         Tokenizer::Cl100k => cl100k_base(),
     };
+    exact_or_estimating(vocabulary)
+}
+
+fn exact_or_estimating(
+    vocabulary: Result<&'static bpe_openai::Tokenizer, &'static VocabularyError>,
+) -> Box<dyn TokenCounter> {
     match vocabulary {
         Ok(vocabulary) => Box::new(BpeCounter(vocabulary)),
         Err(error) => {
@@ -85,5 +91,14 @@ mod tests {
         let count = |tokenizer| counter(tokenizer).count(text);
         let (exact, estimate) = (count(Tokenizer::O200k), count(Tokenizer::Estimate));
         assert!(estimate >= exact && estimate <= exact * 2, "{estimate} for {exact}");
+    }
+
+    #[test]
+    fn without_its_vocabulary_tokens_are_estimated() {
+        let error = VocabularyError::new("o200k_base.dict".as_ref(), "gone");
+        let text = "A text in words, whose tokens somebody pays for.";
+        let counted = exact_or_estimating(Err(Box::leak(Box::new(error)))).count(text);
+        assert_eq!(counted, EstimatingCounter.count(text));
+        assert_ne!(counted, counter(Tokenizer::O200k).count(text));
     }
 }

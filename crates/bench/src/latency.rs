@@ -1,5 +1,5 @@
-//! Publish to client, beside publish to subscriber over core NATS: the same payloads at the same rate, sent and received
-//! by the same two threads of this process.
+//! Publish to client, beside publish to subscriber over core NATS and beside the least that brings a stream's chunks to clients: the same
+//! payloads at the same rate, sent and received by the same two threads of this process.
 //!
 //! Every payload carries when it was sent, by the clock of this process, and its number in its thread: so latency needs
 //! no second clock, and a loss or a repeat shows.
@@ -8,15 +8,18 @@ mod core;
 pub(super) mod load;
 mod publisher;
 mod recorder;
+mod relay;
 mod subscribers;
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow};
+use tokio::net::TcpListener;
 
 use self::{
     load::{LatencyLoad, PathTiming, WARM_UP},
@@ -33,17 +36,26 @@ const TAIL: Duration = Duration::from_secs(15);
 /// Gateways subscribe while viewers already have their heads.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Both ways.
+/// All ways.
 #[derive(Debug, Clone)]
 pub(super) struct Latency {
     pub(super) core: PathTiming,
+    pub(super) relay: PathTiming,
     pub(super) fleet: PathTiming,
     /// Resident bytes of the worker and the gateway after the warm-up, in the middle and at the end.
     pub(super) worker_memory: Vec<u64>,
     pub(super) gateway_memory: Vec<u64>,
 }
 
-/// Measures core NATS, then a worker and a gateway, which are there, idle, from the beginning.
+/// A way from the publisher to clients.
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    Core,
+    Relay,
+    Fleet(SocketAddr),
+}
+
+/// Measures core NATS and the relay, then a worker and a gateway, which are there, idle, from the beginning.
 pub(super) async fn measure(environment: &ChunkEnvironment, load: LatencyLoad) -> Result<Latency> {
     let database = environment.database().await?;
     let fleet = Fleet::start(environment.fleet(database.url(), 1, 1)).await?;
@@ -52,30 +64,43 @@ pub(super) async fn measure(environment: &ChunkEnvironment, load: LatencyLoad) -
     let mut watched = environment.processes();
     watched.extend([("worker", worker), ("gateway", gateway)]);
 
-    let (core, _) = run(environment, load, None, &watched).await?;
+    let (core, _) = run(environment, load, Route::Core, &watched).await?;
+    relay::prepare(&environment.nats.url()).await?;
+    let (relay, _) = run(environment, load, Route::Relay, &watched).await?;
     let addr = fleet.gateway_addrs().first().copied().context("no gateway")?;
-    let outcome = run(environment, load, Some(addr), &watched).await;
+    let outcome = run(environment, load, Route::Fleet(addr), &watched).await;
     let (timed, memory) = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
     let of = |pid: u32| memory.iter().filter(|(it, _)| *it == pid).map(|(_, bytes)| *bytes).collect();
-    Ok(Latency { core, fleet: timed, worker_memory: of(worker), gateway_memory: of(gateway) })
+    Ok(Latency { core, relay, fleet: timed, worker_memory: of(worker), gateway_memory: of(gateway) })
 }
 
-/// With an address: through the fleet; without: over core NATS.
 async fn run(
     environment: &ChunkEnvironment,
     load: LatencyLoad,
-    gateway: Option<std::net::SocketAddr>,
+    route: Route,
     watched: &[(&'static str, u32)],
 ) -> Result<(PathTiming, Vec<(u32, u64)>)> {
     let board = Arc::new(Board::new(load.streams, WARM_UP));
     let stop = Arc::new(AtomicBool::new(false));
     let nats_url = environment.nats.url();
+    let relay = TcpListener::bind("127.0.0.1:0").await?;
+    let relay_addr = relay.local_addr()?;
+    let relaying = match route {
+        Route::Relay => {
+            let (stop, url, relay) = (Arc::clone(&stop), nats_url.clone(), relay.into_std()?);
+            Some(on_a_thread("relay", async move {
+                relay::run(&url, TcpListener::from_std(relay)?, load.streams, &stop).await
+            })?)
+        }
+        Route::Core | Route::Fleet(_) => None,
+    };
     let receiving = {
         let (board, stop, url) = (Arc::clone(&board), Arc::clone(&stop), nats_url.clone());
         on_a_thread("receivers", async move {
-            match gateway {
-                Some(addr) => subscribers::receive(addr, load.streams, &board, &stop).await,
-                None => core::receive(&url, &board, &stop).await,
+            match route {
+                Route::Fleet(addr) => subscribers::receive(addr, load.streams, &board, &stop).await,
+                Route::Relay => relay::receive(relay_addr, load.streams, &board, &stop).await,
+                Route::Core => core::receive(&url, &board, &stop).await,
             }
         })?
     };
@@ -83,7 +108,11 @@ async fn run(
     tokio::time::sleep(SETTLE).await;
     let sending = {
         let (board, url) = (Arc::clone(&board), nats_url);
-        let target = if gateway.is_some() { publisher::Target::Stream } else { publisher::Target::Core };
+        let target = match route {
+            Route::Core => publisher::Target::Core,
+            Route::Relay => publisher::Target::Relay,
+            Route::Fleet(_) => publisher::Target::Stream,
+        };
         on_a_thread("publisher", async move { publisher::publish(&url, target, load, &board).await })?
     };
     tokio::time::sleep(WARM_UP).await;
@@ -94,6 +123,9 @@ async fn run(
     board.wait_received(sent.chunks, TAIL).await;
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     join(receiving).await?;
+    if let Some(relaying) = relaying {
+        join(relaying).await?;
+    }
     Ok((board.timed(sent, used), memory))
 }
 

@@ -203,7 +203,7 @@ fn memory(rounds: &BacklogRounds) -> Option<Row> {
 
 /// The rows of the latency measurement with one load.
 pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
-    let Latency { core, fleet, worker_memory, gateway_memory } = latency;
+    let Latency { core, relay, fleet, worker_memory, gateway_memory } = latency;
     let (offered, named) = (load.offered(), |what: &str| format!("{} threads: {what}", load.streams));
     let quantiles = |timed: &PathTiming| {
         format!(
@@ -225,11 +225,12 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
         // Above, two cores are full, and latency is the length of queues.
         if offered > JUDGED_RATE { row } else { row.goal(format!("<= {goal} ms"), ms <= goal) }
     };
-    let wrong = core.lost + core.repeated + fleet.lost + fleet.repeated;
+    let wrong = core.lost + core.repeated + relay.lost + relay.repeated + fleet.lost + fleet.repeated;
     let lost = format!("{} lost, {} repeated of {}", fleet.lost, fleet.repeated, fleet.sent);
     let memory = worker_memory.iter().max().copied().unwrap_or_default();
     vec![
         row("core NATS, publish to subscriber", core),
+        row("a relay without order and storage, publish to client", relay),
         row("fleet, publish to event stream", fleet)
             .of_binary("ms, p50", fleet.p50)
             .of_binary("ms, p99", fleet.p99),
@@ -237,9 +238,13 @@ pub(super) fn latency(load: LatencyLoad, latency: &Latency) -> Vec<Row> {
         added("the fleet adds, p99", fleet.p99 - core.p99, ADDED_P99_MS),
         Row::new('c', named("chunks at clients"), lost)
             .goal("0 and 0", wrong == 0)
-            .note(format!("core NATS: {} lost, {} repeated", core.lost, core.repeated))
+            .note(format!(
+                "core NATS: {} lost, {} repeated; relay: {}, {}",
+                core.lost, core.repeated, relay.lost, relay.repeated
+            ))
             .figure("wrong", wrong),
         LiveCost::of(core).row(named("core NATS")),
+        LiveCost::of(relay).row(named("a relay without order and storage")),
         LiveCost::of(fleet).judged(named("live streams"), offered),
         bounded(flat(named("worker memory, live"), worker_memory), memory),
         flat(named("gateway memory, live"), gateway_memory),
@@ -363,7 +368,10 @@ mod tests {
         };
         let (core, fleet) = (timing(0.0, 0.0, Vec::new()), timing(2.0, 4.0, vec![("worker", LIVE)]));
         let worker_memory = vec![90 << 20, 101 << 20];
-        super::latency(load, &Latency { core, fleet, worker_memory, gateway_memory: vec![1, 1] })
+        super::latency(
+            load,
+            &Latency { core: core.clone(), relay: core, fleet, worker_memory, gateway_memory: vec![1, 1] },
+        )
     }
 
     fn verdict(rows: &[Row], what: &str) -> Option<bool> {

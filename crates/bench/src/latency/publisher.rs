@@ -14,6 +14,7 @@ use super::{
     core,
     load::{CHUNKS_PER_MESSAGE, LatencyLoad, PARTITIONS, WARM_UP},
     recorder::{Board, PublishTotals},
+    relay,
 };
 use crate::backlog::CHUNK_BYTES;
 
@@ -26,6 +27,8 @@ const WINDOW: u64 = 4_000;
 pub(super) enum Target {
     /// `chunks.<p>.<thread>`, acknowledged.
     Stream,
+    /// The relay's stream, acknowledged.
+    Relay,
     /// A subject that nothing stores.
     Core,
 }
@@ -55,7 +58,7 @@ pub(super) async fn publish(
             let thread = &mut threads[(sent % load.streams as u64) as usize];
             thread.send(&client, target, &inbox, board).await?;
             sent += 1;
-            if matches!(target, Target::Stream) {
+            if matches!(target, Target::Stream | Target::Relay) {
                 acks.open += 1;
             }
         }
@@ -70,7 +73,8 @@ pub(super) async fn publish(
 
 struct LatencyThread {
     id: ThreadId,
-    subjects: [Subject; 2],
+    /// In the fleet's stream, the relay's, and over core NATS.
+    subjects: [Subject; 3],
     message: MessageId,
     messages: u32,
     /// The id of the next chunk, and how many the message has.
@@ -88,7 +92,11 @@ impl LatencyThread {
         let exact = wire::subject::partition_chunks(count, &id);
         let first = 1 + stream * CHUNKS_PER_MESSAGE as usize / load.streams;
         Ok(Self {
-            subjects: [exact.into(), format!("{}.{stream}", core::SUBJECT).into()],
+            subjects: [
+                exact.clone().into(),
+                relay::subject(&exact, stream)?.into(),
+                format!("{}.{stream}", core::SUBJECT).into(),
+            ],
             message: message(0)?,
             messages: 0,
             next: 0,
@@ -112,9 +120,10 @@ impl LatencyThread {
         };
         let payload =
             wire::encode_frame(&Frame { token: None, thread: self.id.clone(), chunks: vec![arrival] });
-        let [exact, core] = &self.subjects;
+        let [exact, relay, core] = &self.subjects;
         match target {
             Target::Stream => client.publish_with_reply(exact.clone(), inbox.to_owned(), payload).await?,
+            Target::Relay => client.publish_with_reply(relay.clone(), inbox.to_owned(), payload).await?,
             Target::Core => client.publish(core.clone(), payload).await?,
         }
         self.number += 1;

@@ -1,6 +1,7 @@
 //! Transport: connections, HTTP/1.1 and HTTP/2, timeouts and limits per client. Knows no thread, table or role.
 
 pub(crate) mod connection;
+pub(crate) mod event_stream;
 pub(crate) mod extensions;
 pub(crate) mod header_timer;
 pub(crate) mod http2;
@@ -10,5 +11,6 @@ pub(crate) mod listener;
 pub(crate) mod request_id;
 pub(crate) mod request_metrics;
 pub(crate) mod request_trace;
+pub(crate) mod stream_handover;
 pub(crate) mod timeout_stream;
 pub(crate) mod wake_gated;

@@ -4,9 +4,11 @@
 //! stream is reset.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -23,11 +25,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::http::event_stream::EventStreamWriter;
 use crate::http::extensions::{BodyTimeout, ClientIp, ConnectionHandle};
 use crate::http::header_timer::HeaderTimer;
 use crate::http::http2::{FlowControlledBody, ResponseExecutor, StreamHandle};
 use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
+use crate::http::stream_handover::StreamHandover;
 use crate::http::timeout_stream::{TimeoutStream, Version};
 use crate::http::wake_gated::WakeGated;
 use crate::metrics;
@@ -83,8 +87,12 @@ pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, pee
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
     // Boxed, it is given back: what is left must be small, for max connections wait.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
-        Some(Version::Http1) => Box::pin(http1(&shared, io, peer, cut)).await,
-        Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await,
+        Some(Version::Http1) => match Box::pin(http1(&shared, io, peer, cut.clone())).await {
+            Ok(Some(stream)) => Box::pin(write_stream(stream, cut)).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await.map_err(axum::BoxError::from),
         None => Ok(()),
     };
     if let Err(error) = ended {
@@ -151,32 +159,49 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
+/// Writes an event stream to its end, or until it is cut.
+async fn write_stream(stream: EventStreamWriter, cut: CancellationToken) -> Result<(), axum::BoxError> {
+    tokio::select! {
+        biased;
+        ended = stream => Ok(ended?),
+        () = WakeGated::new(cut.cancelled()) => Ok(()),
+    }
+}
+
+/// Serves requests until the connection ends, or one of them is answered with an event stream.
 async fn http1(
     shared: &ConnectionContext,
     io: TimeoutStream,
     peer: IpAddr,
     cut: CancellationToken,
-) -> hyper::Result<()> {
-    let (handle, ends) = (ConnectionHandle(cut.clone()), io.ends());
+) -> hyper::Result<Option<EventStreamWriter>> {
+    let (handle, ends, handover) = (ConnectionHandle(cut.clone()), io.ends(), io.handover());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
-        let (answer, ends) = (shared.answer(request, peer, handle.clone()), &ends);
+        let may_be_taken = StreamHandover::is_possible(&request);
+        let (answer, ends, handover) = (shared.answer(request, peer, handle.clone()), &ends, &handover);
         // hyper keeps the room of a request's future for as long as the connection lasts.
-        Box::pin(answer.inspect(move |answer| {
-            if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
-                ends.by_reset();
-            }
+        Box::pin(answer.map(move |answer| {
+            answer.map(|mut response| {
+                if is_stream(&response) {
+                    if has_no_chunks {
+                        ends.by_reset();
+                    } else if may_be_taken {
+                        handover.offer(&mut response);
+                    }
+                }
+                response
+            })
         }))
     });
-    let served = http1::Builder::new()
+    let mut served = http1::Builder::new()
         .timer(HeaderTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
         // From the end of the request before.
         .header_read_timeout(shared.limits.idle_timeout)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(io), service);
-    let mut served = std::pin::pin!(served);
     let signal = async {
         let leaves = async {
             shared.drain.cancelled().await;
@@ -190,18 +215,33 @@ async fn http1(
             () = leaves => Signal::Leave,
         }
     };
-    tokio::select! {
+    let body = tokio::select! {
         biased;
-        ended = served.as_mut() => return ended,
-        signal = WakeGated::new(signal) => match signal {
-            Signal::Cut => return Ok(()),
-            Signal::Leave => served.as_mut().graceful_shutdown(),
-        },
-    }
-    tokio::select! {
-        ended = served.as_mut() => ended,
-        () = cut.cancelled() => Ok(()),
-    }
+        body = until_stream(&mut served, &handover) => body?,
+        signal = WakeGated::new(signal) => {
+            match signal {
+                Signal::Cut => return Ok(None),
+                Signal::Leave => Pin::new(&mut served).graceful_shutdown(),
+            }
+            tokio::select! {
+                body = until_stream(&mut served, &handover) => body?,
+                () = cut.cancelled() => return Ok(None),
+            }
+        }
+    };
+    Ok(body.map(|body| EventStreamWriter::new(served.into_parts().io.into_inner(), body)))
+}
+
+/// The body of an event stream whose head is written; `None` when the connection has ended.
+async fn until_stream<C>(served: &mut C, handover: &StreamHandover) -> hyper::Result<Option<Body>>
+where
+    C: Future<Output = hyper::Result<()>> + Unpin,
+{
+    poll_fn(|context| match served.poll_unpin(context) {
+        Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
+        Poll::Pending => handover.take().map_or(Poll::Pending, |body| Poll::Ready(Ok(Some(body)))),
+    })
+    .await
 }
 
 /// What a connection gets beside its requests.

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use crate::http::stream_handover::StreamHandover;
 use crate::metrics;
 
 /// What every HTTP/2 connection begins with, and no request of HTTP/1.
@@ -45,6 +46,7 @@ pub(crate) struct TimeoutStream {
     ends: CloseMode,
     resets: bool,
     has_read: HasRead,
+    handover: StreamHandover,
 }
 
 /// How the socket is closed should it be closed now. Clones share it.
@@ -84,8 +86,18 @@ impl HasRead {
 impl TimeoutStream {
     pub(crate) fn new(stream: TcpStream, timeout: Duration) -> Self {
         let (ends, ahead) = (CloseMode::default(), [0; PREFACE.len()]);
-        let has_read = HasRead::default();
-        Self { stream, timeout, stalled: None, ahead, read: 0, given: 0, ends, resets: false, has_read }
+        Self {
+            stream,
+            timeout,
+            stalled: None,
+            ahead,
+            read: 0,
+            given: 0,
+            ends,
+            resets: false,
+            has_read: HasRead::default(),
+            handover: StreamHandover::default(),
+        }
     }
 
     pub(crate) fn ends(&self) -> CloseMode {
@@ -94,6 +106,11 @@ impl TimeoutStream {
 
     pub(crate) fn has_read(&self) -> HasRead {
         self.has_read.clone()
+    }
+
+    /// Hears of each flush.
+    pub(crate) fn handover(&self) -> StreamHandover {
+        self.handover.clone()
     }
 
     fn set_resets(&mut self, resets: bool) {
@@ -199,7 +216,11 @@ impl AsyncWrite for TimeoutStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.handover.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

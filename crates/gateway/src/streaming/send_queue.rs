@@ -334,7 +334,7 @@ impl SendQueueBody {
         if taken.is_none() {
             if state != QueueState::Open {
                 if !std::mem::replace(&mut self.is_leaving, true) {
-                    // hyper writes what it was given while it waits for more, and drops it on an error.
+                    // What was taken is written while more is waited for, and a connection is dropped on an error.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));
@@ -360,7 +360,7 @@ impl SendQueueBody {
     }
 }
 
-/// The body was cut; hyper then drops the connection without the last chunk.
+/// The body was cut; its connection is then dropped without the last chunk.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the stream was cut before its end; connect again with the last event id")]
 pub(crate) struct StreamAborted;

@@ -77,3 +77,41 @@ async fn a_head_that_never_ends_is_not_waited_for() {
     stream.read_to_end(&mut Vec::new()).await.ok();
     assert!((9..14).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
+
+/// Everything that comes within some time of a request's head, which is sent with what is behind it.
+async fn read_for(stream: &mut TcpStream, time: Duration) -> String {
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(time, stream.read_to_end(&mut bytes)).await;
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_behind_that_of_a_stream_is_not_answered() {
+    let fixture = Fixture::with(GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![("a", 0, "one ")]).await;
+    let second = "GET /v1/threads/t1 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for (head, is_closed) in [("", true), ("content-length: 50\r\n", false)] {
+        let mut stream = TcpStream::connect(fixture.gateways[0]).await.unwrap();
+        let first = format!("GET /v1/threads/t1/events HTTP/1.1\r\nhost: localhost\r\n{head}\r\n{second}");
+        stream.write_all(first.as_bytes()).await.unwrap();
+        stream.write_all(second.as_bytes()).await.unwrap();
+        let text = read_for(&mut stream, Duration::from_secs(2)).await;
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{text}");
+        assert_eq!(text.contains("\r\nconnection: close\r\n"), is_closed, "{text}");
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        let (length, body) = body.split_once("\r\n").unwrap();
+        let length = usize::from_str_radix(length, 16).unwrap();
+        assert!(body[..length].starts_with(": open\n") && body[length..].starts_with("\r\n"), "{text}");
+        assert!(body.contains("one ") && body.ends_with("\r\n") && !body.ends_with("0\r\n\r\n"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_closes_frees_its_place_in_the_stream() {
+    let limits = GatewayLimits { subscribers_per_thread: 1, ..GatewayLimits::default() };
+    let fixture = Fixture::with(limits, 1).await;
+    for _ in 0..3 {
+        drop(Client::open(fixture.gateways[0], None).await);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}

@@ -1,0 +1,159 @@
+//! An event stream over HTTP/1.1: hyper reads the request and writes the head of the response, then the connection is taken from it and the
+//! body is written here.
+//!
+//! Most connections of a gateway are such streams, and most of their time nothing happens on them. hyper holds two buffers of 8 KiB for each
+//! connection, and passes each event through buffers of its own.
+//!
+//! Invariant: a body that fails, or is cut, is not followed by the last chunk.
+
+use std::io::{self, IoSlice, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::Body as _;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::http::timeout_stream::TimeoutStream;
+
+/// Writes a body in chunks until it ends, fails, or the client is gone.
+#[derive(Debug)]
+pub(crate) struct EventStreamWriter {
+    io: TimeoutStream,
+    body: Body,
+    chunk: Option<BodyChunk>,
+    is_complete: bool,
+}
+
+impl EventStreamWriter {
+    pub(crate) fn new(io: TimeoutStream, body: Body) -> Self {
+        Self { io, body, chunk: None, is_complete: false }
+    }
+
+    /// Ready when the client has closed. What it sends after its request is dropped: it was told that the connection ends.
+    fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut buffer = [0; 256];
+        loop {
+            let mut buffer = ReadBuf::new(&mut buffer);
+            ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(chunk) = &mut self.chunk {
+            match ready!(Pin::new(&mut self.io).poll_write_vectored(context, &chunk.rest()))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => chunk.written += written,
+            }
+            if chunk.is_written() {
+                self.chunk = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Future for EventStreamWriter {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Poll::Ready(closed) = this.poll_closed(context) {
+            return Poll::Ready(closed);
+        }
+        loop {
+            ready!(this.poll_written(context))?;
+            if this.is_complete {
+                return Pin::new(&mut this.io).poll_shutdown(context);
+            }
+            let chunk = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => {
+                    frame.into_data().ok().filter(|bytes| !bytes.is_empty()).map(BodyChunk::of)
+                }
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                None => {
+                    this.is_complete = true;
+                    Some(BodyChunk::last())
+                }
+            };
+            this.chunk = chunk;
+        }
+    }
+}
+
+/// A chunk of a body (RFC 9112, 7.1), of which a part is written.
+#[derive(Debug)]
+struct BodyChunk {
+    /// Its length in hexadecimal digits, and the end of their line.
+    head: [u8; Self::HEAD_BYTES],
+    head_length: usize,
+    bytes: Bytes,
+    end: &'static [u8],
+    written: usize,
+}
+
+impl BodyChunk {
+    const HEAD_BYTES: usize = 2 * size_of::<usize>() + 2;
+
+    fn of(bytes: Bytes) -> Self {
+        let mut head = [0; Self::HEAD_BYTES];
+        let mut rest = &mut head[..];
+        // It has room for the digits of any length.
+        let _ = write!(rest, "{:X}\r\n", bytes.len());
+        let head_length = Self::HEAD_BYTES - rest.len();
+        Self { head, head_length, bytes, end: b"\r\n", written: 0 }
+    }
+
+    fn last() -> Self {
+        Self {
+            head: [0; Self::HEAD_BYTES],
+            head_length: 0,
+            bytes: Bytes::new(),
+            end: b"0\r\n\r\n",
+            written: 0,
+        }
+    }
+
+    fn parts(&self) -> [&[u8]; 3] {
+        [&self.head[..self.head_length], &self.bytes, self.end]
+    }
+
+    fn is_written(&self) -> bool {
+        self.written >= self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    fn rest(&self) -> [IoSlice<'_>; 3] {
+        let mut written = self.written;
+        self.parts().map(|part| {
+            let skipped = written.min(part.len());
+            written -= skipped;
+            IoSlice::new(&part[skipped..])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_written_whole_wherever_a_write_stops() {
+        let whole = b"1E\r\ndata: thirty bytes and no more\r\n";
+        assert_eq!(whole.len(), 4 + 30 + 2);
+        let mut chunk = BodyChunk::of(Bytes::from_static(&whole[4..34]));
+        for written in 0..whole.len() {
+            assert!(!chunk.is_written());
+            chunk.written = written;
+            let rest: Vec<u8> = chunk.rest().iter().flat_map(|part| part.iter().copied()).collect();
+            assert_eq!(rest, whole[written..]);
+        }
+        chunk.written = whole.len();
+        assert!(chunk.is_written());
+        let last: Vec<u8> = BodyChunk::last().rest().iter().flat_map(|part| part.iter().copied()).collect();
+        assert_eq!(last, b"0\r\n\r\n");
+    }
+}

@@ -1,0 +1,85 @@
+//! How the body of a response is taken from hyper, see `event_stream`.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, Version, header};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::Frame;
+use hyper::body::{Body as _, Incoming};
+
+/// The head is not written yet.
+const OFFERED: u8 = 1;
+/// It is in hyper's buffer.
+const HEAD_BUFFERED: u8 = 2;
+/// The socket has it.
+const HEAD_WRITTEN: u8 = 3;
+
+/// How the body of a response comes from hyper to the writer of its stream. Clones share it; a connection has one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StreamHandover(Arc<HandoverState>);
+
+#[derive(Debug, Default)]
+struct HandoverState {
+    phase: AtomicU8,
+    body: Mutex<Option<Body>>,
+}
+
+impl StreamHandover {
+    /// Whether the stream that answers the request may be taken from hyper: nothing of the request is left to be read, and the body of the
+    /// response has chunks.
+    pub(crate) fn is_possible(request: &Request<Incoming>) -> bool {
+        request.method() == Method::GET
+            && request.version() == Version::HTTP_11
+            && request.body().is_end_stream()
+    }
+
+    /// Takes the body out of the response, which ends with the connection.
+    pub(crate) fn offer(&self, response: &mut Response) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let head_alone = Body::new(HeadAlone(self.clone()));
+        let body = std::mem::replace(response.body_mut(), head_alone);
+        *self.0.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        self.0.phase.store(OFFERED, Ordering::Relaxed);
+    }
+
+    /// Everything that hyper has given to the socket was written.
+    pub(crate) fn flushed(&self) {
+        self.advance(HEAD_BUFFERED, HEAD_WRITTEN);
+    }
+
+    /// Only forwards: hyper asks for the first frame, and flushes, more than once.
+    fn advance(&self, from: u8, to: u8) {
+        if self.0.phase.load(Ordering::Relaxed) == from {
+            self.0.phase.store(to, Ordering::Relaxed);
+        }
+    }
+
+    /// The body, once, as soon as its head is written.
+    pub(crate) fn take(&self) -> Option<Body> {
+        if self.0.phase.load(Ordering::Relaxed) != HEAD_WRITTEN {
+            return None;
+        }
+        self.0.body.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Stands for a body of unknown length. hyper asks for its first frame when it has the head in its buffer, and then flushes.
+struct HeadAlone(StreamHandover);
+
+impl http_body::Body for HeadAlone {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.advance(OFFERED, HEAD_BUFFERED);
+        Poll::Pending
+    }
+}

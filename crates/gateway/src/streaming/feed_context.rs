@@ -20,7 +20,8 @@ const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);
 /// What every feed task needs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct FeedContext {
-    pub(crate) backend: Backend,
+    // Shared: each feed has it twice.
+    pub(crate) backend: Arc<Backend>,
     feeds: Arc<Mutex<HashMap<ThreadId, FeedEntry>>>,
     drain_notices_sent: Arc<AtomicU32>,
     /// The server sends this gateway what owners send to it.
@@ -46,7 +47,7 @@ pub(crate) struct FeedEntry {
 impl FeedContext {
     pub(crate) fn new(backend: Backend) -> Self {
         Self {
-            backend,
+            backend: Arc::new(backend),
             feeds: Arc::default(),
             drain_notices_sent: Arc::default(),
             is_listening: Arc::default(),
@@ -57,7 +58,7 @@ impl FeedContext {
 
     /// The same for the requests of a tenant: what is read for them is subject to row-level security.
     pub(crate) fn with_backend(&self, backend: Backend) -> Self {
-        Self { backend, ..self.clone() }
+        Self { backend: Arc::new(backend), ..self.clone() }
     }
 
     /// When a drained client should come back. The notices are spread already, so this need only part those of one millisecond: it is a silence for

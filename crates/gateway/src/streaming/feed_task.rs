@@ -76,9 +76,7 @@ pub(crate) async fn run(
         () = context.leaves(true) => false,
     };
     if begun {
-        let driver = FeedTask::new(context.clone(), thread.clone());
-        // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-        Box::pin(driver.drive(&mut commands, signal)).await;
+        driven(context.clone(), thread, &mut commands, signal).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -87,6 +85,16 @@ pub(crate) async fn run(
         }
     }
     metrics::feeds(-1.0);
+}
+
+/// On the heap once: every hand that a future goes through on its way into a task keeps room for it.
+fn driven<'a>(
+    context: FeedContext,
+    thread: ThreadId,
+    commands: &'a mut mpsc::Receiver<FeedCommand>,
+    signal: watch::Receiver<PartitionSignal>,
+) -> BoxFuture<'a, ()> {
+    FeedTask::new(context, thread).drive(commands, signal).boxed()
 }
 
 fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {

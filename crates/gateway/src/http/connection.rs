@@ -16,6 +16,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::response::Response;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -87,8 +88,8 @@ pub(crate) async fn serve(shared: Arc<ConnectionContext>, stream: TcpStream, pee
     let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
     // Boxed, it is given back: what is left must be small, for max connections wait.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
-        Some(Version::Http1) => match Box::pin(http1(&shared, io, peer, cut.clone())).await {
-            Ok(Some(stream)) => Box::pin(write_stream(stream, cut)).await,
+        Some(Version::Http1) => match Box::pin(http1(&shared, io, peer, cut)).await {
+            Ok(Some(stream)) => stream.await,
             Ok(None) => Ok(()),
             Err(error) => Err(error.into()),
         },
@@ -160,21 +161,27 @@ fn is_stream(response: &Response) -> bool {
 }
 
 /// Writes an event stream to its end, or until it is cut.
-async fn write_stream(stream: EventStreamWriter, cut: CancellationToken) -> Result<(), axum::BoxError> {
-    tokio::select! {
-        biased;
-        ended = stream => Ok(ended?),
-        () = WakeGated::new(cut.cancelled()) => Ok(()),
-    }
+fn write_stream(
+    mut stream: EventStreamWriter,
+    cut: CancellationToken,
+) -> BoxFuture<'static, Result<(), axum::BoxError>> {
+    Box::pin(async move {
+        let cut = WakeGated::new(cut.cancelled_owned());
+        tokio::select! {
+            biased;
+            ended = &mut stream => Ok(ended?),
+            () = cut => Ok(()),
+        }
+    })
 }
 
-/// Serves requests until the connection ends, or one of them is answered with an event stream.
+/// Serves requests until the connection ends, or one of them is answered with an event stream, which is what is left to be done then.
 async fn http1(
     shared: &ConnectionContext,
     io: TimeoutStream,
     peer: IpAddr,
     cut: CancellationToken,
-) -> hyper::Result<Option<EventStreamWriter>> {
+) -> hyper::Result<Option<BoxFuture<'static, Result<(), axum::BoxError>>>> {
     let (handle, ends, handover) = (ConnectionHandle(cut.clone()), io.ends(), io.handover());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
@@ -229,7 +236,9 @@ async fn http1(
             }
         }
     };
-    Ok(body.map(|body| EventStreamWriter::new(served.into_parts().io.into_inner(), body)))
+    Ok(body.map(|body| {
+        write_stream(EventStreamWriter::new(served.into_parts().io.into_inner(), body), cut.clone())
+    }))
 }
 
 /// The body of an event stream whose head is written; `None` when the connection has ended.

@@ -76,7 +76,7 @@ pub(crate) async fn run(
         () = context.leaves(true) => false,
     };
     if begun {
-        driven(context.clone(), thread, &mut commands, signal).await;
+        FeedTask::new(context.clone(), thread).drive(&mut commands, signal).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -85,16 +85,6 @@ pub(crate) async fn run(
         }
     }
     metrics::feeds(-1.0);
-}
-
-/// On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-fn driven<'a>(
-    context: FeedContext,
-    thread: ThreadId,
-    commands: &'a mut mpsc::Receiver<FeedCommand>,
-    signal: watch::Receiver<PartitionSignal>,
-) -> BoxFuture<'a, ()> {
-    FeedTask::new(context, thread).drive(commands, signal).boxed()
 }
 
 fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
@@ -123,10 +113,21 @@ impl FeedTask {
         }
     }
 
-    async fn drive(
-        mut self,
+    /// A block on the heap, and no `async fn`: that would hold its arguments twice, and every function that a future goes through on its way
+    /// into a task keeps room for it.
+    fn drive<'a>(
+        self,
+        commands: &'a mut mpsc::Receiver<FeedCommand>,
+        signal: watch::Receiver<PartitionSignal>,
+    ) -> BoxFuture<'a, ()> {
+        let (mut this, mut signal) = (self, signal);
+        Box::pin(async move { this.run(commands, &mut signal).await })
+    }
+
+    async fn run(
+        &mut self,
         commands: &mut mpsc::Receiver<FeedCommand>,
-        mut signal: watch::Receiver<PartitionSignal>,
+        signal: &mut watch::Receiver<PartitionSignal>,
     ) {
         let drain = self.context.backend.drain.clone();
         let mut known = *signal.borrow_and_update();

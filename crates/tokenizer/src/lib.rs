@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn without_its_vocabulary_tokens_are_estimated() {
         let error = VocabularyError::new("o200k_base.dict".as_ref(), "gone");
-        let text = "A text in words, whose tokens somebody pays for.";
+        let text = "A text in words, each of which is a token or several.";
         let counted = exact_or_estimating(Err(Box::leak(Box::new(error)))).count(text);
         assert_eq!(counted, EstimatingCounter.count(text));
         assert_ne!(counted, counter(Tokenizer::O200k).count(text));

@@ -17,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::timeout_stream::TimeoutStream;
 
+/// What a client may send behind its request, which is dropped: it was told that the connection ends.
+const MOST_DROPPED: usize = 64 * 1024;
+
 /// Writes a body in chunks until it ends, fails, or the client is gone.
 #[derive(Debug)]
 pub(crate) struct EventStreamWriter {
@@ -24,21 +27,31 @@ pub(crate) struct EventStreamWriter {
     body: Body,
     chunk: Option<BodyChunk>,
     is_complete: bool,
+    /// Bytes that came behind the request.
+    dropped: usize,
 }
 
 impl EventStreamWriter {
     pub(crate) fn new(io: TimeoutStream, body: Body) -> Self {
-        Self { io, body, chunk: None, is_complete: false }
+        Self { io, body, chunk: None, is_complete: false, dropped: 0 }
     }
 
-    /// Ready when the client has closed. What it sends after its request is dropped: it was told that the connection ends.
+    /// Ready when the client has closed.
+    ///
+    /// # Errors
+    /// The connection broke, or the client sends more than it may.
     fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut buffer = [0; 256];
         loop {
             let mut buffer = ReadBuf::new(&mut buffer);
             ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer))?;
-            if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
+            match buffer.filled().len() {
+                0 => return Poll::Ready(Ok(())),
+                read => self.dropped += read,
+            }
+            if self.dropped > MOST_DROPPED {
+                let detail = "the client sends more than its request";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, detail)));
             }
         }
     }

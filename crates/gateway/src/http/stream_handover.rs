@@ -38,8 +38,11 @@ impl StreamHandover {
             && request.body().is_end_stream()
     }
 
-    /// Takes the body out of the response, which ends with the connection.
+    /// Takes the body out of the response, which ends with the connection. One that is there as a whole has a length instead of chunks, and stays.
     pub(crate) fn offer(&self, response: &mut Response) {
+        if response.body().size_hint().exact().is_some() {
+            return;
+        }
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         let head_alone = Body::new(HeadAlone(self.clone()));
         let body = std::mem::replace(response.body_mut(), head_alone);

@@ -107,6 +107,14 @@ async fn a_request_behind_that_of_a_stream_is_not_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_on_behind_its_request_is_cut() {
+    let fixture = Fixture::with(GatewayLimits::default(), 1).await;
+    let mut stream = stalled(&fixture).await;
+    let sent = async { while stream.write_all(&[b'x'; 4_096]).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(10), sent).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_closes_frees_its_place_in_the_stream() {
     let limits = GatewayLimits { subscribers_per_thread: 1, ..GatewayLimits::default() };
     let fixture = Fixture::with(limits, 1).await;

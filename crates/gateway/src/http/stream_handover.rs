@@ -86,3 +86,49 @@ impl http_body::Body for HeadAlone {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::to_bytes;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn has_frame(response: &mut Response) -> bool {
+        let body = response.body_mut();
+        std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn a_body_is_taken_once_when_its_head_is_written() {
+        let handover = StreamHandover::default();
+        let events = futures_util::stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"data: 1\n\n"))]);
+        let mut response = Response::new(Body::from_stream(events));
+        handover.offer(&mut response);
+        assert_eq!(response.headers()[header::CONNECTION], "close");
+        handover.flushed();
+        assert!(handover.take().is_none(), "what was flushed came before its head");
+        for _ in 0..2 {
+            assert!(!has_frame(&mut response));
+            assert!(handover.take().is_none());
+        }
+        handover.flushed();
+        assert!(!has_frame(&mut response));
+        let body = to_bytes(handover.take().unwrap(), usize::MAX).await.unwrap();
+        assert_eq!(body, "data: 1\n\n");
+        assert!(handover.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_there_as_a_whole_stays() {
+        let handover = StreamHandover::default();
+        let mut response = Response::new(Body::from("data: 1\n\n"));
+        handover.offer(&mut response);
+        assert!(response.headers().is_empty());
+        assert_eq!(to_bytes(response.into_body(), usize::MAX).await.unwrap(), "data: 1\n\n");
+        handover.flushed();
+        assert!(handover.take().is_none());
+    }
+}

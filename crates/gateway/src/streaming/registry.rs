@@ -250,6 +250,8 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                 CatchUp::Events(events) => {
                     metrics::events(events.len() as u64);
                     subscriber.send_queue.push_first(events);
+                    // The response begins, for nothing is taken of the queue before.
+                    subscriber.accept();
                     subscriber.send_queue.drained().await;
                 }
                 CatchUp::Last(events) => {

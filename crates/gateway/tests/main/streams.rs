@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use gateway::GatewayLimits;
 use model::{FrameNumber, LiveFrame, MessageOutcome};
 use testkit::http;
+use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::fixture::Fixture;
@@ -172,6 +174,22 @@ async fn resumed_client_gets_a_failure_in_its_position() {
         let mut later = Client::open(*gateway, Some("6")).await;
         assert_eq!(later.until("c!").await, "c:more|c:|c!");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_far_behind_begins_at_once() {
+    let fixture = Fixture::with(GatewayLimits::default(), 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
+    // More than what a feed sends those who join it.
+    for position in 5..45 {
+        fixture.commit_unheard(&format!("m{position}"), position, "text").await;
+    }
+    // Before it would be let in unchecked.
+    let opened = timeout(Duration::from_secs(1), Client::open(fixture.gateways[0], Some("5"))).await;
+    let mut back = opened.expect("the stream has not begun");
+    let all = back.until("m44!").await;
+    assert!(all.starts_with("m6:text|m6:|m6!|m7:text|m7:|m7!|"), "{all}");
+    assert_eq!(all.matches('!').count(), 39);
 }
 
 #[tokio::test(flavor = "multi_thread")]

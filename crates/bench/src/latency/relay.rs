@@ -20,11 +20,10 @@ use model::PartitionId;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    task::JoinSet,
     time::timeout,
 };
 
-use super::{load::PARTITIONS, recorder::Board};
+use super::{load::PARTITIONS, recorder::Board, subscribers};
 
 /// Where the publisher sends: partition and thread's number follow.
 const SUBJECT: &str = "relay";
@@ -96,16 +95,7 @@ pub(super) async fn receive(
     board: &Arc<Board>,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut clients = JoinSet::new();
-    for stream in 0..streams {
-        clients.spawn(client(addr, stream, Arc::clone(board)));
-    }
-    while !stop.load(Ordering::Relaxed) {
-        if let Ok(Some(ended)) = timeout(Duration::from_millis(50), clients.join_next()).await {
-            ended??;
-        }
-    }
-    Ok(())
+    subscribers::one_each(streams, stop, |stream| client(addr, stream, Arc::clone(board))).await
 }
 
 async fn client(addr: SocketAddr, stream: usize, board: Arc<Board>) -> Result<()> {

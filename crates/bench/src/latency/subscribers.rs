@@ -26,13 +26,23 @@ pub(super) async fn receive(
     board: &Arc<Board>,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut viewers = JoinSet::new();
+    one_each(streams, stop, |stream| view(addr, stream, Arc::clone(board))).await
+}
+
+/// A client of each thread, until told to stop.
+pub(super) async fn one_each<F>(streams: usize, stop: &AtomicBool, client: impl Fn(usize) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut clients = JoinSet::new();
     for stream in 0..streams {
-        viewers.spawn(view(addr, stream, Arc::clone(board)));
+        clients.spawn(client(stream));
     }
     while !stop.load(Ordering::Relaxed) {
-        let ended = tokio::time::timeout(Duration::from_millis(50), viewers.join_next()).await;
-        if let Ok(Some(ended)) = ended {
+        let ended = tokio::time::timeout(Duration::from_millis(50), clients.join_next()).await;
+        if let Ok(Some(ended)) = ended
+            && !stop.load(Ordering::Relaxed)
+        {
             ended??;
             anyhow::bail!("a stream has ended");
         }

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
+
 use crate::usage::Used;
 
 /// Partitions of the fleet whose latency is measured: the default.
 pub(crate) const PARTITIONS: u16 = 8;
 /// Messages of so many chunks follow each other in a thread.
 pub(super) const CHUNKS_PER_MESSAGE: u32 = 150;
+
+/// What subjects of the relay begin with: partition and thread's number follow.
+pub(super) const RELAY: &str = "relay";
+
+/// The subject of a thread's chunks for the relay, by its subject in the fleet, `chunks.<partition>.<thread>`.
+pub(super) fn relay_subject(exact: &str, stream: usize) -> Result<String> {
+    let partition = exact.split('.').nth(1).context("a subject without a partition")?;
+    Ok(format!("{RELAY}.{partition}.{stream}"))
+}
 
 /// What is sent in the beginning is checked for loss, but not timed: until every thread is in the middle of a message
 /// memory still grows.

@@ -12,9 +12,8 @@ use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, Thread
 
 use super::{
     core,
-    load::{CHUNKS_PER_MESSAGE, LatencyLoad, PARTITIONS, WARM_UP},
+    load::{self, CHUNKS_PER_MESSAGE, LatencyLoad, PARTITIONS, WARM_UP},
     recorder::{Board, PublishTotals},
-    relay,
 };
 use crate::backlog::CHUNK_BYTES;
 
@@ -94,7 +93,7 @@ impl LatencyThread {
         Ok(Self {
             subjects: [
                 exact.clone().into(),
-                relay::subject(&exact, stream)?.into(),
+                load::relay_subject(&exact, stream)?.into(),
                 format!("{}.{stream}", core::SUBJECT).into(),
             ],
             message: message(0)?,

@@ -23,19 +23,15 @@ use tokio::{
     time::timeout,
 };
 
-use super::{load::PARTITIONS, recorder::Board, subscribers};
+use super::{
+    load::{PARTITIONS, RELAY},
+    recorder::Board,
+    subscribers,
+};
 
-/// Where the publisher sends: partition and thread's number follow.
-const SUBJECT: &str = "relay";
 /// Entries asked for at a time.
 const BATCH: usize = 2_000;
 const BUFFER_BYTES: usize = 32 << 10;
-
-/// The subject of a thread's chunks, by its subject in the fleet, `chunks.<partition>.<thread>`.
-pub(super) fn subject(exact: &str, stream: usize) -> Result<String> {
-    let partition = exact.split('.').nth(1).context("a subject without a partition")?;
-    Ok(format!("{SUBJECT}.{partition}.{stream}"))
-}
 
 /// Makes its streams, which must be there before anything is published.
 pub(super) async fn prepare(url: &str) -> Result<()> {
@@ -43,8 +39,8 @@ pub(super) async fn prepare(url: &str) -> Result<()> {
     for partition in 0..PARTITIONS {
         let stream = context.get_stream(wire::subject::stream_name(PartitionId(partition))).await?;
         let mut config = stream.cached_info().config.clone();
-        config.name = format!("{SUBJECT}-{partition}");
-        config.subjects = vec![format!("{SUBJECT}.{partition}.*")];
+        config.name = format!("{RELAY}-{partition}");
+        config.subjects = vec![format!("{RELAY}.{partition}.*")];
         context.create_stream(config).await?;
     }
     Ok(())
@@ -62,7 +58,7 @@ pub(super) async fn run(url: &str, listener: TcpListener, streams: usize, stop: 
     let context = jetstream::new(async_nats::connect(url).await?);
     let mut readers = Vec::new();
     for partition in 0..PARTITIONS {
-        let stream = context.get_stream(format!("{SUBJECT}-{partition}")).await?;
+        let stream = context.get_stream(format!("{RELAY}-{partition}")).await?;
         let config = consumer::pull::Config {
             ack_policy: consumer::AckPolicy::None,
             deliver_policy: DeliverPolicy::All,

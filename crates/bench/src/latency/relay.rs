@@ -46,7 +46,7 @@ pub(super) async fn prepare(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Listens, reads the streams and writes what comes, until told to stop.
+/// Listens, reads the streams and writes what comes, until it is stopped.
 pub(super) async fn run(url: &str, listener: TcpListener, streams: usize, stop: &AtomicBool) -> Result<()> {
     let mut sockets: Vec<Option<TcpStream>> = (0..streams).map(|_| None).collect();
     for _ in 0..streams {

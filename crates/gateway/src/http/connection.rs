@@ -160,11 +160,11 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
+/// An event stream that is written to its end.
+type StreamWriting = BoxFuture<'static, Result<(), axum::BoxError>>;
+
 /// Writes an event stream to its end, or until it is cut.
-fn write_stream(
-    mut stream: EventStreamWriter,
-    cut: CancellationToken,
-) -> BoxFuture<'static, Result<(), axum::BoxError>> {
+fn write_stream(mut stream: EventStreamWriter, cut: CancellationToken) -> StreamWriting {
     Box::pin(async move {
         let cut = WakeGated::new(cut.cancelled_owned());
         tokio::select! {
@@ -181,7 +181,7 @@ async fn http1(
     io: TimeoutStream,
     peer: IpAddr,
     cut: CancellationToken,
-) -> hyper::Result<Option<BoxFuture<'static, Result<(), axum::BoxError>>>> {
+) -> hyper::Result<Option<StreamWriting>> {
     let (handle, ends, handover) = (ConnectionHandle(cut.clone()), io.ends(), io.handover());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::timeout_stream::TimeoutStream;
 
-/// What a client may send behind its request, which is dropped: it was told that the connection ends.
+/// What a client may send behind its request, which is dropped: the response says that the connection ends.
 const MOST_DROPPED: usize = 64 * 1024;
 
 /// Writes a body in chunks until it ends, fails, or the client is gone.

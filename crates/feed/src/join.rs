@@ -47,7 +47,8 @@ impl Feed {
         let Some(through) = self.through else { return JoinResult::Wait };
         let Some(cursor) = cursor else {
             let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
-            return self.join_open(&mut native, subscription, Vec::new());
+            let first = subscription.ready(&native).into_iter().collect();
+            return self.join_open(&mut native, subscription, first);
         };
         let base = self.cursor().base();
         if cursor.base() < base {

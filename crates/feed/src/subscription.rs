@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::MessageId;
+use protocols::Native;
 use protocols::native::NativeEvent;
 
 /// An event for every subscriber.
@@ -38,6 +39,11 @@ impl Subscription {
     /// Whether it takes values.
     pub fn takes_values(&self) -> bool {
         matches!(self, Self::Message(_))
+    }
+
+    /// What comes first for a subscriber without a cursor. One that wants a message has its beginning again with the same request.
+    pub(crate) fn ready(&self, native: &Native) -> Option<StreamPart> {
+        matches!(self, Self::Thread).then(|| StreamPart::Encoded(native.ready()))
     }
 
     /// An event in the form that the subscription takes.

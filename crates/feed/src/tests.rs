@@ -156,6 +156,12 @@ fn text_unknown_to_the_owner_restarts_the_viewers() {
     assert_eq!(feed.cursor().open().count(), 1);
 }
 
+/// What a subscriber without a cursor gets first.
+fn ready(position: i64) -> StreamPart {
+    let thread = ThreadId::parse("t").unwrap();
+    StreamPart::Encoded(Native::new(thread, Cursor::at(at(position))).ready())
+}
+
 #[test]
 fn viewer_without_an_owner_begins_at_the_stored_end() {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
@@ -163,13 +169,13 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     waiting.push("early", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     let mut placed = Vec::new();
-    waiting.on_last(at(5), &feed, NOW, |viewer| placed.push(*viewer));
-    assert_eq!(placed, ["early"], "its request may be answered");
+    waiting.on_last(at(5), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
+    assert_eq!(placed, [("early", Some(ready(5)))], "its request may be answered");
     // The next one is not kept waiting for it.
     waiting.push("next", None, Subscription::Thread, &feed);
     assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
-    waiting.on_last(at(8), &feed, NOW, |viewer| placed.push(*viewer));
-    assert_eq!(placed, ["early", "next"]);
+    waiting.on_last(at(8), &feed, NOW, |viewer, first| placed.push((*viewer, first)));
+    assert_eq!(placed[1..], [("next", Some(ready(8)))]);
     assert_eq!(
         waiting.poll_store_read(&feed, NOW),
         Some(StoreRead::Ends { after: at(5), through: Position::MAX })
@@ -209,7 +215,9 @@ fn cursor_is_judged_by_a_reply_requested_after_it_came() {
         feed.join(Some(&Cursor::at(at(5))), &Subscription::Thread, asked, NOW),
         JoinResult::Joined(Vec::new())
     );
-    assert_eq!(feed.join(None, &Subscription::Thread, asked, NOW), JoinResult::Joined(Vec::new()));
+    assert_eq!(feed.join(None, &Subscription::Thread, asked, NOW), JoinResult::Joined(vec![ready(5)]));
+    let until = Subscription::Until(MessageId::parse("m").unwrap());
+    assert_eq!(feed.join(None, &until, asked, NOW), JoinResult::Joined(Vec::new()));
 }
 
 /// An owner that was frozen and has lost its partition answers once before it notices.

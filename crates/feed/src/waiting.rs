@@ -140,13 +140,20 @@ impl<V> WaitingSubscribers<V> {
 
     /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
     ///
-    /// `begins`: called for each viewer without a cursor; it gets every end after this position.
-    pub fn on_last(&mut self, last: Position, feed: &Feed, now: Timestamp, mut begins: impl FnMut(&mut V)) {
+    /// `begins`: called for each viewer without a cursor, with what it gets first; it gets every end after this position.
+    pub fn on_last(
+        &mut self,
+        last: Position,
+        feed: &Feed,
+        now: Timestamp,
+        mut begins: impl FnMut(&mut V, Option<StreamPart>),
+    ) {
         self.is_reading = false;
         for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
-            waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));
+            let native = Native::new(self.thread.clone(), Cursor::at(last));
             (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
-            begins(&mut waiter.viewer);
+            begins(&mut waiter.viewer, waiter.subscription.ready(&native));
+            waiter.native = Some(native);
         }
         if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
             // An owner that is one no more may answer for a while.

@@ -202,6 +202,16 @@ impl Native {
         out.into()
     }
 
+    /// Where a reader without a cursor begins: it gets every end after this position. It has an id, so that a reader whose connection breaks
+    /// before anything has happened misses nothing.
+    pub fn ready(&self) -> Bytes {
+        let mut out = Vec::with_capacity(128);
+        write_id(&mut out, &self.cursor);
+        out.extend_from_slice(b"event: ready\n");
+        sse::data(&mut out, &ReadyEvent { thread_id: self.thread.name(), after: self.cursor.base() });
+        out.into()
+    }
+
     /// What the reader has does not exist (any more): it forgets all that came after `cursor`, and all that is open.
     pub fn restart(&mut self, cursor: Cursor) -> Bytes {
         self.cursor = cursor;
@@ -327,6 +337,16 @@ pub struct ResetEvent<'a> {
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
     attempt: u32,
+}
+
+/// The first event of a stream without a cursor.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReadyEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: &'a str,
+    /// Every message that ends after it is shown; 0 when none has ended.
+    #[schema(value_type = schemas::PositionSchema)]
+    after: Position,
 }
 
 /// What the client has does not exist any more.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::checker::SeenEvent;
 
-/// One event; `None` for a comment and for a drain notice, which is none of the thread.
+/// One event; `None` for a comment, and for what reports nothing of a message.
 pub(crate) fn event(text: &str) -> Option<SeenEvent> {
     let (mut name, mut data) = ("", None);
     for line in text.lines() {
@@ -19,7 +19,7 @@ pub(crate) fn event(text: &str) -> Option<SeenEvent> {
         }
     }
     match (name, data) {
-        ("drain", _) | (_, None) => None,
+        ("drain" | "ready", _) | (_, None) => None,
         ("restart", _) => Some(SeenEvent::Restart),
         (name, Some(data)) => message_event(name, serde_json::from_str(data).ok()?),
     }

@@ -34,6 +34,8 @@ pub struct Transcript {
     pub gateway: SocketAddr,
     /// The cursor that was sent.
     pub last_event_id: Option<String>,
+    /// The id of `ready`, which begins a connection without a cursor.
+    pub ready: Option<String>,
     /// When the connection was begun.
     pub began_at: Instant,
     /// Events in the order of arrival.
@@ -208,9 +210,11 @@ impl StreamEvent {
 }
 
 impl Transcript {
-    fn begin(gateway: SocketAddr, last_event_id: Option<String>) -> Self {
+    /// Of a connection that begins now.
+    pub fn new(gateway: SocketAddr, last_event_id: Option<String>) -> Self {
         let (events, comments) = (Vec::new(), Vec::new());
-        Self { gateway, last_event_id, began_at: Instant::now(), events, comments, end: None, drained: None }
+        let (ready, end, drained) = (None, None, None);
+        Self { gateway, last_event_id, ready, began_at: Instant::now(), events, comments, end, drained }
     }
 
     /// Notes the pause that the stream asked for, if its last event is that of a drain.
@@ -261,6 +265,8 @@ pub struct FollowerProgress {
     pub terminals: usize,
     /// Connections that have ended.
     pub ended: usize,
+    /// It has a cursor to come back with.
+    pub has_cursor: bool,
 }
 
 /// Follows one thread until it is stopped or dropped.
@@ -364,7 +370,7 @@ impl FollowerTask {
     async fn run(self) {
         let mut cursor = self.options.last_event_id.clone();
         for gateway in self.gateways.iter().cycle() {
-            locked(&self.transcripts).push(Transcript::begin(*gateway, cursor.clone()));
+            locked(&self.transcripts).push(Transcript::new(*gateway, cursor.clone()));
             let end = tokio::select! {
                 end = self.connection(*gateway, &mut cursor) => {
                     Some(end.unwrap_or_else(|error| StreamEnd::Aborted(error.to_string())))
@@ -381,12 +387,12 @@ impl FollowerTask {
         }
     }
 
-    /// Not before the first event: a client without a cursor misses what ends before it reconnects.
+    /// Not before it has a cursor: a client without one misses what ends before it reconnects.
     async fn hang_up(&self) {
         let Some(stay) = self.options.hang_up_after else { return std::future::pending().await };
         sleep(stay).await;
         // Never fails: `self` holds the sender.
-        let _ = self.progress.subscribe().wait_for(|progress| progress.events > 0).await;
+        let _ = self.progress.subscribe().wait_for(|progress| progress.has_cursor).await;
     }
 
     async fn connection(
@@ -429,6 +435,10 @@ impl FollowerTask {
                         seen.opened += usize::from(transcript.comments.is_empty());
                         transcript.comments.push((transcript.events.len(), text));
                     }
+                    SseItem::Event { id, name, .. } if name.as_deref() == Some("ready") => {
+                        cursor.clone_from(&id);
+                        transcript.ready = id;
+                    }
                     SseItem::Event { id, name, data } => {
                         let event = StreamEvent::read(name.as_deref(), &data);
                         seen.events += 1;
@@ -445,6 +455,7 @@ impl FollowerTask {
             progress.opened += seen.opened;
             progress.events += seen.events;
             progress.terminals += seen.terminals;
+            progress.has_cursor = cursor.is_some();
         });
     }
 

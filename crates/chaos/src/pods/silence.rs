@@ -127,13 +127,9 @@ mod tests {
         let seen = [(300, "a"), (3_000, "b"), (6_500, "c")];
         let events = seen.map(|(ms, message)| Received { id: None, at: at(ms), event: complete(message) });
         let transcript = Transcript {
-            gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
-            last_event_id: None,
             began_at: began,
             events: events.to_vec(),
-            comments: Vec::new(),
-            end: None,
-            drained: None,
+            ..Transcript::new(SocketAddr::from(([127, 0, 0, 1], 1)), None)
         };
         // The answer b is seen before its input is known to have been accepted; nothing is due from 3.1 s to 3.9 s.
         let awaited = [awaited("a", 100), awaited("b", 3_100), awaited("c", 3_900)];

@@ -146,16 +146,11 @@ mod tests {
 
     fn broken(connections: Vec<Vec<StreamEvent>>, messages: &[TurnMessage]) -> Vec<&'static str> {
         let transcript = |events: Vec<StreamEvent>| Transcript {
-            gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
-            last_event_id: None,
-            began_at: Instant::now(),
             events: events
                 .into_iter()
                 .map(|event| Received { id: None, at: Instant::now(), event })
                 .collect(),
-            comments: Vec::new(),
-            end: None,
-            drained: None,
+            ..Transcript::new(SocketAddr::from(([127, 0, 0, 1], 1)), None)
         };
         let clients = [("t".to_owned(), connections.into_iter().map(transcript).collect())];
         verify_views(&clients, messages).into_iter().map(|violation| violation.rule).collect()

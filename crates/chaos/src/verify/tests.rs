@@ -111,10 +111,12 @@ fn entry_letter(seq: i64) -> DeadLetterRow {
     DeadLetterRow { kind: "entry".into(), stream_seq: seq, thread_id: None, message_id: None, ..of_message }
 }
 
-/// Each event with an id of its own. What ended at 4 or below is history for the client.
+/// Each event with an id of its own. What ended at 4 or below is history for the client, unless its first event is such an end.
 fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let mut base = 4;
+    let is_gap = events.first().and_then(StreamEvent::terminal) == Some("gap");
+    let mut base = place("gap") - i64::from(is_gap);
+    let ready = Some(base.to_string());
     let received = |event| {
         if let StreamEvent::Complete { position: Some(position), .. }
         | StreamEvent::Failed { position: Some(position), .. } = &event
@@ -124,15 +126,9 @@ fn connection(events: Vec<StreamEvent>, end: Option<StreamEnd>) -> Transcript {
         let id = format!("{base}~m.0.{}.0", NUMBER.fetch_add(1, Ordering::Relaxed));
         Received { id: Some(id), at: Instant::now(), event }
     };
-    Transcript {
-        gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
-        last_event_id: None,
-        began_at: Instant::now(),
-        events: events.into_iter().map(received).collect(),
-        comments: Vec::new(),
-        end,
-        drained: None,
-    }
+    let gateway = SocketAddr::from(([127, 0, 0, 1], 1));
+    let events = events.into_iter().map(received).collect();
+    Transcript { ready, events, end, ..Transcript::new(gateway, None) }
 }
 
 impl EvidenceFixture {
@@ -386,17 +382,15 @@ fn what_is_given_up_on_has_its_place_among_the_ends() {
 }
 
 #[test]
-fn client_gets_the_ends_after_its_cursor_or_first_event() {
+fn client_gets_the_ends_after_its_first_cursor() {
     let since = |transcripts: &[Transcript]| transcripts::since(transcripts);
-    let first = connection(vec![chunk(0, "a"), complete()], None);
-    assert_eq!(since(std::slice::from_ref(&first)), Some(4));
-    let end = connection(vec![complete()], None);
-    assert_eq!(since(std::slice::from_ref(&end)), Some(4), "before 5, its own end");
-    let silent = connection(Vec::new(), None);
-    assert_eq!(since(&[silent.clone(), end.clone()]), Some(4));
-    assert_eq!(since(std::slice::from_ref(&silent)), None);
-    let resumed = Transcript { last_event_id: Some("3~m.0.1.1".into()), ..silent };
-    assert_eq!(since(&[resumed, end]), Some(3));
+    let begun = connection(vec![chunk(0, "a"), complete()], None);
+    assert_eq!(since(std::slice::from_ref(&begun)), Some(4));
+    let refused = Transcript { ready: None, ..connection(Vec::new(), None) };
+    assert_eq!(since(&[refused.clone(), begun.clone()]), Some(4));
+    assert_eq!(since(std::slice::from_ref(&refused)), None);
+    let resumed = Transcript { last_event_id: Some("3~m.0.1.1".into()), ..refused };
+    assert_eq!(since(&[resumed, begun]), Some(3));
 }
 
 #[test]
@@ -404,7 +398,9 @@ fn a_client_knows_all_when_nothing_is_open_or_missed() {
     let knows = |events: Vec<StreamEvent>| {
         knows_all("t", &[connection(events, None)], &EvidenceFixture::good().ends())
     };
-    assert!(knows(vec![]));
+    let refused = Transcript { ready: None, ..connection(vec![], None) };
+    assert!(knows_all("t", &[refused], &EvidenceFixture::good().ends()));
+    assert!(!knows(vec![]), "it was to see every end");
     assert!(!knows(vec![chunk(0, "a")]));
     assert!(!knows(vec![chunk(0, "a"), complete()]));
     assert!(knows([vec![complete()], from_store("n", "6").to_vec()].concat()));

@@ -49,17 +49,13 @@ pub(super) fn translate(
     })
 }
 
-/// The position after which a client gets every end: that of the cursor with which it came, else what the id of its first event says.
-/// That of an end is the end's own, so that nothing is known of ends before it.
+/// The position after which a client gets every end: that of the cursor with which it came, else of the one that its first connection to begin
+/// was given.
 pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     let base = |id: &str| id.split('~').next().and_then(|base| base.parse::<i64>().ok());
-    if let Some(cursor) = transcripts.first().and_then(|first| first.last_event_id.as_deref()) {
-        return base(cursor);
-    }
-    let events = transcripts.iter().flat_map(|transcript| &transcript.events);
-    let (base, received) =
-        events.filter_map(|received| Some((base(received.id.as_deref()?)?, received))).next()?;
-    Some(if received.event.terminal().is_some() { base - 1 } else { base })
+    let cursor =
+        |connection: &Transcript| connection.last_event_id.clone().or_else(|| connection.ready.clone());
+    transcripts.iter().find_map(cursor).and_then(|id| base(&id))
 }
 
 fn translated(event: &StreamEvent) -> Result<Option<SeenEvent>> {

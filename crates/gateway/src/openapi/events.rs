@@ -31,6 +31,7 @@ impl Stream {
                 add::<native::ChunkEvent<'_>>(&mut found);
                 add::<native::CompleteEvent<'_>>(&mut found);
                 add::<native::FailedEvent<'_>>(&mut found);
+                add::<native::ReadyEvent<'_>>(&mut found);
                 add::<native::ResetEvent<'_>>(&mut found);
                 add::<native::RestartEvent<'_>>(&mut found);
             }
@@ -100,7 +101,7 @@ fn media(data: Value, example: Value) -> Value {
 
 fn native_media() -> Value {
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
-    let kinds = json!({ "enum": ["message", "reset", "restart", "drain"] });
+    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "drain"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
     let empty = json!({
         "type": "string", "contentMediaType": "application/json",
@@ -117,11 +118,12 @@ fn native_media() -> Value {
             "retry": { "type": "integer", "minimum": 0, "description": "After so many ms to connect again." },
         },
         "allOf": [
+            { "if": is("ready"), "then": event(json!({ "const": "ready" }), data(&["ReadyEvent"])) },
             { "if": is("reset"), "then": event(json!({ "const": "reset" }), data(&["ResetEvent"])) },
             { "if": is("restart"), "then": event(json!({ "const": "restart" }), data(&["RestartEvent"])) },
             { "if": is("drain"), "then": event(json!({ "const": "drain" }), empty) },
             {
-                "if": { "anyOf": [is("reset"), is("restart"), is("drain")] },
+                "if": { "anyOf": [is("ready"), is("reset"), is("restart"), is("drain")] },
                 "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
             },
         ],
@@ -154,6 +156,8 @@ fn native_media() -> Value {
         event
     };
     let reset = one("the message starts again", &format!("{before}~{answer}.1.0.0"), reset);
+    let ready = json!({ "thread_id": "hello", "after": before });
+    let ready = one("a stream without a cursor begins after this position", before, ready);
     let restart = json!({ "thread_id": "hello", "after": before });
     let restart = one("what the reader has after this position does not exist", before, restart);
     json!({
@@ -164,6 +168,7 @@ fn native_media() -> Value {
             "complete": one("the message is stored", id, complete),
             "stopped": one("the message is stored as far as it had come", id, stopped),
             "failed": one("the message was given up", id, failed),
+            "ready": named("ready", ready),
             "reset": named("reset", reset),
             "restart": named("restart", restart),
             "drain": {
@@ -177,6 +182,6 @@ fn native_media() -> Value {
 const NATIVE: &str = "\
 One event. Without `event` it is a chunk of a message, each once and in order; `message_complete`, which follows the commit; or the \
 failure of a message. Every end has a position in the thread, and a client that comes back with the id of an event gets all ends after it, in \
-their order. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
+their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
 more; it forgets all that came after the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and \
 the client is to connect again.";

@@ -221,6 +221,7 @@ fn every_array_says_of_what() {
 /// The schema of an event of ours, by what it is.
 fn schema_of(name: &str, data: &Value) -> &'static str {
     match (name, data["chunk_type"].as_str(), data.get("chunk_id")) {
+        ("ready", ..) => "ReadyEvent",
         ("reset", ..) => "ResetEvent",
         ("restart", ..) => "RestartEvent",
         (_, Some("system"), _) => "CompleteEvent",
@@ -242,6 +243,7 @@ fn native_events() -> Vec<(String, Value)> {
     };
     let stalled = StreamError::new("stalled", "gone", true);
     let others = [
+        native.ready(),
         native.chunk(&header, MessageOffset::nothing(2), &chunk, true).bytes(),
         native.reset(&header.message, 3),
         native.failed(&header, Position::from_stored(2), &stalled).bytes(),

@@ -240,7 +240,7 @@ impl FeedTask {
         self.missed = None;
         let now = self.context.backend.now();
         match fetched {
-            Some(Fetched::Last(last)) => self.waiting.on_last(last, &self.feed, now, Subscriber::accept),
+            Some(Fetched::Last(last)) => self.waiting.on_last(last, &self.feed, now, Subscriber::begin),
             Some(Fetched::Page(page)) => self.catch_up(&page),
             None => self.waiting.on_read_failed(now),
         }

@@ -1,7 +1,7 @@
 //! One client of a feed: what it wants, and its way into the feed task.
 
 use bytes::Bytes;
-use feed::{BadCursor, Subscription};
+use feed::{BadCursor, StreamPart, Subscription};
 use protocols::Cursor;
 use tokio::sync::oneshot;
 
@@ -35,6 +35,12 @@ impl Subscriber {
     /// It wants a message, and nothing after its end.
     pub(crate) fn has_end(&self) -> bool {
         self.subscription.until().is_some()
+    }
+
+    /// It has its place, and gets this first.
+    pub(crate) fn begin(&mut self, first: Option<StreamPart>) {
+        self.send_queue.push_first(first);
+        self.accept();
     }
 
     /// Reports that the subscriber has joined; the receiver may be gone.

@@ -62,8 +62,18 @@ impl Client {
             if let Some(id) = field("id: ") {
                 self.last_id = Some(id.to_owned());
             }
-            return short(field("event: "), &serde_json::from_str(data).unwrap());
+            // Every stream without a cursor begins with it.
+            if field("event: ") != Some("ready") {
+                return short(field("event: "), &serde_json::from_str(data).unwrap());
+            }
         }
+    }
+
+    /// Waits for the first event of a stream without a cursor.
+    pub(crate) async fn ready(&mut self) {
+        let block = self.block().await.unwrap();
+        assert!(block.contains("event: ready\n"), "{block}");
+        self.last_id = block.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
     }
 
     /// The next events until `last`.

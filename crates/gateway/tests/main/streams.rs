@@ -139,6 +139,24 @@ async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_cut_before_its_first_message_misses_nothing() {
+    let fixture = Fixture::new().await;
+    let _owner = fixture.owner(1, vec![]).await;
+    fixture.commit_unheard("history", 3, "earlier").await;
+    let mut cut = Client::open(fixture.gateways[0], None).await;
+    cut.ready().await;
+    let last_id = cut.last_id.clone();
+    assert_eq!(last_id.as_deref(), Some("3"));
+    drop(cut);
+    fixture.commit_unheard("a", 5, "one two.").await;
+    let mut resumed = Client::open(fixture.gateways[1], last_id.as_deref()).await;
+    assert_eq!(resumed.until("a!").await, "a:one two.|a:|a!");
+    // A stream that goes on from a cursor does not begin anew.
+    fixture.send("b", 0, "three.").await;
+    assert_eq!(resumed.next().await, "b:three.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nats_may_go_and_come_back() {
     let fixture = Fixture::new().await;
     let owner = fixture.owner(1, vec![]).await;

@@ -27,6 +27,14 @@ fn chunk(native: &mut Native, header: &MessageHeader, chunk: &Chunk) -> Encoded 
 }
 
 #[test]
+fn a_stream_without_a_cursor_begins_with_one() {
+    let native = native();
+    let first = String::from_utf8(native.ready().to_vec()).unwrap();
+    assert_eq!(first, "id: 7\nevent: ready\ndata: {\"thread_id\":\"t1\",\"after\":\"7\"}\n\n");
+    assert_eq!(Cursor::parse("7").unwrap(), *native.cursor());
+}
+
+#[test]
 fn a_chunk_has_the_names_of_the_wire_in_their_order() {
     let mut native = native();
     let first =

@@ -399,7 +399,10 @@ impl World {
             }
             (StoreReader::Waiting, Fetched::Last(last)) => {
                 let clients = &mut self.clients;
-                let begins = |viewer: &mut ViewerConnection| clients[viewer.client].joined(last.get());
+                let begins = |viewer: &mut ViewerConnection, first: Option<StreamPart>| {
+                    clients[viewer.client].joined(last.get());
+                    shown.push((*viewer, first.into_iter().collect()));
+                };
                 follower.waiting.on_last(last, &follower.feed, now, begins);
             }
             (StoreReader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),

@@ -29,6 +29,8 @@ use testkit::locked;
 const ANSWER_BYTES: usize = 400;
 /// Requests that are on their way to it.
 const AHEAD: usize = 256;
+/// Answers that are being stored.
+const IN_FLIGHT: usize = 4 * AHEAD;
 const ACK_WAIT: Duration = Duration::from_secs(30);
 
 /// Answers until it is dropped, and notes what it sees.
@@ -134,7 +136,7 @@ impl EchoWorkflow {
     pub(super) async fn start(nats_url: &str, load: TaskLoad, failing: Option<u32>) -> Result<Self> {
         let notes = Notes { load, failing, seen: Arc::default(), done: Arc::default() };
         let client = async_nats::connect(nats_url).await?;
-        let context = ContextBuilder::new().max_ack_inflight(4 * AHEAD).build(client.clone());
+        let context = ContextBuilder::new().max_ack_inflight(IN_FLIGHT).build(client.clone());
         let workflow = WorkflowName::parse("default")?;
         let config = pull::Config {
             durable_name: Some(subject::work_consumer(&workflow)),
@@ -180,7 +182,8 @@ async fn answer_all(mut requests: pull::Stream, context: jetstream::Context, not
     loop {
         tokio::select! {
             Some(()) = storing.next() => {}
-            request = requests.next() => {
+            // With as many in flight as may be, `answer` would wait for one of those that are polled here alone.
+            request = requests.next(), if storing.len() < IN_FLIGHT => {
                 // An error ends nothing: what was on its way comes again.
                 let Some(request) = request else { return };
                 let Ok(request) = request else { continue };

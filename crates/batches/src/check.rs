@@ -8,7 +8,7 @@ use std::fmt;
 
 use model::{BatchType, Position};
 
-use crate::{Batch, Item, Pairing};
+use crate::{Batch, Pairing};
 
 /// One thing that is wrong with a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl fmt::Display for Finding {
 
 /// What is wrong with a batch, by position; nothing for one that is only incomplete.
 pub fn examine(batch: &Batch) -> Vec<Finding> {
-    let mut items: Vec<Item> = batch.items().to_vec();
+    let mut items = batch.items().to_vec();
     items.sort_by_key(|item| item.position);
     let Some(first) = items.first() else { return Vec::new() };
     let batch_type = first.batch_type;
@@ -113,7 +113,7 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::testing::{batch, item, position};
-    use crate::{BatchState, IncompleteReason, group};
+    use crate::{BatchState, IncompleteReason, Item, group};
 
     fn found(script: &str) -> Vec<String> {
         examine(&batch(script)).iter().map(Finding::to_string).collect()
@@ -123,7 +123,7 @@ mod tests {
     fn mended(script: &str) -> Vec<Batch> {
         let batch = batch(script);
         let findings = examine(&batch);
-        let mut items = batch.items().to_vec();
+        let mut items: Vec<_> = batch.items().iter().map(|item| Item::clone(item)).collect();
         for item in &mut items {
             let finding = findings.iter().find(|finding| finding.message == item.position);
             if let Some(change) = finding.and_then(|finding| finding.change) {

@@ -1,5 +1,6 @@
 //! Which result answers which call of a batch.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use model::Role;
@@ -28,10 +29,10 @@ pub struct Pairing {
 
 impl Pairing {
     /// Matches the messages of one batch, in their order.
-    pub fn of(items: &[Item]) -> Self {
+    pub fn of(items: &[impl Borrow<Item>]) -> Self {
         let mut pairing = Self::default();
         let mut open: Vec<(&str, usize, usize)> = Vec::new();
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().map(Borrow::borrow).enumerate() {
             if item.role == Role::Tool {
                 let id = item.tool_call_id.as_deref();
                 match open.iter().position(|(open, _, _)| Some(*open) == id) {

@@ -132,7 +132,7 @@ impl CheckRound<'_> {
         // A result without a call that is a batch of its own already stays one.
         findings.retain(|finding| {
             let item = batch.items().iter().find(|item| item.position == finding.message);
-            finding.change.is_none() || finding.change != item.map(change)
+            finding.change.is_none() || finding.change != item.map(|item| change(item))
         });
         if findings.is_empty() {
             return Ok(());

@@ -363,7 +363,8 @@ impl<'a> Importer<'a> {
         .await?;
         for batch in batches::group(numbered.items) {
             let cursor = Cursor { thread: thread.clone(), batch: batch.id(), line: 0 };
-            self.batch(batch.items().to_vec(), cursor).await?;
+            let items = batch.items().iter().map(|item| Item::clone(item)).collect();
+            self.batch(items, cursor).await?;
             self.progress.show(|| format!("{} messages", self.totals.messages));
         }
         self.flush().await

@@ -42,7 +42,7 @@ impl BatchHeader {
             is_complete: batch.state() == BatchState::Complete,
             messages: batch.items().len() as u64,
             tokens: tokens::of_batch(batch, counter),
-            bytes: batch.items().iter().map(super::Item::bytes).sum(),
+            bytes: batch.items().iter().map(|item| item.bytes()).sum(),
             last_at: batch.last_at(),
             is_pinned: batch.items().iter().any(|item| item.is_marked("pinned")),
             importance: importance(batch, batch_type),
@@ -58,7 +58,7 @@ fn importance(batch: &Batch, batch_type: BatchType) -> f64 {
     let claimed =
         claims.fold(None, |most: Option<f64>, claim| Some(most.map_or(claim, |most| most.max(claim))));
     let by_kind = match batch_type {
-        _ if batch.items().first().is_some_and(super::Item::is_synthetic) => 0.1,
+        _ if batch.items().first().is_some_and(|item| item.is_synthetic()) => 0.1,
         BatchType::UserRequest => 0.6,
         BatchType::AgentToAgent => 0.4,
         BatchType::Continuation => 0.3,

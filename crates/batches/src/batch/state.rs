@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 use model::{BatchType, Role};
 
@@ -101,14 +102,14 @@ impl fmt::Display for IncompleteReason {
 }
 
 /// Of the messages of one batch, by number.
-pub(super) fn state(items: &[Item]) -> BatchState {
+pub(super) fn state(items: &[Arc<Item>]) -> BatchState {
     match why(items) {
         Some(why) => BatchState::Incomplete(why),
         None => BatchState::Complete,
     }
 }
 
-fn why(items: &[Item]) -> Option<IncompleteReason> {
+fn why(items: &[Arc<Item>]) -> Option<IncompleteReason> {
     let Some(last) = items.last() else { return Some(IncompleteReason::Empty) };
     numbers(items).or_else(|| input(items)).or_else(|| calls(items)).or_else(|| match last.role {
         Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => {
@@ -127,7 +128,7 @@ fn is_input(role: Role) -> bool {
     matches!(role, Role::User | Role::System)
 }
 
-fn numbers(items: &[Item]) -> Option<IncompleteReason> {
+fn numbers(items: &[Arc<Item>]) -> Option<IncompleteReason> {
     items.iter().zip(0..).find_map(|(item, expected)| match item.sequence_num.cmp(&expected) {
         Ordering::Less => Some(IncompleteReason::Doubled { number: item.sequence_num }),
         Ordering::Greater => Some(IncompleteReason::Hole { missing: expected }),
@@ -136,13 +137,13 @@ fn numbers(items: &[Item]) -> Option<IncompleteReason> {
 }
 
 /// A batch of a request begins with its input; only what the system says by itself has none.
-fn input(items: &[Item]) -> Option<IncompleteReason> {
+fn input(items: &[Arc<Item>]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;
     (first.role != Role::User && !unasked && first.role != Role::Tool).then_some(IncompleteReason::NoInput)
 }
 
-fn calls(items: &[Item]) -> Option<IncompleteReason> {
+fn calls(items: &[Arc<Item>]) -> Option<IncompleteReason> {
     let pairing = Pairing::of(items);
     if let Some(orphan) = pairing.orphans().first() {
         let id = items.get(*orphan).and_then(|item| item.tool_call_id.clone()).unwrap_or_default();

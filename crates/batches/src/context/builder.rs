@@ -1,6 +1,7 @@
 //! Deciding batch by batch, newest first, from rows that come in pages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::Position;
 
@@ -24,7 +25,7 @@ pub struct Builder<'a> {
     request: ContextRequest,
     counter: &'a dyn TokenCounter,
     /// Messages of batches that are not decided yet.
-    open: BTreeMap<Position, Vec<Item>>,
+    open: BTreeMap<Position, Vec<Arc<Item>>>,
     /// Batches that were given whole.
     whole: BTreeSet<Position>,
     /// Everything from here on has been read.
@@ -62,9 +63,10 @@ impl<'a> Builder<'a> {
     }
 
     /// The next messages before those that were read, without a hole; none: there are no more.
-    pub fn page(&mut self, items: impl IntoIterator<Item = Item>) {
+    pub fn page(&mut self, items: impl IntoIterator<Item = impl Into<Arc<Item>>>) {
         let mut is_empty = true;
         for item in items {
+            let item = item.into();
             is_empty = false;
             self.low = Some(self.low.map_or(item.position, |low| low.min(item.position)));
             self.take(item);
@@ -73,9 +75,10 @@ impl<'a> Builder<'a> {
     }
 
     /// All messages of one batch; none: they are gone.
-    pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = Item>) {
+    pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = impl Into<Arc<Item>>>) {
         self.whole.insert(id);
-        items.into_iter().filter(|item| item.batch_id == id).for_each(|item| self.take(item));
+        let items = items.into_iter().map(Into::into);
+        items.filter(|item: &Arc<Item>| item.batch_id == id).for_each(|item| self.take(item));
     }
 
     /// There are no messages before those that were read.
@@ -121,7 +124,8 @@ impl<'a> Builder<'a> {
         for (id, items) in std::mem::take(&mut self.open) {
             let batch = Batch::new(id, items);
             let reason = self.compacted(&batch).unwrap_or(Reason::Unread);
-            self.decide(&batch, Inclusion::Out(reason));
+            let tokens = self.tokens(&batch);
+            self.decide(&batch, tokens, Inclusion::Out(reason));
         }
         let older = self.older();
         self.decisions.sort_by_key(|decision| decision.batch);
@@ -138,7 +142,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn take(&mut self, item: Item) {
+    fn take(&mut self, item: Arc<Item>) {
         let is_later = self.request.until.is_some_and(|until| item.position > until);
         if !is_later && !self.decided.contains(&item.batch_id) {
             self.open.entry(item.batch_id).or_default().push(item);
@@ -211,23 +215,29 @@ impl<'a> Builder<'a> {
         let Some(items) = self.open.remove(&id) else { return };
         let batch = Batch::new(id, items);
         self.note_superseded(&batch);
-        self.used += self.decide(&batch, Inclusion::In);
+        let tokens = self.tokens(&batch);
+        self.used += tokens;
+        self.decide(&batch, tokens, Inclusion::In);
         self.chosen.push(batch);
     }
 
     fn judge(&mut self, batch: Batch) {
+        let tokens = self.tokens(&batch);
         let reason = self.unfit(&batch).or_else(|| self.compacted(&batch)).or_else(|| self.replaced(&batch));
-        let reason = reason.or_else(|| self.without_room(&batch));
+        let reason = reason.or_else(|| self.without_room(tokens));
         match reason {
-            Some(reason) => {
-                self.decide(&batch, Inclusion::Out(reason));
-            }
+            Some(reason) => self.decide(&batch, tokens, Inclusion::Out(reason)),
             None => {
                 self.note_superseded(&batch);
-                self.used += self.decide(&batch, Inclusion::In);
+                self.used += tokens;
+                self.decide(&batch, tokens, Inclusion::In);
                 self.chosen.push(batch);
             }
         }
+    }
+
+    fn tokens(&self, batch: &Batch) -> u64 {
+        tokens::of_batch(batch, self.counter)
     }
 
     fn unfit(&self, batch: &Batch) -> Option<Reason> {
@@ -257,10 +267,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn without_room(&mut self, batch: &Batch) -> Option<Reason> {
+    fn without_room(&mut self, tokens: u64) -> Option<Reason> {
         let fixed = self.fixed.unwrap_or_default();
         let room = self.request.budget.saturating_sub(fixed);
-        let tokens = tokens::of_batch(batch, self.counter);
         let fits = !self.is_full && tokens <= room.saturating_sub(self.used);
         self.is_full |= !fits;
         match fits {
@@ -270,14 +279,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn decide(&mut self, batch: &Batch, inclusion: Inclusion) -> u64 {
-        let tokens = tokens::of_batch(batch, self.counter);
+    fn decide(&mut self, batch: &Batch, tokens: u64, inclusion: Inclusion) {
         self.decided.insert(batch.id());
         let numbers = || batch.items().iter().filter_map(|item| item.number);
         let numbers = numbers().min().zip(numbers().max());
         let messages = batch.items().len();
         self.decisions.push(Decision { batch: batch.id(), messages, numbers, tokens, inclusion });
-        tokens
     }
 
     fn older(&self) -> Older {

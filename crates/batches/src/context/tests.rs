@@ -177,6 +177,27 @@ fn pages_of_any_size_make_the_same_context() {
     }
 }
 
+/// Notes how often it was asked.
+#[derive(Default)]
+struct NotingCounter(std::sync::atomic::AtomicU64);
+
+impl crate::TokenCounter for NotingCounter {
+    fn count(&self, text: &str) -> u64 {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        EstimatingCounter.count(text)
+    }
+}
+
+#[test]
+fn each_text_is_counted_once() {
+    for (budget, active) in [(1_000, None), (1_000, Some(position(30))), (10, None)] {
+        let counter = NotingCounter::default();
+        let request = ContextRequest { budget, active, ..request() };
+        build(request, &counter, items("1.0u 1.1a 2.0u 2.1a 3.0u"));
+        assert_eq!(counter.0.into_inner(), 5, "{budget} tokens, {active:?}");
+    }
+}
+
 #[test]
 fn it_reads_no_more_than_it_needs() {
     let long: Vec<Item> = (1..=5_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
@@ -218,7 +239,7 @@ fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
     assert_eq!(builder.next_read(), NextRead::Older(None));
     builder.page(items("1.1a 1.0u"));
     assert_eq!(builder.next_read(), NextRead::Older(Some(position(10))));
-    builder.page([]);
+    builder.page(Vec::<Item>::new());
     assert_eq!(builder.next_read(), NextRead::Nothing);
     let context = builder.build();
     assert_eq!(context.batches.len(), 2);

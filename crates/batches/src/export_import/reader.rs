@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
@@ -387,7 +388,8 @@ impl ExportReader {
 /// What no turn leaves behind, however it was interrupted.
 fn damage(lines: &[u64], items: &[Item]) -> Option<FileError> {
     let first = items.first()?;
-    let BatchState::Incomplete(why) = Batch::new(first.batch_id, items.to_vec()).state() else { return None };
+    let batch = Batch::new(first.batch_id, items.iter().cloned().map(Arc::new).collect());
+    let BatchState::Incomplete(why) = batch.state() else { return None };
     let at = match &why {
         IncompleteReason::OrphanResult { .. } => {
             crate::Pairing::of(items).orphans().first().copied().unwrap_or_default()

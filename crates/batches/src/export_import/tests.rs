@@ -108,7 +108,8 @@ fn what_was_written_is_read() {
     let mut expected = vec![Record::Thread(thread("t1"))];
     for (batch, line) in batches().into_iter().zip([4, 9, 11, 12]) {
         let cursor = Cursor { thread: t1.clone(), batch: batch.id(), line };
-        expected.push(Record::Batch { thread: t1.clone(), items: batch.items().to_vec(), cursor });
+        let items = batch.items().iter().map(|item| crate::Item::clone(item)).collect();
+        expected.push(Record::Batch { thread: t1.clone(), items, cursor });
     }
     expected.push(Record::Compaction { thread: t1.clone(), compaction: compaction() });
     expected.push(Record::FollowUp { thread: t1, row: follow_up() });
@@ -169,9 +170,11 @@ fn an_import_goes_on_where_it_was() {
 #[test]
 fn numbers_come_back_as_they_were_written() {
     let mut numbered = batches();
-    let items: Vec<_> = numbered.remove(0).items().iter().cloned().zip(41..).collect();
-    let items: Vec<_> =
-        items.into_iter().map(|(item, number)| crate::Item { number: Some(number), ..item }).collect();
+    let first = numbered.remove(0);
+    let items = first.items().iter().zip(41..);
+    let items: Vec<_> = items
+        .map(|(item, number)| crate::Item { number: Some(number), ..crate::Item::clone(item) })
+        .collect();
     let mut writer = ExportWriter::new();
     let mut text =
         writer.header() + &writer.thread(thread("t1")) + &writer.batch(&group(items.clone()).remove(0));

@@ -1,5 +1,7 @@
 //! The messages of a context as any provider takes them.
 
+use std::sync::Arc;
+
 use model::{MessageId, Position, Role};
 use serde_json::{Value, json};
 
@@ -83,7 +85,7 @@ pub fn view(context: &Context, rules: &Rules) -> View {
     context.batches.iter().filter(|batch| !is_active(batch)).for_each(|batch| writer.batch(batch));
     for active in context.batches.iter().filter(is_active) {
         if !was_last {
-            writer.kind(active.items().first(), RepairKind::ActiveMoved);
+            writer.kind(active.items().first().map(Arc::as_ref), RepairKind::ActiveMoved);
         }
         writer.batch(active);
     }
@@ -158,8 +160,8 @@ impl ViewWriter<'_> {
         }
     }
 
-    fn calls(&mut self, items: &[Item], index: usize, answers: &[AnswerLocation]) {
-        let item = &items[index];
+    fn calls(&mut self, items: &[Arc<Item>], index: usize, answers: &[AnswerLocation]) {
+        let item: &Item = &items[index];
         let calls = item.calls();
         // A bare stream has calls, results and text in one message: its text comes after the results.
         let has_results = answers.contains(&AnswerLocation::Beside);
@@ -189,8 +191,8 @@ impl ViewWriter<'_> {
         }
     }
 
-    fn result<'i>(&mut self, items: &'i [Item], at: usize, expected: usize) -> (&'i Item, String) {
-        let result = &items[at];
+    fn result<'i>(&mut self, items: &'i [Arc<Item>], at: usize, expected: usize) -> (&'i Item, String) {
+        let result: &Item = &items[at];
         if at != expected {
             let id = result.tool_call_id.clone().unwrap_or_default();
             self.kind(Some(result), RepairKind::ResultMoved { id });

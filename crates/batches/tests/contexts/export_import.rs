@@ -81,7 +81,7 @@ proptest! {
             .collect();
         let text = exported(&batches);
         let limits = ImportLimits { invalid_batches: InvalidBatches::Keep, ..ImportLimits::default() };
-        let whole: Vec<Vec<Item>> = batches.iter().map(|batch| batch.items().to_vec()).collect();
+        let whole: Vec<Vec<Item>> = batches.iter().map(|batch| batch.items().iter().map(|item| Item::clone(item)).collect()).collect();
         let (read, _, end) = import(ExportReader::new(limits), &text);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(&read, &whole);

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use batches::compaction::{PlanInput, Strategy as Chosen, plan};
 use batches::context::{Builder, Context, ContextRequest, Inclusion, NextRead, build};
@@ -57,7 +58,7 @@ fn judge(context: &Context, items: &[Item]) {
 }
 
 /// Texts that must be seen: of inputs, answers and results of calls.
-fn texts(items: &[Item]) -> Vec<String> {
+fn texts(items: &[Arc<Item>]) -> Vec<String> {
     let pairing = batches::Pairing::of(items);
     let said = items.iter().enumerate().filter(|(index, _)| !pairing.orphans().contains(index));
     let marks = said.filter_map(|(_, item)| Some(item.content.split_once('>')?.0.to_owned() + ">"));

@@ -38,9 +38,23 @@ impl ThreadCacheBudget {
 pub(super) struct ThreadEnd {
     version: ThreadVersion,
     /// Newest first.
-    newest: Vec<Arc<Item>>,
+    newest: Vec<RememberedItem>,
     /// The thread has no others.
     is_all: bool,
+}
+
+/// A message with the bytes that it takes, which are counted once: a turn adds two messages to the dozens that are there.
+#[derive(Debug, Clone)]
+struct RememberedItem {
+    item: Arc<Item>,
+    bytes: usize,
+}
+
+impl RememberedItem {
+    fn new(item: &Arc<Item>) -> Self {
+        let bytes = usize::try_from(item.bytes()).unwrap_or(usize::MAX).saturating_add(MESSAGE_BYTES);
+        Self { item: Arc::clone(item), bytes }
+    }
 }
 
 impl ThreadEnd {
@@ -49,8 +63,7 @@ impl ThreadEnd {
     }
 
     fn bytes(&self) -> usize {
-        let bytes = |item: &Arc<Item>| usize::try_from(item.bytes()).unwrap_or(usize::MAX);
-        self.newest.iter().map(|item| bytes(item).saturating_add(MESSAGE_BYTES)).sum::<usize>() + THREAD_BYTES
+        self.newest.iter().map(|item| item.bytes).sum::<usize>() + THREAD_BYTES
     }
 }
 
@@ -63,7 +76,7 @@ pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
     };
     counter!(THREAD_READS, "messages" => reads).increment(1);
     if let (Some(known), true) = (known, found.goes_on) {
-        found.newest.extend(known.newest.iter().cloned());
+        found.newest.extend(known.newest.iter().map(|known| Arc::clone(&known.item)));
         found.is_all = known.is_all;
     }
 }
@@ -87,11 +100,17 @@ impl ThreadCache {
 
     /// Remembers what a turn of the thread began with.
     pub(super) fn insert(&mut self, thread: &ThreadId, found: &StartContext) {
-        if let Some((_, bytes)) = self.threads.remove(thread) {
+        let before = self.threads.remove(thread).map(|(end, bytes)| {
             self.give_back(bytes);
-        }
+            end
+        });
         let Some(version) = found.version else { return };
-        let newest: Vec<_> = found.newest.iter().take(MOST_MESSAGES).cloned().collect();
+        let mut known = before.iter().flat_map(|end| &end.newest).peekable();
+        let remembered = |item: &Arc<Item>| match known.next_if(|known| Arc::ptr_eq(&known.item, item)) {
+            Some(known) => known.clone(),
+            None => RememberedItem::new(item),
+        };
+        let newest: Vec<_> = found.newest.iter().take(MOST_MESSAGES).map(remembered).collect();
         let is_all = found.is_all && newest.len() == found.newest.len();
         let end = ThreadEnd { version, newest, is_all };
         let bytes = end.bytes();
@@ -162,12 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_measured_once() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        cache.insert(&thread("a"), &found(1..=3, true));
+        let first = cache.get(&thread("a")).unwrap();
+        let mut next = StartContext { goes_on: true, ..found(4..=5, false) };
+        complete(&mut next, Some(&first));
+        cache.insert(&thread("a"), &next);
+        let second = cache.get(&thread("a")).unwrap();
+        let items =
+            |end: &ThreadEnd| end.newest.iter().map(|known| Arc::as_ptr(&known.item)).collect::<Vec<_>>();
+        assert_eq!(items(&second)[2..], items(&first));
+        let afresh = next.newest.iter().map(|item| RememberedItem::new(item).bytes).sum::<usize>();
+        assert_eq!((second.bytes(), cache.bytes), (afresh + THREAD_BYTES, afresh + THREAD_BYTES));
+    }
+
+    #[test]
     fn an_end_that_is_cut_is_not_all() {
         let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
         cache.insert(&thread("a"), &found(1..=65, true));
         let end = cache.get(&thread("a")).unwrap();
         assert_eq!((end.newest.len(), end.is_all), (64, false));
-        assert_eq!(end.newest[0].position.get(), 65);
+        assert_eq!(end.newest[0].item.position.get(), 65);
     }
 
     #[test]

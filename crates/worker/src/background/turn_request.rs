@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
-use batches::{Item, TokenCounter, render};
+use batches::{TokenCounter, render};
 use model::{AgentSetting, Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::{Map, Value};
@@ -99,8 +99,7 @@ pub(super) fn builder<'a>(
         return builder;
     }
     let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
-    let stored = found.newest.iter().map(|item| Item::clone(item));
-    builder.page(std::iter::once(input).chain(stored));
+    builder.page(std::iter::once(Arc::new(input)).chain(found.newest.iter().cloned()));
     if found.is_all {
         // Most threads are short, and the store has nothing more.
         builder.end();

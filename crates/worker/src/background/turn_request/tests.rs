@@ -1,3 +1,4 @@
+use batches::Item;
 use model::{
     AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
     TurnToken,

@@ -182,6 +182,6 @@ fn native_media() -> Value {
 const NATIVE: &str = "\
 One event. Without `event` it is a chunk of a message, each once and in order; `message_complete`, which follows the commit; or the \
 failure of a message. Every end has a position in the thread, and a client that comes back with the id of an event gets all ends after it, in \
-their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
-more; it forgets all that came after the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and \
-the client is to connect again.";
+their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message \
+starts again, and what came of it before does not count. `restart`: what the client has does not exist any more; it forgets all that came after \
+the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and the client is to connect again.";

@@ -5,6 +5,7 @@ use feed::{BadCursor, StreamPart, Subscription};
 use protocols::Cursor;
 use tokio::sync::oneshot;
 
+use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
 
 /// What the hub tells a driver.
@@ -39,6 +40,7 @@ impl Subscriber {
 
     /// It has its place, and gets this first.
     pub(crate) fn begin(&mut self, first: Option<StreamPart>) {
+        metrics::events(first.is_some().into());
         self.send_queue.push_first(first);
         self.accept();
     }

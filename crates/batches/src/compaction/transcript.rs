@@ -23,13 +23,13 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     }
     text += "\nThe part:\n";
     for (number, batch) in batches.iter().enumerate() {
-        let spoken: String = batch.items().iter().map(|item| line(item)).collect();
-        if text.len() + spoken.len() > most_bytes {
+        let lines: String = batch.items().iter().map(|item| line(item)).collect();
+        if text.len() + lines.len() > most_bytes {
             text += &format!("\n({} more turns have no room here.)\n", batches.len() - number);
             break;
         }
         text.push('\n');
-        text += &spoken;
+        text += &lines;
     }
     text
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
 
-/// What the hub tells a driver.
+/// What reaches a feed task.
 #[derive(Debug)]
 pub(crate) enum FeedCommand {
     /// Let a subscriber in. Boxed, for every feed's channel has room for some dozens from the beginning.
@@ -51,7 +51,7 @@ impl Subscriber {
     }
 }
 
-/// What a gateway has signal of a partition.
+/// What a gateway knows of a partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PartitionSignal {
     /// Rises when something may have been missed.

@@ -397,9 +397,9 @@ async fn tickets_open_one_stream_and_end() {
     let url = made.json().unwrap()["events_url"].as_str().unwrap().to_owned();
     let mut stream = http::open(addr, &url, &[]).await.unwrap();
     assert_eq!(stream.status, 200);
-    let other = http::get(addr, &url.replace("t1", "t2")).await.unwrap();
+    let other = http::get(addr, &url.replace("/threads/t1/", "/threads/t2/")).await.unwrap();
     assert_eq!((other.status, other.text.contains("insufficient_scope")), (403, true));
-    let history = http::get(addr, &url.replace("events", "history")).await.unwrap();
+    let history = http::get(addr, &url.replace("/events?", "/history?")).await.unwrap();
     assert_eq!(history.status, 401);
     let forged = url[..url.len() - 1].to_owned() + if url.ends_with('A') { "B" } else { "A" };
     assert_eq!(http::get(addr, &forged).await.unwrap().status, 401);

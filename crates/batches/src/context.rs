@@ -1,11 +1,12 @@
 //! What a model sees of a thread: whole batches, as many as fit, and why each is in or out.
 //!
-//! [`Builder`] is fed with rows, newest first, until [`Builder::needs`] says that it has enough, so that a context costs
+//! [`Builder`] is fed with rows, newest first, until [`Builder::next_read`] says that it has enough, so that a context costs
 //! the same however long the thread is. The active batch is always in, even incomplete; of the others only complete ones are,
 //! newest first until the budget is used. What is older than a batch without room is out as well: a context has no holes but those
 //! that a compaction made.
 
 mod builder;
+mod last_messages;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::fmt;
 use model::{Position, Timestamp};
 
 pub use builder::{Builder, NextRead};
+pub use last_messages::LastMessages;
 pub use settings::{ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, Tokenizer, compaction, input};
 
 use crate::compaction::Compaction;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
-use batches::context::{Builder, ContextRules, NextRead};
+use batches::context::{Builder, ContextRules, LastMessages, NextRead};
 use batches::tokens::PER_MESSAGE;
 use model::{AgentId, Bucket, Position, TaskId, ThreadId, Timestamp};
 use serde_json::{Map, Value};
@@ -95,13 +95,11 @@ pub struct StartContext {
     pub pending: Option<PendingCompaction>,
     /// The thread as it was when the turn began; `None` when it has no message.
     pub version: Option<ThreadVersion>,
-    /// [`ContextWanted::known`] holds: `newest` has only what came after its head.
+    /// [`ContextWanted::known`] holds: `messages` has only what came after its head.
     pub goes_on: bool,
-    /// The last messages of the thread, the newest first: as many as the agent's contexts may have room for, 64 at most. More
-    /// come with [`Store::fill`].
-    pub newest: Vec<Arc<Item>>,
-    /// The thread has no others.
-    pub is_all: bool,
+    /// The last messages of the thread: as many as the agent's contexts may have room for, 64 at most. More come with
+    /// [`Store::fill`].
+    pub messages: LastMessages,
 }
 
 /// A compaction, and who did it when.
@@ -191,7 +189,7 @@ impl Store {
         let mut reads = Vec::new();
         for (place, (one, context)) in wanted.iter().zip(contexts.iter_mut()).enumerate() {
             let Some(now) = context.version else {
-                context.is_all = true;
+                context.messages.is_all = true;
                 continue;
             };
             let most = first_page(&context.settings);
@@ -237,24 +235,37 @@ impl Store {
             let count = found.len() as i64;
             match read.known {
                 Some((_, more)) => context.goes_on = count == more,
-                None => context.is_all = count < read.most,
+                None => context.messages.is_all = count < read.most,
             }
-            context.newest = found;
+            context.messages.newest = found;
         }
         Ok(())
     }
 
-    /// Reads what the builder wants until it has enough. Costs the same however long the thread is, because the builder
-    /// wants no more than what has room.
-    pub async fn fill(&self, thread: &ThreadId, builder: &mut Builder<'_>) -> Result<(), StoreError> {
-        let mut size = FIRST_PAGE;
+    /// Gives the builder what it wants until it has enough: of the last messages that are `known`, and what it reads. Costs the same
+    /// however long the thread is, because the builder wants no more than what has room.
+    ///
+    /// Returns what it has read before those that are known.
+    pub async fn fill(
+        &self,
+        thread: &ThreadId,
+        known: &LastMessages,
+        builder: &mut Builder<'_>,
+    ) -> Result<LastMessages, StoreError> {
+        let (mut older, mut size) = (LastMessages::default(), FIRST_PAGE);
         loop {
-            match builder.next_read() {
-                NextRead::Nothing => return Ok(()),
+            match known.feed(builder) {
+                NextRead::Nothing => return Ok(older),
                 NextRead::Older(before) => {
                     let page = self.before(thread, before, size).await?;
+                    let page: Vec<_> = page.into_iter().map(|message| Arc::new(message.item)).collect();
+                    builder.page(page.iter().cloned());
+                    if (page.len() as i64) < size {
+                        builder.end();
+                        older.is_all = true;
+                    }
+                    older.newest.extend(page);
                     size = (size * 2).min(MOST_PAGE);
-                    builder.page(page.into_iter().map(Item::from));
                 }
                 NextRead::Batches(wanted) => {
                     let mut items = self.batches(thread, &wanted).await?;

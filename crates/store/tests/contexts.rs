@@ -2,7 +2,7 @@
 
 use batches::check::Change;
 use batches::compaction::{Provenance, Strategy};
-use batches::context::{Builder, ContextRules, Older};
+use batches::context::{Builder, ContextRules, LastMessages, Older};
 use batches::retention::BatchSize;
 use batches::{Compaction, Context, EstimatingCounter, Item};
 use model::{BatchType, Position, Timestamp};
@@ -29,7 +29,7 @@ async fn with_turns(count: i64) -> (Database, Store) {
 async fn context(store: &Store, rules: &ContextRules, compaction: Option<Compaction>) -> Context {
     let request = rules.request(None, compaction, Timestamp(0));
     let mut builder = Builder::new(request, &EstimatingCounter);
-    store.fill(&thread("t"), &mut builder).await.unwrap();
+    store.fill(&thread("t"), &LastMessages::default(), &mut builder).await.unwrap();
     builder.build()
 }
 
@@ -94,7 +94,7 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
     });
     let contexts = store.contexts(&wanted).await.unwrap();
     let positions = |context: &StartContext| -> Vec<i64> {
-        context.newest.iter().map(|message| message.position.get()).collect()
+        context.messages.newest.iter().map(|message| message.position.get()).collect()
     };
     let all = (1..=30).flat_map(|turn| (0..4).map(move |number| turn * 10 + number));
     let newest: Vec<i64> = all.rev().take(64).collect();
@@ -122,13 +122,17 @@ async fn start_knowing(store: &Store, known: Option<ThreadVersion>) -> (Vec<i64>
         known,
     };
     let found = store.contexts(&[wanted]).await.unwrap().remove(0);
-    (found.newest.iter().map(|item| item.position.get()).collect(), found)
+    (found.messages.newest.iter().map(|item| item.position.get()).collect(), found)
 }
 
 #[tokio::test]
 async fn only_what_is_not_known_of_a_thread_is_read() {
     let (database, store) = Database::new(1).await;
-    assert_eq!(start_knowing(&store, None).await.1, StartContext { is_all: true, ..StartContext::default() });
+    let nothing = LastMessages { newest: vec![], is_all: true };
+    assert_eq!(
+        start_knowing(&store, None).await.1,
+        StartContext { messages: nothing, ..StartContext::default() }
+    );
     let owner = Owner::new(&store, "a").await;
     let write = async |positions: &[i64]| {
         let mut commit = owner.empty();
@@ -138,7 +142,10 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     };
     write(&[10, 20]).await;
     let (all, first) = start_knowing(&store, None).await;
-    assert_eq!((all, first.is_all, first.goes_on), (vec![23, 22, 21, 20, 13, 12, 11, 10], true, false));
+    assert_eq!(
+        (all, first.messages.is_all, first.goes_on),
+        (vec![23, 22, 21, 20, 13, 12, 11, 10], true, false)
+    );
     let (none, same) = start_knowing(&store, first.version).await;
     assert_eq!((none, same.goes_on, same.version), (vec![], true, first.version));
     write(&[40]).await;
@@ -147,11 +154,11 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     // The clock of an owner before was ahead: what is new stands below what is known.
     write(&[30]).await;
     let (all, behind) = start_knowing(&store, next.version).await;
-    assert_eq!((all.len(), behind.goes_on, behind.is_all), (16, false, true));
+    assert_eq!((all.len(), behind.goes_on, behind.messages.is_all), (16, false, true));
     // More than is read at once.
     write(&(5..22).map(|turn| turn * 10).collect::<Vec<_>>()).await;
     let (newest, far) = start_knowing(&store, behind.version).await;
-    assert_eq!((newest.len(), newest[0], far.goes_on, far.is_all), (64, 213, false, false));
+    assert_eq!((newest.len(), newest[0], far.goes_on, far.messages.is_all), (64, 213, false, false));
     // The store has gone back to before what is known.
     database.execute("DELETE FROM messages WHERE position > 200").await;
     database.execute("UPDATE threads SET head_position = 203, message_count = message_count - 4").await;
@@ -289,4 +296,27 @@ async fn a_message_without_a_turn_is_a_batch_of_its_own() {
     commit.messages = vec![message("t", "bare", 20)];
     owner.commit(&commit).await.unwrap();
     assert_eq!(ids(&context(&store, &budget(1_000), None).await), [10, 20]);
+}
+
+#[tokio::test]
+async fn only_what_stands_before_known_messages_is_read() {
+    let (database, store) = with_turns(40).await;
+    let fill = async |known: &LastMessages, tokens: u64| {
+        let request = budget(tokens).request(None, None, Timestamp(0));
+        let mut builder = Builder::new(request, &EstimatingCounter);
+        let older = store.fill(&thread("t"), known, &mut builder).await.unwrap();
+        (ids(&builder.build()).len(), older)
+    };
+    let known = start_knowing(&store, None).await.1.messages;
+    let (batches, older) = fill(&known, 1_000_000).await;
+    assert_eq!((known.newest.len(), batches, older.newest.len(), older.is_all), (64, 40, 96, true));
+    let mut all = known.clone();
+    all.extend(older);
+    let (batches, older) = fill(&LastMessages::default(), 1_000_000).await;
+    assert_eq!((batches, &older), (40, &all));
+    // What is known is not read, whatever is stored there now.
+    database.execute("DELETE FROM messages").await;
+    assert_eq!(fill(&all, 1_000_000).await, (40, LastMessages::default()));
+    assert_eq!(fill(&known, 1_000_000).await, (16, LastMessages { newest: vec![], is_all: true }));
+    assert_eq!(fill(&known, 100).await.1, LastMessages::default());
 }

@@ -144,7 +144,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         THREAD_READS,
         "Turns that began, by `messages`: which of the newest messages of their threads had to be read \
-         (`all`, `new`, `none`)",
+         (`all`, `new`, `none`), and those whose context read others before them (`older`)",
     )
     .by(&["messages"]),
     MetricDescription::counter(LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),

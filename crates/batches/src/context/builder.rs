@@ -86,6 +86,11 @@ impl<'a> Builder<'a> {
         self.at_end = true;
     }
 
+    /// Everything from here on has been read; `None`: nothing yet.
+    pub fn low(&self) -> Option<Position> {
+        self.low
+    }
+
     /// What it wants to read next. A caller that gives it less gets a context all the same, with less in it.
     pub fn next_read(&mut self) -> NextRead {
         self.advance();

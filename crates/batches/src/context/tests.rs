@@ -253,3 +253,77 @@ fn a_batch_of_which_only_the_end_was_read_is_never_in() {
     let context = builder.build();
     assert_eq!(rendered(&context), "10 -unread | 20 +");
 }
+
+fn last_messages(script: &str, is_all: bool) -> LastMessages {
+    let mut newest: Vec<_> = items(script).into_iter().map(std::sync::Arc::new).collect();
+    newest.reverse();
+    LastMessages { newest, is_all }
+}
+
+#[test]
+fn messages_in_memory_are_given_as_far_as_they_are_wanted() {
+    let script: String = (1..=40).map(|turn| format!("{turn}.0u {turn}.1a ")).collect();
+    let all = last_messages(&script, true);
+    let fed = |known: &LastMessages, budget| {
+        let mut builder = Builder::new(ContextRequest { budget, ..request() }, &EstimatingCounter);
+        let next = known.feed(&mut builder);
+        (next, builder.low(), builder)
+    };
+    let (next, low, builder) = fed(&all, 1_000_000);
+    assert_eq!((next, low), (NextRead::Nothing, Some(position(10))));
+    let whole = builder.build();
+    assert_eq!((whole.batches.len(), &whole.older), (40, &Older::Nothing));
+    // Not all of them are in memory: what is wanted then is what stands before them.
+    let (known, rest) =
+        (LastMessages { newest: all.newest[..30].to_vec(), is_all: false }, &all.newest[30..]);
+    let (next, low, mut builder) = fed(&known, 1_000_000);
+    assert_eq!((next, low), (NextRead::Older(Some(position(260))), Some(position(260))));
+    builder.page(rest.iter().cloned());
+    builder.end();
+    assert_eq!(builder.build(), whole);
+    // Room for three: the others are not even counted.
+    let (next, low, builder) = fed(&all, 3 * 14);
+    assert_eq!((next, low), (NextRead::Nothing, Some(position(330))));
+    let few = builder.build();
+    assert_eq!(few.batches, whole.batches[37..]);
+    assert_eq!(few.decisions.len(), 8);
+    assert_eq!(fed(&LastMessages::default(), 9).0, NextRead::Older(None));
+}
+
+#[test]
+fn a_batch_in_memory_is_not_read() {
+    let script = "1.0u 1.1a 2.0u 2.1a 3.0u 3.1a";
+    let wants = |known: &LastMessages, active: i64| {
+        let request = ContextRequest { active: Some(position(active)), ..request() };
+        let mut builder = Builder::new(request, &EstimatingCounter);
+        builder.page([item(&format!("{}.9u@999", active / 10))]);
+        (known.feed(&mut builder), builder)
+    };
+    let some = last_messages(script, false);
+    let known = LastMessages { newest: some.newest[..5].to_vec(), is_all: false };
+    let (next, builder) = wants(&known, 20);
+    assert_eq!(next, NextRead::Older(Some(position(11))));
+    let active = builder.build().batches.remove(0);
+    assert_eq!((active.id(), active.items().len()), (position(20), 3));
+    assert_eq!(wants(&known, 10).0, NextRead::Batches(vec![position(10)]), "its first message is not there");
+    let (next, builder) = wants(&last_messages(script, true), 10);
+    assert_eq!((next, builder.build().batches.len()), (NextRead::Nothing, 3));
+}
+
+#[test]
+fn messages_in_memory_are_kept_as_far_as_they_were_wanted() {
+    let (mut last, older) =
+        (last_messages("3.0u 3.1a 4.0u 4.1a", false), last_messages("1.0u 1.1a 2.0u", true));
+    last.extend(older);
+    let positions =
+        |last: &LastMessages| last.newest.iter().map(|item| item.position.get()).collect::<Vec<_>>();
+    assert_eq!((positions(&last), last.is_all), (vec![41, 40, 31, 30, 20, 11, 10], true));
+    last.truncate(position(10), 1);
+    assert_eq!((last.newest.len(), last.is_all), (7, true));
+    last.truncate(position(11), 1);
+    assert_eq!((positions(&last), last.is_all), (vec![41, 40, 31, 30, 20, 11], false));
+    last.truncate(position(41), 3);
+    assert_eq!(positions(&last), [41, 40, 31]);
+    last.truncate(position(10), 9);
+    assert_eq!((positions(&last), last.is_all), (vec![41, 40, 31], false));
+}

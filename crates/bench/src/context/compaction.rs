@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use batches::{
     Batch, BatchHeader, Compaction,
     compaction::{self, PlanInput},
-    context::{Builder, ContextRules},
+    context::{Builder, ContextRules, LastMessages},
 };
 use model::{Position, Timestamp};
 use sqlx::Connection as _;
@@ -92,7 +92,7 @@ impl Steps {
         request.budget = u64::MAX;
         let mut builder = Builder::new(request, counter.as_ref());
         let begun = Instant::now();
-        store.fill(&thread.id, &mut builder).await?;
+        store.fill(&thread.id, &LastMessages::default(), &mut builder).await?;
         self.reading.since(begun);
         let begun = Instant::now();
         let built = builder.build();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use batches::{
-    Context, Item,
+    Context,
     context::{Builder, ContextRules, input},
     render,
 };
@@ -71,12 +71,8 @@ pub(super) async fn build(
     let input = input(MessageId::parse("input-q")?, INPUT.to_owned(), Metadata::EMPTY, now);
     let request = rules.request(Some(input.batch_id), found.compaction.clone(), now);
     let mut builder = Builder::new(request, counter.as_ref());
-    let stored = found.newest.iter().map(|item| Item::clone(item));
-    builder.page(std::iter::once(input).chain(stored));
-    if found.is_all {
-        builder.end();
-    }
-    store.fill(thread, &mut builder).await?;
+    builder.page([input]);
+    store.fill(thread, &found.messages, &mut builder).await?;
     if let Some(reading) = reading {
         reading.since(begun);
     }

@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use batches::compaction::live_at;
-use batches::context::{Builder, ContextRules, Decision, Inclusion, Older};
+use batches::context::{Builder, ContextRules, Decision, Inclusion, LastMessages, Older};
 use batches::render::{self, Rendered, Repair, RepairKind};
 use batches::{Compaction, Context};
 use model::{AgentId, MAX_CONTEXT_TOKENS, Position, Timestamp};
@@ -216,7 +216,7 @@ pub(crate) async fn get(
     request.until = at;
     let counter = tokenizer::counter(rules.tokenizer);
     let mut builder = Builder::new(request, counter.as_ref());
-    backend.store().fill(&thread, &mut builder).await?;
+    backend.store().fill(&thread, &LastMessages::default(), &mut builder).await?;
     let context = builder.build();
     let rendered = without_ending(render(&context));
     let memory = match at {

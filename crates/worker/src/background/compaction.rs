@@ -10,7 +10,7 @@ use std::time::Duration;
 use batches::compaction::{
     self, Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, transcript,
 };
-use batches::context::{Builder, ContextRules, Inclusion, Reason};
+use batches::context::{Builder, ContextRules, Inclusion, LastMessages, Reason};
 use batches::{Batch, BatchHeader, Context as Built, TokenCounter};
 use metrics::counter;
 use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
@@ -67,7 +67,7 @@ impl Compactor {
         built: &Built,
     ) {
         let is_own = start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction);
-        let (Some(how), Some(newest)) = (rules.compaction, found.newest.first()) else { return };
+        let (Some(how), Some(newest)) = (rules.compaction, found.messages.newest.first()) else { return };
         let now = Timestamp(context.clock.now_ms());
         if is_own || !(found.pending.is_some() || may_be_due(&how, rules, built, now)) {
             return;
@@ -157,7 +157,7 @@ impl Due {
         let mut request = self.rules.request(None, self.live.clone(), now);
         request.budget = request.budget.saturating_mul(BUDGETS_READ);
         let mut builder = Builder::new(request, counter);
-        context.store.fill(&self.thread, &mut builder).await?;
+        context.store.fill(&self.thread, &LastMessages::default(), &mut builder).await?;
         let built = builder.build();
         let is_unfinished =
             |inclusion: &Inclusion| matches!(inclusion, Inclusion::Out(Reason::Incomplete(_)));

@@ -1,4 +1,5 @@
-//! The ends of threads whose turns have begun here, so that the next turn of a thread reads only what is new.
+//! The ends of threads whose turns have begun here, as far back as their contexts go, so that the next turn of a thread reads only what
+//! is new.
 //!
 //! Nothing in it is believed without proof: the store compares the version of the thread with the one that is remembered, in the
 //! statement that begins a turn. It is dropped with its session, so a new owner remembers nothing.
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use batches::Item;
+use batches::context::LastMessages;
 use hashlink::LinkedHashMap;
 use metrics::{counter, gauge};
 use model::ThreadId;
@@ -14,8 +16,10 @@ use store::{StartContext, ThreadVersion};
 
 use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
 
-/// Messages of a thread that are remembered: as many as are read at first.
-const MOST_MESSAGES: usize = 64;
+/// Messages of a thread that are remembered at least, where they have room: as many as are read at first.
+pub(super) const LEAST_MESSAGES: usize = 64;
+/// The part of all bytes that one thread may take: 8 MiB with the default.
+const MOST_PART: usize = 8;
 /// What a thread and a message take beside their texts, bytes.
 const THREAD_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 320;
@@ -70,14 +74,14 @@ impl ThreadEnd {
 /// Adds what was remembered to what was read: nothing where the store says that it does not hold.
 pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
     let reads = match (known, found.goes_on) {
-        (Some(_), true) if found.newest.is_empty() => "none",
+        (Some(_), true) if found.messages.newest.is_empty() => "none",
         (Some(_), true) => "new",
         _ => "all",
     };
     counter!(THREAD_READS, "messages" => reads).increment(1);
     if let (Some(known), true) = (known, found.goes_on) {
-        found.newest.extend(known.newest.iter().map(|known| Arc::clone(&known.item)));
-        found.is_all = known.is_all;
+        let newest = known.newest.iter().map(|known| Arc::clone(&known.item)).collect();
+        found.messages.extend(LastMessages { newest, is_all: known.is_all });
     }
 }
 
@@ -106,12 +110,17 @@ impl ThreadCache {
         });
         let Some(version) = found.version else { return };
         let mut known = before.iter().flat_map(|end| &end.newest).peekable();
-        let remembered = |item: &Arc<Item>| match known.next_if(|known| Arc::ptr_eq(&known.item, item)) {
-            Some(known) => known.clone(),
-            None => RememberedItem::new(item),
+        let mut room = self.budget.most / MOST_PART;
+        let remembered = |item: &Arc<Item>| {
+            let remembered = match known.next_if(|known| Arc::ptr_eq(&known.item, item)) {
+                Some(known) => known.clone(),
+                None => RememberedItem::new(item),
+            };
+            room = room.checked_sub(remembered.bytes)?;
+            Some(remembered)
         };
-        let newest: Vec<_> = found.newest.iter().take(MOST_MESSAGES).map(remembered).collect();
-        let is_all = found.is_all && newest.len() == found.newest.len();
+        let newest: Vec<_> = found.messages.newest.iter().map_while(remembered).collect();
+        let is_all = found.messages.is_all && newest.len() == found.messages.newest.len();
         let end = ThreadEnd { version, newest, is_all };
         let bytes = end.bytes();
         let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -160,11 +169,12 @@ mod tests {
         let newest: Vec<_> = positions.rev().map(|position| item(position, "text")).collect();
         let head = newest.first().map_or(Position::from_stored(1), |item| item.position);
         let version = ThreadVersion { created_us: 1, revision: 0, head, messages: newest.len() as i64 };
-        StartContext { version: Some(version), newest, is_all, ..StartContext::default() }
+        let messages = LastMessages { newest, is_all };
+        StartContext { version: Some(version), messages, ..StartContext::default() }
     }
 
     fn positions(context: &StartContext) -> Vec<i64> {
-        context.newest.iter().map(|item| item.position.get()).collect()
+        context.messages.newest.iter().map(|item| item.position.get()).collect()
     }
 
     #[test]
@@ -174,10 +184,10 @@ mod tests {
         let known = cache.get(&thread("a"));
         let mut next = StartContext { goes_on: true, ..found(4..=5, false) };
         complete(&mut next, known.as_deref());
-        assert_eq!((positions(&next), next.is_all), (vec![5, 4, 3, 2, 1], true));
+        assert_eq!((positions(&next), next.messages.is_all), (vec![5, 4, 3, 2, 1], true));
         let mut other = StartContext { goes_on: false, ..found(4..=5, false) };
         complete(&mut other, known.as_deref());
-        assert_eq!((positions(&other), other.is_all), (vec![5, 4], false));
+        assert_eq!((positions(&other), other.messages.is_all), (vec![5, 4], false));
     }
 
     #[test]
@@ -192,32 +202,36 @@ mod tests {
         let items =
             |end: &ThreadEnd| end.newest.iter().map(|known| Arc::as_ptr(&known.item)).collect::<Vec<_>>();
         assert_eq!(items(&second)[2..], items(&first));
-        let afresh = next.newest.iter().map(|item| RememberedItem::new(item).bytes).sum::<usize>();
+        let afresh = next.messages.newest.iter().map(|item| RememberedItem::new(item).bytes).sum::<usize>();
         assert_eq!((second.bytes(), cache.bytes), (afresh + THREAD_BYTES, afresh + THREAD_BYTES));
     }
 
     #[test]
-    fn an_end_that_is_cut_is_not_all() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+    fn a_thread_takes_no_more_than_its_part() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(MOST_PART * 6_000)));
         cache.insert(&thread("a"), &found(1..=65, true));
         let end = cache.get(&thread("a")).unwrap();
-        assert_eq!((end.newest.len(), end.is_all), (64, false));
+        assert!(!end.is_all && (10..65).contains(&end.newest.len()), "{}", end.newest.len());
         assert_eq!(end.newest[0].item.position.get(), 65);
+        assert!((5_000..=6_000 + THREAD_BYTES).contains(&cache.bytes), "{}", cache.bytes);
+        cache.insert(&thread("b"), &found(1..=10, true));
+        assert!(cache.get(&thread("b")).unwrap().is_all);
     }
 
     #[test]
     fn the_oldest_threads_go_when_the_worker_has_no_room() {
-        let budget = Arc::new(ThreadCacheBudget::new(6_000));
+        // For seven of them.
+        let budget = Arc::new(ThreadCacheBudget::new(12_000));
         let (mut one, mut two) =
             (ThreadCache::new(Arc::clone(&budget)), ThreadCache::new(Arc::clone(&budget)));
-        for name in ["a", "b", "c", "a", "d", "e"] {
+        for name in ["a", "b", "c", "d", "e", "f", "g", "a", "h", "i"] {
             one.insert(&thread(name), &found(1..=3, true));
-            assert!(budget.used.load(Ordering::Relaxed) <= 6_000);
+            assert!(budget.used.load(Ordering::Relaxed) <= 12_000);
         }
-        assert!(one.get(&thread("b")).is_none() && one.get(&thread("e")).is_some());
+        assert!(one.get(&thread("c")).is_none() && one.get(&thread("d")).is_some());
         assert!(one.get(&thread("a")).is_some(), "it was inserted again");
         two.insert(&thread("x"), &found(1..=3, true));
-        assert!(budget.used.load(Ordering::Relaxed) <= 6_000, "the last one has no room");
+        assert!(budget.used.load(Ordering::Relaxed) <= 12_000, "the last one has no room");
         drop(one);
         two.insert(&thread("y"), &found(1..=3, true));
         assert!(two.get(&thread("y")).is_some());

@@ -81,7 +81,7 @@ pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result
     }
 }
 
-/// Begins the context of the turn with what was read at first: its input is the last message, in the batch that is active.
+/// Begins the context of the turn: its input is the last message, in the batch that is active.
 pub(super) fn builder<'a>(
     start: &Start,
     found: &StartContext,
@@ -91,17 +91,11 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
+    // Otherwise it says itself all that it is about.
+    let compaction = found.compaction.clone().filter(|_| !says_all(start));
+    let mut builder = Builder::new(rules.request(active, compaction, now), counter);
+    builder.page([input]);
     if says_all(start) {
-        // It says itself all that it is about.
-        let mut builder = Builder::new(rules.request(active, None, now), counter);
-        builder.page([input]);
-        builder.end();
-        return builder;
-    }
-    let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
-    builder.page(std::iter::once(Arc::new(input)).chain(found.newest.iter().cloned()));
-    if found.is_all {
-        // Most threads are short, and the store has nothing more.
         builder.end();
     }
     builder

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batches::TokenCounter;
-use batches::context::ContextRules;
+use batches::context::{ContextRules, LastMessages};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use model::{Seq, TimerId, Timestamp, TurnId, WorkflowName};
+use model::{Position, Seq, TimerId, Timestamp, TurnId, WorkflowName};
 use partition::{Input, NotNow, Start, Started, TurnRules};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
@@ -25,10 +25,11 @@ use super::compaction::Compactor;
 use super::memory;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::until_answered;
-use super::thread_cache::{ThreadCache, ThreadEnd, complete};
+use super::thread_cache::{LEAST_MESSAGES, ThreadCache, ThreadEnd, complete};
 use super::timers::timer_of;
 use super::turn_request;
 use crate::context::Context;
+use crate::metrics::THREAD_READS;
 
 /// Turns whose settings and history are read with one question.
 const MOST_READ: usize = 32;
@@ -66,10 +67,34 @@ type RunKey = (TurnId, u32);
 enum StarterOutcome {
     /// What was read for these turns.
     Read(Vec<(Arc<Start>, Result<StartContext, NotRead>)>),
-    /// A turn has begun, or cannot; the sequence of its request.
-    Begun(Arc<Start>, Vec<Input>, Option<Seq>),
+    /// A turn has begun, or cannot.
+    Begun(Begun),
     /// The outcome is not waited for.
     Nothing,
+}
+
+/// What came of a turn that was read.
+struct Begun {
+    start: Arc<Start>,
+    /// What was read for it.
+    found: StartContext,
+    outcome: BeginOutcome,
+}
+
+/// What the machine is to know.
+struct BeginOutcome {
+    inputs: Vec<Input>,
+    /// Of its request.
+    seq: Option<Seq>,
+}
+
+impl BeginOutcome {
+    fn of(start: &Start, started: Started) -> Self {
+        Self { inputs: vec![answer(start, started)], seq: None }
+    }
+
+    /// The session has ended, or the turn is not wanted any more.
+    const NOTHING: Self = Self { inputs: Vec::new(), seq: None };
 }
 
 /// Why nothing was read for a turn.
@@ -197,31 +222,29 @@ impl TurnStarter {
                 self.is_reading = false;
                 for (start, found) in found {
                     match found {
-                        Ok(found) => {
-                            self.cache.insert(&start.thread, &found);
-                            self.ready.push_back((start, found));
-                        }
+                        Ok(found) => self.ready.push_back((start, found)),
                         Err(NotRead::Superseded) => {
-                            let superseded = answer(&start, Started::Superseded);
-                            self.begun(&start, vec![superseded], None).await?;
+                            self.begun(&start, BeginOutcome::of(&start, Started::Superseded)).await?;
                         }
                         Err(NotRead::Hopeless(text)) => {
                             let rules = self.context.config.rules;
-                            let refused = answer(&start, Started::Refused { rules, text });
-                            self.begun(&start, vec![refused], None).await?;
+                            let refused = BeginOutcome::of(&start, Started::Refused { rules, text });
+                            self.begun(&start, refused).await?;
                         }
                     }
                 }
             }
-            StarterOutcome::Begun(start, inputs, seq) => {
+            StarterOutcome::Begun(Begun { start, found, outcome }) => {
                 self.publishing -= 1;
-                self.begun(&start, inputs, seq).await?;
+                self.cache.insert(&start.thread, &found);
+                self.begun(&start, outcome).await?;
             }
         }
         Ok(())
     }
 
-    async fn begun(&mut self, start: &Start, inputs: Vec<Input>, seq: Option<Seq>) -> Result<(), ()> {
+    async fn begun(&mut self, start: &Start, outcome: BeginOutcome) -> Result<(), ()> {
+        let BeginOutcome { inputs, seq } = outcome;
         let name = (start.turn.clone(), start.run);
         let beginning = self.beginning.remove(&name);
         if beginning.is_some_and(|beginning| beginning.wanted.is_cancelled()) {
@@ -354,14 +377,27 @@ async fn unless_hopeless<A>(
 async fn begin(
     context: Context,
     start: Arc<Start>,
-    found: StartContext,
+    mut found: StartContext,
     beginning: Beginning,
     answered: mpsc::Sender<Input>,
     compacting: Compactor,
 ) -> StarterOutcome {
+    let outcome = requested(&context, &start, &mut found, &beginning, &answered, &compacting).await;
+    StarterOutcome::Begun(Begun { start, found, outcome })
+}
+
+/// Asks the turn's workflow, if the turn may begin.
+async fn requested(
+    context: &Context,
+    start: &Start,
+    found: &mut StartContext,
+    beginning: &Beginning,
+    answered: &mpsc::Sender<Input>,
+    compacting: &Compactor,
+) -> BeginOutcome {
     let config = &context.config;
     let rules = turn_request::rules(&found.settings, &config.rules);
-    let workflow = turn_request::workflow(&found, &config.default_workflow);
+    let workflow = turn_request::workflow(found, &config.default_workflow);
     let limits = match &workflow {
         Ok(workflow) => context.limiter.of_turn(&start.agent, workflow, &found.settings),
         Err(_) => Vec::new(),
@@ -369,63 +405,54 @@ async fn begin(
     let partition = start.thread.bucket().partition(config.partitions);
     if found.is_erased {
         // Erasing makes the owner forget it as well, soon.
-        let refused = answer(&start, Started::Refused { rules, text: ERASED.to_owned() });
-        return StarterOutcome::Begun(start, vec![refused], None);
+        return BeginOutcome::of(start, Started::Refused { rules, text: ERASED.to_owned() });
     }
     if start.is_adopted {
         // A workflow is answering it already.
         if !limits.is_empty() {
             context.limiter.enter(&start.turn, partition, &limits);
         }
-        let requested = answer(&start, Started::Requested(rules));
-        return StarterOutcome::Begun(start, vec![requested], None);
+        return BeginOutcome::of(start, Started::Requested(rules));
     }
-    if let Some(why) = turn_request::not_now(&found) {
-        let postponed = answer(&start, Started::NotNow(why));
-        return StarterOutcome::Begun(start, vec![postponed], None);
+    if let Some(why) = turn_request::not_now(found) {
+        return BeginOutcome::of(start, Started::NotNow(why));
     }
     let workflow = match workflow {
         Ok(workflow) => workflow,
         Err(text) => {
-            let refused = answer(&start, Started::Refused { rules, text });
-            return StarterOutcome::Begun(start, vec![refused], None);
+            return BeginOutcome::of(start, Started::Refused { rules, text });
         }
     };
     if !limits.is_empty() {
         let ask = || context.limiter.admit(&context.store, &start.turn, partition, &limits);
-        let postponed = match until_answered(ask, "counting a turn for its limits", &answered).await {
-            None => return StarterOutcome::Begun(start, Vec::new(), None),
-            Some(None) => None,
-            Some(Some(for_ms)) => Some(answer(&start, Started::NotNow(NotNow::Limited { for_ms }))),
-        };
-        if let Some(postponed) = postponed {
-            return StarterOutcome::Begun(start, vec![postponed], None);
+        match until_answered(ask, "counting a turn for its limits", answered).await {
+            None => return BeginOutcome::NOTHING,
+            Some(None) => {}
+            Some(Some(for_ms)) => {
+                return BeginOutcome::of(start, Started::NotNow(NotNow::Limited { for_ms }));
+            }
         }
     }
-    let (request, payload) =
-        match made(&context, &start, &found, &workflow, &rules, &answered, &compacting).await {
-            None => return StarterOutcome::Begun(start, Vec::new(), None),
-            Some(Ok(made)) => made,
-            Some(Err(text)) => {
-                let refused = answer(&start, Started::Refused { rules, text });
-                return StarterOutcome::Begun(start, vec![refused], None);
-            }
-        };
+    let (request, payload) = match made(context, start, found, &workflow, &rules, answered, compacting).await
+    {
+        None => return BeginOutcome::NOTHING,
+        Some(Ok(made)) => made,
+        Some(Err(text)) => {
+            return BeginOutcome::of(start, Started::Refused { rules, text });
+        }
+    };
     if let Some(local) = config.local_workflows.get(&workflow) {
         let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
-        let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
-        return StarterOutcome::Begun(start, inputs, None);
+        let inputs = vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+        return BeginOutcome { inputs, seq: None };
     }
-    match publish(&context, &start, &workflow, payload, &beginning).await {
+    match publish(context, start, &workflow, payload, beginning).await {
         Published::At(seq) => {
-            let requested = answer(&start, Started::Requested(rules));
-            StarterOutcome::Begun(start, vec![requested], Some(seq))
+            let inputs = vec![answer(start, Started::Requested(rules))];
+            BeginOutcome { inputs, seq: Some(seq) }
         }
-        Published::Refused(text) => {
-            let refused = answer(&start, Started::Refused { rules, text });
-            StarterOutcome::Begun(start, vec![refused], None)
-        }
-        Published::Unwanted => StarterOutcome::Begun(start, Vec::new(), None),
+        Published::Refused(text) => BeginOutcome::of(start, Started::Refused { rules, text }),
+        Published::Unwanted => BeginOutcome::NOTHING,
     }
 }
 
@@ -434,7 +461,7 @@ async fn begin(
 async fn made(
     context: &Context,
     start: &Start,
-    found: &StartContext,
+    found: &mut StartContext,
     workflow: &WorkflowName,
     rules: &TurnRules,
     answered: &mpsc::Sender<Input>,
@@ -448,11 +475,12 @@ async fn made(
     let (mut is_first, mut known) = (true, None);
     loop {
         let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
-        let built = match until_answered(ask, "reading a context", answered).await? {
+        let (built, read) = match until_answered(ask, "reading a context", answered).await? {
             Ok(built) => built,
             Err(text) => return Some(Err(text)),
         };
         if std::mem::take(&mut is_first) {
+            note_read(&mut found.messages, read);
             note_late(context, start, &of_context, &built);
         }
         compacting.consider(context, start, found, &of_context, &built);
@@ -494,17 +522,36 @@ fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &bat
     }
 }
 
+/// What was read for a context beside what was there.
+struct ReadBack {
+    older: LastMessages,
+    /// Everything from here on was wanted.
+    low: Option<Position>,
+}
+
 async fn built(
     context: &Context,
     start: &Start,
     found: &StartContext,
     rules: &ContextRules,
     counter: &dyn TokenCounter,
-) -> Result<batches::Context, StoreError> {
+) -> Result<(batches::Context, ReadBack), StoreError> {
     let now = Timestamp(context.clock.now_ms());
     let mut builder = turn_request::builder(start, found, rules, counter, now);
-    context.store.fill(&start.thread, &mut builder).await?;
-    Ok(builder.build())
+    let older = context.store.fill(&start.thread, &found.messages, &mut builder).await?;
+    let low = builder.low();
+    Ok((builder.build(), ReadBack { older, low }))
+}
+
+/// The next turn of the thread finds what this one wanted, and no more.
+fn note_read(messages: &mut LastMessages, read: ReadBack) {
+    if !read.older.newest.is_empty() {
+        counter!(THREAD_READS, "messages" => "older").increment(1);
+    }
+    messages.extend(read.older);
+    if let Some(low) = read.low {
+        messages.truncate(low, LEAST_MESSAGES);
+    }
 }
 
 enum Published {

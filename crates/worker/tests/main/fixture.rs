@@ -182,7 +182,7 @@ impl Fixture {
 
     pub(crate) async fn history(&self, thread: &str) -> Vec<StoredMessage> {
         let thread = ThreadId::parse(thread).unwrap();
-        self.store.history(&thread, Range::default(), 100).await.unwrap().unwrap_or_default()
+        self.store.history(&thread, Range::default(), 1_000).await.unwrap().unwrap_or_default()
     }
 
     /// Waits for so many messages in a thread: role, text.

@@ -27,3 +27,27 @@ async fn a_workflow_inside_the_process_answers_at_once() {
     assert!(fixture.stored("WORK").await.is_empty());
     fixture.end().await;
 }
+
+#[tokio::test]
+async fn a_long_context_is_read_once() {
+    let shows_first: LocalWorkflow = Arc::new(|request| {
+        let first = &request.context.first().unwrap().content;
+        vec![Arc::new(Chunk::content(0, &format!("{}: {first}", request.context.len()), true))]
+    });
+    let name = WorkflowName::parse("default").unwrap();
+    let fixture =
+        Fixture::with(|config| config.local_workflows = LocalWorkflows::new([(name, shows_first)])).await;
+    let run = async |numbers: std::ops::Range<usize>| {
+        for number in numbers.clone() {
+            fixture.send_task("a1", &format!("k{number}"), &format!("task {number}")).await;
+        }
+        fixture.said("a1", numbers.end * 2).await.pop().unwrap().1
+    };
+    assert_eq!(run(0..60).await, "119: task 0");
+    // Nothing else shows whether it is read again: the thread's version says that it is as it was.
+    fixture.execute("UPDATE messages SET content = 'read again' WHERE position = (SELECT min(position) FROM messages)").await;
+    assert_eq!(run(60..70).await, "139: task 0");
+    fixture.execute("UPDATE threads SET revision = revision + 1").await;
+    assert_eq!(run(70..71).await, "141: read again");
+    fixture.end().await;
+}

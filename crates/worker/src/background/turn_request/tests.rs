@@ -1,4 +1,5 @@
 use batches::Item;
+use batches::context::{LastMessages, NextRead};
 use model::{
     AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
     TurnToken,
@@ -80,7 +81,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
 
 fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {
     let mut builder = builder(start, found, rules, &batches::EstimatingCounter, Timestamp(0));
-    builder.end();
+    assert_eq!(found.messages.feed(&mut builder), NextRead::Nothing);
     builder.build()
 }
 
@@ -88,7 +89,7 @@ fn request_of(start: &Start, messages: Vec<Arc<Item>>, settings: Value) -> TurnR
     let settings = settings.as_object().unwrap().clone();
     let found = StartContext {
         settings: settings.clone(),
-        newest: messages.into_iter().rev().collect(),
+        messages: LastMessages { newest: messages.into_iter().rev().collect(), is_all: true },
         ..StartContext::default()
     };
     let context = context_of(start, &found, &ContextRules::of(&settings).0);
@@ -187,7 +188,8 @@ fn a_summary_stands_for_what_was_compacted() {
         stored(20, 1, Role::Assistant, "hello", None),
         stored(20, 0, Role::User, "hello", None),
     ];
-    let found = StartContext { compaction: Some(compaction), newest, ..StartContext::default() };
+    let messages = LastMessages { newest, is_all: true };
+    let found = StartContext { compaction: Some(compaction), messages, ..StartContext::default() };
     let context = context_of(&start(), &found, &ContextRules::default());
     let (workflow, partitions) = (WorkflowName::parse("w").unwrap(), PartitionCount::new(8).unwrap());
     let request = request(&start(), Map::new(), &workflow, &TurnRules::default(), &context, partitions);

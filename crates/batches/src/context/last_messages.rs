@@ -1,0 +1,75 @@
+//! The last messages of a thread that are in memory, and giving them to a context.
+
+use std::sync::Arc;
+
+use model::Position;
+
+use super::{Builder, NextRead};
+use crate::Item;
+
+/// Messages that a [`Builder`] gets at a time: those that it has no room for are counted for nothing.
+const AT_A_TIME: usize = 16;
+
+/// The last messages of a thread, without a hole.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LastMessages {
+    /// The newest first.
+    pub newest: Vec<Arc<Item>>,
+    /// The thread has no others.
+    pub is_all: bool,
+}
+
+impl LastMessages {
+    /// Gives the builder as many as it wants. What it wants then is not among them.
+    pub fn feed(&self, builder: &mut Builder<'_>) -> NextRead {
+        loop {
+            let next = builder.next_read();
+            let is_fed = match &next {
+                NextRead::Nothing => false,
+                NextRead::Older(before) => self.feed_older(*before, builder),
+                NextRead::Batches(wanted) => self.feed_batches(wanted, builder),
+            };
+            if !is_fed {
+                return next;
+            }
+        }
+    }
+
+    fn feed_older(&self, before: Option<Position>, builder: &mut Builder<'_>) -> bool {
+        let rest = &self.newest[self.from(before)..];
+        if !rest.is_empty() {
+            builder.page(rest.iter().take(AT_A_TIME).cloned());
+        } else if self.is_all {
+            builder.end();
+        }
+        self.is_all || !rest.is_empty()
+    }
+
+    fn feed_batches(&self, wanted: &[Position], builder: &mut Builder<'_>) -> bool {
+        let is_whole =
+            |id: Position| self.is_all || self.newest.last().is_some_and(|oldest| oldest.position <= id);
+        let whole = || wanted.iter().copied().filter(|id| is_whole(*id));
+        for id in whole() {
+            builder.batch(id, self.newest.iter().filter(|item| item.batch_id == id).cloned());
+        }
+        whole().next().is_some()
+    }
+
+    /// Adds those before the oldest one.
+    pub fn extend(&mut self, older: Self) {
+        self.is_all |= older.is_all;
+        self.newest.extend(older.newest);
+    }
+
+    /// Keeps those from this position on, and at least so many.
+    pub fn truncate(&mut self, low: Position, least: usize) {
+        let count = self.from(Some(low)).max(least);
+        self.is_all &= count >= self.newest.len();
+        self.newest.truncate(count);
+    }
+
+    /// Where those before this position begin.
+    fn from(&self, before: Option<Position>) -> usize {
+        before.map_or(0, |before| self.newest.partition_point(|item| item.position >= before))
+    }
+}

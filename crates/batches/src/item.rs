@@ -1,6 +1,6 @@
 //! A stored message, as this crate sees it.
 
-use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+use model::{BatchType, Message, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::Value;
 
 /// One message of a thread, with its place.
@@ -48,6 +48,27 @@ pub struct ItemCall<'a> {
 }
 
 impl Item {
+    /// A message that was written at `created_at`, as it is stored: without its number in the thread, which the store gives it. `None`
+    /// where the store decides more than that: of a batch that goes on, it knows the end.
+    pub fn written(message: Message, created_at: Timestamp) -> Option<Self> {
+        let placement = message.placement;
+        (placement.batch_type != BatchType::Continuation).then(|| Self {
+            position: placement.position,
+            message_id: message.key.message,
+            batch_id: placement.batch_id,
+            number: None,
+            sequence_num: placement.sequence_num,
+            batch_type: placement.batch_type,
+            role: message.role,
+            content: message.content,
+            tool_calls: message.tool_calls,
+            tool_call_id: message.tool_call_id,
+            metadata: message.metadata,
+            token_count: message.token_count.and_then(|count| count.try_into().ok()),
+            created_at,
+        })
+    }
+
     /// The calls that it makes, in the order of the model; only assistant messages call.
     pub fn calls(&self) -> Vec<ItemCall<'_>> {
         ItemCall::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))

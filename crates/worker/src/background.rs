@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use model::{AgentId, DelayedTask, MessageKey, Position, Seq, TimerId, TurnId};
+use model::{AgentId, DelayedTask, Message, MessageKey, Position, Seq, TimerId, TurnId};
 use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
 use runtime::traces::TraceContext;
@@ -101,6 +101,13 @@ impl BackgroundTasks {
     /// `trace`: what the request belongs to.
     pub(crate) fn begin(&self, start: Start, trace: Option<TraceContext>) {
         let _ = self.starts.send(TurnTask::Start(Arc::new(start), trace));
+    }
+
+    /// The messages of turns, each in the order of their positions: the next turns of their threads need not read them.
+    pub(crate) fn written(&self, turns: Vec<Vec<Message>>) {
+        if !turns.is_empty() {
+            let _ = self.starts.send(TurnTask::Written(turns));
+        }
     }
 
     pub(crate) fn abandon(&self, turn: TurnId, run: u32) {

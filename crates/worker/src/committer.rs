@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Mark, MessageKey, PartitionId, Seq, TurnId};
+use model::{Mark, Message, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
 use partition::bisect::CommitParts;
 use runtime::{Backoff, spawn_named};
@@ -20,8 +20,14 @@ const TRIES_OF_DAMAGE: u32 = 4;
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
     /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
-    /// and turns, which have failed. `commits`: how many the partition has had with it.
-    Applied { commits: u64, unstorable: Vec<(MessageKey, String)>, refused: Vec<(TurnId, String)> },
+    /// and turns, which have failed. `commits`: how many the partition has had with it. `turns`: messages of the turns that were written, where
+    /// the commit was written whole.
+    Applied {
+        commits: u64,
+        unstorable: Vec<(MessageKey, String)>,
+        refused: Vec<(TurnId, String)>,
+        turns: Vec<Vec<Message>>,
+    },
     /// Durable, but the store knew more of a queue than its owner.
     Stale,
     /// The lease is gone or the store has gone back in time; nothing was written.
@@ -127,7 +133,9 @@ impl Committer {
                 Ok(outcomes) => {
                     for (request, outcome) in group.into_iter().zip(outcomes) {
                         let commits = request.terms.commits + 1;
-                        let _ = request.settled.send(settled(outcome, commits));
+                        let turns = request.commit.turns.into_iter().map(|write| write.messages);
+                        let turns = turns.filter(|messages| !messages.is_empty()).collect();
+                        let _ = request.settled.send(settled(outcome, commits, turns));
                     }
                     return;
                 }
@@ -192,7 +200,8 @@ impl Committer {
         terms.gone = gone;
         let outcome = match self.commit_alone(parts.rest(), &terms).await {
             Ok(CommitOutcome::Applied { commits, .. }) => {
-                CommitOutcome::Applied { commits, unstorable: parts.unstorable, refused: parts.refused }
+                let (unstorable, refused) = (parts.unstorable, parts.refused);
+                CommitOutcome::Applied { commits, unstorable, refused, turns: Vec::new() }
             }
             Ok(other) => other,
             Err(detail) => {
@@ -215,7 +224,9 @@ impl Committer {
             let error = match self.writer.commit(&[terms.submission(commit)]).await {
                 Ok(outcomes) => {
                     let outcome = outcomes.first().copied();
-                    return Ok(outcome.map_or(CommitOutcome::Unknown, |it| settled(it, terms.commits + 1)));
+                    return Ok(
+                        outcome.map_or(CommitOutcome::Unknown, |it| settled(it, terms.commits + 1, vec![]))
+                    );
                 }
                 Err(error) => error,
             };
@@ -234,9 +245,11 @@ fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
 }
 
-fn settled(outcome: Committed, commits: u64) -> CommitOutcome {
+fn settled(outcome: Committed, commits: u64, turns: Vec<Vec<Message>>) -> CommitOutcome {
     match outcome {
-        Committed::Applied => CommitOutcome::Applied { commits, unstorable: Vec::new(), refused: Vec::new() },
+        Committed::Applied => {
+            CommitOutcome::Applied { commits, unstorable: Vec::new(), refused: Vec::new(), turns }
+        }
         Committed::Stale => CommitOutcome::Stale,
         Committed::Fenced => CommitOutcome::Fenced,
     }

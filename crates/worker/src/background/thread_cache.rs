@@ -1,5 +1,5 @@
 //! The ends of threads whose turns have begun here, as far back as their contexts go, so that the next turn of a thread reads only what
-//! is new.
+//! is new: what others have written, because what is committed here is added to it.
 //!
 //! Nothing in it is believed without proof: the store compares the version of the thread with the one that is remembered, in the
 //! statement that begins a turn. It is dropped with its session, so a new owner remembers nothing.
@@ -11,7 +11,7 @@ use batches::Item;
 use batches::context::LastMessages;
 use hashlink::LinkedHashMap;
 use metrics::{counter, gauge};
-use model::ThreadId;
+use model::{Message, ThreadId, Timestamp};
 use store::{StartContext, ThreadVersion};
 
 use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
@@ -38,7 +38,7 @@ impl ThreadCacheBudget {
 }
 
 /// The end of a thread, as of a version of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ThreadEnd {
     version: ThreadVersion,
     /// Newest first.
@@ -126,6 +126,39 @@ impl ThreadCache {
         let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes += bytes;
         self.threads.insert(thread.clone(), (Arc::new(end), bytes));
+        self.make_room(used);
+    }
+
+    /// Adds the messages of a turn that were written at this time, in the order of their positions. That nothing else was written is the
+    /// version's claim, which the next turn checks.
+    pub(super) fn extend(&mut self, messages: Vec<Message>, now: Timestamp) {
+        let Some(thread) = messages.first().map(|message| message.key.thread.clone()) else { return };
+        let Some((end, bytes)) = self.threads.get_mut(&thread) else { return };
+        let Some(items) = messages.into_iter().map(|it| Item::written(it, now)).collect::<Option<Vec<_>>>()
+        else {
+            return;
+        };
+        let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
+        if first.position <= end.version.head {
+            return;
+        }
+        let version = ThreadVersion {
+            head: last.position,
+            messages: end.version.messages + items.len() as i64,
+            ..end.version
+        };
+        let new: Vec<_> = items.into_iter().rev().map(|item| RememberedItem::new(&Arc::new(item))).collect();
+        let more = new.iter().map(|item| item.bytes).sum::<usize>();
+        let end = Arc::make_mut(end);
+        end.version = version;
+        end.newest.splice(..0, new);
+        *bytes += more;
+        self.bytes += more;
+        let used = self.budget.used.fetch_add(more, Ordering::Relaxed) + more;
+        self.make_room(used);
+    }
+
+    fn make_room(&mut self, used: usize) {
         let mut over = used.saturating_sub(self.budget.most);
         while over > 0
             && let Some((_, (_, bytes))) = self.threads.pop_front()
@@ -151,7 +184,7 @@ impl Drop for ThreadCache {
 #[cfg(test)]
 mod tests {
     use batches::context::input;
-    use model::{MessageId, Metadata, Position, Timestamp};
+    use model::{BatchType, MessageId, MessageKey, Metadata, Placement, Position, Role};
 
     use super::*;
 
@@ -188,6 +221,60 @@ mod tests {
         let mut other = StartContext { goes_on: false, ..found(4..=5, false) };
         complete(&mut other, known.as_deref());
         assert_eq!((positions(&other), other.messages.is_all), (vec![5, 4], false));
+    }
+
+    fn written(position: i64, batch_type: BatchType) -> Message {
+        let position = Position::from_stored(position);
+        Message {
+            key: MessageKey {
+                thread: thread("a"),
+                message: MessageId::parse(&format!("m{position}")).unwrap(),
+            },
+            placement: Placement { position, batch_id: position, sequence_num: 0, batch_type },
+            role: Role::User,
+            content: "text".to_owned(),
+            tool_calls: None,
+            tool_call_id: None,
+            metadata: Metadata::EMPTY,
+            token_count: Some(3),
+            attempt: 0,
+        }
+    }
+
+    #[test]
+    fn a_committed_turn_is_added_to_what_is_known() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(1 << 20)));
+        cache.extend(vec![written(1, BatchType::UserRequest)], Timestamp(5));
+        assert!(cache.get(&thread("a")).is_none(), "nothing is known of what came before");
+        cache.insert(&thread("a"), &found(1..=3, true));
+        let before = cache.get(&thread("a")).unwrap();
+        let turn = || vec![written(4, BatchType::UserRequest), written(6, BatchType::UserRequest)];
+        cache.extend(turn(), Timestamp(5));
+        let after = cache.get(&thread("a")).unwrap();
+        let version = ThreadVersion { head: Position::from_stored(6), messages: 5, ..before.version };
+        assert_eq!((after.version, after.is_all, before.newest.len()), (version, true, 3));
+        let newest: Vec<_> =
+            after.newest.iter().map(|it| (it.item.position.get(), it.item.created_at.0)).collect();
+        assert_eq!(newest, [(6, 5), (4, 5), (3, 0), (2, 0), (1, 0)]);
+        assert_eq!((cache.bytes, cache.budget.used.load(Ordering::Relaxed)), (after.bytes(), after.bytes()));
+        // The clock of an owner before was ahead; a batch goes on that the store alone knows the end of.
+        cache.extend(turn(), Timestamp(5));
+        cache.extend(
+            vec![written(9, BatchType::UserRequest), written(10, BatchType::Continuation)],
+            Timestamp(5),
+        );
+        assert_eq!(cache.get(&thread("a")).unwrap().version, version);
+    }
+
+    #[test]
+    fn committed_turns_have_no_room_without_end() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(10_000)));
+        cache.insert(&thread("a"), &found(1..=2, true));
+        for position in 3..100 {
+            cache.extend(vec![written(position, BatchType::UserRequest)], Timestamp(0));
+            assert!(cache.bytes <= 10_000 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
+        }
+        assert!(cache.get(&thread("a")).is_none());
     }
 
     #[test]

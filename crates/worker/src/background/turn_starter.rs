@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use model::{Position, Seq, TimerId, Timestamp, TurnId, WorkflowName};
+use model::{Message, Position, Seq, TimerId, Timestamp, TurnId, WorkflowName};
 use partition::{Input, NotNow, Start, Started, TurnRules};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
@@ -51,6 +51,8 @@ pub(super) enum TurnTask {
     /// With the trace that its request belongs to.
     Start(Arc<Start>, Option<TraceContext>),
     Abandon(TurnId, u32),
+    /// Messages of turns that were committed.
+    Written(Vec<Vec<Message>>),
 }
 
 /// A turn that has not begun.
@@ -68,7 +70,7 @@ enum StarterOutcome {
     /// What was read for these turns.
     Read(Vec<(Arc<Start>, Result<StartContext, NotRead>)>),
     /// A turn has begun, or cannot.
-    Begun(Begun),
+    Begun(Box<Begun>),
     /// The outcome is not waited for.
     Nothing,
 }
@@ -172,6 +174,10 @@ impl TurnStarter {
                     self.waiting.push_back(start);
                 }
                 TurnTask::Abandon(turn, run) => self.abandon(turn, run),
+                TurnTask::Written(turns) => {
+                    let now = Timestamp(self.context.clock.now_ms());
+                    turns.into_iter().for_each(|messages| self.cache.extend(messages, now));
+                }
             }
             next = background.try_recv().ok();
         }
@@ -234,7 +240,8 @@ impl TurnStarter {
                     }
                 }
             }
-            StarterOutcome::Begun(Begun { start, found, outcome }) => {
+            StarterOutcome::Begun(begun) => {
+                let Begun { start, found, outcome } = *begun;
                 self.publishing -= 1;
                 self.cache.insert(&start.thread, &found);
                 self.begun(&start, outcome).await?;
@@ -383,7 +390,7 @@ async fn begin(
     compacting: Compactor,
 ) -> StarterOutcome {
     let outcome = requested(&context, &start, &mut found, &beginning, &answered, &compacting).await;
-    StarterOutcome::Begun(Begun { start, found, outcome })
+    StarterOutcome::Begun(Box::new(Begun { start, found, outcome }))
 }
 
 /// Asks the turn's workflow, if the turn may begin.

@@ -6,7 +6,7 @@ use devservices::{
     tools,
 };
 use model::PartitionId;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use testkit::{fleet::FleetOptions, services::TestDatabase};
 
 /// The one partition of a drained backlog.
@@ -56,9 +56,18 @@ impl ChunkEnvironment {
 
 /// Pages that all connections to a database have looked at; those that are open tell it when they end.
 pub(super) async fn pages(database_url: &str) -> Result<i64> {
+    counted(database_url, "blks_hit + blks_read").await
+}
+
+/// Transactions that all connections to a database have committed, as [`pages`]. A worker's statements are one each.
+pub(super) async fn transactions(database_url: &str) -> Result<i64> {
+    counted(database_url, "xact_commit").await
+}
+
+async fn counted(database_url: &str, what: &str) -> Result<i64> {
     let mut connection = PgConnection::connect(database_url).await?;
-    let pages = "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()";
-    let pages = sqlx::query_scalar(pages).fetch_one(&mut connection).await?;
+    let count = format!("SELECT {what} FROM pg_stat_database WHERE datname = current_database()");
+    let count = sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(&mut connection).await?;
     connection.close().await?;
-    Ok(pages)
+    Ok(count)
 }

@@ -15,7 +15,7 @@ use super::{
     order,
     round::TaskRound,
 };
-use crate::environment::pages;
+use crate::environment::{pages, transactions};
 use testkit::{
     fleet::{Fleet, FleetOptions, READY_LIMIT},
     publisher::{Addressing, Publisher},
@@ -206,6 +206,7 @@ impl PreparedFleet {
     async fn round(&mut self, environment: &mut TaskEnvironment, has_failing: bool) -> Result<TaskRound> {
         let load = self.load;
         let pages_before = pages(self.database.url()).await?;
+        let transactions_before = transactions(self.database.url()).await?;
         if load.rate.is_none() {
             self.fleet.spawn()?;
         }
@@ -240,8 +241,11 @@ impl PreparedFleet {
         let mut round = TaskRound::new(notes.wanted(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         (round.enqueued, round.failures) = (self.enqueued, failures);
+        let tasks = notes.wanted() as f64;
         let pages = pages(self.database.url()).await? - pages_before;
-        round.pages_per_task = Some(pages as f64 / notes.wanted() as f64);
+        let transactions = transactions(self.database.url()).await? - transactions_before;
+        round.pages_per_task = Some(pages as f64 / tasks);
+        round.transactions_per_task = Some(transactions as f64 / tasks);
         Ok(round.timed(&mut latencies_us))
     }
 

@@ -30,6 +30,7 @@ pub(super) fn row(entry: &ContenderRounds) -> Row {
         server_cpu_us_per_task: of(|round| round.server_cpu_us_per_task),
         wal_bytes_per_task: of(|round| round.wal_bytes_per_task),
         pages_per_task: maybe(|round| round.pages_per_task),
+        transactions_per_task: maybe(|round| round.transactions_per_task),
         client_cpu_us_per_task: of(|round| round.client_cpu_us_per_task),
         nats_cpu_us_per_task: of(|round| round.nats_cpu_us_per_task),
         // A disorder that happens once is no less a disorder.
@@ -76,8 +77,9 @@ fn costs(round: &TaskRound) -> String {
 /// By which two builds of the shipped binary are compared.
 fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
     let times = [("ms, p50", round.p50_ms), ("ms, p99", round.p99_ms)];
-    let pages = [("pages/task", round.pages_per_task)];
-    let optional = times.into_iter().chain(pages).filter_map(|(unit, value)| Some((unit, value?)));
+    let counts =
+        [("pages/task", round.pages_per_task), ("transactions/task", round.transactions_per_task)];
+    let optional = times.into_iter().chain(counts).filter_map(|(unit, value)| Some((unit, value?)));
     let mut figures = vec![
         ("us/task, Postgres", round.server_cpu_us_per_task),
         ("us/task, worker", round.client_cpu_us_per_task),
@@ -91,7 +93,7 @@ fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
 }
 
 /// What every contender has, for each task.
-fn columns(round: &TaskRound) -> [(&'static str, String); 6] {
+fn columns(round: &TaskRound) -> [(&'static str, String); 7] {
     let us = |us: f64| if us >= 1.0 { format!("{us:.0}") } else { String::new() };
     let times = match (round.p50_ms, round.p99_ms) {
         (Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
@@ -102,6 +104,7 @@ fn columns(round: &TaskRound) -> [(&'static str, String); 6] {
         ("server us", us(round.server_cpu_us_per_task)),
         ("WAL B", format!("{:.0}", round.wal_bytes_per_task)),
         ("pages", round.pages_per_task.map(|pages| format!("{pages:.0}")).unwrap_or_default()),
+        ("xacts", round.transactions_per_task.map(|count| format!("{count:.2}")).unwrap_or_default()),
         ("client us", us(round.client_cpu_us_per_task)),
         ("nats us", us(round.nats_cpu_us_per_task)),
     ]

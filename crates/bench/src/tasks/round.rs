@@ -21,6 +21,8 @@ pub(super) struct TaskRound {
     pub(super) wal_bytes_per_task: f64,
     /// Pages that its connections have accessed; for the shipped worker alone.
     pub(super) pages_per_task: Option<f64>,
+    /// Transactions of them, most of which are one statement each; for the shipped worker alone.
+    pub(super) transactions_per_task: Option<f64>,
     /// Processor time of the contender's own processes.
     pub(super) client_cpu_us_per_task: f64,
     /// Processor time of the nats-server, where there is one.

@@ -9,12 +9,15 @@ use partition::bisect::CommitParts;
 use runtime::{Backoff, spawn_named};
 use store::{CommitError, CommitWriter, Committed, Disposition, Store, StoreError, StreamGap, Submission};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::WorkerConfig;
 
 /// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
 /// dead letter or a failed turn, and everything else goes on.
 const TRIES_OF_DAMAGE: u32 = 4;
+/// How long a commit waits for others while partitions are busy: what a statement costs beside its turns is as much as some ten of them.
+const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// What became of a commit.
 #[derive(Debug)]
@@ -95,6 +98,42 @@ impl Committers {
     }
 }
 
+/// Makes groups of what waits.
+struct GroupQueue<T> {
+    queue: mpsc::Receiver<T>,
+    /// How many were in the last group.
+    last: usize,
+}
+
+impl<T> GroupQueue<T> {
+    /// The next group; `None` when the process is stopping. Partitions take turns where one waits while another's commit is under way: those
+    /// that were answered just now are waited for, so that all share a statement. Nothing is waited for where nothing waits.
+    async fn next(&mut self, has_room: impl Fn(&[T]) -> bool) -> Option<Vec<T>> {
+        let waiting = self.queue.try_recv().ok();
+        let is_busy = waiting.is_some();
+        let mut group = match waiting {
+            Some(first) => vec![first],
+            None => vec![self.queue.recv().await?],
+        };
+        while has_room(&group)
+            && let Ok(next) = self.queue.try_recv()
+        {
+            group.push(next);
+        }
+        if is_busy {
+            let (deadline, most) = (Instant::now() + GATHER_TIMEOUT, group.len() + self.last);
+            while group.len() < most
+                && has_room(&group)
+                && let Ok(Some(next)) = timeout_at(deadline, self.queue.recv()).await
+            {
+                group.push(next);
+            }
+        }
+        self.last = group.len();
+        Some(group)
+    }
+}
+
 struct Committer {
     writer: CommitWriter,
     most_turns: usize,
@@ -102,14 +141,9 @@ struct Committer {
 }
 
 impl Committer {
-    async fn run(self, mut queue: mpsc::Receiver<CommitRequest>) {
-        while let Some(first) = queue.recv().await {
-            let mut group = vec![first];
-            while self.has_room(&group)
-                && let Ok(next) = queue.try_recv()
-            {
-                group.push(next);
-            }
+    async fn run(self, queue: mpsc::Receiver<CommitRequest>) {
+        let mut queue = GroupQueue { queue, last: 0 };
+        while let Some(group) = queue.next(|group| self.has_room(group)).await {
             self.settle(group).await;
         }
     }
@@ -252,5 +286,57 @@ fn settled(outcome: Committed, commits: u64, turns: Vec<Vec<Message>>) -> Commit
         }
         Committed::Stale => CommitOutcome::Stale,
         Committed::Fenced => CommitOutcome::Fenced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> (mpsc::Sender<u32>, GroupQueue<u32>) {
+        let (sender, queue) = mpsc::channel(9);
+        (sender, GroupQueue { queue, last: 0 })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_partitions_share_a_statement() {
+        let (sender, mut queue) = queue();
+        let began = Instant::now();
+        for partition in [1, 2] {
+            sender.send(partition).await.unwrap();
+            assert_eq!(queue.next(|_| true).await, Some(vec![partition]));
+            // Where nothing came before, or nothing comes again, this is all that is waited.
+        }
+        assert!(began.elapsed() <= 2 * GATHER_TIMEOUT);
+        // Partition 3 waits while the statement of 2 is under way; 2 comes again when it is answered.
+        sender.send(3).await.unwrap();
+        let (group, ()) = tokio::join!(queue.next(|_| true), async { sender.send(2).await.unwrap() });
+        assert_eq!((group, queue.last), (Some(vec![3, 2]), 2));
+        let before = Instant::now();
+        sender.send(1).await.unwrap();
+        let (group, ()) = tokio::join!(queue.next(|group| group.len() < 2), async {
+            for partition in [2, 3] {
+                sender.send(partition).await.unwrap();
+            }
+        });
+        assert_eq!((group, before.elapsed()), (Some(vec![1, 2]), Duration::ZERO), "there is no more room");
+        assert_eq!(queue.next(|_| true).await, Some(vec![3]));
+        assert!((GATHER_TIMEOUT..=2 * GATHER_TIMEOUT).contains(&before.elapsed()), "{:?}", before.elapsed());
+        drop(sender);
+        assert_eq!(queue.next(|_| true).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_partition_alone_waits_for_nothing() {
+        let (sender, mut queue) = queue();
+        let began = Instant::now();
+        for _ in 0..5 {
+            let (group, ()) = tokio::join!(queue.next(|_| true), async {
+                tokio::task::yield_now().await;
+                sender.send(1).await.unwrap();
+            });
+            assert_eq!(group, Some(vec![1]));
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -300,6 +300,9 @@ impl Store {
         thread: &ThreadId,
         wanted: &[Position],
     ) -> Result<Vec<StoredMessage>, StoreError> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         let statement = sqlx::query(include_str!("context/batches.sql"))
             .bind(bucket(thread.as_str()))
             .bind(thread.as_str().to_owned())

@@ -77,8 +77,7 @@ fn costs(round: &TaskRound) -> String {
 /// By which two builds of the shipped binary are compared.
 fn compared(part: char, round: &TaskRound) -> Vec<(&'static str, f64)> {
     let times = [("ms, p50", round.p50_ms), ("ms, p99", round.p99_ms)];
-    let counts =
-        [("pages/task", round.pages_per_task), ("transactions/task", round.transactions_per_task)];
+    let counts = [("pages/task", round.pages_per_task), ("transactions/task", round.transactions_per_task)];
     let optional = times.into_iter().chain(counts).filter_map(|(unit, value)| Some((unit, value?)));
     let mut figures = vec![
         ("us/task, Postgres", round.server_cpu_us_per_task),

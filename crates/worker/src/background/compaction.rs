@@ -46,7 +46,9 @@ struct Due {
     pending: Option<PendingCompaction>,
     /// Tokens of the active batch, with the input that is not stored yet: it will be there the next time.
     active_tokens: u64,
-    /// The last message that there was.
+    /// The last messages that there were, as far as they are in memory.
+    messages: LastMessages,
+    /// The last of them.
     newest: Position,
     rules: ContextRules,
     how: CompactionRules,
@@ -82,6 +84,7 @@ impl Compactor {
             live: found.compaction.clone(),
             pending: found.pending.clone(),
             newest: newest.position,
+            messages: found.messages.clone(),
             rules: rules.clone(),
             how,
         };
@@ -157,7 +160,7 @@ impl Due {
         let mut request = self.rules.request(None, self.live.clone(), now);
         request.budget = request.budget.saturating_mul(BUDGETS_READ);
         let mut builder = Builder::new(request, counter);
-        context.store.fill(&self.thread, &LastMessages::default(), &mut builder).await?;
+        context.store.fill(&self.thread, &self.messages, &mut builder).await?;
         let built = builder.build();
         let is_unfinished =
             |inclusion: &Inclusion| matches!(inclusion, Inclusion::Out(Reason::Incomplete(_)));

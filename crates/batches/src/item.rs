@@ -48,8 +48,8 @@ pub struct ItemCall<'a> {
 }
 
 impl Item {
-    /// A message that was written at `created_at`, as it is stored: without its number in the thread, which the store gives it. `None`
-    /// where the store decides more than that: of a batch that goes on, it knows the end.
+    /// A message that was committed at about `created_at`, as it is stored but for its number in the thread, which the store gives it. `None`
+    /// where the store decides more than that: the place of what goes on with a batch.
     pub fn written(message: Message, created_at: Timestamp) -> Option<Self> {
         let placement = message.placement;
         (placement.batch_type != BatchType::Continuation).then(|| Self {

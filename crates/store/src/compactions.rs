@@ -7,6 +7,7 @@ use sqlx::Row;
 use crate::api::TaskStatus;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::thread_version::ThreadVersion;
 
 /// A task that has not entered its queue after so long was never published.
 const LOST_AFTER_MS: i64 = 600_000;
@@ -36,12 +37,13 @@ pub enum Written {
 }
 
 impl Store {
-    /// Writes a compaction, if the one before it is still the newest of the thread, and the message before its id is still there; false
-    /// if not. With `pending` it waits for its summary.
+    /// Writes a compaction, if the one before it is still the newest of the thread, the message before its id is still there, and nothing of
+    /// what it was `planned` with has been changed; false if not. With `pending` it waits for its summary.
     pub async fn add_compaction(
         &self,
         thread: &ThreadId,
         compaction: &Compaction,
+        planned: ThreadVersion,
         pending: Option<(&AgentId, &TaskId)>,
         actor: &str,
     ) -> Result<bool, StoreError> {
@@ -58,7 +60,9 @@ impl Store {
             .bind(compaction.previous.map(Position::get))
             .bind(actor.to_owned())
             .bind(pending.map(|(agent, _)| agent.as_str().to_owned()))
-            .bind(pending.map(|(_, task)| task.as_str().to_owned()));
+            .bind(pending.map(|(_, task)| task.as_str().to_owned()))
+            .bind(planned.created_us)
+            .bind(planned.revision);
         Ok(!self.rows(statement).await?.is_empty())
     }
 

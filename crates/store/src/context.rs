@@ -17,6 +17,7 @@ use crate::history::StoredMessage;
 use crate::history::message;
 use crate::row::column_error;
 use crate::store::Store;
+use crate::thread_version::ThreadVersion;
 
 /// Messages of a thread that are read at first; most contexts need no more.
 const FIRST_PAGE: i64 = 64;
@@ -36,31 +37,8 @@ pub struct ContextWanted {
     pub gate: Gate,
     /// The thread whose text the input carries, if it carries one's; see [`model::origin`].
     pub origin: Option<ThreadId>,
-    /// What the thread was when its newest messages were read before: while it holds, only those behind it are read.
+    /// What the thread is believed to be by one who knows its last messages: while it holds, only those behind it are read.
     pub known: Option<ThreadVersion>,
-}
-
-/// What proves that messages of a thread that were read before are still its messages, all of them up to `head`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadVersion {
-    /// When its row was made, microseconds since 1970: a thread that was erased and made again is another one.
-    pub created_us: i64,
-    /// Counts what has changed it other than by messages behind its head.
-    pub revision: i32,
-    /// Its last message.
-    pub head: Position,
-    /// How many messages it has.
-    pub messages: i64,
-}
-
-impl ThreadVersion {
-    /// How many messages that version has behind this one's head, if everything up to there can be as it was.
-    fn behind(self, now: Self) -> Option<i64> {
-        let is_same = (self.created_us, self.revision) == (now.created_us, now.revision);
-        let more = now.messages - self.messages;
-        (is_same && self.head <= now.head && more >= 0 && (more == 0) == (self.head == now.head))
-            .then_some(more)
-    }
 }
 
 /// What of an agent's backoff and pause counts for a turn.
@@ -201,8 +179,7 @@ impl Store {
             }
         }
         self.read_newest(&reads, contexts).await?;
-        // The head has grown by another number than there are messages behind what is known: a clock has gone back, or something was
-        // deleted since. All is read, then.
+        // There are not so many messages behind the head that is known: others were written or deleted before it. All is read, then.
         let is_false = |read: &NewestRead<'_>| read.known.is_some() && !contexts[read.place].goes_on;
         let again: Vec<_> =
             reads.into_iter().filter(is_false).map(|read| NewestRead { known: None, ..read }).collect();

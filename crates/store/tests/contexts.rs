@@ -159,9 +159,15 @@ async fn only_what_is_not_known_of_a_thread_is_read() {
     write(&(5..22).map(|turn| turn * 10).collect::<Vec<_>>()).await;
     let (newest, far) = start_knowing(&store, behind.version).await;
     assert_eq!((newest.len(), newest[0], far.goes_on, far.messages.is_all), (64, 213, false, false));
+    // A false belief: one more message was written before its head, and the thread has gone on.
+    let believed = far.version.unwrap();
+    let believed = ThreadVersion { messages: believed.messages - 1, ..believed };
+    write(&[220]).await;
+    let (all, not_so) = start_knowing(&store, Some(believed)).await;
+    assert_eq!((all.len(), all[0], not_so.goes_on), (64, 223, false));
     // The store has gone back to before what is known.
-    database.execute("DELETE FROM messages WHERE position > 200").await;
-    database.execute("UPDATE threads SET head_position = 203, message_count = message_count - 4").await;
+    database.execute("DELETE FROM messages WHERE position > 210").await;
+    database.execute("UPDATE threads SET head_position = 203, message_count = message_count - 8").await;
     assert!(!start_knowing(&store, far.version).await.1.goes_on);
 }
 
@@ -220,7 +226,13 @@ async fn compaction_is_written_only_beside_its_planned_message() {
     let (database, store) = with_turns(3).await;
     let add = async |id: i64, previous: Option<i64>| {
         let one = Compaction { id: at(id), previous: previous.map(at), ..compaction(10, &[]) };
-        store.add_compaction(&thread("t"), &one, None, "system").await.unwrap()
+        let planned = start_knowing(&store, None).await.1.version.unwrap();
+        let stale = ThreadVersion { revision: planned.revision - 1, ..planned };
+        let again = ThreadVersion { created_us: planned.created_us - 1, ..planned };
+        for other in [stale, again] {
+            assert!(!store.add_compaction(&thread("t"), &one, other, None, "system").await.unwrap());
+        }
+        store.add_compaction(&thread("t"), &one, planned, None, "system").await.unwrap()
     };
     assert!(!add(50, None).await, "the store has gone back to before message 49");
     assert!(add(34, None).await);

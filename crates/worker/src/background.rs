@@ -14,6 +14,7 @@ mod turn_request;
 mod turn_starter;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -47,6 +48,8 @@ pub(crate) struct BackgroundTasks {
     timers: mpsc::UnboundedSender<TimerTask>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
+    /// A turn has begun: where none ever does, nothing is remembered of threads.
+    has_begun: AtomicBool,
 }
 
 impl BackgroundTasks {
@@ -81,7 +84,8 @@ impl BackgroundTasks {
             )
         });
         let tasks = tasks.into_iter().chain(vectors).collect();
-        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks }
+        let has_begun = AtomicBool::new(false);
+        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks, has_begun }
     }
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.
@@ -100,13 +104,14 @@ impl BackgroundTasks {
 
     /// `trace`: what the request belongs to.
     pub(crate) fn begin(&self, start: Start, trace: Option<TraceContext>) {
+        self.has_begun.store(true, Ordering::Relaxed);
         let _ = self.starts.send(TurnTask::Start(Arc::new(start), trace));
     }
 
-    /// The messages of turns, each in the order of their positions: the next turns of their threads need not read them.
-    pub(crate) fn written(&self, turns: Vec<Vec<Message>>) {
-        if !turns.is_empty() {
-            let _ = self.starts.send(TurnTask::Written(turns));
+    /// Messages that a commit has added to threads: the next turns of these threads need not read them.
+    pub(crate) fn written(&self, messages: Vec<Message>) {
+        if self.has_begun.load(Ordering::Relaxed) && !messages.is_empty() {
+            let _ = self.starts.send(TurnTask::Written(messages));
         }
     }
 

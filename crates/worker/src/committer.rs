@@ -16,20 +16,21 @@ use crate::config::WorkerConfig;
 /// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
 /// dead letter or a failed turn, and everything else goes on.
 const TRIES_OF_DAMAGE: u32 = 4;
-/// How long a commit waits for others while partitions are busy: what a statement costs beside its turns is as much as some ten of them.
+/// How long a commit waits for those of other partitions, which tokio's timer makes up to 2 ms: a statement without any turn costs as much as
+/// some ten turns.
 const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// What became of a commit.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
     /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
-    /// and turns, which have failed. `commits`: how many the partition has had with it. `turns`: messages of the turns that were written, where
-    /// the commit was written whole.
+    /// and turns, which have failed. `commits`: how many the partition has had with it. `messages`: what the commit added
+    /// to threads, as far as that was new, where the commit was not taken apart.
     Applied {
         commits: u64,
         unstorable: Vec<(MessageKey, String)>,
         refused: Vec<(TurnId, String)>,
-        turns: Vec<Vec<Message>>,
+        messages: Vec<Message>,
     },
     /// Durable, but the store knew more of a queue than its owner.
     Stale,
@@ -98,17 +99,19 @@ impl Committers {
     }
 }
 
-/// Makes groups of what waits.
-struct GroupQueue<T> {
-    queue: mpsc::Receiver<T>,
-    /// How many were in the last group.
-    last: usize,
+/// Makes groups of the commits that wait.
+struct GroupQueue {
+    queue: mpsc::Receiver<CommitRequest>,
+    /// The partitions of the last group.
+    last: Vec<PartitionId>,
 }
 
-impl<T> GroupQueue<T> {
-    /// The next group; `None` when the process is stopping. Partitions take turns where one waits while another's commit is under way: those
-    /// that were answered just now are waited for, so that all share a statement. Nothing is waited for where nothing waits.
-    async fn next(&mut self, has_room: impl Fn(&[T]) -> bool) -> Option<Vec<T>> {
+impl GroupQueue {
+    /// The next group; `None` when the process is stopping.
+    ///
+    /// While a statement is under way other partitions wait, and without a pause their statement would leave before the partitions of the
+    /// first one have come again. So these are waited for, but only where another partition waited.
+    async fn next(&mut self, has_room: impl Fn(&[CommitRequest]) -> bool) -> Option<Vec<CommitRequest>> {
         let waiting = self.queue.try_recv().ok();
         let is_busy = waiting.is_some();
         let mut group = match waiting {
@@ -121,15 +124,17 @@ impl<T> GroupQueue<T> {
             group.push(next);
         }
         if is_busy {
-            let (deadline, most) = (Instant::now() + GATHER_TIMEOUT, group.len() + self.last);
-            while group.len() < most
+            let deadline = Instant::now() + GATHER_TIMEOUT;
+            self.last.retain(|partition| group.iter().all(|request| request.commit.partition != *partition));
+            while !self.last.is_empty()
                 && has_room(&group)
                 && let Ok(Some(next)) = timeout_at(deadline, self.queue.recv()).await
             {
+                self.last.retain(|partition| next.commit.partition != *partition);
                 group.push(next);
             }
         }
-        self.last = group.len();
+        self.last = group.iter().map(|request| request.commit.partition).collect();
         Some(group)
     }
 }
@@ -142,7 +147,7 @@ struct Committer {
 
 impl Committer {
     async fn run(self, queue: mpsc::Receiver<CommitRequest>) {
-        let mut queue = GroupQueue { queue, last: 0 };
+        let mut queue = GroupQueue { queue, last: Vec::new() };
         while let Some(group) = queue.next(|group| self.has_room(group)).await {
             self.settle(group).await;
         }
@@ -167,9 +172,9 @@ impl Committer {
                 Ok(outcomes) => {
                     for (request, outcome) in group.into_iter().zip(outcomes) {
                         let commits = request.terms.commits + 1;
-                        let turns = request.commit.turns.into_iter().map(|write| write.messages);
-                        let turns = turns.filter(|messages| !messages.is_empty()).collect();
-                        let _ = request.settled.send(settled(outcome, commits, turns));
+                        let of_turns = request.commit.turns.into_iter().flat_map(|write| write.messages);
+                        let messages = request.commit.messages.into_iter().chain(of_turns).collect();
+                        let _ = request.settled.send(settled(outcome, commits, messages));
                     }
                     return;
                 }
@@ -235,7 +240,7 @@ impl Committer {
         let outcome = match self.commit_alone(parts.rest(), &terms).await {
             Ok(CommitOutcome::Applied { commits, .. }) => {
                 let (unstorable, refused) = (parts.unstorable, parts.refused);
-                CommitOutcome::Applied { commits, unstorable, refused, turns: Vec::new() }
+                CommitOutcome::Applied { commits, unstorable, refused, messages: Vec::new() }
             }
             Ok(other) => other,
             Err(detail) => {
@@ -279,10 +284,10 @@ fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
 }
 
-fn settled(outcome: Committed, commits: u64, turns: Vec<Vec<Message>>) -> CommitOutcome {
+fn settled(outcome: Committed, commits: u64, messages: Vec<Message>) -> CommitOutcome {
     match outcome {
         Committed::Applied => {
-            CommitOutcome::Applied { commits, unstorable: Vec::new(), refused: Vec::new(), turns }
+            CommitOutcome::Applied { commits, unstorable: Vec::new(), refused: Vec::new(), messages }
         }
         Committed::Stale => CommitOutcome::Stale,
         Committed::Fenced => CommitOutcome::Fenced,
@@ -291,51 +296,62 @@ fn settled(outcome: Committed, commits: u64, turns: Vec<Vec<Message>>) -> Commit
 
 #[cfg(test)]
 mod tests {
+    use model::Timestamp;
+
     use super::*;
 
-    fn queue() -> (mpsc::Sender<u32>, GroupQueue<u32>) {
-        let (sender, queue) = mpsc::channel(9);
-        (sender, GroupQueue { queue, last: 0 })
+    fn request(partition: u16) -> CommitRequest {
+        let terms = Terms {
+            commits: 0,
+            checkpoint: Seq(0),
+            incarnation: Arc::from("1"),
+            read: None,
+            gone: Vec::new(),
+        };
+        let commit = Commit::empty(PartitionId(partition), 1, Seq(0), Timestamp(0));
+        CommitRequest { commit, terms, settled: oneshot::channel().0 }
+    }
+
+    async fn next(queue: &mut GroupQueue, most: usize) -> Option<Vec<u16>> {
+        let group = queue.next(|group| group.len() < most).await?;
+        Some(group.iter().map(|request| request.commit.partition.0).collect())
     }
 
     #[tokio::test(start_paused = true)]
     async fn busy_partitions_share_a_statement() {
-        let (sender, mut queue) = queue();
-        let began = Instant::now();
-        for partition in [1, 2] {
-            sender.send(partition).await.unwrap();
-            assert_eq!(queue.next(|_| true).await, Some(vec![partition]));
-            // Where nothing came before, or nothing comes again, this is all that is waited.
-        }
-        assert!(began.elapsed() <= 2 * GATHER_TIMEOUT);
-        // Partition 3 waits while the statement of 2 is under way; 2 comes again when it is answered.
-        sender.send(3).await.unwrap();
-        let (group, ()) = tokio::join!(queue.next(|_| true), async { sender.send(2).await.unwrap() });
-        assert_eq!((group, queue.last), (Some(vec![3, 2]), 2));
-        let before = Instant::now();
-        sender.send(1).await.unwrap();
-        let (group, ()) = tokio::join!(queue.next(|group| group.len() < 2), async {
-            for partition in [2, 3] {
-                sender.send(partition).await.unwrap();
+        let (sender, queue) = mpsc::channel(9);
+        let mut queue = GroupQueue { queue, last: Vec::new() };
+        let submit = async |partitions: &[u16]| {
+            for partition in partitions {
+                sender.send(request(*partition)).await.unwrap();
             }
-        });
-        assert_eq!((group, before.elapsed()), (Some(vec![1, 2]), Duration::ZERO), "there is no more room");
-        assert_eq!(queue.next(|_| true).await, Some(vec![3]));
-        assert!((GATHER_TIMEOUT..=2 * GATHER_TIMEOUT).contains(&before.elapsed()), "{:?}", before.elapsed());
+        };
+        let began = Instant::now();
+        submit(&[2]).await;
+        assert_eq!(next(&mut queue, 9).await, Some(vec![2]));
+        // 3 waited while the statement of 2 was under way, and 2 comes again when it is answered.
+        submit(&[3]).await;
+        let (group, ()) = tokio::join!(next(&mut queue, 9), submit(&[2]));
+        assert_eq!(group, Some(vec![3, 2]));
+        // There is no more room.
+        submit(&[1]).await;
+        let (group, ()) = tokio::join!(next(&mut queue, 2), submit(&[2, 3]));
+        assert_eq!((group, began.elapsed()), (Some(vec![1, 2]), Duration::ZERO));
+        // 1 and 2 do not come.
+        assert_eq!(next(&mut queue, 9).await, Some(vec![3]));
+        assert!((GATHER_TIMEOUT..=2 * GATHER_TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(sender);
-        assert_eq!(queue.next(|_| true).await, None);
+        assert_eq!(next(&mut queue, 9).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_partition_alone_waits_for_nothing() {
-        let (sender, mut queue) = queue();
+        let (sender, queue) = mpsc::channel(9);
+        let mut queue = GroupQueue { queue, last: Vec::new() };
         let began = Instant::now();
         for _ in 0..5 {
-            let (group, ()) = tokio::join!(queue.next(|_| true), async {
-                tokio::task::yield_now().await;
-                sender.send(1).await.unwrap();
-            });
-            assert_eq!(group, Some(vec![1]));
+            sender.send(request(1)).await.unwrap();
+            assert_eq!(next(&mut queue, 9).await, Some(vec![1]));
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
     }

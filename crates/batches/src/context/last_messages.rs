@@ -7,7 +7,7 @@ use model::Position;
 use super::{Builder, NextRead};
 use crate::Item;
 
-/// Messages that a [`Builder`] gets at a time: those that it has no room for are counted for nothing.
+/// Messages that a [`Builder`] gets at a time: it counts the tokens of all, also of those that it has no room for.
 const AT_A_TIME: usize = 16;
 
 /// The last messages of a thread, without a hole.

@@ -53,9 +53,11 @@ pub(super) async fn rows(
     let mut last = None;
     for _ in 0..rounds {
         build(&store, thread, contexts, &mut steps.before).await?;
+        let planned = context_build::version(&store, &thread.id).await?;
         let begun = Instant::now();
         let compaction = steps.plan(&store, thread, now()?).await?;
-        let write = async { Ok(store.add_compaction(&thread.id, &compaction, None, "bench").await?) };
+        let write =
+            async { Ok(store.add_compaction(&thread.id, &compaction, planned, None, "bench").await?) };
         ensure!(steps.writing.time(write).await?, "there is a compaction already");
         steps.all.since(begun);
         build(&store, thread, contexts, &mut steps.after).await?;

@@ -9,7 +9,7 @@ use batches::{
     render,
 };
 use model::{AgentId, MessageId, Metadata, ThreadId};
-use store::{ContextWanted, Store};
+use store::{ContextWanted, StartContext, Store, ThreadVersion};
 
 use super::{
     super::table::Row,
@@ -49,6 +49,23 @@ struct ContextCase<'a> {
     reads: Reads,
 }
 
+/// What a turn of the agent in the thread starts from.
+async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<StartContext> {
+    let wanted = ContextWanted {
+        thread: thread.clone(),
+        agent: agent.clone(),
+        gate: store::Gate::Foreground,
+        origin: None,
+        known: None,
+    };
+    store.contexts(&[wanted]).await?.pop().context("no answer")
+}
+
+/// What a compaction of the thread is planned with.
+pub(super) async fn version(store: &Store, thread: &ThreadId) -> Result<ThreadVersion> {
+    found(store, thread, &AgentId::parse("any")?).await?.version.context("the thread has no message")
+}
+
 /// Builds the context of a turn of the agent in the thread, as the worker does.
 pub(super) async fn build(
     store: &Store,
@@ -57,14 +74,7 @@ pub(super) async fn build(
     reading: Option<&mut Timings>,
 ) -> Result<Built> {
     let begun = Instant::now();
-    let wanted = ContextWanted {
-        thread: thread.clone(),
-        agent: agent.clone(),
-        gate: store::Gate::Foreground,
-        origin: None,
-        known: None,
-    };
-    let found = store.contexts(&[wanted]).await?.pop().context("no answer")?;
+    let found = found(store, thread, agent).await?;
     let (rules, complaints) = ContextRules::of(&found.settings);
     ensure!(complaints.is_empty(), "{complaints:?}");
     let (counter, now) = (tokenizer::counter(rules.tokenizer), now()?);

@@ -16,7 +16,7 @@ use metrics::counter;
 use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
 use partition::Start;
 use serde_json::{Map, json};
-use store::{PendingCompaction, StartContext, StoreError, Written};
+use store::{PendingCompaction, StartContext, StoreError, ThreadVersion, Written};
 use tokio::sync::Semaphore;
 
 use crate::context::Context;
@@ -50,6 +50,8 @@ struct Due {
     messages: LastMessages,
     /// The last of them.
     newest: Position,
+    /// The thread as it was then.
+    version: ThreadVersion,
     rules: ContextRules,
     how: CompactionRules,
 }
@@ -69,7 +71,11 @@ impl Compactor {
         built: &Built,
     ) {
         let is_own = start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction);
-        let (Some(how), Some(newest)) = (rules.compaction, found.messages.newest.first()) else { return };
+        let (Some(how), Some(newest), Some(version)) =
+            (rules.compaction, found.messages.newest.first(), found.version)
+        else {
+            return;
+        };
         let now = Timestamp(context.clock.now_ms());
         if is_own || !(found.pending.is_some() || may_be_due(&how, rules, built, now)) {
             return;
@@ -84,6 +90,7 @@ impl Compactor {
             live: found.compaction.clone(),
             pending: found.pending.clone(),
             newest: newest.position,
+            version,
             messages: found.messages.clone(),
             rules: rules.clone(),
             how,
@@ -203,7 +210,8 @@ impl Due {
         compaction: Compaction,
         pending: Option<(&AgentId, &TaskId)>,
     ) -> Result<&'static str, Trouble> {
-        let is_new = context.store.add_compaction(&self.thread, &compaction, pending, ACTOR).await?;
+        let is_new =
+            context.store.add_compaction(&self.thread, &compaction, self.version, pending, ACTOR).await?;
         if is_new {
             let (id, made) = (compaction.id, &compaction.provenance);
             tracing::info!(

@@ -1,9 +1,10 @@
-//! The ends of threads whose turns have begun here, as far back as their contexts go, so that the next turn of a thread reads only what
-//! is new: what others have written, because what is committed here is added to it.
+//! The ends of threads whose turns have begun here, as far back as their contexts go, with what was committed here since. So the next turn
+//! of a thread reads only what is not known: what others have written, and batches that went on.
 //!
 //! Nothing in it is believed without proof: the store compares the version of the thread with the one that is remembered, in the
 //! statement that begins a turn. It is dropped with its session, so a new owner remembers nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,8 +19,8 @@ use crate::metrics::{THREAD_CACHE_BYTES, THREAD_READS};
 
 /// Messages of a thread that are remembered at least, where they have room: as many as are read at first.
 pub(super) const LEAST_MESSAGES: usize = 64;
-/// The part of all bytes that one thread may take: 8 MiB with the default.
-const MOST_PART: usize = 8;
+/// One thread may take an eighth of all bytes: 8 MiB with the default.
+const PARTS: usize = 8;
 /// What a thread and a message take beside their texts, bytes.
 const THREAD_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 320;
@@ -104,13 +105,10 @@ impl ThreadCache {
 
     /// Remembers what a turn of the thread began with.
     pub(super) fn insert(&mut self, thread: &ThreadId, found: &StartContext) {
-        let before = self.threads.remove(thread).map(|(end, bytes)| {
-            self.give_back(bytes);
-            end
-        });
+        let before = self.forget(thread);
         let Some(version) = found.version else { return };
         let mut known = before.iter().flat_map(|end| &end.newest).peekable();
-        let mut room = self.budget.most / MOST_PART;
+        let mut room = self.budget.most / PARTS;
         let remembered = |item: &Arc<Item>| {
             let remembered = match known.next_if(|known| Arc::ptr_eq(&known.item, item)) {
                 Some(known) => known.clone(),
@@ -121,6 +119,10 @@ impl ThreadCache {
         };
         let newest: Vec<_> = found.messages.newest.iter().map_while(remembered).collect();
         let is_all = found.messages.is_all && newest.len() == found.messages.newest.len();
+        if newest.is_empty() {
+            // Not even the last message has room.
+            return;
+        }
         let end = ThreadEnd { version, newest, is_all };
         let bytes = end.bytes();
         let used = self.budget.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -129,33 +131,55 @@ impl ThreadCache {
         self.make_room(used);
     }
 
-    /// Adds the messages of a turn that were written at this time, in the order of their positions. That nothing else was written is the
-    /// version's claim, which the next turn checks.
+    /// Adds what one commit has written at this time. That nothing else was written is a claim, which the next turn checks.
     pub(super) fn extend(&mut self, messages: Vec<Message>, now: Timestamp) {
-        let Some(thread) = messages.first().map(|message| message.key.thread.clone()) else { return };
-        let Some((end, bytes)) = self.threads.get_mut(&thread) else { return };
-        let Some(items) = messages.into_iter().map(|it| Item::written(it, now)).collect::<Option<Vec<_>>>()
-        else {
-            return;
-        };
+        let mut of_threads: HashMap<ThreadId, Vec<Message>> = HashMap::new();
+        for message in messages {
+            if self.threads.contains_key(&message.key.thread) {
+                of_threads.entry(message.key.thread.clone()).or_default().push(message);
+            }
+        }
+        for (thread, mut messages) in of_threads {
+            messages.sort_by_key(|message| message.placement.position);
+            let items = messages.into_iter().map(|message| Item::written(message, now).map(Arc::new));
+            if let Some(items) = items.collect::<Option<Vec<_>>>() {
+                self.add(&thread, &items);
+            }
+        }
+        self.make_room(self.budget.used.load(Ordering::Relaxed));
+    }
+
+    /// Adds these, in the order of their positions.
+    fn add(&mut self, thread: &ThreadId, items: &[Arc<Item>]) {
+        let Some((end, bytes)) = self.threads.get_mut(thread) else { return };
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
         if first.position <= end.version.head {
             return;
         }
-        let version = ThreadVersion {
-            head: last.position,
-            messages: end.version.messages + items.len() as i64,
-            ..end.version
-        };
-        let new: Vec<_> = items.into_iter().rev().map(|item| RememberedItem::new(&Arc::new(item))).collect();
-        let more = new.iter().map(|item| item.bytes).sum::<usize>();
         let end = Arc::make_mut(end);
-        end.version = version;
-        end.newest.splice(..0, new);
-        *bytes += more;
-        self.bytes += more;
-        let used = self.budget.used.fetch_add(more, Ordering::Relaxed) + more;
-        self.make_room(used);
+        end.version.head = last.position;
+        end.version.messages += items.len() as i64;
+        end.newest.splice(..0, items.iter().rev().map(RememberedItem::new));
+        let mut size = end.bytes();
+        while size > self.budget.most / PARTS
+            && let Some(oldest) = end.newest.pop()
+        {
+            (size, end.is_all) = (size - oldest.bytes, false);
+        }
+        let before = std::mem::replace(bytes, size);
+        let is_empty = end.newest.is_empty();
+        self.bytes = self.bytes - before + size;
+        self.budget.used.fetch_add(size, Ordering::Relaxed);
+        self.budget.used.fetch_sub(before, Ordering::Relaxed);
+        if is_empty {
+            self.forget(thread);
+        }
+    }
+
+    fn forget(&mut self, thread: &ThreadId) -> Option<Arc<ThreadEnd>> {
+        let (end, bytes) = self.threads.remove(thread)?;
+        self.give_back(bytes);
+        Some(end)
     }
 
     fn make_room(&mut self, used: usize) {
@@ -248,7 +272,8 @@ mod tests {
         assert!(cache.get(&thread("a")).is_none(), "nothing is known of what came before");
         cache.insert(&thread("a"), &found(1..=3, true));
         let before = cache.get(&thread("a")).unwrap();
-        let turn = || vec![written(4, BatchType::UserRequest), written(6, BatchType::UserRequest)];
+        // A turn, and a message of another publisher within it.
+        let turn = || [6, 4].map(|position| written(position, BatchType::UserRequest)).to_vec();
         cache.extend(turn(), Timestamp(5));
         let after = cache.get(&thread("a")).unwrap();
         let version = ThreadVersion { head: Position::from_stored(6), messages: 5, ..before.version };
@@ -267,14 +292,20 @@ mod tests {
     }
 
     #[test]
-    fn committed_turns_have_no_room_without_end() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(10_000)));
+    fn committed_messages_take_no_more_than_a_threads_part() {
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 2_000)));
         cache.insert(&thread("a"), &found(1..=2, true));
         for position in 3..100 {
             cache.extend(vec![written(position, BatchType::UserRequest)], Timestamp(0));
-            assert!(cache.bytes <= 10_000 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
+            assert!(cache.bytes <= 2_000 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
         }
-        assert!(cache.get(&thread("a")).is_none());
+        let end = cache.get(&thread("a")).unwrap();
+        let newest: Vec<_> = end.newest.iter().map(|it| it.item.position.get()).collect();
+        assert_eq!((newest, end.is_all, end.version.messages), (vec![99, 98, 97], false, 99));
+        let large = Message { content: "x".repeat(2_000), ..written(100, BatchType::UserRequest) };
+        cache.extend(vec![large], Timestamp(0));
+        assert!(cache.get(&thread("a")).is_none(), "its last message has no room");
+        assert_eq!((cache.bytes, cache.budget.used.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]
@@ -295,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_thread_takes_no_more_than_its_part() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(MOST_PART * 6_000)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 6_000)));
         cache.insert(&thread("a"), &found(1..=65, true));
         let end = cache.get(&thread("a")).unwrap();
         assert!(!end.is_all && (10..65).contains(&end.newest.len()), "{}", end.newest.len());

@@ -51,8 +51,8 @@ pub(super) enum TurnTask {
     /// With the trace that its request belongs to.
     Start(Arc<Start>, Option<TraceContext>),
     Abandon(TurnId, u32),
-    /// Messages of turns that were committed.
-    Written(Vec<Vec<Message>>),
+    /// Messages that were committed.
+    Written(Vec<Message>),
 }
 
 /// A turn that has not begun.
@@ -174,9 +174,8 @@ impl TurnStarter {
                     self.waiting.push_back(start);
                 }
                 TurnTask::Abandon(turn, run) => self.abandon(turn, run),
-                TurnTask::Written(turns) => {
-                    let now = Timestamp(self.context.clock.now_ms());
-                    turns.into_iter().for_each(|messages| self.cache.extend(messages, now));
+                TurnTask::Written(messages) => {
+                    self.cache.extend(messages, Timestamp(self.context.clock.now_ms()));
                 }
             }
             next = background.try_recv().ok();
@@ -243,7 +242,9 @@ impl TurnStarter {
             StarterOutcome::Begun(begun) => {
                 let Begun { start, found, outcome } = *begun;
                 self.publishing -= 1;
-                self.cache.insert(&start.thread, &found);
+                if !turn_request::says_all(&start) {
+                    self.cache.insert(&start.thread, &found);
+                }
                 self.begun(&start, outcome).await?;
             }
         }
@@ -550,7 +551,7 @@ async fn built(
     Ok((builder.build(), ReadBack { older, low }))
 }
 
-/// The next turn of the thread finds what this one wanted, and no more.
+/// What is remembered of the thread: what this context wanted, and at least as much as is read at first.
 fn note_read(messages: &mut LastMessages, read: ReadBack) {
     if !read.older.newest.is_empty() {
         counter!(THREAD_READS, "messages" => "older").increment(1);

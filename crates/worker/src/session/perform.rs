@@ -106,7 +106,7 @@ impl PartitionSession<'_> {
         let Some(in_flight) = self.in_flight.take() else { return ControlFlow::Continue(()) };
         metrics::histogram!(crate::metrics::COMMIT_SECONDS).record(in_flight.submitted.elapsed());
         match settled {
-            CommitOutcome::Applied { commits, unstorable, refused, turns } => {
+            CommitOutcome::Applied { commits, unstorable, refused, messages } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.confirmed.set(Some(self.applied));
                 in_flight.usage.count();
@@ -116,7 +116,7 @@ impl PartitionSession<'_> {
                     traces.committed(in_flight.submitted.elapsed());
                 }
                 // Before the next turns of these threads begin.
-                self.background.written(turns);
+                self.background.written(messages);
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
                 bisect::apply_refusals(&mut actions, &unstorable, &turns);

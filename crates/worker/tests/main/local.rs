@@ -50,6 +50,11 @@ async fn a_long_context_is_read_once() {
     assert_eq!(run(60..70).await, "139: task 0");
     fixture.execute("UPDATE threads SET revision = revision + 1").await;
     assert_eq!(run(70..71).await, "141: read again");
+    // What was read beyond the first page is remembered as well.
+    fixture
+        .execute("UPDATE messages SET content = 'read twice' WHERE position = (SELECT min(position) FROM messages)")
+        .await;
+    assert_eq!(run(71..72).await, "143: read again");
     fixture.end().await;
 }
 
@@ -130,10 +135,14 @@ async fn what_is_committed_is_as_it_would_be_read() {
     turns(4, 21).await;
     let known = turns(5, 25).await;
     assert!(known.contains("task 4") && known.contains("1e+30") && known.contains("seen"), "{known}");
-    fixture.execute("UPDATE messages SET content = 'read again' WHERE thread_id = 'knows'").await;
-    fixture.send_task("knows", "last", "last").await;
-    fixture.said("knows", 29).await;
-    let last = requests.lock().unwrap().pop().unwrap().to_string();
-    assert!(last.contains("task 5") && !last.contains("read again"), "{last}");
+    // That one was read and the other one known is seen by what is stored meanwhile.
+    fixture.execute("UPDATE messages SET content = 'read again'").await;
+    fixture.execute("UPDATE threads SET revision = revision + 1 WHERE thread_id = 'reads'").await;
+    for (agent, is_read) in [("reads", true), ("knows", false)] {
+        fixture.send_task(agent, "last", "last").await;
+        fixture.said(agent, 29).await;
+        let last = requests.lock().unwrap().pop().unwrap().to_string();
+        assert_eq!((last.contains("read again"), last.contains("task 5")), (is_read, !is_read), "{last}");
+    }
     fixture.end().await;
 }

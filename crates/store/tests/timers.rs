@@ -112,6 +112,27 @@ async fn timers_are_set_fired_and_ended_by_commits() {
 }
 
 #[tokio::test]
+async fn a_follow_up_that_is_replaced_is_not_postponed() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 60_000), arm("u", 2, 60_000)]).await;
+    let next = NextDue { at: Timestamp(1_900_000_000_000), wait_ms: 60_000 };
+    let later = |of: &str, n| TimerWrite::Postpone { id: id(of, n), next, by: Some("quiet_hours".into()) };
+    write(&owner, vec![arm("t", 3, 60_000), later("t", 1), later("u", 2)]).await;
+    let state = async |of: &str, n| {
+        let sql = format!(
+            "SELECT state || ' ' || coalesce(ended_by, '-') || ' ' || (due_at > '2029-01-01') AS state FROM timers WHERE timer_id = '{}'",
+            id(of, n)
+        );
+        let row: serde_json::Value = serde_json::from_str(&database.rows(&sql).await.remove(0)).unwrap();
+        row["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(state("t", 1).await, "cancelled replaced false");
+    assert_eq!(state("t", 3).await, "pending - false");
+    assert_eq!(state("u", 2).await, "pending quiet_hours true");
+}
+
+#[tokio::test]
 async fn a_timer_of_an_owner_that_lost_its_lease_is_not_written() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;

@@ -164,6 +164,15 @@ impl Store {
         let bug = self.bug;
         let is_even = self.commits.is_multiple_of(2);
         let Some(row) = self.tables[number].timers.get_mut(id) else { return };
+        // One that is replaced waits no longer.
+        let is_replaced = |write: &TimerWrite| {
+            matches!(write, TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp
+                && armed.thread == row.thread && armed.id != *id)
+        };
+        let is_postponed = matches!(write, TimerWrite::Postpone { .. }) && id.kind() == TimerKind::FollowUp;
+        if is_postponed && commit.timers.iter().any(is_replaced) {
+            return;
+        }
         // Of two changes of a row in one statement, the database makes one: which is not known.
         if row.state != was.state && is_even {
             return;

@@ -36,4 +36,9 @@
     WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
       -- What was fired can still be taken back; everything else that has ended stays so.
       AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
+      -- What is replaced above is over: two changes of one row in a statement would be one, and nothing says which.
+      AND NOT (i.state = 'pending' AND t.kind = 'follow_up'
+               AND EXISTS (SELECT FROM armed AS a
+                           WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id
+                             AND a.timer_id <> t.timer_id))
 )

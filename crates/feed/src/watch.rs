@@ -9,7 +9,7 @@ use wire::query::{ChangedThreads, ChangedThreadsQuery};
 /// feed has not received by then are lost.
 #[derive(Debug, Default)]
 pub struct OwnerWatch {
-    /// The owner's epoch and its last frame, as of its last reply.
+    /// The owner's epoch, and its last frame as of its last reply.
     known: HashMap<PartitionId, (u64, u64)>,
 }
 
@@ -25,6 +25,12 @@ impl OwnerWatch {
         self.known.get(&partition).map_or(0, |(epoch, _)| *epoch)
     }
 
+    /// A partition has an owner of this epoch.
+    pub fn on_owner(&mut self, partition: PartitionId, epoch: u64) {
+        let known = self.known.entry(partition).or_default();
+        *known = (*known).max((epoch, 0));
+    }
+
     /// Takes the reply of an owner. False if it is to be ignored: of a former owner, or older than one that has come before.
     pub fn on_reply(&mut self, partition: PartitionId, reply: &ChangedThreads) -> bool {
         let known = self.known.entry(partition).or_default();
@@ -33,5 +39,25 @@ impl OwnerWatch {
             *known = (reply.epoch, reply.number);
         }
         is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_epoch_is_asked_with_and_lower_ones_are_ignored() {
+        let (p, mut watch) = (PartitionId(3), OwnerWatch::default());
+        let reply = |epoch, number| ChangedThreads { epoch, number, threads: Vec::new(), is_complete: true };
+        let asked = |watch: &OwnerWatch| (watch.question(p).epoch, watch.question(p).number);
+        assert!(watch.on_reply(p, &reply(1, 7)));
+        watch.on_owner(p, 1);
+        assert_eq!(asked(&watch), (1, 7));
+        watch.on_owner(p, 3);
+        assert_eq!((asked(&watch), watch.epoch(p)), ((3, 0), 3));
+        assert!(!watch.on_reply(p, &reply(2, 9)));
+        assert!(watch.on_reply(p, &reply(3, 4)));
+        assert_eq!(asked(&watch), (3, 4));
     }
 }

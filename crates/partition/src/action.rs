@@ -70,7 +70,7 @@ pub struct ChangedThreadsQuery {
     pub gateway: GatewayId,
     /// Threads that it does not follow any more.
     pub unfollowed: Vec<ThreadId>,
-    /// The epoch in which the number counts; another one's are all news.
+    /// The epoch in which the number counts, the highest that the gateway knows; another one's are all news.
     pub epoch: u64,
     /// The last frame that the gateway has received.
     pub number: u64,
@@ -166,6 +166,9 @@ pub enum Action {
     Commit(Commit),
     /// Send the end of the message to the gateways.
     End(MessageEnded),
+    /// A gateway knows of an owner with this higher epoch: ask the store whether the partition is held still, and by which epoch it would be
+    /// above that one. A store that went back in time may have forgotten the other owner.
+    CheckLease(u64),
     /// Answer a [`SnapshotRequest`].
     Snapshot(SnapshotReply),
     /// Answer a [`ChangedThreadsQuery`].
@@ -226,6 +229,7 @@ impl Action {
             Self::End(_) => "end",
             Self::Snapshot(_) => "snapshot",
             Self::ChangedThreads(_) => "changed_threads",
+            Self::CheckLease(_) => "check_lease",
             Self::Check(_) => "check",
             Self::Start(_) => "start",
             Self::Abandon { .. } => "abandon",

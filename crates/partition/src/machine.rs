@@ -252,10 +252,7 @@ impl Partition {
                 actions.push(Action::Status(StatusReply { token: query.token, status }));
             }
             Input::Snapshot(request) => self.show(&request, now, &mut actions),
-            Input::ChangedThreads(query) => {
-                let changed = self.changed_threads(&query, now);
-                actions.push(Action::ChangedThreads(changed));
-            }
+            Input::ChangedThreads(query) => actions.push(self.changed_threads(&query, now)),
             Input::Tick => self.tick(now, &mut actions),
             Input::Room => self.reread(now, &mut actions),
             Input::Shed(bytes) => self.shed(bytes),

@@ -75,6 +75,7 @@ fn seeds_that_have_failed_once_hold() {
         8_806_200_257_310,
         999_365_908_809_232,
         8_806_204_079_579,
+        8_806_204_149_217,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

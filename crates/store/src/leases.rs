@@ -172,10 +172,14 @@ impl Store {
     /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it when it has not
     /// come so far. Afterwards the store's state is the one that counts: build the partition anew from this grant. `None` when the
     /// lease is gone. A wait longer than the lock timeout is an error to be tried again.
+    ///
+    /// `seen_epoch`: the highest epoch of the partition that others know of, or 0. The new one is above it; a store that does not know it has gone
+    /// back in time.
     pub async fn reclaim(
         &self,
         worker: &str,
         known: &Applied,
+        seen_epoch: u64,
         ttl: Duration,
     ) -> Result<Option<Reclaimed>, StoreError> {
         let statement = sqlx::query(include_str!("leases/reclaim.sql"))
@@ -186,7 +190,8 @@ impl Store {
             .bind(known.commits as i64)
             .bind(known.checkpoint.0 as i64)
             .bind(known.position_high_water.0)
-            .bind(BY_ITSELF);
+            .bind(BY_ITSELF)
+            .bind(seen_epoch.max(known.epoch) as i64);
         let reclaimed =
             |row: &PgRow| Ok(Reclaimed { grant: grant(row)?, stepped_back: row.try_get("stepped_back")? });
         self.rows(statement).await?.first().map(reclaimed).transpose()

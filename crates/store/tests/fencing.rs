@@ -47,7 +47,7 @@ async fn a_takeover_waits_for_a_commit_under_way() {
         // The lease has run out, but the row is locked: passed over.
         assert_eq!(store.acquire("b", TTL, 1).await.unwrap(), []);
         let known = owner.applied().await;
-        let mut reclaiming = Box::pin(store.reclaim("a", &known, TTL));
+        let mut reclaiming = Box::pin(store.reclaim("a", &known, 0, TTL));
         assert!(tokio::time::timeout(LONG_ENOUGH, &mut reclaiming).await.is_err());
         run(&mut holder, "COMMIT").await;
         reclaiming.await.unwrap().unwrap()
@@ -145,7 +145,7 @@ async fn reclaim_waits_for_a_commit_with_unknown_outcome() {
     assert_eq!(error.disposition(), Disposition::Unknown, "{error}");
 
     let known = owner.applied().await;
-    let mut reclaiming = Box::pin(store.reclaim("a", &known, TTL));
+    let mut reclaiming = Box::pin(store.reclaim("a", &known, 0, TTL));
     assert!(tokio::time::timeout(LONG_ENOUGH, &mut reclaiming).await.is_err());
     run(&mut holder, "COMMIT").await;
     let grant = reclaiming.await.unwrap().unwrap();

@@ -57,7 +57,7 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
     assert_eq!(store.renew("a", TTL, &[known]).await.unwrap(), []);
 
     known.position_high_water = Timestamp(i64::MAX / 2 + 7);
-    let back = store.reclaim("a", &known, TTL).await.unwrap().unwrap();
+    let back = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap();
     assert!(back.stepped_back && back.grant.epoch > known.epoch, "{back:?}");
     assert_eq!((back.grant.commits, back.grant.checkpoint), (1, Seq(1)));
     assert_eq!(
@@ -84,7 +84,7 @@ async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
     let known = second.applied().await;
     database.execute(PUT_BACK).await;
     assert_eq!(store.renew("b", TTL, &[known]).await.unwrap(), []);
-    let back = store.reclaim("b", &known, TTL).await.unwrap().unwrap();
+    let back = store.reclaim("b", &known, 0, TTL).await.unwrap().unwrap();
     assert!(back.stepped_back && back.grant.epoch > known.epoch, "{back:?}");
     // The owner that the copy knew is fenced by it.
     let mut late = first.empty();
@@ -95,8 +95,30 @@ async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
     database.execute("UPDATE partitions SET lease_until = clock_timestamp()").await;
     let third = Owner::new(&store, "c").await;
     assert!(third.grant.epoch > back.grant.epoch, "an epoch is given once: {:?}", third.grant);
-    assert_eq!(store.reclaim("b", &Applied::from(&back.grant), TTL).await.unwrap(), None);
+    assert_eq!(store.reclaim("b", &Applied::from(&back.grant), 0, TTL).await.unwrap(), None);
     commit(&third, 2).await;
+}
+
+#[tokio::test]
+async fn owner_from_before_a_forgotten_takeover_rises_above_it() {
+    let (database, store) = Database::new(1).await;
+    let first = Owner::new(&store, "a").await;
+    commit(&first, 1).await;
+    database.execute(SAVE).await;
+    store.release("a", PartitionId(0), first.grant.epoch).await.unwrap();
+    let second = Owner::new(&store, "b").await;
+    // Of a database whose clock was ahead.
+    let seen = second.grant.epoch + 1_000_000_000;
+    let known = first.applied().await;
+    assert_eq!(store.reclaim("a", &known, seen, TTL).await.unwrap(), None, "it is another worker's");
+    database.execute(PUT_BACK).await;
+    // Nothing that the first owner knows is missing.
+    assert_eq!(store.renew("a", TTL, &[known]).await.unwrap().len(), 1);
+    let back = store.reclaim("a", &known, seen, TTL).await.unwrap().unwrap();
+    assert!(back.stepped_back && back.grant.epoch > seen, "{back:?}");
+    assert_eq!((back.grant.commits, back.grant.checkpoint), (1, Seq(1)));
+    assert_eq!(incidents(&store).await, ["0 store_stepped_back  2.."]);
+    commit(&Owner { grant: back.grant, ..first }, 2).await;
 }
 
 #[tokio::test]
@@ -142,11 +164,11 @@ async fn a_rebase_is_a_write_of_the_owner_and_records_what_it_passes() {
     let place = StreamPlace { checkpoint: Seq(3), read: Some(read), incidents: vec![gone_entries(1, 3)] };
     // Of what it was before the commit.
     assert_eq!(store.rebase("a", &owner.grant, &place, "new").await.unwrap(), None);
-    let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
+    let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let grant = store.rebase("a", &grant, &place, "new").await.unwrap().unwrap();
     assert_eq!((grant.commits, grant.checkpoint), (2, Seq(3)));
     assert_eq!(store.rebase("b", &grant, &place, "new").await.unwrap(), None);
-    let again = store.reclaim("a", &Applied::from(&grant), TTL).await.unwrap().unwrap().grant;
+    let again = store.reclaim("a", &Applied::from(&grant), 0, TTL).await.unwrap().unwrap().grant;
     assert_eq!((again.incarnation.as_deref(), again.read), (Some("new"), Some(read)));
     assert_eq!((again.commits, again.position_high_water), (2, Timestamp(i64::MAX / 2)));
     assert_eq!(incidents(&store).await, ["0 entries_gone new 1..3 open"]);
@@ -170,7 +192,7 @@ async fn lost_entries_are_recorded_with_the_commit_passing_them() {
     assert_eq!(incidents(&store).await, named);
     let known = owner.applied().await;
     assert_eq!(store.renew("a", TTL, &[known]).await.unwrap()[0].incidents, 2);
-    let grant = store.reclaim("a", &known, TTL).await.unwrap().unwrap().grant;
+    let grant = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap().grant;
     assert_eq!(grant.read, read);
 
     assert_eq!(store.acknowledge_incidents(Some(PartitionId(1)), "ann").await.unwrap(), 0);

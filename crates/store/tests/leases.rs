@@ -50,7 +50,7 @@ async fn a_lease_ends_by_time_by_release_and_by_takeover() {
     assert_eq!(renewed(&store, "a", TTL, &[second]).await, []);
     let all = [Applied::from(&also), Applied::from(&taken[0])];
     assert_eq!(renewed(&store, "b", TTL, &all).await, [first.partition, second.partition]);
-    assert_eq!(store.reclaim("a", &second, TTL).await.unwrap(), None);
+    assert_eq!(store.reclaim("a", &second, 0, TTL).await.unwrap(), None);
 }
 
 async fn renewed(store: &Store, worker: &str, ttl: Duration, held: &[Applied]) -> Vec<PartitionId> {

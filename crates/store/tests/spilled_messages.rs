@@ -133,7 +133,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
     saved(&owner, save.clone()).await;
     database.execute("UPDATE spilled_messages SET saved_at = saved_at - interval '1 minute'").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
+    let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let back = store.load(&grant, 8).await.unwrap().spilled_messages.remove(0);
     let aged = back.open_ms - save.open_ms;
     assert!((60_020..70_000).contains(&aged), "{aged}");

@@ -39,7 +39,7 @@ async fn only_the_owner_of_record_is_answered() {
     let queue = |after| [QueueRead { agent: agent("u"), after: at(after), limit: 8 }];
     assert_eq!(store.load_tasks(asks, &queue(0)).await.unwrap()[0].0.len(), 1);
     let known = owner.applied().await;
-    store.reclaim("a", &known, TTL).await.unwrap();
+    store.reclaim("a", &known, 0, TTL).await.unwrap();
     for answer in [
         store.load(&owner.grant, 3).await.map(|_| ()),
         store.load_tasks(asks, &queue(0)).await.map(|_| ()),
@@ -116,7 +116,7 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     again.open_turns = vec![open("a", 1, 90), open("c", 2, 7), open("never", 0, 13)];
     again.ended_turns = vec![(thread("u"), turn("u", "never"))];
     owner.commit_of("stream-2", &again).await.unwrap();
-    let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
+    let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let takeover = store.load(&grant, 8).await.unwrap();
     assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);
     assert_eq!(database.number("SELECT count(*) FROM spilled_turns").await, 4);

@@ -138,7 +138,7 @@ async fn a_timer_of_an_owner_that_lost_its_lease_is_not_written() {
     let owner = Owner::new(&store, "a").await;
     write(&owner, vec![arm("t", 1, 0)]).await;
     let known = owner.applied().await;
-    store.reclaim("a", &known, TTL).await.unwrap();
+    store.reclaim("a", &known, 0, TTL).await.unwrap();
     let mut late = owner.empty();
     late.timers = vec![fire("t", 1), arm("u", 2, 0)];
     assert_eq!(owner.commit(&late).await.unwrap(), Committed::Fenced);

@@ -46,7 +46,7 @@ pub struct SnapshotReply {
 /// Asks for the threads with frames after a given one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangedThreadsQuery {
-    /// The epoch in which the number counts.
+    /// The epoch in which the number counts: the highest that the gateway knows.
     pub epoch: u64,
     /// The frame's number.
     pub number: u64,
@@ -119,6 +119,10 @@ fn snapshot_request(request: pb::SnapshotRequest) -> Result<SnapshotRequest, Inv
 }
 
 fn changed_threads_query(query: pb::ChangedThreadsQuery) -> Result<ChangedThreadsQuery, InvalidField> {
+    // The owner's next epoch is above it, and has to fit into a bigint.
+    if query.epoch > i64::MAX as u64 / 2 {
+        return Err(InvalidField::Enum("epoch", query.epoch.to_string()));
+    }
     let unfollowed = query.unfollowed.iter().map(|id| thread(id)).collect::<Result<_, _>>()?;
     Ok(ChangedThreadsQuery { epoch: query.epoch, number: query.number, unfollowed })
 }

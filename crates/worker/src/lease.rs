@@ -1,5 +1,6 @@
 //! What a session knows of its lease.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(crate) struct Lease {
     pub(crate) confirmed: ConfirmedState,
     /// Notified when the store does not confirm the state: the session ends, and its grant is checked.
     pub(crate) doubt: Arc<Notify>,
+    /// See [`Lease::check`].
+    seen_epoch: Arc<AtomicU64>,
     /// Cancelled when the partition is to be handed back after finishing what is in flight.
     pub(crate) drain: CancellationToken,
     /// Cancelled when the partition belongs to another worker: drop everything.
@@ -57,6 +60,7 @@ impl LeaseRenewal {
             valid_until: self.valid_until.subscribe(),
             confirmed: ConfirmedState::default(),
             doubt: Arc::default(),
+            seen_epoch: Arc::default(),
             drain: CancellationToken::new(),
             lost: CancellationToken::new(),
         }
@@ -90,6 +94,17 @@ fn lease_until(from: Instant, lease: Duration) -> Instant {
 }
 
 impl Lease {
+    /// Has the grant checked, because others know of this epoch, which is above its own.
+    pub(crate) fn check(&self, seen_epoch: u64) {
+        self.seen_epoch.fetch_max(seen_epoch, Ordering::Relaxed);
+        self.doubt.notify_one();
+    }
+
+    /// The highest epoch of the partition that others know of; 0 if none is above its own.
+    pub(crate) fn seen_epoch(&self) -> u64 {
+        self.seen_epoch.load(Ordering::Relaxed)
+    }
+
     /// Waits until the partition is known to be ours; false when it is not.
     pub(crate) async fn hold(&mut self) -> bool {
         loop {

@@ -275,7 +275,7 @@ async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Gr
     let config = &context.config;
     let reclaimed =
         retry_until(lease.lost.cancelled(), Backoff::default(), "reclaiming a partition", || async {
-            context.store.reclaim(&config.worker_id, known, config.lease).await
+            context.store.reclaim(&config.worker_id, known, lease.seen_epoch(), config.lease).await
         });
     let Some(reclaimed) = reclaimed.await.ok()? else {
         let (partition, epoch) = (known.partition, known.epoch);

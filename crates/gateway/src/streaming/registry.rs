@@ -141,7 +141,7 @@ impl FeedRegistry {
                     let watched = self.context.backend.count.all().filter(|p| self.has_feeds(*p));
                     replies.extend(watched.map(|p| self.ask_owner(p, watch.question(p))));
                 }
-                event = live.next() => self.on_live_event(event),
+                event = live.next() => self.on_live_event(event, &mut watch),
                 Some((p, reply)) = replies.next() => {
                     if let Some(reply) = reply.filter(|reply| watch.on_reply(p, reply)) {
                         self.on_owner_reply(p, &reply);
@@ -151,7 +151,7 @@ impl FeedRegistry {
         }
     }
 
-    fn on_live_event(&self, event: LiveEvent) {
+    fn on_live_event(&self, event: LiveEvent, watch: &mut OwnerWatch) {
         match event {
             LiveEvent::Begun => {
                 self.context.set_listening();
@@ -163,7 +163,10 @@ impl FeedRegistry {
                     .for_each(|p| self.request_resync(p));
             }
             LiveEvent::Frames(frames) => self.deliver(frames),
-            LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => self.owned(p, epoch),
+            LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => {
+                watch.on_owner(p, epoch);
+                self.owned(p, epoch);
+            }
             LiveEvent::Owner(..) => {}
         }
     }

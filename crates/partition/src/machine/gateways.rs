@@ -25,13 +25,18 @@ impl Partition {
         actions.push(Action::Snapshot(snapshot(request, self.cut(&request.thread), messages)));
     }
 
-    /// The reply to a gateway that was not known is incomplete: the owner may not know which threads it follows.
-    pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> ChangedThreads {
+    /// The reply to a gateway that was not known is incomplete: the owner may not know which threads it follows. A gateway that knows of a higher
+    /// epoch takes no reply of this one.
+    pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> Action {
+        if query.epoch > self.epoch {
+            return Action::CheckLease(query.epoch);
+        }
         let is_known = self.followers.hear(&query.gateway, &query.unfollowed, now);
         let after = if query.epoch == self.epoch { query.number } else { 0 };
         let (threads, is_complete) = self.frames.since(after, MAX_CHANGED_THREADS);
         let (token, epoch, number) = (query.token, self.epoch, self.frames.number());
-        ChangedThreads { token, epoch, number, threads, is_complete: is_complete && is_known }
+        let is_complete = is_complete && is_known;
+        Action::ChangedThreads(ChangedThreads { token, epoch, number, threads, is_complete })
     }
 
     /// The state of a thread after everything that was decided so far.

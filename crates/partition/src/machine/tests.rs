@@ -212,6 +212,7 @@ fn render(action: &Action) -> String {
         Action::Reread(from) => format!("reread({from})"),
         Action::Check(_)
         | Action::Start(_)
+        | Action::CheckLease(_)
         | Action::Abandon { .. }
         | Action::LoadTasks { .. }
         | Action::Send(_)

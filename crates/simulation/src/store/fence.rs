@@ -72,12 +72,13 @@ impl Store {
             && (self.bug == Some(PlantedBug::RenewalBlind) || row.commits >= known.commits)
     }
 
-    /// The own lease under a new epoch, and whether the store knows less than its owner.
+    /// The own lease under a new epoch, above `seen_epoch`, and whether the store knows less than its owner and gateways do.
     pub(crate) fn reclaim(
         &mut self,
         partition: PartitionId,
         owner: u64,
         known: &AcknowledgedState,
+        seen_epoch: u64,
         lease_until: i64,
         now_us: i64,
     ) -> Option<(Grant, bool)> {
@@ -86,14 +87,15 @@ impl Store {
         if !is_ours && row.epoch >= known.epoch {
             return None;
         }
-        let has_stepped_back = row.epoch < known.epoch || row.commits < known.commits;
-        let (epoch, high_water) = (row.epoch.max(known.epoch), row.high_water.max(known.high_water));
+        let highest = known.epoch.max(seen_epoch);
+        let has_stepped_back = row.epoch < highest || row.commits < known.commits;
+        let (epoch, high_water) = (row.epoch.max(highest), row.high_water.max(known.high_water));
         (row.epoch, row.high_water) = (epoch, high_water);
         let incident = Incident {
             kind: IncidentKind::StoreSteppedBack,
             incarnation: row.incarnation.clone().unwrap_or_default(),
             first: Seq(row.checkpoint + 1),
-            last: Some(Seq(known.checkpoint.max(row.checkpoint))),
+            last: (seen_epoch <= known.epoch).then_some(Seq(known.checkpoint.max(row.checkpoint))),
         };
         if has_stepped_back {
             self.note_incident(partition, incident);

@@ -104,6 +104,7 @@ impl World {
         if self.gateways[gateway].incarnation != incarnation {
             return;
         }
+        self.gateways[gateway].watch.on_owner(p, epoch);
         let threads: Vec<ThreadId> = self.gateways[gateway].followers.keys().cloned().collect();
         for thread in threads.into_iter().filter(|thread| self.partition_of(thread) == p).collect::<Vec<_>>()
         {

@@ -99,9 +99,9 @@ impl World {
                 let now_us = self.database_us();
                 StoreReply::Granted(Some(self.store.grant(partition, owner, lease_until, now_us)))
             }
-            StatementKind::Reclaim(known) => {
+            StatementKind::Reclaim(known, seen_epoch) => {
                 let now_us = self.database_us();
-                let reclaimed = self.store.reclaim(partition, owner, &known, lease_until, now_us);
+                let reclaimed = self.store.reclaim(partition, owner, &known, seen_epoch, lease_until, now_us);
                 self.coverage.reclaims += u64::from(reclaimed.is_some());
                 self.coverage.steps_noticed +=
                     u64::from(reclaimed.as_ref().is_some_and(|(_, has_stepped_back)| *has_stepped_back));

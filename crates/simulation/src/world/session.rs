@@ -165,6 +165,7 @@ impl World {
             Action::End(ending) => self.broadcast(address, &ending.into()),
             Action::Snapshot(answer) => self.answered(answer),
             Action::ChangedThreads(sent) => self.sent_lately(sent),
+            Action::CheckLease(seen_epoch) => self.rebuild_above(address, seen_epoch),
             Action::Commit(commit) => self.commit(address, commit),
             Action::Reread(_) => {
                 self.coverage.rereads += 1;
@@ -404,6 +405,7 @@ fn brief(action: &Action) -> String {
         Action::Report(report) => format!("{report:?}"),
         Action::Snapshot(answer) => format!("{:?} {} open", answer.cut, answer.open.len()),
         Action::ChangedThreads(sent) => format!("up to {}", sent.number),
+        Action::CheckLease(seen_epoch) => format!("above {seen_epoch}"),
         Action::Check(keys) => format!("{keys:?}"),
         Action::Start(start) => format!("{} run {}", start.turn, start.run),
         Action::Abandon { turn, run } => format!("{turn} run {run}"),

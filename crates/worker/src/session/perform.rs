@@ -31,6 +31,7 @@ impl PartitionSession<'_> {
                     self.context.live.flush().await;
                     self.queries.send_changed_threads(changed).await;
                 }
+                Action::CheckLease(seen_epoch) => self.lease.check(seen_epoch),
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
                 Action::Reread(from) => self.reader.restart(from),
                 Action::Report(report) => self.report(&report),

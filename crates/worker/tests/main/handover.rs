@@ -1,11 +1,14 @@
 //! What a new owner does with what the last one had begun, and what becomes of commits that cannot be as they were meant.
 
-use model::{AgentId, Role, TaskId, ThreadId};
+use model::{AgentId, GatewayId, Role, TaskId, ThreadId};
 use serde_json::json;
 use store::TaskStatus;
 use tokio::time::timeout;
+use wire::query::{
+    ChangedThreads, ChangedThreadsQuery, decode_changed_threads, encode_changed_threads_query,
+};
 
-use crate::fixture::{Fixture, SOON, next, until};
+use crate::fixture::{Fixture, SOON, count, next, until};
 
 #[tokio::test]
 async fn a_new_owner_goes_on_with_what_was_requested() {
@@ -40,6 +43,36 @@ async fn a_new_owner_takes_up_an_answer_that_has_begun() {
     item.ack().await.unwrap();
     let said = fixture.said("a1", 2).await;
     assert_eq!(said[1], (Role::Assistant, "begun".to_owned()));
+    assert!(timeout(SOON, work.next()).await.is_err(), "nothing was requested again");
+    fixture.end().await;
+}
+
+/// Gateways take nothing of an owner whose epoch is lower than one that they know, which it is when Postgres has forgotten a takeover.
+#[tokio::test]
+async fn an_owner_rises_above_an_epoch_that_a_gateway_knows() {
+    let fixture = Fixture::new().await;
+    fixture.send_task("a1", "k1", "one").await;
+    let mut work = fixture.work("default");
+    let (item, request) = next(&mut work).await;
+    let client = async_nats::connect(fixture.nats.url()).await.unwrap();
+    let subject = wire::subject::query(ThreadId::parse("a1").unwrap().bucket().partition(count()));
+    let ask = async |epoch: u64| -> Option<ChangedThreads> {
+        let question = ChangedThreadsQuery { epoch, ..ChangedThreadsQuery::default() };
+        let payload = encode_changed_threads_query(&GatewayId::of_number(7), &question);
+        let reply = timeout(SOON, client.request(subject.clone(), payload)).await.ok()?.ok()?;
+        Some(decode_changed_threads(&reply.payload).unwrap())
+    };
+    let own = ask(0).await.expect("it has an owner").epoch;
+    let seen = own + 1_000_000_000_000;
+    assert_eq!(ask(seen).await, None, "its reply would not be taken");
+    until("the owner's epoch is above", async || ask(seen).await.is_some_and(|it| it.epoch > seen)).await;
+    let incidents = fixture.store.incidents(true).await.unwrap();
+    assert!(incidents.len() == 1 && incidents[0].acknowledged.is_some(), "{incidents:?}");
+    assert!(incidents[0].detail.contains(&seen.to_string()), "{incidents:?}");
+    // The task goes on.
+    fixture.answer(&request, &["done"]).await;
+    item.ack().await.unwrap();
+    assert_eq!(fixture.said("a1", 2).await[1], (Role::Assistant, "done".to_owned()));
     assert!(timeout(SOON, work.next()).await.is_err(), "nothing was requested again");
     fixture.end().await;
 }

@@ -222,6 +222,11 @@ fn frames_are_numbered_and_cut_names_the_last() {
     );
     assert_eq!(sent(1, 5).threads, []);
     assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
+    // Of a later owner: a gateway that knows it takes no reply of this one.
+    let ask =
+        ChangedThreadsQuery { token: 3, gateway: gateway(), unfollowed: Vec::new(), epoch: 2, number: 0 };
+    let actions = script.machine.handle(Input::ChangedThreads(ask), script.now);
+    assert_eq!(actions, [Action::CheckLease(2)]);
 }
 
 #[test]

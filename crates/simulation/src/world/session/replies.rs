@@ -79,6 +79,11 @@ impl World {
     /// The store, or the stream, is not what the owner thought: raise the own epoch, which shows whether the lease is still its own, and
     /// build anew.
     pub(in crate::world) fn rebuild(&mut self, address: Address) {
+        self.rebuild_above(address, 0);
+    }
+
+    /// The same, under an epoch above the one that a gateway knows of.
+    pub(in crate::world) fn rebuild_above(&mut self, address: Address, seen_epoch: u64) {
         let Some(session) = self.session(address).filter(|session| session.reclaiming.is_none()) else {
             return;
         };
@@ -94,7 +99,7 @@ impl World {
             self.workers[address.worker].sessions.insert(address.partition, session);
             return self.request_load(address, crate::store::Grant { epoch: known.epoch, ..grant });
         }
-        let number = self.send(address, StatementKind::Reclaim(known));
+        let number = self.send(address, StatementKind::Reclaim(known, seen_epoch));
         session.reclaiming = Some(number);
         self.workers[address.worker].sessions.insert(address.partition, session);
         let timeout_ms = self.scenario.answer_timeout_ms * 4;

@@ -13,7 +13,8 @@ use crate::world::event::Address;
 pub(crate) enum StatementKind {
     Acquire,
     Renew(AcknowledgedState),
-    Reclaim(AcknowledgedState),
+    /// With the highest epoch that a gateway knows of, if it is above the own one.
+    Reclaim(AcknowledgedState, u64),
     Release {
         epoch: u64,
     },

@@ -76,6 +76,7 @@ fn seeds_that_have_failed_once_hold() {
         999_365_908_809_232,
         8_806_204_079_579,
         8_806_204_149_217,
+        8_806_204_576_934,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{Chunk, MessageKey, ModelCall, TurnId};
 
-use crate::checker::evidence::Evidence;
+use crate::checker::evidence::{Evidence, Published};
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{RunEnd, TransitionKind, Turns, UsageRow, ends};
@@ -46,13 +46,10 @@ pub(super) fn check(
     let is_taken_back = |key: &MessageKey| {
         TurnId::of_answer(&key.message).is_some_and(|(turn, _)| taken_back.contains(&turn))
     };
-    let possible = |key: &MessageKey| {
-        expected_outcomes.get(key).map(|outcome| expected_calls(outcome, false)).unwrap_or_default()
-    };
     let is_undone = !evidence.rules.stepped_back.is_empty();
     for (key, rows) in stored.iter().filter(|(key, _)| !is_undone && !ended.contains(**key)) {
         let calls = rows.iter().map(|row| &row.call).collect::<Vec<_>>();
-        if is_taken_back(key) && is_part(&calls, &possible(key)) {
+        if is_taken_back(key) && is_part(&calls, &listed_calls(evidence, key)) {
             continue;
         }
         violations.push(Violation::new(
@@ -102,6 +99,19 @@ fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
 /// what it sums up is what was known.
 fn expected_calls(outcome: &ExpectedOutcome, is_all: bool) -> Vec<ModelCall> {
     outcome.attempts.values().flat_map(|chunks| calls(chunks, !is_all)).collect()
+}
+
+/// What any chunk of the answer lists. One that was taken back leaves no mark of its end: the next owner may take what came after it for the answer.
+fn listed_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
+    let mut attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>> = BTreeMap::new();
+    for publish in &evidence.ledger {
+        if let Published::Chunk { key, attempt, chunk } = &publish.body
+            && key == answer
+        {
+            attempts.entry(*attempt).or_default().entry(chunk.id).or_insert_with(|| Arc::clone(chunk));
+        }
+    }
+    attempts.values().flat_map(|chunks| calls(chunks, true)).collect()
 }
 
 fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {

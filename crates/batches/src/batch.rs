@@ -6,7 +6,6 @@ mod state;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use model::{BatchType, Position, TaskKind, Timestamp};
 
@@ -14,28 +13,28 @@ pub use header::BatchHeader;
 pub use state::{BatchState, IncompleteReason};
 
 use crate::turn::{MISSING, STOPPED};
-use crate::{AnswerLocation, Item, Pairing};
+use crate::{AnswerLocation, Item, Pairing, SharedItem};
 
 /// The messages of one batch, as many of them as there are, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     id: Position,
-    items: Vec<Arc<Item>>,
+    items: Vec<SharedItem>,
 }
 
 /// Groups messages by their batch, not by their neighbourhood: A1 B1 A2 B2 are two batches. Batches come in the order of
 /// their first messages, messages in the order of their numbers; a message that was given twice counts once.
 pub fn group(items: impl IntoIterator<Item = Item>) -> Vec<Batch> {
-    let mut batches: BTreeMap<Position, Vec<Arc<Item>>> = BTreeMap::new();
+    let mut batches: BTreeMap<Position, Vec<SharedItem>> = BTreeMap::new();
     for item in items {
-        batches.entry(item.batch_id).or_default().push(Arc::new(item));
+        batches.entry(item.batch_id).or_default().push(item.into());
     }
     batches.into_iter().map(|(id, items)| Batch::new(id, items)).collect()
 }
 
 impl Batch {
     /// The batch of that id with these messages, in any order.
-    pub(crate) fn new(id: Position, mut items: Vec<Arc<Item>>) -> Self {
+    pub(crate) fn new(id: Position, mut items: Vec<SharedItem>) -> Self {
         items.sort_by_key(|item| (item.sequence_num, item.position));
         items.dedup_by_key(|item| item.position);
         Self { id, items }
@@ -47,7 +46,7 @@ impl Batch {
     }
 
     /// Its messages, by number.
-    pub fn items(&self) -> &[Arc<Item>] {
+    pub fn items(&self) -> &[SharedItem] {
         &self.items
     }
 

@@ -20,6 +20,7 @@ pub mod memory;
 mod pairing;
 pub mod render;
 pub mod retention;
+mod shared_item;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
@@ -33,5 +34,6 @@ pub use fold::{Folded, fold};
 pub use item::{Item, ItemCall};
 pub use pairing::{AnswerLocation, Pairing};
 pub use retention::RetentionRules;
+pub use shared_item::SharedItem;
 pub use tokens::{EstimatingCounter, TokenCounter};
 pub use turn::{Ending, TurnMessage, fold_turn};

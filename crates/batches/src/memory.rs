@@ -1,7 +1,5 @@
 //! Facts that an agent remembers: what a model has noted of a turn, and what memory is asked when a turn begins. Pure.
 
-use std::sync::Arc;
-
 use model::Role;
 use serde::Deserialize;
 
@@ -164,7 +162,7 @@ fn ending(text: &str) -> &str {
 pub fn memory_query(context: &Context) -> Option<MemoryQuery> {
     // A continuation is the newest message, and not in the newest batch.
     let mut items: Vec<&Item> =
-        context.batches.iter().flat_map(|batch| batch.items()).map(Arc::as_ref).collect();
+        context.batches.iter().flat_map(|batch| batch.items()).map(|item| &**item).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.position));
     let mut items = items.into_iter();
     let current = items.next().and_then(text_of_person);

@@ -12,6 +12,9 @@ const PER_CALL: u64 = 8;
 
 /// Counts the tokens of a text.
 pub trait TokenCounter: Send + Sync {
+    /// Counters of the same name count the same.
+    fn name(&self) -> &'static str;
+
     /// Tokens of `text`.
     fn count(&self, text: &str) -> u64;
 }
@@ -22,6 +25,10 @@ pub trait TokenCounter: Send + Sync {
 pub struct EstimatingCounter;
 
 impl TokenCounter for EstimatingCounter {
+    fn name(&self) -> &'static str {
+        "estimate"
+    }
+
     fn count(&self, text: &str) -> u64 {
         (text.len() as u64 * 5).div_ceil(16)
     }
@@ -29,7 +36,7 @@ impl TokenCounter for EstimatingCounter {
 
 /// What a batch takes in a context.
 pub fn of_batch(batch: &Batch, counter: &dyn TokenCounter) -> u64 {
-    batch.items().iter().map(|item| of_item(item, counter)).sum()
+    batch.items().iter().map(|item| item.tokens(counter)).sum()
 }
 
 /// What a message takes in a context: what the provider counted for it, or else what the counter says.

@@ -1,11 +1,9 @@
 //! What a turn starts from, and what contexts are built from: settings, compactions, and as many messages as are wanted.
 
-use std::sync::Arc;
-
-use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, LastMessages, NextRead};
 use batches::tokens::PER_MESSAGE;
+use batches::{Item, SharedItem};
 use model::{AgentId, Bucket, Position, TaskId, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
@@ -204,7 +202,7 @@ impl Store {
         let mut found = vec![Vec::new(); reads.len()];
         for row in self.rows(statement).await? {
             if let Some(found) = numbered(&mut found, &row)? {
-                found.extend(message(&row)?.map(|message| Arc::new(message.item)));
+                found.extend(message(&row)?.map(|message| message.item.into()));
             }
         }
         for (read, found) in reads.iter().zip(found) {
@@ -235,7 +233,7 @@ impl Store {
                 NextRead::Nothing => return Ok(older),
                 NextRead::Older(before) => {
                     let page = self.before(thread, before, size).await?;
-                    let page: Vec<_> = page.into_iter().map(|message| Arc::new(message.item)).collect();
+                    let page: Vec<SharedItem> = page.into_iter().map(|message| message.item.into()).collect();
                     builder.page(page.iter().cloned());
                     if (page.len() as i64) < size {
                         builder.end();

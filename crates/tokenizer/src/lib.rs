@@ -13,19 +13,19 @@ pub use error::VocabularyError;
 /// The counter for the `tokenizer` of an agent's settings. It estimates, and says so in the log, where a vocabulary cannot be read any more though
 /// [`check`] found it.
 pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
-    let vocabulary = match tokenizer {
-        Tokenizer::Estimate => return Box::new(EstimatingCounter),
-        Tokenizer::O200k => o200k_base(),
-        Tokenizer::Cl100k => cl100k_base(),
-    };
-    exact_or_estimating(vocabulary)
+    match tokenizer {
+        Tokenizer::Estimate => Box::new(EstimatingCounter),
+        Tokenizer::O200k => exact_or_estimating("o200k_base", o200k_base()),
+        Tokenizer::Cl100k => exact_or_estimating("cl100k_base", cl100k_base()),
+    }
 }
 
 fn exact_or_estimating(
+    name: &'static str,
     vocabulary: Result<&'static bpe_openai::Tokenizer, &'static VocabularyError>,
 ) -> Box<dyn TokenCounter> {
     match vocabulary {
-        Ok(vocabulary) => Box::new(BpeCounter(vocabulary)),
+        Ok(vocabulary) => Box::new(BpeCounter { name, vocabulary }),
         Err(error) => {
             tracing::error!(%error, "tokens are estimated");
             Box::new(EstimatingCounter)
@@ -58,11 +58,18 @@ fn o200k_base() -> Result<&'static bpe_openai::Tokenizer, &'static VocabularyErr
 
 /// Counts exactly what OpenAI's models count. The first use of a vocabulary loads it, which takes tens of milliseconds and tens of
 /// megabytes; a text of 20,000 tokens takes several milliseconds.
-struct BpeCounter(&'static bpe_openai::Tokenizer);
+struct BpeCounter {
+    name: &'static str,
+    vocabulary: &'static bpe_openai::Tokenizer,
+}
 
 impl TokenCounter for BpeCounter {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn count(&self, text: &str) -> u64 {
-        self.0.count(text) as u64
+        self.vocabulary.count(text) as u64
     }
 }
 
@@ -97,7 +104,7 @@ mod tests {
     fn without_its_vocabulary_tokens_are_estimated() {
         let error = VocabularyError::new("o200k_base.dict".as_ref(), "gone");
         let text = "A text in words, each of which is a token or several.";
-        let counted = exact_or_estimating(Err(Box::leak(Box::new(error)))).count(text);
+        let counted = exact_or_estimating("o200k_base", Err(Box::leak(Box::new(error)))).count(text);
         assert_eq!(counted, EstimatingCounter.count(text));
         assert_ne!(counted, counter(Tokenizer::O200k).count(text));
     }

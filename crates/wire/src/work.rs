@@ -2,11 +2,12 @@
 //! fields mean stands in `proto/antiphon/v1/work.proto`.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// What a workflow service is asked to do.
+/// What a workflow service is asked to do. `M`: a message of its context, or what is encoded as one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TurnRequest {
+pub struct TurnRequest<M = ContextMessage> {
     /// The turn.
     pub turn_id: String,
     /// Its run, from 0.
@@ -34,7 +35,7 @@ pub struct TurnRequest {
     pub task: Option<TaskRef>,
     /// Complete turns of the thread, as many as fit, oldest first, then the input; valid for any provider of models as they
     /// stand: every call has its result right after it, and nothing is empty.
-    pub context: Vec<ContextMessage>,
+    pub context: Vec<M>,
     /// Replaces the compacted turns before the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -101,6 +102,16 @@ pub struct ContextMessage {
     /// Its metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+}
+
+/// A message of a context, or its JSON where it was encoded before.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum MaybeEncoded<'a> {
+    /// The JSON of a [`ContextMessage`].
+    Json(&'a RawValue),
+    /// Not encoded yet.
+    Message(Box<ContextMessage>),
 }
 
 /// A call that a model has made.

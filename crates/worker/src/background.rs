@@ -10,6 +10,7 @@ mod publish_queue;
 mod store_lookups;
 mod thread_cache;
 mod timers;
+mod turn_context;
 mod turn_request;
 mod turn_starter;
 

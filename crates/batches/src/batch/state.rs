@@ -2,12 +2,11 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 use model::{BatchType, Role};
 
 use crate::turn::MISSING;
-use crate::{Item, Pairing};
+use crate::{Pairing, SharedItem};
 
 /// Whether a batch is a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,14 +101,14 @@ impl fmt::Display for IncompleteReason {
 }
 
 /// Of the messages of one batch, by number.
-pub(super) fn state(items: &[Arc<Item>]) -> BatchState {
+pub(super) fn state(items: &[SharedItem]) -> BatchState {
     match why(items) {
         Some(why) => BatchState::Incomplete(why),
         None => BatchState::Complete,
     }
 }
 
-fn why(items: &[Arc<Item>]) -> Option<IncompleteReason> {
+fn why(items: &[SharedItem]) -> Option<IncompleteReason> {
     let Some(last) = items.last() else { return Some(IncompleteReason::Empty) };
     numbers(items).or_else(|| input(items)).or_else(|| calls(items)).or_else(|| match last.role {
         Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => {
@@ -128,7 +127,7 @@ fn is_input(role: Role) -> bool {
     matches!(role, Role::User | Role::System)
 }
 
-fn numbers(items: &[Arc<Item>]) -> Option<IncompleteReason> {
+fn numbers(items: &[SharedItem]) -> Option<IncompleteReason> {
     items.iter().zip(0..).find_map(|(item, expected)| match item.sequence_num.cmp(&expected) {
         Ordering::Less => Some(IncompleteReason::Doubled { number: item.sequence_num }),
         Ordering::Greater => Some(IncompleteReason::Hole { missing: expected }),
@@ -137,13 +136,13 @@ fn numbers(items: &[Arc<Item>]) -> Option<IncompleteReason> {
 }
 
 /// A batch of a request begins with its input; only what the system says by itself has none.
-fn input(items: &[Arc<Item>]) -> Option<IncompleteReason> {
+fn input(items: &[SharedItem]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;
     (first.role != Role::User && !unasked && first.role != Role::Tool).then_some(IncompleteReason::NoInput)
 }
 
-fn calls(items: &[Arc<Item>]) -> Option<IncompleteReason> {
+fn calls(items: &[SharedItem]) -> Option<IncompleteReason> {
     let pairing = Pairing::of(items);
     if let Some(orphan) = pairing.orphans().first() {
         let id = items.get(*orphan).and_then(|item| item.tool_call_id.clone()).unwrap_or_default();

@@ -1,13 +1,12 @@
 //! Deciding batch by batch, newest first, from rows that come in pages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use model::Position;
 
 use super::{Context, ContextRequest, Decision, Inclusion, Older, Reason};
 use crate::tokens::{self, PER_MESSAGE, TokenCounter};
-use crate::{Batch, BatchState, Item};
+use crate::{Batch, BatchState, SharedItem};
 
 /// What a [`Builder`] wants to read next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct Builder<'a> {
     request: ContextRequest,
     counter: &'a dyn TokenCounter,
     /// Messages of batches that are not decided yet.
-    open: BTreeMap<Position, Vec<Arc<Item>>>,
+    open: BTreeMap<Position, Vec<SharedItem>>,
     /// Batches that were given whole.
     whole: BTreeSet<Position>,
     /// Everything from here on has been read.
@@ -63,7 +62,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The next messages before those that were read, without a hole; none: there are no more.
-    pub fn page(&mut self, items: impl IntoIterator<Item = impl Into<Arc<Item>>>) {
+    pub fn page(&mut self, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         let mut is_empty = true;
         for item in items {
             let item = item.into();
@@ -75,10 +74,10 @@ impl<'a> Builder<'a> {
     }
 
     /// All messages of one batch; none: they are gone.
-    pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = impl Into<Arc<Item>>>) {
+    pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = impl Into<SharedItem>>) {
         self.whole.insert(id);
         let items = items.into_iter().map(Into::into);
-        items.filter(|item: &Arc<Item>| item.batch_id == id).for_each(|item| self.take(item));
+        items.filter(|item: &SharedItem| item.batch_id == id).for_each(|item| self.take(item));
     }
 
     /// There are no messages before those that were read.
@@ -147,7 +146,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn take(&mut self, item: Arc<Item>) {
+    fn take(&mut self, item: SharedItem) {
         let is_later = self.request.until.is_some_and(|until| item.position > until);
         if !is_later && !self.decided.contains(&item.batch_id) {
             self.open.entry(item.batch_id).or_default().push(item);

@@ -1,11 +1,9 @@
 //! The last messages of a thread that are in memory, and giving them to a context.
 
-use std::sync::Arc;
-
 use model::Position;
 
 use super::{Builder, NextRead};
-use crate::Item;
+use crate::SharedItem;
 
 /// Messages that a [`Builder`] gets at a time: it counts the tokens of all, also of those that it has no room for.
 const AT_A_TIME: usize = 16;
@@ -14,7 +12,7 @@ const AT_A_TIME: usize = 16;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LastMessages {
     /// The newest first.
-    pub newest: Vec<Arc<Item>>,
+    pub newest: Vec<SharedItem>,
     /// The thread has no others.
     pub is_all: bool,
 }

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::EstimatingCounter;
+use crate::SharedItem;
 use crate::compaction::{Provenance, Strategy};
 use crate::testing::{item, items, position, with_metadata};
 
@@ -182,6 +183,10 @@ fn pages_of_any_size_make_the_same_context() {
 struct NotingCounter(std::sync::atomic::AtomicU64);
 
 impl crate::TokenCounter for NotingCounter {
+    fn name(&self) -> &'static str {
+        "noting"
+    }
+
     fn count(&self, text: &str) -> u64 {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         EstimatingCounter.count(text)
@@ -255,7 +260,7 @@ fn a_batch_of_which_only_the_end_was_read_is_never_in() {
 }
 
 fn last_messages(script: &str, is_all: bool) -> LastMessages {
-    let mut newest: Vec<_> = items(script).into_iter().map(std::sync::Arc::new).collect();
+    let mut newest: Vec<_> = items(script).into_iter().map(SharedItem::from).collect();
     newest.reverse();
     LastMessages { newest, is_all }
 }

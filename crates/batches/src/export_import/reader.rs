@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
@@ -388,7 +387,7 @@ impl ExportReader {
 /// What no turn leaves behind, however it was interrupted.
 fn damage(lines: &[u64], items: &[Item]) -> Option<FileError> {
     let first = items.first()?;
-    let batch = Batch::new(first.batch_id, items.iter().cloned().map(Arc::new).collect());
+    let batch = Batch::new(first.batch_id, items.iter().cloned().map(Into::into).collect());
     let BatchState::Incomplete(why) = batch.state() else { return None };
     let at = match &why {
         IncompleteReason::OrphanResult { .. } => {

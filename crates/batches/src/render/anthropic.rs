@@ -30,7 +30,7 @@ pub fn anthropic(context: &Context) -> Rendered {
     Rendered { system, messages: messages.into_iter().map(message).collect(), repairs: view.repairs }
 }
 
-fn blocks_of(said: &ViewMessage) -> Vec<Value> {
+fn blocks_of(said: &ViewMessage<'_>) -> Vec<Value> {
     if let Some(id) = &said.answers {
         return vec![json!({"type": "tool_result", "tool_use_id": id, "content": said.text})];
     }

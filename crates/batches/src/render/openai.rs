@@ -21,7 +21,7 @@ pub fn openai(context: &Context) -> Rendered {
     Rendered { system: None, messages, repairs: view.repairs }
 }
 
-fn message(said: &ViewMessage) -> Value {
+fn message(said: &ViewMessage<'_>) -> Value {
     let (role, text) = (said.role.name(), &said.text);
     match (said.role, &said.answers) {
         (Role::Tool, id) => json!({"role": role, "tool_call_id": id, "content": text}),

@@ -1,13 +1,13 @@
 //! The messages of a context as any provider takes them.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
-use model::{MessageId, Position, Role};
+use model::Role;
 use serde_json::{Value, json};
 
 use super::ids::{Ids, fitting};
 use super::{Repair, RepairKind};
-use crate::{AnswerLocation, Batch, Context, Item, ItemCall, Pairing};
+use crate::{AnswerLocation, Batch, Context, Item, ItemCall, Pairing, SharedItem};
 
 /// For a text that there must be.
 const NO_TEXT: &str = "(no text)";
@@ -43,18 +43,28 @@ impl Rules {
 }
 
 /// One message as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ViewMessage {
+#[derive(Debug, Clone, PartialEq)]
+pub struct ViewMessage<'a> {
     /// Who speaks.
     pub role: Role,
     /// Never blank, but beside calls.
-    pub text: String,
+    pub text: Cow<'a, str>,
     /// Of an assistant message; their results are the messages right after it, in the same order.
     pub calls: Vec<SaidCall>,
     /// Of a tool message: the call, as it is shown.
     pub answers: Option<String>,
     /// The stored message; `None` for one that was made up.
-    pub source: Option<(Position, MessageId)>,
+    pub source: Option<&'a SharedItem>,
+}
+
+impl<'a> ViewMessage<'a> {
+    /// The stored message, where its role, its text and no more are shown, as they are.
+    pub fn as_stored(&self) -> Option<&'a SharedItem> {
+        let has_more = !self.calls.is_empty() || self.answers.is_some();
+        let source = self.source.filter(|source| !has_more && source.role == self.role)?;
+        matches!(self.text, Cow::Borrowed(text) if std::ptr::eq(text, source.content.as_str()))
+            .then_some(source)
+    }
 }
 
 /// A call as it is shown.
@@ -69,23 +79,23 @@ pub struct SaidCall {
 }
 
 /// The messages of a context, and what was changed for them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct View {
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View<'a> {
     /// The messages, without instructions and summary.
-    pub messages: Vec<ViewMessage>,
+    pub messages: Vec<ViewMessage<'a>>,
     /// What was changed, in the order of the messages.
     pub repairs: Vec<Repair>,
 }
 
 /// The messages of a context, such that a provider with these rules takes them.
-pub fn view(context: &Context, rules: &Rules) -> View {
+pub fn view<'a>(context: &'a Context, rules: &'a Rules) -> View<'a> {
     let mut writer = ViewWriter { rules, view: View::default(), ids: Ids::default() };
     let is_active = |batch: &&Batch| context.active == Some(batch.id());
     let was_last = context.batches.last().is_some_and(|last| is_active(&last));
     context.batches.iter().filter(|batch| !is_active(batch)).for_each(|batch| writer.batch(batch));
     for active in context.batches.iter().filter(is_active) {
         if !was_last {
-            writer.kind(active.items().first().map(Arc::as_ref), RepairKind::ActiveMoved);
+            writer.kind(active.items().first().map(|item| &**item), RepairKind::ActiveMoved);
         }
         writer.batch(active);
     }
@@ -94,23 +104,28 @@ pub fn view(context: &Context, rules: &Rules) -> View {
 
 struct ViewWriter<'a> {
     rules: &'a Rules,
-    view: View,
+    view: View<'a>,
     ids: Ids,
 }
 
-impl ViewWriter<'_> {
+impl<'a> ViewWriter<'a> {
     fn kind(&mut self, item: Option<&Item>, kind: RepairKind) {
         self.view.repairs.push(Repair { message: item.map(|item| item.position), kind });
     }
 
-    fn say(&mut self, item: Option<&Item>, role: Role, text: String) -> &mut ViewMessage {
-        let source = item.map(|item| (item.position, item.message_id.clone()));
+    fn say(
+        &mut self,
+        source: Option<&'a SharedItem>,
+        role: Role,
+        text: impl Into<Cow<'a, str>>,
+    ) -> &mut ViewMessage<'a> {
+        let text = text.into();
         self.view.messages.push(ViewMessage { role, text, calls: Vec::new(), answers: None, source });
         let last = self.view.messages.len() - 1;
         &mut self.view.messages[last]
     }
 
-    fn batch(&mut self, batch: &Batch) {
+    fn batch(&mut self, batch: &'a Batch) {
         let pairing = Pairing::of(batch.items());
         for (index, item) in batch.items().iter().enumerate() {
             match item.role {
@@ -132,15 +147,15 @@ impl ViewWriter<'_> {
     }
 
     /// The text of a message that must have one.
-    fn filled(&mut self, item: &Item, words: &str) -> String {
+    fn filled(&mut self, item: &'a Item, words: &'static str) -> &'a str {
         if !is_blank(&item.content) {
-            return item.content.clone();
+            return &item.content;
         }
         self.kind(Some(item), RepairKind::EmptyFilled);
-        words.to_owned()
+        words
     }
 
-    fn system(&mut self, item: &Item) {
+    fn system(&mut self, item: &'a SharedItem) {
         if is_blank(&item.content) {
             return self.kind(Some(item), RepairKind::EmptyDropped);
         }
@@ -148,24 +163,24 @@ impl ViewWriter<'_> {
         if role == Role::User {
             self.kind(Some(item), RepairKind::SystemAsUser);
         }
-        self.say(Some(item), role, item.content.clone());
+        self.say(Some(item), role, &item.content);
     }
 
-    fn text(&mut self, item: &Item) {
+    fn text(&mut self, item: &'a SharedItem) {
         match is_blank(&item.content) {
             true => self.kind(Some(item), RepairKind::EmptyDropped),
             false => {
-                self.say(Some(item), Role::Assistant, item.content.clone());
+                self.say(Some(item), Role::Assistant, &item.content);
             }
         }
     }
 
-    fn calls(&mut self, items: &[Arc<Item>], index: usize, answers: &[AnswerLocation]) {
-        let item: &Item = &items[index];
+    fn calls(&mut self, items: &'a [SharedItem], index: usize, answers: &[AnswerLocation]) {
+        let item = &items[index];
         let calls = item.calls();
         // A bare stream has calls, results and text in one message: its text comes after the results.
         let has_results = answers.contains(&AnswerLocation::Beside);
-        let text = if has_results || is_blank(&item.content) { String::new() } else { item.content.clone() };
+        let text = if has_results || is_blank(&item.content) { "" } else { &item.content };
         let shown: Vec<SaidCall> = calls.iter().map(|call| self.call(item, call)).collect();
         let ids: Vec<String> = shown.iter().map(|call| call.id.clone()).collect();
         self.say(Some(item), Role::Assistant, text).calls = shown;
@@ -177,13 +192,13 @@ impl ViewWriter<'_> {
                     let expected = std::mem::replace(&mut next, at + 1);
                     self.result(items, *at, expected)
                 }
-                AnswerLocation::Beside => (item, call.result.unwrap_or_default().to_owned()),
+                AnswerLocation::Beside => (item, call.result.unwrap_or_default()),
                 AnswerLocation::Open => {
                     self.kind(Some(item), RepairKind::CallClosed { id: call.id.to_owned() });
-                    (item, STOPPED.to_owned())
+                    (item, STOPPED)
                 }
             };
-            let text = if is_blank(&text) { NO_RESULT.to_owned() } else { text };
+            let text = if is_blank(text) { NO_RESULT } else { text };
             self.say(Some(source), Role::Tool, text).answers = Some(id);
         }
         if has_results {
@@ -191,8 +206,8 @@ impl ViewWriter<'_> {
         }
     }
 
-    fn result<'i>(&mut self, items: &'i [Arc<Item>], at: usize, expected: usize) -> (&'i Item, String) {
-        let result: &Item = &items[at];
+    fn result(&mut self, items: &'a [SharedItem], at: usize, expected: usize) -> (&'a SharedItem, &'a str) {
+        let result = &items[at];
         if at != expected {
             let id = result.tool_call_id.clone().unwrap_or_default();
             self.kind(Some(result), RepairKind::ResultMoved { id });
@@ -222,12 +237,12 @@ impl ViewWriter<'_> {
     }
 
     /// A user's message first, and last something that the model can answer.
-    fn finish(mut self) -> View {
+    fn finish(mut self) -> View<'a> {
         let first = self.view.messages.iter().position(|said| said.role != Role::System);
         if let Some(first) = first.filter(|first| self.view.messages[*first].role == Role::Assistant) {
             let begin = ViewMessage {
                 role: Role::User,
-                text: BEGIN.to_owned(),
+                text: BEGIN.into(),
                 calls: Vec::new(),
                 answers: None,
                 source: None,
@@ -236,7 +251,7 @@ impl ViewWriter<'_> {
             self.view.repairs.insert(0, Repair { message: None, kind: RepairKind::BegunWithUser });
         }
         if !self.view.messages.last().is_some_and(|last| matches!(last.role, Role::User | Role::Tool)) {
-            self.say(None, Role::User, GO_ON.to_owned());
+            self.say(None, Role::User, GO_ON);
             self.kind(None, RepairKind::EndedWithUser);
         }
         self.view

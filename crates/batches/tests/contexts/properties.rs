@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use batches::compaction::{PlanInput, Strategy as Chosen, plan};
 use batches::context::{Builder, Context, ContextRequest, Inclusion, NextRead, build};
 use batches::render::{Rendered, anthropic, openai};
-use batches::{BatchHeader, BatchState, Compaction, CompactionRules, EstimatingCounter, Item, group, tokens};
+use batches::{
+    BatchHeader, BatchState, Compaction, CompactionRules, EstimatingCounter, Item, SharedItem, group, tokens,
+};
 use model::{Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -58,7 +59,7 @@ fn judge(context: &Context, items: &[Item]) {
 }
 
 /// Texts that must be seen: of inputs, answers and results of calls.
-fn texts(items: &[Arc<Item>]) -> Vec<String> {
+fn texts(items: &[SharedItem]) -> Vec<String> {
     let pairing = batches::Pairing::of(items);
     let said = items.iter().enumerate().filter(|(index, _)| !pairing.orphans().contains(index));
     let marks = said.filter_map(|(_, item)| Some(item.content.split_once('>')?.0.to_owned() + ">"));

@@ -88,7 +88,8 @@ pub(super) async fn build(
     }
     let context = builder.build();
     let view = render::view(&context, &render::Rules::ANY);
-    Ok(Built { context, shown: view.messages.len(), is_sound: view.repairs.is_empty() })
+    let (shown, is_sound) = (view.messages.len(), view.repairs.is_empty());
+    Ok(Built { context, shown, is_sound })
 }
 
 /// Contexts of all threads with both budgets.

@@ -91,3 +91,14 @@ pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>
     });
     answer.await.ok()
 }
+
+/// Takes what neither waiting nor asking again cures for an answer.
+pub(super) async fn unless_hopeless<A>(
+    asked: impl Future<Output = Result<A, StoreError>>,
+) -> Result<Result<A, String>, StoreError> {
+    match asked.await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error @ StoreError::Row(_)) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use batches::Item;
 use batches::context::LastMessages;
+use batches::{Item, SharedItem};
 use hashlink::LinkedHashMap;
 use metrics::{counter, gauge};
 use model::{Message, ThreadId, Timestamp};
@@ -51,14 +51,15 @@ pub(super) struct ThreadEnd {
 /// A message with the bytes that it takes, which are counted once: a turn adds two messages to the dozens that are there.
 #[derive(Debug, Clone)]
 struct RememberedItem {
-    item: Arc<Item>,
+    item: SharedItem,
     bytes: usize,
 }
 
 impl RememberedItem {
-    fn new(item: &Arc<Item>) -> Self {
-        let bytes = usize::try_from(item.bytes()).unwrap_or(usize::MAX).saturating_add(MESSAGE_BYTES);
-        Self { item: Arc::clone(item), bytes }
+    /// Twice its size: as it is stored, and as it is encoded for turn requests.
+    fn new(item: &SharedItem) -> Self {
+        let size = usize::try_from(item.bytes()).unwrap_or(usize::MAX);
+        Self { item: item.clone(), bytes: size.saturating_mul(2).saturating_add(MESSAGE_BYTES) }
     }
 }
 
@@ -81,7 +82,7 @@ pub(super) fn complete(found: &mut StartContext, known: Option<&ThreadEnd>) {
     };
     counter!(THREAD_READS, "messages" => reads).increment(1);
     if let (Some(known), true) = (known, found.goes_on) {
-        let newest = known.newest.iter().map(|known| Arc::clone(&known.item)).collect();
+        let newest = known.newest.iter().map(|known| known.item.clone()).collect();
         found.messages.extend(LastMessages { newest, is_all: known.is_all });
     }
 }
@@ -109,8 +110,8 @@ impl ThreadCache {
         let Some(version) = found.version else { return };
         let mut known = before.iter().flat_map(|end| &end.newest).peekable();
         let mut room = self.budget.most / PARTS;
-        let remembered = |item: &Arc<Item>| {
-            let remembered = match known.next_if(|known| Arc::ptr_eq(&known.item, item)) {
+        let remembered = |item: &SharedItem| {
+            let remembered = match known.next_if(|known| known.item.is_shared_with(item)) {
                 Some(known) => known.clone(),
                 None => RememberedItem::new(item),
             };
@@ -141,7 +142,7 @@ impl ThreadCache {
         }
         for (thread, mut messages) in of_threads {
             messages.sort_by_key(|message| message.placement.position);
-            let items = messages.into_iter().map(|message| Item::written(message, now).map(Arc::new));
+            let items = messages.into_iter().map(|message| Item::written(message, now).map(SharedItem::from));
             if let Some(items) = items.collect::<Option<Vec<_>>>() {
                 self.add(&thread, &items);
             }
@@ -150,7 +151,7 @@ impl ThreadCache {
     }
 
     /// Adds these, in the order of their positions.
-    fn add(&mut self, thread: &ThreadId, items: &[Arc<Item>]) {
+    fn add(&mut self, thread: &ThreadId, items: &[SharedItem]) {
         let Some((end, bytes)) = self.threads.get_mut(thread) else { return };
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
         if first.position <= end.version.head {
@@ -216,10 +217,10 @@ mod tests {
         ThreadId::parse(name).unwrap()
     }
 
-    fn item(position: i64, text: &str) -> Arc<Item> {
+    fn item(position: i64, text: &str) -> SharedItem {
         let id = MessageId::parse(&format!("m{position}")).unwrap();
         let item = input(id, text.to_owned(), Metadata::EMPTY, Timestamp(0));
-        Arc::new(Item { position: Position::from_stored(position), ..item })
+        Item { position: Position::from_stored(position), ..item }.into()
     }
 
     fn found(positions: impl DoubleEndedIterator<Item = i64>, is_all: bool) -> StartContext {
@@ -293,11 +294,11 @@ mod tests {
 
     #[test]
     fn committed_messages_take_no_more_than_a_threads_part() {
-        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 2_000)));
+        let mut cache = ThreadCache::new(Arc::new(ThreadCacheBudget::new(PARTS * 2_500)));
         cache.insert(&thread("a"), &found(1..=2, true));
         for position in 3..100 {
             cache.extend(vec![written(position, BatchType::UserRequest)], Timestamp(0));
-            assert!(cache.bytes <= 2_000 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
+            assert!(cache.bytes <= 2_500 && cache.budget.used.load(Ordering::Relaxed) == cache.bytes);
         }
         let end = cache.get(&thread("a")).unwrap();
         let newest: Vec<_> = end.newest.iter().map(|it| it.item.position.get()).collect();
@@ -317,9 +318,8 @@ mod tests {
         complete(&mut next, Some(&first));
         cache.insert(&thread("a"), &next);
         let second = cache.get(&thread("a")).unwrap();
-        let items =
-            |end: &ThreadEnd| end.newest.iter().map(|known| Arc::as_ptr(&known.item)).collect::<Vec<_>>();
-        assert_eq!(items(&second)[2..], items(&first));
+        let pairs = second.newest[2..].iter().zip(&first.newest);
+        assert_eq!(pairs.filter(|(second, first)| second.item.is_shared_with(&first.item)).count(), 3);
         let afresh = next.messages.newest.iter().map(|item| RememberedItem::new(item).bytes).sum::<usize>();
         assert_eq!((second.bytes(), cache.bytes), (afresh + THREAD_BYTES, afresh + THREAD_BYTES));
     }
@@ -339,17 +339,17 @@ mod tests {
     #[test]
     fn the_oldest_threads_go_when_the_worker_has_no_room() {
         // For seven of them.
-        let budget = Arc::new(ThreadCacheBudget::new(12_000));
+        let budget = Arc::new(ThreadCacheBudget::new(15_000));
         let (mut one, mut two) =
             (ThreadCache::new(Arc::clone(&budget)), ThreadCache::new(Arc::clone(&budget)));
         for name in ["a", "b", "c", "d", "e", "f", "g", "a", "h", "i"] {
             one.insert(&thread(name), &found(1..=3, true));
-            assert!(budget.used.load(Ordering::Relaxed) <= 12_000);
+            assert!(budget.used.load(Ordering::Relaxed) <= 15_000);
         }
         assert!(one.get(&thread("c")).is_none() && one.get(&thread("d")).is_some());
         assert!(one.get(&thread("a")).is_some(), "it was inserted again");
         two.insert(&thread("x"), &found(1..=3, true));
-        assert!(budget.used.load(Ordering::Relaxed) <= 12_000, "the last one has no room");
+        assert!(budget.used.load(Ordering::Relaxed) <= 15_000, "the last one has no room");
         drop(one);
         two.insert(&thread("y"), &found(1..=3, true));
         assert!(two.get(&thread("y")).is_some());

@@ -1,17 +1,18 @@
 //! From a turn that begins to the request that its workflow gets: pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
-use batches::{TokenCounter, render};
-use model::{AgentSetting, Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
+use batches::{Item, TokenCounter, render};
+use model::{AgentSetting, Chunk, PartitionCount, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
 use wire::subject;
-use wire::work::{ContextMessage, TaskRef, ToolCall, TurnRequest};
+use wire::work::{ContextMessage, MaybeEncoded, TaskRef, ToolCall, TurnRequest};
 
 /// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
@@ -126,15 +127,16 @@ pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<Stri
     settings
 }
 
-/// The request itself.
-pub(super) fn request(
+/// The request itself, with these messages of the context.
+pub(super) fn request<M>(
     start: &Start,
     settings: Map<String, Value>,
     workflow: &WorkflowName,
     rules: &TurnRules,
     context: &batches::Context,
+    messages: Vec<M>,
     partitions: PartitionCount,
-) -> TurnRequest {
+) -> TurnRequest<M> {
     let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskRef {
         task_id: id.as_str().to_owned(),
         kind: kind.name().to_owned(),
@@ -152,7 +154,7 @@ pub(super) fn request(
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
         task: start.task.as_ref().map(task),
-        context: messages(context),
+        context: messages,
         summary: context.summary.clone(),
         memory: Vec::new(),
         context_tokens: context.tokens,
@@ -163,28 +165,45 @@ pub(super) fn request(
 }
 
 /// The messages as any provider takes them.
-fn messages(context: &batches::Context) -> Vec<ContextMessage> {
-    let items = context.batches.iter().flat_map(batches::Batch::items);
-    let metadata: HashMap<&MessageId, &model::Metadata> =
-        items.map(|item| (&item.message_id, &item.metadata)).collect();
-    let view = render::view(context, &render::Rules::ANY);
-    let shown = |said: render::ViewMessage| {
-        let id = said.source.map(|(_, id)| id);
-        let metadata = id.as_ref().and_then(|id| metadata.get(id)?.as_map().cloned());
-        ContextMessage {
-            role: said.role.name().to_owned(),
-            content: said.text,
-            tool_calls: said
-                .calls
-                .into_iter()
-                .map(|call| ToolCall { id: call.id, name: call.name, arguments: call.arguments })
-                .collect(),
-            tool_call_id: said.answers,
-            message_id: id.map(String::from).unwrap_or_default(),
-            metadata: metadata.unwrap_or_default(),
-        }
+pub(super) fn messages(context: &batches::Context) -> Vec<ContextMessage> {
+    render::view(context, &render::Rules::ANY).messages.into_iter().map(made).collect()
+}
+
+/// The same, of which those that are shown as they are stored are not encoded again.
+pub(super) fn shown_messages(context: &batches::Context) -> Vec<MaybeEncoded<'_>> {
+    render::view(context, &render::Rules::ANY).messages.into_iter().map(shown).collect()
+}
+
+fn shown(said: render::ViewMessage<'_>) -> MaybeEncoded<'_> {
+    match said.as_stored().and_then(|stored| stored.json(encoded)) {
+        Some(json) => MaybeEncoded::Json(json),
+        None => MaybeEncoded::Message(Box::new(made(said))),
+    }
+}
+
+fn made(said: render::ViewMessage<'_>) -> ContextMessage {
+    let call = |call: render::SaidCall| ToolCall { id: call.id, name: call.name, arguments: call.arguments };
+    ContextMessage {
+        role: said.role.name().to_owned(),
+        content: said.text.into_owned(),
+        tool_calls: said.calls.into_iter().map(call).collect(),
+        tool_call_id: said.answers,
+        message_id: said.source.map(|source| source.message_id.as_str().to_owned()).unwrap_or_default(),
+        metadata: said.source.and_then(|source| source.metadata.as_map().cloned()).unwrap_or_default(),
+    }
+}
+
+/// A message whose role and text are shown as they are.
+fn encoded(item: &Item) -> Option<Box<RawValue>> {
+    let message = ContextMessage {
+        role: item.role.name().to_owned(),
+        content: item.content.clone(),
+        tool_calls: Vec::new(),
+        tool_call_id: None,
+        message_id: item.message_id.as_str().to_owned(),
+        metadata: item.metadata.as_map().cloned().unwrap_or_default(),
     };
-    view.messages.into_iter().map(shown).collect()
+    to_raw_value(&message).ok()
 }
 
 #[cfg(test)]

@@ -4,32 +4,27 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use batches::TokenCounter;
-use batches::context::{ContextRules, LastMessages};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use metrics::counter;
-use model::{Message, Position, Seq, TimerId, Timestamp, TurnId, WorkflowName};
-use partition::{Input, NotNow, Start, Started, TurnRules};
+use model::{Message, Seq, TimerId, Timestamp, TurnId, WorkflowName};
+use partition::{Input, NotNow, Start, Started};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
-use store::{ContextWanted, StartContext, StoreError};
+use store::{ContextWanted, StartContext};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use wire::work::TurnRequest;
 
 use super::compaction::Compactor;
-use super::memory;
 use super::outbox_publisher::publish_once;
-use super::store_lookups::until_answered;
-use super::thread_cache::{LEAST_MESSAGES, ThreadCache, ThreadEnd, complete};
+use super::store_lookups::{unless_hopeless, until_answered};
+use super::thread_cache::{ThreadCache, ThreadEnd, complete};
 use super::timers::timer_of;
+use super::turn_context::{RequestForm, made};
 use super::turn_request;
 use crate::context::Context;
-use crate::metrics::THREAD_READS;
 
 /// Turns whose settings and history are read with one question.
 const MOST_READ: usize = 32;
@@ -37,8 +32,6 @@ const MOST_READ: usize = 32;
 const MOST_PUBLISHED: usize = 256;
 /// Requests that can be taken back, beyond those that are being made; the oldest are forgotten.
 const MOST_REMEMBERED: usize = 8_192;
-/// Subject, headers and what surrounds a message of NATS.
-const HEADER_BYTES: usize = 1 << 10;
 /// One try to publish; between two it is seen whether it is still wanted.
 const REQUEST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -371,17 +364,6 @@ fn wanted(start: &Start, known: Option<&ThreadEnd>) -> ContextWanted {
     ContextWanted { thread, agent, gate: turn_request::gate(start), origin, known }
 }
 
-/// Takes what neither waiting nor asking again cures for an answer.
-async fn unless_hopeless<A>(
-    asked: impl Future<Output = Result<A, StoreError>>,
-) -> Result<Result<A, String>, StoreError> {
-    match asked.await {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(error @ StoreError::Row(_)) => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
-    }
-}
-
 async fn begin(
     context: Context,
     start: Arc<Start>,
@@ -441,19 +423,19 @@ async fn requested(
             }
         }
     }
-    let (request, payload) = match made(context, start, found, &workflow, &rules, answered, compacting).await
-    {
+    let payload = match made(context, start, found, &workflow, &rules, answered, compacting).await {
         None => return BeginOutcome::NOTHING,
-        Some(Ok(made)) => made,
+        Some(Ok(RequestForm::Encoded(payload))) => payload,
+        Some(Ok(RequestForm::Local(chunks))) => {
+            let (turn, run) = (start.turn.clone(), start.run);
+            let inputs =
+                vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+            return BeginOutcome { inputs, seq: None };
+        }
         Some(Err(text)) => {
             return BeginOutcome::of(start, Started::Refused { rules, text });
         }
     };
-    if let Some(local) = config.local_workflows.get(&workflow) {
-        let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
-        let inputs = vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
-        return BeginOutcome { inputs, seq: None };
-    }
     match publish(context, start, &workflow, payload, beginning).await {
         Published::At(seq) => {
             let inputs = vec![answer(start, Started::Requested(rules))];
@@ -461,104 +443,6 @@ async fn requested(
         }
         Published::Refused(text) => BeginOutcome::of(start, Started::Refused { rules, text }),
         Published::Unwanted => BeginOutcome::NOTHING,
-    }
-}
-
-/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
-/// session has ended.
-async fn made(
-    context: &Context,
-    start: &Start,
-    found: &mut StartContext,
-    workflow: &WorkflowName,
-    rules: &TurnRules,
-    answered: &mpsc::Sender<Input>,
-    compacting: &Compactor,
-) -> Option<Result<(TurnRequest, Bytes), String>> {
-    let (mut of_context, complaints) = turn_request::context_rules(start, &found.settings);
-    for complaint in complaints {
-        tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
-    }
-    let counter = tokenizer::counter(of_context.tokenizer);
-    let (mut is_first, mut known) = (true, None);
-    loop {
-        let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
-        let (built, read) = match until_answered(ask, "reading a context", answered).await? {
-            Ok(built) => built,
-            Err(text) => return Some(Err(text)),
-        };
-        if std::mem::take(&mut is_first) {
-            note_read(&mut found.messages, read);
-            note_late(context, start, &of_context, &built);
-        }
-        compacting.consider(context, start, found, &of_context, &built);
-        let facts = match known.take() {
-            Some(facts) => facts,
-            None => {
-                memory::remembered(context, start, &found.settings, &built, counter.as_ref(), answered)
-                    .await?
-            }
-        };
-        let (settings, partitions) =
-            (turn_request::settings(start, &found.settings), context.config.partitions);
-        let mut request = turn_request::request(start, settings, workflow, rules, &built, partitions);
-        request.memory.clone_from(&facts);
-        let payload = match serde_json::to_vec(&request) {
-            Ok(payload) => payload,
-            Err(error) => return Some(Err(error.to_string())),
-        };
-        let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
-        if payload.len() <= most {
-            return Some(Ok((request, Bytes::from(payload))));
-        }
-        if built.batches.len() <= 1 {
-            let size = payload.len();
-            return Some(Err(format!("the turn request takes {size} bytes, and a message may take {most}")));
-        }
-        tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
-        of_context.tokens = built.tokens.min(of_context.tokens) / 2;
-        known = Some(facts);
-    }
-}
-
-/// A batch was given up, and goes on all the same: what comes of it is kept, and an operator may want to know.
-fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
-    if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
-        counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
-        let batch = built.active.map(|batch| batch.to_string());
-        tracing::info!(thread = %start.thread, turn = %start.turn, batch, "an abandoned batch goes on");
-    }
-}
-
-/// What was read for a context beside what was there.
-struct ReadBack {
-    older: LastMessages,
-    /// Everything from here on was wanted.
-    low: Option<Position>,
-}
-
-async fn built(
-    context: &Context,
-    start: &Start,
-    found: &StartContext,
-    rules: &ContextRules,
-    counter: &dyn TokenCounter,
-) -> Result<(batches::Context, ReadBack), StoreError> {
-    let now = Timestamp(context.clock.now_ms());
-    let mut builder = turn_request::builder(start, found, rules, counter, now);
-    let older = context.store.fill(&start.thread, &found.messages, &mut builder).await?;
-    let low = builder.low();
-    Ok((builder.build(), ReadBack { older, low }))
-}
-
-/// What is remembered of the thread: what this context wanted, and at least as much as is read at first.
-fn note_read(messages: &mut LastMessages, read: ReadBack) {
-    if !read.older.newest.is_empty() {
-        counter!(THREAD_READS, "messages" => "older").increment(1);
-    }
-    messages.extend(read.older);
-    if let Some(low) = read.low {
-        messages.truncate(low, LEAST_MESSAGES);
     }
 }
 

@@ -1,4 +1,4 @@
-use batches::Item;
+use batches::SharedItem;
 use batches::context::{LastMessages, NextRead};
 use model::{
     AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
@@ -58,7 +58,7 @@ fn a_workflow_is_named_or_the_default_counts() {
 }
 
 /// `3.0 user text` is the first message of batch 3; a call is `name`, its answer too.
-fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> Arc<Item> {
+fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> SharedItem {
     let is_tool = role == Role::Tool;
     let calls = call.filter(|_| !is_tool).map(|id| json!([{"id": id, "name": "look", "arguments": "{}"}]));
     let item = Item {
@@ -76,7 +76,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
         token_count: None,
         created_at: Timestamp(0),
     };
-    Arc::new(item)
+    item.into()
 }
 
 fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {
@@ -85,7 +85,7 @@ fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batc
     builder.build()
 }
 
-fn request_of(start: &Start, messages: Vec<Arc<Item>>, settings: Value) -> TurnRequest {
+fn request_of(start: &Start, messages: Vec<SharedItem>, settings: Value) -> TurnRequest {
     let settings = settings.as_object().unwrap().clone();
     let found = StartContext {
         settings: settings.clone(),
@@ -94,7 +94,13 @@ fn request_of(start: &Start, messages: Vec<Arc<Item>>, settings: Value) -> TurnR
     };
     let context = context_of(start, &found, &ContextRules::of(&settings).0);
     let (workflow, partitions) = (WorkflowName::parse("w").unwrap(), PartitionCount::new(8).unwrap());
-    request(start, settings, &workflow, &TurnRules::default(), &context, partitions)
+    let rules = TurnRules::default();
+    let encoded = shown_messages(&context);
+    let encoded = request(start, settings.clone(), &workflow, &rules, &context, encoded, partitions);
+    let request =
+        request(start, settings, &workflow, &rules, &context, super::messages(&context), partitions);
+    assert_eq!(serde_json::to_string(&encoded).unwrap(), serde_json::to_string(&request).unwrap());
+    request
 }
 
 fn said(request: &TurnRequest) -> Vec<(&str, &str)> {
@@ -130,7 +136,7 @@ fn a_request_has_whole_turns_and_then_the_input() {
 
 #[test]
 fn without_room_oldest_turns_are_left_out_not_the_input() {
-    let messages = |texts: &[&str]| -> Vec<Arc<Item>> {
+    let messages = |texts: &[&str]| -> Vec<SharedItem> {
         let turn = |(number, text): (i64, &&str)| {
             [
                 stored(number * 10, 0, Role::User, text, None),
@@ -192,7 +198,9 @@ fn a_summary_stands_for_what_was_compacted() {
     let found = StartContext { compaction: Some(compaction), messages, ..StartContext::default() };
     let context = context_of(&start(), &found, &ContextRules::default());
     let (workflow, partitions) = (WorkflowName::parse("w").unwrap(), PartitionCount::new(8).unwrap());
-    let request = request(&start(), Map::new(), &workflow, &TurnRules::default(), &context, partitions);
+    let shown = super::messages(&context);
+    let request =
+        request(&start(), Map::new(), &workflow, &TurnRules::default(), &context, shown, partitions);
     assert_eq!(request.summary.as_deref(), Some("They said hello."));
     assert_eq!(said(&request), [("user", "later"), ("assistant", "yes"), ("user", "now?")]);
 }

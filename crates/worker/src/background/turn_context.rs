@@ -1,0 +1,138 @@
+//! The request of a turn, with what is read for its context.
+
+use std::sync::Arc;
+
+use batches::TokenCounter;
+use batches::context::{ContextRules, LastMessages};
+use bytes::Bytes;
+use metrics::counter;
+use model::{Chunk, Position, Timestamp, WorkflowName};
+use partition::{Input, Start, TurnRules};
+use store::{StartContext, StoreError};
+use tokio::sync::mpsc;
+use wire::work::TurnRequest;
+
+use super::compaction::Compactor;
+use super::memory;
+use super::store_lookups::{unless_hopeless, until_answered};
+use super::thread_cache::LEAST_MESSAGES;
+use super::turn_request;
+use crate::context::Context;
+use crate::metrics::THREAD_READS;
+
+/// Subject, headers and what surrounds a message of NATS.
+const HEADER_BYTES: usize = 1 << 10;
+
+/// A request that was made.
+pub(super) enum RequestForm {
+    /// For a workflow service, as JSON.
+    Encoded(Bytes),
+    /// What a workflow in this process has answered to it.
+    Local(Vec<Arc<Chunk>>),
+}
+
+/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
+/// session has ended.
+pub(super) async fn made(
+    context: &Context,
+    start: &Start,
+    found: &mut StartContext,
+    workflow: &WorkflowName,
+    rules: &TurnRules,
+    answered: &mpsc::Sender<Input>,
+    compacting: &Compactor,
+) -> Option<Result<RequestForm, String>> {
+    let (mut of_context, complaints) = turn_request::context_rules(start, &found.settings);
+    for complaint in complaints {
+        tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
+    }
+    let counter = tokenizer::counter(of_context.tokenizer);
+    let (mut is_first, mut known) = (true, None);
+    loop {
+        let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
+        let (built, read) = match until_answered(ask, "reading a context", answered).await? {
+            Ok(built) => built,
+            Err(text) => return Some(Err(text)),
+        };
+        if std::mem::take(&mut is_first) {
+            note_read(&mut found.messages, read);
+            note_late(context, start, &of_context, &built);
+        }
+        compacting.consider(context, start, found, &of_context, &built);
+        let facts = match known.take() {
+            Some(facts) => facts,
+            None => {
+                memory::remembered(context, start, &found.settings, &built, counter.as_ref(), answered)
+                    .await?
+            }
+        };
+        let (settings, partitions) =
+            (turn_request::settings(start, &found.settings), context.config.partitions);
+        if let Some(local) = context.config.local_workflows.get(workflow) {
+            let messages = turn_request::messages(&built);
+            let request =
+                turn_request::request(start, settings, workflow, rules, &built, messages, partitions);
+            return Some(Ok(RequestForm::Local(local(&TurnRequest { memory: facts, ..request }))));
+        }
+        let messages = turn_request::shown_messages(&built);
+        let mut request =
+            turn_request::request(start, settings, workflow, rules, &built, messages, partitions);
+        request.memory.clone_from(&facts);
+        let payload = match serde_json::to_vec(&request) {
+            Ok(payload) => payload,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
+        if payload.len() <= most {
+            return Some(Ok(RequestForm::Encoded(Bytes::from(payload))));
+        }
+        if built.batches.len() <= 1 {
+            let size = payload.len();
+            return Some(Err(format!("the turn request takes {size} bytes, and a message may take {most}")));
+        }
+        tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
+        of_context.tokens = built.tokens.min(of_context.tokens) / 2;
+        known = Some(facts);
+    }
+}
+
+/// A batch was given up, and goes on all the same: what comes of it is kept, and an operator may want to know.
+fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
+    if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
+        counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
+        let batch = built.active.map(|batch| batch.to_string());
+        tracing::info!(thread = %start.thread, turn = %start.turn, batch, "an abandoned batch goes on");
+    }
+}
+
+/// What was read for a context beside what was there.
+struct ReadBack {
+    older: LastMessages,
+    /// Everything from here on was wanted.
+    low: Option<Position>,
+}
+
+async fn built(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    rules: &ContextRules,
+    counter: &dyn TokenCounter,
+) -> Result<(batches::Context, ReadBack), StoreError> {
+    let now = Timestamp(context.clock.now_ms());
+    let mut builder = turn_request::builder(start, found, rules, counter, now);
+    let older = context.store.fill(&start.thread, &found.messages, &mut builder).await?;
+    let low = builder.low();
+    Ok((builder.build(), ReadBack { older, low }))
+}
+
+/// What is remembered of the thread: what this context wanted, and at least as much as is read at first.
+fn note_read(messages: &mut LastMessages, read: ReadBack) {
+    if !read.older.newest.is_empty() {
+        counter!(THREAD_READS, "messages" => "older").increment(1);
+    }
+    messages.extend(read.older);
+    if let Some(low) = read.low {
+        messages.truncate(low, LEAST_MESSAGES);
+    }
+}

@@ -77,6 +77,7 @@ fn seeds_that_have_failed_once_hold() {
         8_806_204_079_579,
         8_806_204_149_217,
         8_806_204_576_934,
+        577_509_638_818_215,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

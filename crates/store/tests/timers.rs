@@ -112,7 +112,7 @@ async fn timers_are_set_fired_and_ended_by_commits() {
 }
 
 #[tokio::test]
-async fn a_follow_up_that_is_replaced_is_not_postponed() {
+async fn each_follow_up_is_changed_once_in_a_statement() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
     write(&owner, vec![arm("t", 1, 60_000), arm("u", 2, 60_000)]).await;
@@ -130,6 +130,13 @@ async fn a_follow_up_that_is_replaced_is_not_postponed() {
     assert_eq!(state("t", 1).await, "cancelled replaced false");
     assert_eq!(state("t", 3).await, "pending - false");
     assert_eq!(state("u", 2).await, "pending quiet_hours true");
+    // What is fired or ended is not replaced: its turn is sent all the same, and finds out by itself that it comes late.
+    let over = TimerWrite::End { id: id("u", 2), state: TimerEnd::Withdrawn, by: "message".into() };
+    write(&owner, vec![fire("t", 3), arm("t", 4, 60_000), over, arm("u", 5, 60_000)]).await;
+    assert_eq!(state("t", 3).await, "fired - false");
+    assert_eq!(state("t", 4).await, "pending - false");
+    assert_eq!(state("u", 2).await, "withdrawn message true");
+    assert_eq!(state("u", 5).await, "pending - false");
 }
 
 #[tokio::test]

@@ -22,6 +22,11 @@ use crate::log::START;
 /// Follow-ups of a thread that the rules look at.
 const MOST_COUNTED: usize = 256;
 
+/// The timer does not wait any more.
+fn ends(write: &TimerWrite) -> bool {
+    matches!(write, TimerWrite::Fire { next: None, .. } | TimerWrite::End { .. })
+}
+
 impl Store {
     /// By the database's clock, ms.
     pub(crate) fn database_ms(&self, time: i64) -> i64 {
@@ -68,12 +73,15 @@ impl Store {
         for failed in commit.failed_turns.iter().filter(is_real) {
             self.end_answered(number, &failed.opened.thread, now);
         }
-        for write in &commit.timers {
-            if let TimerWrite::Arm(armed) = write {
-                self.arm(number, armed, &before, now);
-            }
+        for write in commit.timers.iter().filter(|write| ends(write)) {
+            self.change(number, write, &before, commit, now);
         }
         for write in &commit.timers {
+            if let TimerWrite::Arm(armed) = write {
+                self.arm(commit, armed, &before, now);
+            }
+        }
+        for write in commit.timers.iter().filter(|write| !ends(write)) {
             self.change(number, write, &before, commit, now);
         }
     }
@@ -112,12 +120,16 @@ impl Store {
         TimerStep::Ended { state, by: by.to_owned(), decided_after: self.commits }
     }
 
-    fn arm(&mut self, number: usize, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
+    fn arm(&mut self, commit: &Commit, armed: &ArmedTimer, before: &BTreeMap<TimerId, TimerRow>, now: i64) {
+        let number = usize::from(commit.partition.0);
+        // What the same statement fires or ends is not replaced.
+        let has_ended = |id: &TimerId| commit.timers.iter().any(|write| ends(write) && write.id() == id);
         let is_replaced = |(id, row): &(&TimerId, &TimerRow)| {
             id.kind() == TimerKind::FollowUp
                 && row.thread == armed.thread
                 && row.is_pending()
                 && **id != armed.id
+                && !has_ended(id)
         };
         let is_merged = self.bug != Some(PlantedBug::OverdueNotMerged);
         let replaced: Vec<TimerId> = before.iter().filter(is_replaced).map(|(id, _)| id.clone()).collect();

@@ -5,12 +5,22 @@
          AS i (number, bucket, timer_id, kind, thread_id, agent_id, agent_bucket, wait_ms, body)
     JOIN fence USING (number)
 )
+-- Changed: $10 commit, $11 bucket, $12 timer, $13 state, $14 who or what ended it, $15 the turn that was fired, $16 when it is due again, ms.
+, changed AS MATERIALIZED (
+    SELECT i.*
+    FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
+         AS i (number, bucket, timer_id, state, ended_by, fired_turn, due_ms)
+    JOIN fence USING (number)
+)
 , replaced AS (
-    -- A thread has one follow-up that waits.
+    -- A thread has one follow-up that waits. One that this statement fires or ends does not wait: two changes of one row in a statement would be
+    -- one, and nothing says which.
     UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
     FROM armed AS a
     WHERE a.kind = 'follow_up' AND t.bucket = a.bucket AND t.thread_id = a.thread_id AND t.kind = 'follow_up'
       AND t.state = 'pending' AND t.timer_id <> a.timer_id
+      AND NOT EXISTS (SELECT FROM changed AS c
+                      WHERE c.bucket = t.bucket AND c.timer_id = t.timer_id AND c.state <> 'pending')
 )
 , set_timers AS (
     INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at, body)
@@ -22,7 +32,6 @@
     FROM armed AS a
     ON CONFLICT (bucket, timer_id) DO NOTHING
 )
--- Changed: $10 commit, $11 bucket, $12 timer, $13 state, $14 who or what ended it, $15 the turn that was fired, $16 when it is due again, ms.
 , changed_timers AS (
     UPDATE timers AS t
     SET state = i.state,
@@ -30,13 +39,11 @@
         ended_at = CASE WHEN i.state <> 'pending' THEN clock_timestamp() END,
         ended_by = coalesce(i.ended_by, t.ended_by),
         fired_turn = coalesce(i.fired_turn, t.fired_turn)
-    FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
-         AS i (number, bucket, timer_id, state, ended_by, fired_turn, due_ms)
-    JOIN fence USING (number)
+    FROM changed AS i
     WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
       -- What was fired can still be taken back; everything else that has ended stays so.
       AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
-      -- What is replaced above is over: two changes of one row in a statement would be one, and nothing says which.
+      -- What is replaced above is over.
       AND NOT (i.state = 'pending' AND t.kind = 'follow_up'
                AND EXISTS (SELECT FROM armed AS a
                            WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id

@@ -95,7 +95,7 @@ pub struct Renewed {
 pub struct Reclaimed {
     /// What to start from.
     pub grant: Grant,
-    /// The store had less than it had acknowledged to the owner. An incident records it.
+    /// The store had less than it had acknowledged to the owner, or a lower epoch than others know of. An incident records it.
     pub stepped_back: bool,
 }
 
@@ -167,7 +167,7 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// After a commit that was not applied for certain, or a lease that was not renewed: raises the own epoch.
+    /// After a commit that was not applied for certain, a lease that was not renewed, or word of a higher epoch: raises the own epoch.
     ///
     /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it when it has not
     /// come so far. Afterwards the store's state is the one that counts: build the partition anew from this grant. `None` when the

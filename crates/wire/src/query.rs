@@ -119,10 +119,6 @@ fn snapshot_request(request: pb::SnapshotRequest) -> Result<SnapshotRequest, Inv
 }
 
 fn changed_threads_query(query: pb::ChangedThreadsQuery) -> Result<ChangedThreadsQuery, InvalidField> {
-    // The owner's next epoch is above it, and has to fit into a bigint.
-    if query.epoch > i64::MAX as u64 / 2 {
-        return Err(InvalidField::Enum("epoch", query.epoch.to_string()));
-    }
     let unfollowed = query.unfollowed.iter().map(|id| thread(id)).collect::<Result<_, _>>()?;
     Ok(ChangedThreadsQuery { epoch: query.epoch, number: query.number, unfollowed })
 }

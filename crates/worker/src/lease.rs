@@ -100,7 +100,7 @@ impl Lease {
         self.doubt.notify_one();
     }
 
-    /// The highest epoch of the partition that others know of; 0 if none is above its own.
+    /// The highest epoch of the partition that [`Lease::check`] was called with; 0 before.
     pub(crate) fn seen_epoch(&self) -> u64 {
         self.seen_epoch.load(Ordering::Relaxed)
     }

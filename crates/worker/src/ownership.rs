@@ -283,16 +283,17 @@ async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Gr
         metrics::counter!(crate::metrics::LEASES_LOST).increment(1);
         return None;
     };
-    say(known, &reclaimed);
+    say(known, lease.seen_epoch(), &reclaimed);
     Some(reclaimed.grant)
 }
 
-fn say(known: &Applied, Reclaimed { grant, stepped_back }: &Reclaimed) {
+fn say(known: &Applied, seen_epoch: u64, Reclaimed { grant, stepped_back }: &Reclaimed) {
     if !stepped_back {
         return;
     }
     let (known_checkpoint, checkpoint) = (known.checkpoint, grant.checkpoint);
-    tracing::error!(partition = %known.partition, known = known.commits, found = grant.commits, %known_checkpoint, %checkpoint,
+    let known_epoch = known.epoch.max(seen_epoch);
+    tracing::error!(partition = %known.partition, known = known.commits, found = grant.commits, %known_checkpoint, %checkpoint, known_epoch,
         "Postgres went back in time: the stream is read again from the checkpoint that it has now");
     let kind = IncidentKind::StoreSteppedBack.name();
     metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);

@@ -38,6 +38,8 @@ struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
+    /// What it learns of owners is for all feeds of its partition.
+    of_partition: watch::Sender<PartitionSignal>,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,
     ask: Fetch<SnapshotReply>,
@@ -67,7 +69,7 @@ pub(crate) async fn run(
     context: FeedContext,
     thread: ThreadId,
     mut commands: mpsc::Receiver<FeedCommand>,
-    signal: watch::Receiver<PartitionSignal>,
+    (of_partition, signal): (watch::Sender<PartitionSignal>, watch::Receiver<PartitionSignal>),
 ) {
     metrics::feeds(1.0);
     let begun = tokio::select! {
@@ -76,7 +78,7 @@ pub(crate) async fn run(
         () = context.leaves(true) => false,
     };
     if begun {
-        FeedTask::new(context.clone(), thread).drive(&mut commands, signal).await;
+        FeedTask::new(context.clone(), thread, of_partition).drive(&mut commands, signal).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -95,13 +97,14 @@ fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
 }
 
 impl FeedTask {
-    fn new(context: FeedContext, thread: ThreadId) -> Self {
+    fn new(context: FeedContext, thread: ThreadId, of_partition: watch::Sender<PartitionSignal>) -> Self {
         let feed = Feed::new(thread.clone(), context.backend.limits.feed_bytes);
         Self {
             context,
             waiting: WaitingSubscribers::new(thread.clone()),
             thread,
             feed,
+            of_partition,
             subscribers: Vec::new(),
             ask: None,
             read: None,
@@ -224,6 +227,7 @@ impl FeedTask {
             Some(reply) => self.feed.on_reply(reply, now),
             None => self.feed.on_snapshot_failed(now),
         }
+        PartitionSignal::owned(&self.of_partition, self.feed.epoch().unwrap_or_default());
     }
 
     fn on_read(&mut self, fetched: Option<Fetched>) {

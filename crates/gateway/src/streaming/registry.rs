@@ -118,7 +118,8 @@ impl FeedRegistry {
         let subscribers = Arc::new(());
         let permit = SubscriberPermit { _viewers: Arc::clone(&subscribers) };
         feeds.insert(thread.clone(), FeedEntry { commands: commands.clone(), subscribers });
-        let signal = self.signal[usize::from(context.backend.partition_of(thread).0)].subscribe();
+        let signal = &self.signal[usize::from(context.backend.partition_of(thread).0)];
+        let signal = (signal.clone(), signal.subscribe());
         spawn_named("feed", feed_task::run(context.clone(), thread.clone(), inbox, signal));
         Ok((permit, commands))
     }
@@ -139,9 +140,12 @@ impl FeedRegistry {
                     heartbeat.beat();
                     self.context.keep_unfollowed(|p| self.has_feeds(p));
                     let watched = self.context.backend.count.all().filter(|p| self.has_feeds(*p));
-                    replies.extend(watched.map(|p| self.ask_owner(p, watch.question(p))));
+                    for p in watched {
+                        watch.on_owner(p, self.signal[usize::from(p.0)].borrow().epoch);
+                        replies.push(self.ask_owner(p, watch.question(p)));
+                    }
                 }
-                event = live.next() => self.on_live_event(event, &mut watch),
+                event = live.next() => self.on_live_event(event),
                 Some((p, reply)) = replies.next() => {
                     if let Some(reply) = reply.filter(|reply| watch.on_reply(p, reply)) {
                         self.on_owner_reply(p, &reply);
@@ -151,7 +155,7 @@ impl FeedRegistry {
         }
     }
 
-    fn on_live_event(&self, event: LiveEvent, watch: &mut OwnerWatch) {
+    fn on_live_event(&self, event: LiveEvent) {
         match event {
             LiveEvent::Begun => {
                 self.context.set_listening();
@@ -163,10 +167,7 @@ impl FeedRegistry {
                     .for_each(|p| self.request_resync(p));
             }
             LiveEvent::Frames(frames) => self.deliver(frames),
-            LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => {
-                watch.on_owner(p, epoch);
-                self.owned(p, epoch);
-            }
+            LiveEvent::Owner(p, epoch) if usize::from(p.0) < self.signal.len() => self.owned(p, epoch),
             LiveEvent::Owner(..) => {}
         }
     }
@@ -223,11 +224,7 @@ impl FeedRegistry {
 
     /// The partition has an owner of this epoch.
     fn owned(&self, p: PartitionId, epoch: u64) {
-        self.signal[usize::from(p.0)].send_if_modified(|signal| {
-            let is_new = signal.epoch < epoch;
-            signal.epoch = signal.epoch.max(epoch);
-            is_new
-        });
+        PartitionSignal::owned(&self.signal[usize::from(p.0)], epoch);
     }
 
     fn request_resync(&self, p: PartitionId) {

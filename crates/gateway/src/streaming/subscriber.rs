@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use feed::{BadCursor, StreamPart, Subscription};
 use protocols::Cursor;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::metrics;
 use crate::streaming::send_queue::SendQueue;
@@ -58,6 +58,17 @@ pub(crate) struct PartitionSignal {
     pub(crate) resyncs: u64,
     /// The highest epoch of its owners; 0 before the first.
     pub(crate) epoch: u64,
+}
+
+impl PartitionSignal {
+    /// The partition has, or had, an owner of this epoch.
+    pub(crate) fn owned(of_partition: &watch::Sender<Self>, epoch: u64) {
+        of_partition.send_if_modified(|signal| {
+            let is_new = signal.epoch < epoch;
+            signal.epoch = signal.epoch.max(epoch);
+            is_new
+        });
+    }
 }
 
 /// Why a subscriber is not let in.

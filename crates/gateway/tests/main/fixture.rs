@@ -52,12 +52,26 @@ pub(crate) struct PartitionState {
     next_failure: i64,
     /// The owner has read all that there is.
     pub(crate) is_current: bool,
+    /// It replies to queries for changed threads.
+    pub(crate) replies_to_watch: bool,
+    /// The epochs that those queries named.
+    pub(crate) watched_epochs: Vec<u64>,
 }
 
 impl PartitionState {
     fn new() -> Self {
         let (last, open, committed) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Self { epoch: 1, number: 0, last, open, committed, next_failure: 1, is_current: true }
+        Self {
+            epoch: 1,
+            number: 0,
+            last,
+            open,
+            committed,
+            next_failure: 1,
+            is_current: true,
+            replies_to_watch: true,
+            watched_epochs: Vec::new(),
+        }
     }
 
     /// Applies a frame, and gives it its number.
@@ -334,8 +348,14 @@ impl Fixture {
                 let ask = match wire::query::decode_query(&request.payload).unwrap() {
                     Query::Snapshot(_, ask) => ask,
                     Query::ChangedThreads(_, after) => {
-                        let sent = state.lock().unwrap().sent(after);
-                        request.respond(wire::query::encode_changed_threads(&sent)).await.unwrap();
+                        let sent = {
+                            let mut state = state.lock().unwrap();
+                            state.watched_epochs.push(after.epoch);
+                            state.replies_to_watch.then(|| state.sent(after))
+                        };
+                        if let Some(sent) = sent {
+                            request.respond(wire::query::encode_changed_threads(&sent)).await.unwrap();
+                        }
                         continue;
                     }
                     Query::Status(target) => {

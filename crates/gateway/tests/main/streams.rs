@@ -99,6 +99,22 @@ async fn messages_of_a_lost_owner_are_shown_after_takeover() {
     assert_eq!(viewer.until("a!").await, "a:whole text|a:|a!");
 }
 
+/// So that an owner from before it, of which the feed takes nothing any more, hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_are_asked_with_the_epoch_that_a_feed_has_taken() {
+    let fixture = Fixture::new().await;
+    fixture.state().replies_to_watch = false;
+    // No announcement: the feed's own query alone says who the owner is.
+    let _owner = fixture.owner(7, vec![("a", 0, "one ")]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
+    assert_eq!(viewer.until("a:one ").await, "a:one ");
+    let until = Instant::now() + Duration::from_secs(20);
+    while fixture.state().watched_epochs.last() != Some(&7) {
+        assert!(Instant::now() < until, "{:?}", fixture.state().watched_epochs);
+        settle().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_higher_attempt_begins_again() {
     let fixture = Fixture::new().await;

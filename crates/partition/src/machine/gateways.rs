@@ -7,6 +7,8 @@ use crate::machine::Partition;
 use crate::open::Phase;
 use crate::snapshot::snapshot;
 
+/// Epochs are microseconds: one that is a hundred years ahead was never given.
+const MOST_AHEAD: u64 = 100 * 365 * 86_400 * 1_000_000;
 /// Threads that one reply names.
 const MAX_CHANGED_THREADS: usize = 2_000;
 
@@ -28,7 +30,7 @@ impl Partition {
     /// The reply to a gateway that was not known is incomplete: the owner may not know which threads it follows. A gateway that knows of a higher
     /// epoch takes no reply of this one.
     pub(super) fn changed_threads(&mut self, query: &ChangedThreadsQuery, now: Timestamp) -> Action {
-        if query.epoch > self.epoch {
+        if query.epoch > self.epoch && query.epoch - self.epoch < MOST_AHEAD {
             return Action::CheckLease(query.epoch);
         }
         let is_known = self.followers.hear(&query.gateway, &query.unfollowed, now);

@@ -159,6 +159,12 @@ impl World {
                 }
                 let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
                 follower.feed.on_reply(*reply, now);
+                if let Some(epoch) = follower.feed.epoch() {
+                    let (p, incarnation) = (self.partition_of(&thread), self.gateways[gateway].incarnation);
+                    if epoch > self.gateways[gateway].watch.epoch(p) {
+                        self.on_owner(gateway, p, incarnation, epoch);
+                    }
+                }
             }
             GatewayEvent::Unanswered(_, _, asked) => {
                 if follower.asked == Some(asked) {

@@ -19,7 +19,7 @@ WITH found AS MATERIALIZED (
     FROM found AS f
     WHERE f.stepped_back
     ON CONFLICT (partition_id, incarnation, first_seq, kind) DO UPDATE
-    SET last_seq = excluded.last_seq, detail = excluded.detail, detected_at = excluded.detected_at
+    SET last_seq = CASE WHEN i.last_seq IS NOT NULL THEN excluded.last_seq END, detail = excluded.detail, detected_at = excluded.detected_at
 )
 UPDATE partitions AS p
 SET epoch = antiphon_next_epoch(greatest(f.epoch, $9)), owner = $1, lease_until = clock_timestamp() + $2,

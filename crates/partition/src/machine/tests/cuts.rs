@@ -222,6 +222,7 @@ fn frames_are_numbered_and_cut_names_the_last() {
     );
     assert_eq!(sent(1, 5).threads, []);
     assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
+    assert_eq!(sent(u64::MAX, 9).threads, all, "there is no such epoch");
     // Of a later owner: a gateway that knows it takes no reply of this one.
     let ask =
         ChangedThreadsQuery { token: 3, gateway: gateway(), unfollowed: Vec::new(), epoch: 2, number: 0 };

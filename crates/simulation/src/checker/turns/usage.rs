@@ -101,7 +101,8 @@ fn expected_calls(outcome: &ExpectedOutcome, is_all: bool) -> Vec<ModelCall> {
     outcome.attempts.values().flat_map(|chunks| calls(chunks, !is_all)).collect()
 }
 
-/// What any chunk of the answer lists. One that was taken back leaves no mark of its end: the next owner may take what came after it for the answer.
+/// What the chunks of the answer list, also those after its end: one that was taken back leaves no mark of it, so that the next owner may count what
+/// comes then.
 fn listed_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
     let mut attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>> = BTreeMap::new();
     for publish in &evidence.ledger {

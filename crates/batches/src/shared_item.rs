@@ -30,7 +30,7 @@ impl SharedItem {
         }
     }
 
-    /// What `encode` made of it when it was asked for first: a caller has one form for all messages.
+    /// What `encode` made of it the first time: the whole program has one form of messages.
     pub fn json(&self, encode: impl FnOnce(&Item) -> Option<Box<RawValue>>) -> Option<&RawValue> {
         self.0.json.get_or_init(|| encode(self)).as_deref()
     }

@@ -30,7 +30,7 @@ pub struct WorkerConfig {
     /// Bytes of open messages of the whole worker; beyond it new ones wait in the stream, and beyond twice as much the
     /// largest are forgotten and read again later.
     pub buffer_bytes: usize,
-    /// Bytes of the ends of threads that the worker remembers, so that their next turns read only what is new.
+    /// Bytes of the ends of threads that the worker remembers, with their JSON, so that their next turns read and encode only what is new.
     pub thread_cache_bytes: usize,
     /// Connections that commit.
     pub writers: usize,

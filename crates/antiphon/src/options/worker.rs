@@ -70,7 +70,7 @@ pub(crate) struct WorkerSettings {
     /// read again later.
     #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub(crate) max_buffer_bytes: u64,
-    /// Bytes of the ends of threads that this worker remembers, so that their next turns read only what is new; 0: none.
+    /// Bytes of the ends of threads that this worker remembers, with their JSON, so that their next turns read and encode only what is new; 0: none.
     #[arg(long, env = "ANTIPHON_THREAD_CACHE_BYTES", default_value_t = 64 << 20)]
     pub(crate) thread_cache_bytes: u64,
     /// An open message that holds the checkpoint back for so long is saved, so that the checkpoint can pass it.

@@ -23,17 +23,17 @@ use crate::metrics::THREAD_READS;
 /// Subject, headers and what surrounds a message of NATS.
 const HEADER_BYTES: usize = 1 << 10;
 
-/// A request that was made.
-pub(super) enum RequestForm {
-    /// For a workflow service, as JSON.
-    Encoded(Bytes),
-    /// What a workflow in this process has answered to it.
-    Local(Vec<Arc<Chunk>>),
+/// What became of a turn whose context was read.
+pub(super) enum PreparedTurn {
+    /// A request for a workflow service, as JSON.
+    Request(Bytes),
+    /// A workflow in this process has answered already.
+    Answer(Vec<Arc<Chunk>>),
 }
 
 /// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
 /// session has ended.
-pub(super) async fn made(
+pub(super) async fn prepare(
     context: &Context,
     start: &Start,
     found: &mut StartContext,
@@ -41,7 +41,7 @@ pub(super) async fn made(
     rules: &TurnRules,
     answered: &mpsc::Sender<Input>,
     compacting: &Compactor,
-) -> Option<Result<RequestForm, String>> {
+) -> Option<Result<PreparedTurn, String>> {
     let (mut of_context, complaints) = turn_request::context_rules(start, &found.settings);
     for complaint in complaints {
         tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
@@ -72,7 +72,7 @@ pub(super) async fn made(
             let messages = turn_request::messages(&built);
             let request =
                 turn_request::request(start, settings, workflow, rules, &built, messages, partitions);
-            return Some(Ok(RequestForm::Local(local(&TurnRequest { memory: facts, ..request }))));
+            return Some(Ok(PreparedTurn::Answer(local(&TurnRequest { memory: facts, ..request }))));
         }
         let messages = turn_request::shown_messages(&built);
         let mut request =
@@ -84,7 +84,7 @@ pub(super) async fn made(
         };
         let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
         if payload.len() <= most {
-            return Some(Ok(RequestForm::Encoded(Bytes::from(payload))));
+            return Some(Ok(PreparedTurn::Request(Bytes::from(payload))));
         }
         if built.batches.len() <= 1 {
             let size = payload.len();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
-use model::{AgentSetting, Chunk, PartitionCount, TaskKind, Timestamp, WorkflowName};
+use model::{AgentSetting, Chunk, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
@@ -166,7 +166,7 @@ pub(super) fn request<M>(
 
 /// The messages as any provider takes them.
 pub(super) fn messages(context: &batches::Context) -> Vec<ContextMessage> {
-    render::view(context, &render::Rules::ANY).messages.into_iter().map(made).collect()
+    render::view(context, &render::Rules::ANY).messages.into_iter().map(context_message).collect()
 }
 
 /// The same, of which those that are shown as they are stored are not encoded again.
@@ -177,33 +177,34 @@ pub(super) fn shown_messages(context: &batches::Context) -> Vec<MaybeEncoded<'_>
 fn shown(said: render::ViewMessage<'_>) -> MaybeEncoded<'_> {
     match said.as_stored().and_then(|stored| stored.json(encoded)) {
         Some(json) => MaybeEncoded::Json(json),
-        None => MaybeEncoded::Message(Box::new(made(said))),
+        None => MaybeEncoded::Message(Box::new(context_message(said))),
     }
 }
 
-fn made(said: render::ViewMessage<'_>) -> ContextMessage {
+fn context_message(said: render::ViewMessage<'_>) -> ContextMessage {
     let call = |call: render::SaidCall| ToolCall { id: call.id, name: call.name, arguments: call.arguments };
     ContextMessage {
-        role: said.role.name().to_owned(),
-        content: said.text.into_owned(),
         tool_calls: said.calls.into_iter().map(call).collect(),
         tool_call_id: said.answers,
-        message_id: said.source.map(|source| source.message_id.as_str().to_owned()).unwrap_or_default(),
-        metadata: said.source.and_then(|source| source.metadata.as_map().cloned()).unwrap_or_default(),
+        ..plain_message(said.role, said.text.into_owned(), said.source.map(|source| &**source))
     }
 }
 
 /// A message whose role and text are shown as they are.
 fn encoded(item: &Item) -> Option<Box<RawValue>> {
-    let message = ContextMessage {
-        role: item.role.name().to_owned(),
-        content: item.content.clone(),
+    to_raw_value(&plain_message(item.role, item.content.clone(), Some(item))).ok()
+}
+
+/// Without calls, and the answer to none.
+fn plain_message(role: Role, content: String, source: Option<&Item>) -> ContextMessage {
+    ContextMessage {
+        role: role.name().to_owned(),
+        content,
         tool_calls: Vec::new(),
         tool_call_id: None,
-        message_id: item.message_id.as_str().to_owned(),
-        metadata: item.metadata.as_map().cloned().unwrap_or_default(),
-    };
-    to_raw_value(&message).ok()
+        message_id: source.map(|source| source.message_id.as_str().to_owned()).unwrap_or_default(),
+        metadata: source.and_then(|source| source.metadata.as_map().cloned()).unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::outbox_publisher::publish_once;
 use super::store_lookups::{unless_hopeless, until_answered};
 use super::thread_cache::{ThreadCache, ThreadEnd, complete};
 use super::timers::timer_of;
-use super::turn_context::{RequestForm, made};
+use super::turn_context::{PreparedTurn, prepare};
 use super::turn_request;
 use crate::context::Context;
 
@@ -423,10 +423,10 @@ async fn requested(
             }
         }
     }
-    let payload = match made(context, start, found, &workflow, &rules, answered, compacting).await {
+    let payload = match prepare(context, start, found, &workflow, &rules, answered, compacting).await {
         None => return BeginOutcome::NOTHING,
-        Some(Ok(RequestForm::Encoded(payload))) => payload,
-        Some(Ok(RequestForm::Local(chunks))) => {
+        Some(Ok(PreparedTurn::Request(payload))) => payload,
+        Some(Ok(PreparedTurn::Answer(chunks))) => {
             let (turn, run) = (start.turn.clone(), start.run);
             let inputs =
                 vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];

@@ -31,7 +31,7 @@ impl BenchForm {
     }
 }
 
-/// In the order in which all of them run: all together take about 25 minutes on two cores.
+/// In the order in which all of them run: all together take about 20 minutes on two cores.
 pub(super) const FORMS: &[BenchForm] = &[
     BenchForm {
         name: "chunks",

@@ -137,6 +137,13 @@ async fn each_follow_up_is_changed_once_in_a_statement() {
     assert_eq!(state("t", 4).await, "pending - false");
     assert_eq!(state("u", 2).await, "withdrawn message true");
     assert_eq!(state("u", 5).await, "pending - false");
+    // A person has written in one of two threads, and the turn fails: nothing of before is sent there.
+    let mut commit = owner.empty();
+    commit.failed_turns = vec![failed_turn("t", &TurnId::foreground(&thread("t"), "x").unwrap(), 0)];
+    commit.timers = vec![later("t", 4), later("u", 5)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(state("t", 4).await, "cancelled message false");
+    assert_eq!(state("u", 5).await, "pending quiet_hours true");
 }
 
 #[tokio::test]

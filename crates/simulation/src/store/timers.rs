@@ -182,7 +182,13 @@ impl Store {
                 && armed.thread == row.thread && armed.id != *id)
         };
         let is_postponed = matches!(write, TimerWrite::Postpone { .. }) && id.kind() == TimerKind::FollowUp;
-        if is_postponed && commit.timers.iter().any(is_replaced) {
+        // A person has written, and the turn fails with this commit.
+        let is_answered = |failed: &FailedTurn| {
+            !failed.opened.metadata.is_synthetic() && Some(&failed.opened.thread) == row.thread.as_ref()
+        };
+        if is_postponed
+            && (commit.timers.iter().any(is_replaced) || commit.failed_turns.iter().any(is_answered))
+        {
             return;
         }
         // Of two changes of a row in one statement, the database makes one: which is not known.

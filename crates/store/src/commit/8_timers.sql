@@ -6,7 +6,8 @@
     JOIN fence USING (number)
 )
 -- Changed: $10 commit, $11 bucket, $12 timer, $13 state, $14 who or what ended it, $15 the turn that was fired, $16 when it is due again, ms.
-, changed AS MATERIALIZED (
+-- Threads of turns of persons that fail: $17 commit, $18 bucket, $19 thread.
+, timer_changes AS MATERIALIZED (
     SELECT i.*
     FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
          AS i (number, bucket, timer_id, state, ended_by, fired_turn, due_ms)
@@ -19,7 +20,7 @@
     FROM armed AS a
     WHERE a.kind = 'follow_up' AND t.bucket = a.bucket AND t.thread_id = a.thread_id AND t.kind = 'follow_up'
       AND t.state = 'pending' AND t.timer_id <> a.timer_id
-      AND NOT EXISTS (SELECT FROM changed AS c
+      AND NOT EXISTS (SELECT FROM timer_changes AS c
                       WHERE c.bucket = t.bucket AND c.timer_id = t.timer_id AND c.state <> 'pending')
 )
 , set_timers AS (
@@ -39,13 +40,15 @@
         ended_at = CASE WHEN i.state <> 'pending' THEN clock_timestamp() END,
         ended_by = coalesce(i.ended_by, t.ended_by),
         fired_turn = coalesce(i.fired_turn, t.fired_turn)
-    FROM changed AS i
+    FROM timer_changes AS i
     WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
       -- What was fired can still be taken back; everything else that has ended stays so.
       AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
-      -- What is replaced above is over.
+      -- What is replaced above is over, and so is what a person has answered whose turn fails in this statement.
       AND NOT (i.state = 'pending' AND t.kind = 'follow_up'
-               AND EXISTS (SELECT FROM armed AS a
-                           WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id
-                             AND a.timer_id <> t.timer_id))
+               AND (EXISTS (SELECT FROM armed AS a
+                            WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id
+                              AND a.timer_id <> t.timer_id)
+                    OR EXISTS (SELECT FROM unnest($17::bigint[], $18::smallint[], $19::text[]) AS f (number, bucket, thread_id)
+                               WHERE f.number = i.number AND f.bucket = t.bucket AND f.thread_id = t.thread_id)))
 )

@@ -68,6 +68,17 @@ pub(super) fn numbered<'a, T: 'a>(
         .flat_map(move |(s, number)| items(s.commit).iter().map(move |item| (number, item)))
 }
 
+/// What `fold` makes of each commit, with its number.
+pub(super) fn folded_of<'a, T: 'a>(
+    group: &'a [Submission<'a>],
+    fold: fn(&'a Commit) -> Vec<T>,
+) -> Vec<(i64, T)> {
+    let of_commit = |(submission, number): (&'a Submission<'a>, i64)| {
+        fold(submission.commit).into_iter().map(move |item| (number, item))
+    };
+    group.iter().zip(1_i64..).flat_map(of_commit).collect()
+}
+
 pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }

@@ -4,7 +4,9 @@ use model::{ThreadId, TurnId, TurnOpened};
 use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
 
 use super::coalesce::{self, Change};
-use super::columns::{agent_bucket, bigint, bits, bucket_of, column, integer, numbered, object, storable};
+use super::columns::{
+    agent_bucket, bigint, bits, bucket_of, column, folded_of, integer, numbered, object, storable,
+};
 use super::submission::Submission;
 use super::turns::items;
 use crate::outbox::options;
@@ -111,14 +113,4 @@ fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, act)| storable(&act.action)))
         .bind(column(&rows, |(_, act)| act.target.as_deref().map(storable)))
         .bind(column(&rows, |(_, act)| act.error.as_deref().map(storable)))
-}
-
-fn folded_of<'a, T: 'a>(
-    group: &'a [Submission<'a>],
-    fold: fn(&'a partition::Commit) -> Vec<T>,
-) -> Vec<(i64, T)> {
-    let of_commit = |(submission, number): (&'a Submission<'a>, i64)| {
-        fold(submission.commit).into_iter().map(move |item| (number, item))
-    };
-    group.iter().zip(1_i64..).flat_map(of_commit).collect()
 }

@@ -82,7 +82,7 @@ impl StatementParts {
                 56,
                 Some(rare_changes::rare_changes),
             ),
-            (self.has(Self::TIMERS), include_str!("8_timers.sql"), 16, Some(timers::timers)),
+            (self.has(Self::TIMERS), include_str!("8_timers.sql"), 19, Some(timers::timers)),
             (self.has(Self::USAGE), include_str!("8_usage.sql"), 13, Some(usage::usage)),
             (self.has(Self::FACTS), include_str!("8_facts.sql"), 15, Some(facts::facts)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
@@ -233,5 +233,17 @@ mod tests {
                 assert!(!text.contains("/*"), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_statement_have_names_of_their_own() {
+        let text = StatementParts::careful();
+        let name = |line: &'static str| {
+            let rest = line.strip_prefix(", ").or_else(|| line.strip_prefix("WITH "))?;
+            rest.split_once(" AS ").map(|(name, _)| name)
+        };
+        let names: Vec<&str> = text.lines().filter_map(name).collect();
+        assert!(names.len() > 30, "{names:?}");
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
     }
 }

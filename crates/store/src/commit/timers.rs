@@ -1,14 +1,15 @@
 //! Timers as arrays.
 
-use partition::{ArmedTimer, TimerWrite};
+use partition::{ArmedTimer, FailedTurn, TimerWrite};
 
-use super::columns::{agent_bucket, column, numbered, object, smallint, storable};
+use super::coalesce;
+use super::columns::{agent_bucket, bucket_of, column, folded_of, numbered, object, smallint, storable};
 use super::submission::Submission;
 use crate::statement::Statement;
 
 /// `8_timers.sql`.
 pub(super) fn timers(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    changed(armed(statement, group), group)
+    answered(changed(armed(statement, group), group), group)
 }
 
 /// `$1` to `$9`.
@@ -51,6 +52,17 @@ fn changed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.by.clone()))
         .bind(column(&rows, |row| row.turn))
         .bind(column(&rows, |row| row.due_ms))
+}
+
+/// `$17` to `$19`.
+fn answered(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let failed = folded_of(group, coalesce::failed_turns);
+    let rows: Vec<(i64, &FailedTurn)> =
+        failed.into_iter().filter(|(_, failed)| !failed.opened.metadata.is_synthetic()).collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, failed)| bucket_of(&failed.opened.thread)))
+        .bind(column(&rows, |(_, failed)| failed.opened.thread.as_str().to_owned()))
 }
 
 fn change((number, write): (i64, &TimerWrite)) -> Option<TimerChange<'_>> {

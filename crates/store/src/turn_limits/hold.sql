@@ -6,7 +6,8 @@ WITH there AS (
 )
 , entered AS (
     INSERT INTO turn_limit_turns AS t (key, turn_id, worker_id)
-    SELECT e.key, e.turn_id, $1 FROM unnest($3::text[], $4::text[]) AS e (key, turn_id)
+    -- A turn may be entered again before its first entry was written.
+    SELECT DISTINCT e.key, e.turn_id, $1 FROM unnest($3::text[], $4::text[]) AS e (key, turn_id)
     ON CONFLICT (key, turn_id) DO UPDATE SET worker_id = excluded.worker_id
 )
 , used AS (

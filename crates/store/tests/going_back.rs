@@ -23,6 +23,15 @@ async fn commit(owner: &Owner, number: i64) {
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
 
+/// An owner that has committed, and the one after it, of which the copy knows nothing.
+async fn saved_before_takeover(database: &Database, store: &Store) -> (Owner, Owner) {
+    let first = Owner::new(store, "a").await;
+    commit(&first, 1).await;
+    database.execute(SAVE).await;
+    store.release("a", PartitionId(0), first.grant.epoch).await.unwrap();
+    (first, Owner::new(store, "b").await)
+}
+
 async fn count(database: &Database, of: &str) -> i64 {
     database.number(&format!("SELECT count(*) FROM {of}")).await
 }
@@ -75,11 +84,7 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
 #[tokio::test]
 async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
     let (database, store) = Database::new(1).await;
-    let first = Owner::new(&store, "a").await;
-    commit(&first, 1).await;
-    database.execute(SAVE).await;
-    store.release("a", PartitionId(0), first.grant.epoch).await.unwrap();
-    let second = Owner::new(&store, "b").await;
+    let (first, second) = saved_before_takeover(&database, &store).await;
     commit(&second, 2).await;
     let known = second.applied().await;
     database.execute(PUT_BACK).await;
@@ -102,11 +107,7 @@ async fn restored_store_behind_the_grant_goes_to_the_last_owner() {
 #[tokio::test]
 async fn owner_from_before_a_forgotten_takeover_rises_above_it() {
     let (database, store) = Database::new(1).await;
-    let first = Owner::new(&store, "a").await;
-    commit(&first, 1).await;
-    database.execute(SAVE).await;
-    store.release("a", PartitionId(0), first.grant.epoch).await.unwrap();
-    let second = Owner::new(&store, "b").await;
+    let (first, second) = saved_before_takeover(&database, &store).await;
     // Of a database whose clock was ahead.
     let seen = second.grant.epoch + 1_000_000_000;
     let known = first.applied().await;

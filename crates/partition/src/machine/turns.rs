@@ -494,11 +494,15 @@ impl Partition {
         }
     }
 
-    /// From now on only what came after their requests is read: their deadlines begin.
+    /// From now on only what came after their requests is read: their deadlines begin. Where it was not known that the reader was behind, as after a
+    /// pause of the process, the stream's time from before a request has been counted: no more than has passed since counts.
     pub(super) fn requests_are_read(&mut self, now: Timestamp) {
         let time = self.clock.now(now);
-        for turn in self.table.turns.values_mut().filter(|turn| turn.is_unread) {
-            (turn.is_unread, turn.progress_at) = (false, time);
+        for turn in self.table.turns.values_mut() {
+            let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));
+            let begins = if turn.is_unread { Some(time) } else { since_request };
+            (turn.is_unread, turn.progress_at) =
+                (false, turn.progress_at.max(begins.unwrap_or(turn.progress_at)));
         }
     }
 

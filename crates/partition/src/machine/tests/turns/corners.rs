@@ -26,6 +26,42 @@ fn deadline_waits_until_stream_after_request_is_read() {
     assert!(failed(&script.later(1_000)));
 }
 
+/// As after a pause of the process: the request is confirmed before it is known that there is more to read.
+#[test]
+fn stream_time_before_a_request_does_not_count_for_its_deadline() {
+    let mut script = TurnScript::new();
+    script.auto = false;
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
+    let key = script.checks.pop().unwrap();
+    assert_eq!(script.handle(Input::Checked(vec![(key, CommandVerdict::New)])), ["start x run 0"]);
+    let (start, started) = (script.last_start(), Started::Requested(script.rules));
+    script.handle(Input::Started { turn: start.turn, run: start.run, started });
+    script.auto = true;
+    script.handle(Input::CaughtUp(false));
+    // A backlog of 100 s is read in one.
+    let begins_at = script.now;
+    for second in 1..=100 {
+        script.now = begins_at.plus_ms(second * 1_000);
+        let body = EntryBody::Refused {
+            subject: "s".into(),
+            payload: "?".into(),
+            refusal: RejectedEntry { code: "malformed", detail: String::new() },
+        };
+        script.seq += 1;
+        let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body };
+        script.now = begins_at.plus_ms(second * 10);
+        script.handle(Input::Entries { entries: vec![entry], room: 1_000 });
+    }
+    script.handle(Input::CaughtUp(true));
+    // Then nothing is read for long, which does not count.
+    assert!(!failed(&script.later(30_000)));
+    script.handle(Input::CaughtUp(false));
+    assert!(!failed(&script.later(200_000)));
+    script.handle(Input::CaughtUp(true));
+    assert!(!failed(&script.later(80_000)));
+    assert!(failed(&script.later(9_500)));
+}
+
 #[test]
 fn an_edit_is_stored_before_its_task_begins() {
     let mut script = TurnScript::new();

@@ -18,7 +18,7 @@ pub fn delay_ms(failures: u32, base_ms: i64, cap_ms: i64, random: u64) -> i64 {
 /// min(cap, base·2ⁿ) without overflow.
 fn ceiling_ms(n: u32, base_ms: i64, cap_ms: i64) -> i64 {
     let doublings = n.min(62);
-    match base_ms.leading_zeros() > doublings + 1 {
+    match base_ms.leading_zeros() > doublings {
         true => (base_ms << doublings).min(cap_ms),
         false => cap_ms,
     }

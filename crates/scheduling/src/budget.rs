@@ -79,10 +79,8 @@ impl BudgetUnit {
         let mut text = String::new();
         // Writing to a text does not fail.
         let _ = write!(text, "{amount:0>width$}", width = decimals + 1);
-        if decimals > 0 {
-            text.insert(text.len() - decimals, '.');
-            text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-        }
+        text.insert(text.len() - decimals, '.');
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
         text
     }
 }

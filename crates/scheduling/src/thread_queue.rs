@@ -148,6 +148,18 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_is_empty_when_nothing_runs_or_waits() {
+        let mut queue = ThreadQueue::default();
+        assert!(queue.is_empty());
+        queue.admit(1, BusyPolicy::Enqueue);
+        assert!(!queue.is_empty(), "one waits");
+        queue.start_next(ready);
+        assert!(!queue.is_empty(), "one runs");
+        queue.leave(&1);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn enqueue_waits_its_turn() {
         let mut queue = busy();
         assert_eq!(queue.admit(3, BusyPolicy::Enqueue), Admission::Enqueued);

@@ -131,6 +131,13 @@ mod tests {
     }
 
     #[test]
+    fn moments_outside_the_calendar_are_clamped_to_its_ends() {
+        assert_eq!(instant(Timestamp(i64::MIN)), jiff::Timestamp::MIN);
+        assert_eq!(instant(Timestamp(i64::MAX)), jiff::Timestamp::MAX);
+        assert_eq!(instant(Timestamp(-1)).as_millisecond(), -1);
+    }
+
+    #[test]
     fn a_day_begins_with_its_first_moment() {
         let berlin = Zone::named("Europe/Berlin").unwrap();
         assert_eq!(berlin.day_start(at("2026-03-29T12:00Z")), at("2026-03-28T23:00Z"));

@@ -116,3 +116,11 @@ fn the_draws_of_neighbours_are_unrelated() {
     let variance: f64 = draws.iter().map(|draw| draw * draw).sum();
     assert!((covariance / variance).abs() < 0.05, "{}", covariance / variance);
 }
+
+#[test]
+fn the_ceiling_is_exact_up_to_the_largest_number() {
+    assert_eq!(ceiling_ms(62, 1, i64::MAX), 1 << 62);
+    assert_eq!(ceiling_ms(61, 2, i64::MAX), 1 << 62);
+    assert_eq!(ceiling_ms(62, 2, i64::MAX), i64::MAX, "2^63 does not fit");
+    assert_eq!(ceiling_ms(1, i64::MAX / 2 + 1, i64::MAX), i64::MAX);
+}

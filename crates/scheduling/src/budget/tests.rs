@@ -130,3 +130,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn units_and_periods_have_their_names() {
+    assert_eq!(BudgetUnit::ALL.map(BudgetUnit::name), ["tokens", "cost"]);
+    assert_eq!(BudgetUnit::ALL.map(|unit| BudgetUnit::from_name(unit.name())), BudgetUnit::ALL.map(Some));
+    assert_eq!(BudgetPeriod::ALL.map(BudgetPeriod::name), ["day", "month"]);
+    assert_eq!(
+        BudgetPeriod::ALL.map(|period| BudgetPeriod::from_name(period.name())),
+        BudgetPeriod::ALL.map(Some)
+    );
+    assert_eq!((BudgetUnit::from_name("Tokens"), BudgetPeriod::from_name("")), (None, None));
+}

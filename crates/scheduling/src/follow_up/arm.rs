@@ -170,6 +170,20 @@ mod tests {
     }
 
     #[test]
+    fn sources_and_refusals_have_their_names() {
+        assert_eq!([ArmSource::Hint, ArmSource::Default].map(ArmSource::name), ["hint", "default"]);
+        let on = rules(json!({"enabled": true}));
+        let malformed = json!({"follow_up": 1});
+        let malformed = Metadata::new(malformed.as_object().unwrap().clone()).unwrap();
+        let refusals = [
+            (ORDINARY, malformed),
+            (ORDINARY, hint(1)),
+            (FinishedTurn { is_empty: true, ..ORDINARY }, hint(60)),
+        ];
+        assert_eq!(refusals.map(|(turn, last)| arm(&on, turn, &last).unwrap_err().name()), ArmRefusal::NAMES);
+    }
+
+    #[test]
     fn an_empty_answer_that_wanted_a_follow_up_is_counted() {
         let empty = FinishedTurn { is_empty: true, ..ORDINARY };
         let without_default = rules(json!({"enabled": true}));

@@ -339,6 +339,30 @@ mod tests {
     }
 
     #[test]
+    fn prompts_may_have_their_greatest_length_and_number() {
+        let of_length = |length: usize| json!({"prompts": {"check_in": {"en": "x".repeat(length)}}});
+        assert!(parse(of_length(FollowUpRules::MAX_PROMPT)).is_ok());
+        assert!(parse(of_length(FollowUpRules::MAX_PROMPT + 1)).is_err());
+        let of_languages = |count: usize| {
+            let texts: Map<String, Value> = (0..count).map(|n| (format!("x{n}"), json!("hello"))).collect();
+            json!({"prompts": {"check_in": texts}})
+        };
+        assert!(parse(of_languages(1)).is_ok() && parse(of_languages(FollowUpRules::MAX_LANGUAGES)).is_ok());
+        assert!(parse(of_languages(FollowUpRules::MAX_LANGUAGES + 1)).is_err());
+    }
+
+    #[test]
+    fn a_day_begins_in_the_zone_that_the_user_names() {
+        // 2026-01-15T12:00:00Z; Kiritimati, fourteen hours ahead, has the 16th.
+        let noon = Timestamp(1_768_478_400_000);
+        assert_eq!(FollowUpRules::OFF.day_start(None, noon), noon.plus_ms(-12 * 3_600_000));
+        assert_eq!(
+            FollowUpRules::OFF.day_start(Some("Pacific/Kiritimati"), noon),
+            noon.plus_ms(-2 * 3_600_000)
+        );
+    }
+
+    #[test]
     fn a_prompt_is_found_by_language_then_region_then_default() {
         let written = json!({"language": "de", "prompts": {"check_in": {"de": "Weiter.", "pt-BR": "Siga.", "fr": "Suite."}}});
         let rules = parse(written).unwrap();

@@ -203,3 +203,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rules_have_their_names() {
+    assert_eq!(OverlapRule::ALL.map(OverlapRule::name), ["skip", "queue"]);
+    assert_eq!(OverlapRule::ALL.map(|rule| OverlapRule::from_name(rule.name())), OverlapRule::ALL.map(Some));
+    assert_eq!(MissedRule::ALL.map(MissedRule::name), ["skip", "one"]);
+    assert_eq!(MissedRule::ALL.map(|rule| MissedRule::from_name(rule.name())), MissedRule::ALL.map(Some));
+    assert_eq!((OverlapRule::from_name("one"), MissedRule::from_name("queue")), (None, None));
+    assert_eq!((SkipReason::Overlap.name(), SkipReason::Missed.name()), ("overlap", "missed"));
+}
+
+#[test]
+fn a_pattern_of_the_greatest_length_is_read() {
+    let of_length = |length: usize| format!("{}* * * * *", " ".repeat(length - 9));
+    let parse = |text: &str| Schedule::parse(Some(text), None, "UTC", OverlapRule::Skip, MissedRule::Skip);
+    assert!(parse(&of_length(Schedule::MAX_CRON)).is_ok());
+    assert!(parse(&of_length(Schedule::MAX_CRON + 1)).is_err());
+}

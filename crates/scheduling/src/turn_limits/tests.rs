@@ -56,3 +56,9 @@ fn tables_that_make_no_sense_are_refused_by_number() {
     }
     assert!(limits(r#"{"limits": []}"#).is_empty());
 }
+
+#[test]
+fn limits_are_empty_when_the_file_lists_none() {
+    assert!(limits(r#"{"limits": []}"#).is_empty());
+    assert!(!limits(r#"{"limits": [{"model": "m-1", "turns_at_once": 1}]}"#).is_empty());
+}

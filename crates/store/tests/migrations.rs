@@ -127,3 +127,19 @@ async fn keys_of_threads_and_agents_begin_with_the_bucket() {
         FLEET_WIDE.iter().filter(|name| !keys.iter().any(|(table, _)| table == *name)).collect();
     assert!(gone.is_empty(), "not there any more: {gone:?}");
 }
+
+/// An index that is sorted by the rules of a language is slow, and corrupt once the operating system has other rules.
+#[tokio::test]
+async fn indexes_compare_text_by_its_bytes() {
+    let (database, _) = Database::new(8).await;
+    let by_language: Vec<(String, String)> = sqlx::query_as(
+        "SELECT i.indexrelid::regclass::text, a.attname::text FROM pg_index i
+         JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
+         JOIN pg_attribute a ON a.attrelid = i.indexrelid
+         WHERE a.attcollation NOT IN (0, '\"C\"'::regcollation)",
+    )
+    .fetch_all(&mut database.session().await)
+    .await
+    .unwrap();
+    assert!(by_language.is_empty(), "{by_language:?}");
+}

@@ -6,7 +6,7 @@ use std::{
     net::Ipv4Addr,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -236,18 +236,29 @@ impl Postgres {
         if self.data().join("PG_VERSION").exists() {
             return Ok(());
         }
-        let mut command = self.program("initdb")?;
-        command.arg("-D").arg(self.data());
-        command.args(["-U", "postgres", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"]);
-        let status = process::spawn(command, libc::SIGKILL)?.wait()?;
-        if !status.success() {
-            bail!("initdb failed ({status}); its last words:\n{}", log_tail(&self.log()));
+        // Text is sorted by the rules of a language, as in the databases that people are given. Those of the operating system are not the same
+        // everywhere, and some builds lack ICU: they sort by bytes.
+        if !self.initdb(&["--locale-provider=icu", "--icu-locale=en-US"])?.success() {
+            let status = self.initdb(&[])?;
+            if !status.success() {
+                bail!("initdb failed ({status}); its last words:\n{}", log_tail(&self.log()));
+            }
         }
         if let Some(network) = &self.options.trusted {
             let mut allowed = File::options().append(true).open(self.data().join("pg_hba.conf"))?;
             writeln!(allowed, "host all all {network} trust")?;
         }
         Ok(())
+    }
+
+    /// Makes the data directory, or leaves it empty.
+    fn initdb(&self, locale: &[&str]) -> Result<ExitStatus> {
+        let mut command = self.program("initdb")?;
+        command.arg("-D").arg(self.data());
+        command
+            .args(["-U", "postgres", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"])
+            .args(locale);
+        Ok(process::spawn(command, libc::SIGKILL)?.wait()?)
     }
 
     /// A program of Postgres, as the right user, with its output in the log.

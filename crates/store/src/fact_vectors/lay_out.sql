@@ -1,19 +1,17 @@
 -- The vectors of facts, in a table beside them that only a database with the extension `vector` has. All of it in one transaction.
 DROP TABLE IF EXISTS fact_vectors;
 
-CREATE TABLE fact_vectors (
-    bucket   smallint NOT NULL,
-    agent_id text     NOT NULL,
-    fact_id  text     NOT NULL,
-    -- Of the fact, so that a search reads the vectors of a scope by one index.
-    scope    text     NOT NULL,
+-- With the collations of the facts, which are not the same in every database: an index serves only what is compared as it is sorted. `scope` is that
+-- of the fact, so that a search reads the vectors of a scope by one index.
+CREATE TABLE fact_vectors AS SELECT bucket, agent_id, fact_id, scope FROM facts WITH NO DATA;
+ALTER TABLE fact_vectors
     -- Of length 1; NULL: the fact waits for it. Without a number of numbers: only the model knows it. Half the bytes of single precision, and no
     -- difference in what is found.
-    vector   halfvec,
-    PRIMARY KEY (bucket, agent_id, fact_id),
+    ADD COLUMN vector halfvec,
+    ALTER COLUMN scope SET NOT NULL,
+    ADD PRIMARY KEY (bucket, agent_id, fact_id),
     -- A vector goes with its fact, whatever deletes it, and none is written for a fact that has just gone.
-    FOREIGN KEY (bucket, agent_id, fact_id) REFERENCES facts ON DELETE CASCADE
-);
+    ADD FOREIGN KEY (bucket, agent_id, fact_id) REFERENCES facts ON DELETE CASCADE;
 
 -- A search reads all vectors of a scope: those that lie in the row need no second look-up each.
 ALTER TABLE fact_vectors ALTER COLUMN vector SET STORAGE MAIN;

@@ -128,6 +128,18 @@ async fn keys_of_threads_and_agents_begin_with_the_bucket() {
     assert!(gone.is_empty(), "not there any more: {gone:?}");
 }
 
+/// Beside sessions that have statements prepared, and on large tables, that would not be safe.
+#[tokio::test]
+async fn databases_in_use_keep_their_collations() {
+    let (database, _) = Database::new(8).await;
+    database.execute("ALTER TABLE turn_limits ALTER COLUMN key TYPE text COLLATE \"default\"").await;
+    database.execute("DELETE FROM _sqlx_migrations WHERE version = 16").await;
+    store::migrate(&database.url, count(8)).await.unwrap();
+    let by_language = "SELECT attcollation::regcollation::text AS collation FROM pg_attribute
+                       WHERE attrelid = 'turn_limits'::regclass AND attname = 'key'";
+    assert_eq!(database.rows(by_language).await, [r#"{"collation":"\"default\""}"#]);
+}
+
 /// An index that is sorted by the rules of a language is slow, and corrupt once the operating system has other rules.
 #[tokio::test]
 async fn indexes_compare_text_by_its_bytes() {

@@ -169,6 +169,16 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);
+    // Cut within what one gateway had from the store, and on with the chunks of another that does not know of the end yet.
+    let rest = |text: &str| SeenEvent::Rest { message: key("a").message, chunk: chunk(0, text, false) };
+    let on_from = |e: &mut Evidence, text: &str| {
+        let last = seen_chunk("a", chunk(1, "lo", true));
+        seen(e, vec![whole(), complete("b", 5), rest(text), SeenEvent::Cut, last, complete("a", 7)]);
+        e.transcripts[0].is_connected = false;
+    };
+    assert_eq!(broken(|e| on_from(e, "Hel")), []);
+    assert_eq!(broken(|e| on_from(e, "He")), [ClientText], "the l is missing");
+    assert_eq!(broken(|e| on_from(e, "Hello")), [ClientText], "the end comes twice");
     let cut = |e: &mut Evidence| {
         seen(e, vec![whole(), SeenEvent::Cut]);
         e.transcripts[0].is_connected = false;

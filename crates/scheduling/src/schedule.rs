@@ -178,6 +178,9 @@ fn pattern(text: &str) -> Result<Cron, InvalidSchedule> {
 
 fn moment(text: &str, zone: &Zone) -> Result<Timestamp, InvalidSchedule> {
     let wrong = || InvalidSchedule::At(text.chars().take(64).collect());
+    if text.len() > 64 {
+        return Err(wrong());
+    }
     match (text.parse::<jiff::Timestamp>(), text.parse::<DateTime>()) {
         (Ok(instant), _) => Ok(of_instant(instant)),
         (Err(_), Ok(shown)) if text.contains([':', 'T']) => Ok(zone.first_instant(shown)),

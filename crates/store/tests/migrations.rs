@@ -143,15 +143,37 @@ async fn databases_in_use_keep_their_collations() {
 /// An index that is sorted by the rules of a language is slow, and corrupt once the operating system has other rules.
 #[tokio::test]
 async fn indexes_compare_text_by_its_bytes() {
-    let (database, _) = Database::new(8).await;
-    let by_language: Vec<(String, String)> = sqlx::query_as(
-        "SELECT i.indexrelid::regclass::text, a.attname::text FROM pg_index i
+    let database = Database::empty().await;
+    // Of another application.
+    database.execute("CREATE TABLE users (email text PRIMARY KEY)").await;
+    store::migrate(&database.url, count(8)).await.unwrap();
+    let by_language = "SELECT i.indexrelid::regclass AS name FROM pg_index i
          JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
          JOIN pg_attribute a ON a.attrelid = i.indexrelid
-         WHERE a.attcollation NOT IN (0, '\"C\"'::regcollation)",
-    )
-    .fetch_all(&mut database.session().await)
-    .await
-    .unwrap();
-    assert!(by_language.is_empty(), "{by_language:?}");
+         WHERE a.attcollation NOT IN (0, '\"C\"'::regcollation)";
+    assert_eq!(database.rows(by_language).await, [r#"{"name":"users_pkey"}"#]);
+}
+
+/// Of two indexes that look the same to the planner it takes the younger one.
+#[tokio::test]
+async fn indexes_keep_their_order_of_age() {
+    let (database, _) = Database::new(8).await;
+    for (table, expected) in [
+        (
+            "messages",
+            "messages_pkey messages_bucket_message_id_thread_id_key messages_out_of_range messages_unnumbered messages_origin",
+        ),
+        (
+            "failed_messages",
+            "failed_messages_pkey failed_messages_bucket_message_id_thread_id_key failed_messages_created_at",
+        ),
+        ("audit_log", "audit_log_created_at audit_log_pkey audit_log_created_at_brin"),
+        ("facts", "facts_pkey facts_thread facts_agent facts_created_at facts_words facts_without_words"),
+    ] {
+        let sql = format!(
+            "SELECT string_agg(indexrelid::regclass::text, ' ' ORDER BY indexrelid) AS names
+             FROM pg_index WHERE indrelid = '{table}'::regclass"
+        );
+        assert_eq!(database.rows(&sql).await, [format!(r#"{{"names":"{expected}"}}"#)]);
+    }
 }

@@ -236,8 +236,8 @@ impl Postgres {
         if self.data().join("PG_VERSION").exists() {
             return Ok(());
         }
-        // Text is sorted by the rules of a language, as in the databases that people are given. Those of the operating system are not the same
-        // everywhere, and some builds lack ICU: they sort by bytes.
+        // Sorts by the rules of a language, as managed servers do. Those of the operating system differ between machines, so ICU's are used;
+        // builds without ICU sort by bytes.
         if !self.initdb(&["--locale-provider=icu", "--icu-locale=en-US"])?.success() {
             let status = self.initdb(&[])?;
             if !status.success() {

@@ -221,3 +221,11 @@ fn a_pattern_of_the_greatest_length_is_read() {
     assert!(parse(&of_length(Schedule::MAX_CRON)).is_ok());
     assert!(parse(&of_length(Schedule::MAX_CRON + 1)).is_err());
 }
+
+#[test]
+fn a_moment_of_the_greatest_length_is_read() {
+    let parse = |text: &str| Schedule::parse(None, Some(text), "UTC", OverlapRule::Skip, MissedRule::Skip);
+    let moment = |fraction: &str| format!("2026-12-24T18:00:00.{fraction}Z{}", "[u-ca=gregory]".repeat(3));
+    assert_eq!((moment("0").len(), parse(&moment("0")).is_ok()), (64, true));
+    assert!(parse(&moment("00")).is_err());
+}

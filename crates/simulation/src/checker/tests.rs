@@ -179,6 +179,11 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| on_from(e, "Hel")), []);
     assert_eq!(broken(|e| on_from(e, "H")), [ClientText], "two letters are missing");
     assert_eq!(broken(|e| on_from(e, "Hello")), [ClientText], "the end comes twice");
+    let uncut = |e: &mut Evidence| {
+        on_from(e, "Hel");
+        e.transcripts[0].seen.retain(|seen| !matches!(seen, SeenEvent::Cut));
+    };
+    assert_eq!(broken(uncut), [ClientText], "one gateway does not go back to chunks");
     let cut = |e: &mut Evidence| {
         seen(e, vec![whole(), SeenEvent::Cut]);
         e.transcripts[0].is_connected = false;

@@ -18,6 +18,8 @@ struct Shown {
     /// Reasoning, and arguments and results of calls by their ids, as far as they have come.
     others: BTreeMap<String, String>,
     from_store: bool,
+    /// The client was disconnected since the last of it came.
+    was_cut: bool,
     ended: bool,
 }
 
@@ -94,14 +96,17 @@ pub(super) fn check(
 impl<'a> Check<'a> {
     fn event(&mut self, seen: &'a SeenEvent, all: &mut BTreeMap<&'a MessageId, Shown>) {
         match seen {
-            SeenEvent::Cut => {}
+            SeenEvent::Cut => all.values_mut().for_each(|shown| shown.was_cut = true),
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
                     // Its text was reset, and nothing has come since.
                     shown.attempt = Some(*attempt);
                 }
-                if shown.from_store && self.has_chunks_before(message, *attempt, chunk.id, shown) {
+                if shown.from_store
+                    && shown.was_cut
+                    && self.has_chunks_before(message, *attempt, chunk.id, shown)
+                {
                     // It was cut within what one gateway had from the store, and another one does not know of the end yet.
                     (shown.from_store, shown.next) = (false, chunk.id);
                 }
@@ -144,7 +149,7 @@ impl<'a> Check<'a> {
                     );
                 }
                 shown.add(chunk);
-                shown.from_store = true;
+                (shown.from_store, shown.was_cut) = (true, false);
             }
             SeenEvent::Complete { message, position } => {
                 let shown = all.entry(message).or_default();
@@ -210,6 +215,9 @@ impl<'a> Check<'a> {
         let outcome = self.expected_outcomes.get(&self.key(message));
         let Some(chunks) = outcome.and_then(|outcome| outcome.attempts.get(&attempt)) else { return false };
         let mut before = Shown::default();
+        if chunks.range(..id).map(|(known, _)| *known).ne(0..id) {
+            return false;
+        }
         chunks.range(..id).for_each(|(_, chunk)| before.add(chunk));
         before.others.retain(|_, text| !text.is_empty());
         let others = shown.others.iter().filter(|(_, text)| !text.is_empty());

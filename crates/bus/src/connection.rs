@@ -190,6 +190,11 @@ impl LivenessWatch {
         &self.link
     }
 
+    /// Watches the connection that there is now.
+    pub(crate) fn renew(&mut self) {
+        self.baseline = self.link.connect_count();
+    }
+
     /// Waits for the end of the connection. Cancel-safe.
     pub(crate) async fn lost(&mut self) -> Disconnected {
         // The event of a connect comes later than the connect: only the count shows whether it is an old event.

@@ -79,6 +79,12 @@ impl PullRequests {
     }
 
     async fn ask(&mut self) -> Result<(), BusError> {
+        // The client would send the pull after the reconnect, when nothing waits for its answer any more.
+        if !self.link().is_connected() {
+            return Err(BusError::Away);
+        }
+        // A reconnect since the last pull has lost nothing: the client has subscribed again.
+        self.connection.renew();
         let payload = format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos());
         // Set first: if this future is dropped, the pull may have been sent.
         self.is_asked = true;

@@ -225,6 +225,26 @@ async fn a_service_reads_on_after_the_server_was_killed() -> Result<()> {
     Ok(())
 }
 
+/// Over a new connection the request could answer a pull that was given up with the connection before, and come again after the ack wait only.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_stored_at_a_reconnect_come_at_once() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    for round in 0..10 {
+        let (before, after) = (format!("{round}.before"), format!("{round}.after"));
+        request(&bus, &before).await?;
+        next(&mut work).await?.ack().await?;
+        server.kill()?;
+        server.run()?;
+        let (item, stored) = tokio::join!(next(&mut work), request(&bus, &after));
+        let item = item?;
+        assert_eq!((&item.payload[..], item.delivered, stored?.seq), (after.as_bytes(), 1, item.seq));
+        item.ack().await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_service_that_comes_before_the_streams_waits_for_them() -> Result<()> {
     let server = Server::start()?;

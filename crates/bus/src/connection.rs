@@ -89,15 +89,14 @@ impl Bus {
         self.shared.control.is_connected() && self.shared.publishing.is_connected()
     }
 
-    /// Ends all connections; each goes to another server if there is one.
-    pub(crate) async fn change_servers(&self) {
+    /// The connections that are open, each with its role.
+    pub(crate) async fn connections(&self) -> Vec<(&'static str, ConnectionHandle)> {
         let shared = &self.shared;
-        let opened = [shared.listening.opened().await, shared.reading.opened().await];
-        let links = [Some(shared.control.clone()), Some(shared.publishing.clone())].into_iter().chain(opened);
-        for link in links.flatten() {
-            // It fails where the connection's task has ended, and is opened anew.
-            let _ = link.client.force_reconnect().await;
+        let mut open = vec![("control", shared.control.clone()), ("publishing", shared.publishing.clone())];
+        for channel in [&shared.listening, &shared.reading] {
+            open.extend(channel.opened().await.map(|link| (channel.role, link)));
         }
+        open
     }
 
     /// Bytes that one message may have at most, with its headers.

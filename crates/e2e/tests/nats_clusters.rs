@@ -6,7 +6,7 @@ use async_nats::jetstream::{
     self,
     consumer::{PullConsumer, pull},
 };
-use bus::{Bus, BusConfig, ExpectedStream, PartitionReader, ReaderEvent, StreamOptions};
+use bus::{Bus, BusConfig, ExpectedStream, PartitionReader, ReaderEvent, StreamOptions, WorkOptions};
 use futures_util::StreamExt;
 use model::{PartitionCount, PartitionId, Seq, WorkflowName};
 use serde_json::json;
@@ -18,7 +18,7 @@ use testkit::{
     services::TestDatabase,
     sse::{FollowOptions, Follower},
 };
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wire::subject;
 
 use crate::api_client::{scripted, until_ended};
@@ -131,6 +131,47 @@ async fn a_fleet_leaves_a_nats_server_that_is_cut_off() {
     nats.set_isolated(0, false);
     let said = api.say("talk", "after").await.unwrap();
     until_ended(&talk, &said.answer).await;
+}
+
+/// Each process has several connections, which may be at different servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_connection_leaves_a_nats_server_that_is_cut_off() {
+    let nats = NatsCluster::start(3).await.unwrap();
+    let workflow = WorkflowName::parse("w").unwrap();
+    let mut buses = Vec::new();
+    for _ in 0..10 {
+        let bus = Bus::connect(&BusConfig::new(nats.url(), "test")).await.unwrap();
+        tokio::spawn(bus.clone().leave_isolated_servers());
+        buses.push(bus);
+    }
+    let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
+    buses[0].ensure_streams(PartitionCount::new(1).unwrap(), &replicated).await.unwrap();
+    nats.in_sync(LIMIT).await.unwrap();
+    let mut services = Vec::new();
+    for bus in buses {
+        let mut work = bus.work(&workflow, WorkOptions::default());
+        assert!(timeout(Duration::from_millis(300), work.next()).await.is_err());
+        services.push((bus, work));
+    }
+    // Until the stream is known to be replicated.
+    sleep(Duration::from_secs(3)).await;
+    nats.set_isolated(0, true);
+    let began = Instant::now();
+    let serving = services.into_iter().map(|(bus, mut work)| {
+        tokio::spawn(async move {
+            bus.publish_acked("work.w", "x".into(), None, ANSWERED).await.unwrap();
+            let item = timeout(ANSWERED, work.next()).await.unwrap().unwrap();
+            while item.ack().await.is_err() {
+                assert!(began.elapsed() < ANSWERED);
+                sleep(Duration::from_secs(1)).await;
+            }
+        })
+    });
+    for served in serving.collect::<Vec<_>>() {
+        served.await.unwrap();
+    }
+    println!("all served after {:?}", began.elapsed());
+    assert!(began.elapsed() < ANSWERED, "{:?}", began.elapsed());
 }
 
 /// A request that was delivered too often stays in the stream, and its consumer does not know of it any more: that looks like a consumer that has

@@ -11,7 +11,8 @@ use std::time::Duration;
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull as pull_consumer};
 use async_nats::jetstream::context::{Context, ContextBuilder};
-use async_nats::jetstream::message::{Acker, Message};
+use async_nats::jetstream::message::Message;
+use async_nats::{Request, RequestErrorKind, Subject};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -191,7 +192,8 @@ pub struct WorkItem {
     /// The trace that it belongs to, as the owner of the turn says.
     pub trace: Option<TraceContext>,
     link: ConnectionHandle,
-    acker: Acker,
+    /// Where the server takes what is decided about it.
+    reply: Subject,
 }
 
 impl WorkItem {
@@ -200,53 +202,57 @@ impl WorkItem {
             let info = message.info().map_err(|error| BusError::Unexpected(error.to_string()))?;
             (u32::try_from(info.delivered).unwrap_or(1).max(1), Seq(info.stream_sequence))
         };
-        let (message, acker) = message.split();
+        let message = message.message;
+        let reply =
+            message.reply.ok_or_else(|| BusError::Unexpected("a request without a reply".to_owned()))?;
         let trace = message.headers.as_ref().filter(|_| runtime::traces::is_on()).and_then(trace_of);
-        Ok(Self { payload: message.payload, delivered, seq, trace, link, acker })
+        Ok(Self { payload: message.payload, delivered, seq, trace, link, reply })
     }
 
-    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Not confirmed.
+    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Returns when the server knows.
     ///
     /// # Errors
-    /// There is no connection.
+    /// The server does not answer: the request may be delivered again.
     pub async fn in_progress(&self) -> Result<(), BusError> {
-        self.acknowledge(self.acker.ack_with(AckKind::Progress)).await
+        self.acknowledge(AckKind::Progress).await
     }
 
     /// The work is done. Returns when the server knows.
     ///
     /// # Errors
-    /// The server does not answer: the request may be delivered again.
+    /// As [`Self::in_progress`].
     pub async fn ack(&self) -> Result<(), BusError> {
-        self.acknowledge(self.acker.double_ack()).await
+        self.acknowledge(AckKind::Ack).await
     }
 
     /// Hands the request back; it is delivered again after `delay`.
     ///
     /// # Errors
-    /// As [`Self::ack`].
+    /// As [`Self::in_progress`].
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
-        self.acknowledge(self.acker.double_ack_with(AckKind::Nak(Some(delay)))).await
+        self.acknowledge(AckKind::Nak(Some(delay))).await
     }
 
     /// It cannot be served: it is not delivered again.
     ///
     /// # Errors
-    /// As [`Self::ack`].
+    /// As [`Self::in_progress`].
     pub async fn term(&self) -> Result<(), BusError> {
-        self.acknowledge(self.acker.double_ack_with(AckKind::Term)).await
+        self.acknowledge(AckKind::Term).await
     }
 
-    /// Without a connection the client would queue, and then block without end.
-    async fn acknowledge(
-        &self,
-        ack: impl Future<Output = Result<(), async_nats::Error>>,
-    ) -> Result<(), BusError> {
+    /// A request, because the acknowledgements of the client library take the status "no responders" for a confirmation: while the consumer has no
+    /// leader, nothing takes them.
+    async fn acknowledge(&self, kind: AckKind) -> Result<(), BusError> {
+        // Without a connection the client would queue, and then block without end.
         if !self.link.is_connected() {
             return Err(BusError::Away);
         }
-        match tokio::time::timeout(REQUEST_TIMEOUT, ack).await {
-            Ok(Ok(())) => Ok(()),
+        let request = Request::new().payload(kind.into()).timeout(None);
+        let answered = self.link.client.send_request(self.reply.clone(), request);
+        match tokio::time::timeout(REQUEST_TIMEOUT, answered).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Err(BusError::Away),
             Ok(Err(error)) => Err(BusError::Unexpected(error.to_string())),
             Err(_) => Err(BusError::Timeout("answer to a turn request")),
         }

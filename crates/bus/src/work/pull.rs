@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::message::Message;
-use async_nats::{StatusCode, Subject, Subscriber};
+use async_nats::{StatusCode, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
 use crate::config::REQUEST_TIMEOUT;
-use crate::connection::{ConnectionHandle, LivenessWatch};
+use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 use crate::error::BusError;
 
 /// How long the server keeps a pull. It answers in any case, so this is also how long a drain may have to wait, and how long a server that does not
@@ -30,9 +30,11 @@ pub(super) struct PullRequests {
     subscriber: Subscriber,
     /// The subject of pulls.
     subject: String,
-    /// The subject of the answers.
-    inbox: Subject,
-    /// A pull has not been answered yet.
+    /// The subject of the answers is this, a dot and the number of the pull.
+    inbox: String,
+    /// How many pulls were sent.
+    pulls: u64,
+    /// The last pull has not been answered yet.
     is_asked: bool,
 }
 
@@ -43,11 +45,11 @@ impl PullRequests {
         stream: &str,
         consumer: &str,
     ) -> Result<Self, BusError> {
-        let inbox = Subject::from(link.client.new_inbox());
-        let subscriber = link.client.subscribe(inbox.clone()).await;
+        let inbox = link.client.new_inbox();
+        let subscriber = link.client.subscribe(format!("{inbox}.*")).await;
         let subscriber = subscriber.map_err(|error| BusError::Unexpected(error.to_string()))?;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, is_asked: false })
+        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, pulls: 0, is_asked: false })
     }
 
     /// The connection on which it is read.
@@ -72,43 +74,67 @@ impl PullRequests {
 
     /// Stops pulling, and returns the message that answers the last pull.
     pub(super) async fn end(mut self) -> Option<Message> {
-        if !self.is_asked || !self.link().is_connected() {
-            return None;
+        while self.is_asked && self.link().is_connected() {
+            if let Some(message) = self.answer(EXPIRES + REQUEST_TIMEOUT).await.ok()? {
+                return Some(message);
+            }
         }
-        self.answer(EXPIRES + REQUEST_TIMEOUT).await.ok().flatten()
+        None
     }
 
     async fn ask(&mut self) -> Result<(), BusError> {
-        // The client would send the pull after the reconnect, when nothing waits for its answer any more.
+        // The client would keep the pull until the reconnect.
         if !self.link().is_connected() {
             return Err(BusError::Away);
         }
-        // A reconnect since the last pull has lost nothing: the client has subscribed again.
-        self.connection.renew();
         let payload = format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos());
         // Set first: if this future is dropped, the pull may have been sent.
         self.is_asked = true;
+        self.pulls += 1;
+        self.connection.renew();
+        let inbox = self.inbox_of_last();
         let client = &self.connection.link().client;
-        let asked = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), Bytes::from(payload));
+        let asked = client.publish_with_reply(self.subject.clone(), inbox, Bytes::from(payload));
         asked.await.map_err(|error| BusError::Unexpected(error.to_string()))
     }
 
-    /// The answer to the last pull; `None`: there was no message. Cancel-safe.
+    fn inbox_of_last(&self) -> String {
+        format!("{}.{}", self.inbox, self.pulls)
+    }
+
+    /// The answer to the last pull; `None`: there was no message, or the pull may be lost. Cancel-safe.
     async fn answer(&mut self, limit: Duration) -> Result<Option<Message>, BusError> {
         let received = tokio::select! {
-            // A pull is lost with its connection.
-            _ = self.connection.lost() => return Err(BusError::Away),
+            biased;
             received = timeout(limit, self.subscriber.next()) => received,
+            // The client has subscribed again. The server may still have the pull, so that the subscription must stay.
+            lost = self.connection.lost() => match lost {
+                Disconnected::Reconnected => {
+                    self.is_asked = false;
+                    return Ok(None);
+                }
+                Disconnected::Closed => return Err(BusError::Away),
+            },
         };
         let received = received.map_err(|_| BusError::Timeout("a pull of turn requests"))?;
         let message = received.ok_or(BusError::Away)?;
+        let status = match message.status {
+            None | Some(StatusCode::OK) => {
+                self.is_asked = false;
+                return Ok(Some(Message { message, context: self.context.clone() }));
+            }
+            Some(status) => status,
+        };
+        // Of a pull that counted as lost.
+        if message.subject.as_str() != self.inbox_of_last() {
+            return Ok(None);
+        }
         self.is_asked = false;
-        match message.status {
-            None | Some(StatusCode::OK) => Ok(Some(Message { message, context: self.context.clone() })),
-            Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => Ok(None),
-            Some(StatusCode::NO_RESPONDERS) => Err(BusError::Away),
+        match status {
+            StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(None),
+            StatusCode::NO_RESPONDERS => Err(BusError::Away),
             // The consumer is gone, or has another leader, or its server ends.
-            Some(status) => {
+            status => {
                 Err(BusError::Unexpected(format!("{status}: {}", message.description.unwrap_or_default())))
             }
         }

@@ -225,6 +225,26 @@ async fn a_service_reads_on_after_the_server_was_killed() -> Result<()> {
     Ok(())
 }
 
+/// The server answers "no responders" then, as while a consumer has no leader: that is no confirmation.
+#[tokio::test]
+async fn an_acknowledgement_without_a_consumer_is_an_error() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    request(&bus, "a").await?;
+    let item = next(&mut work).await?;
+    item.in_progress().await?;
+    server.jetstream().await?.delete_consumer_from_stream("WORKFLOW_w-1", "WORK").await?;
+    for answer in
+        [item.in_progress().await, item.nak(Duration::ZERO).await, item.term().await, item.ack().await]
+    {
+        let error = answer.expect_err("there is no consumer");
+        assert_eq!(error.disposition(), bus::Disposition::Retry, "{error}");
+    }
+    assert_eq!(left(&server).await?, 1);
+    Ok(())
+}
+
 /// Over a new connection the request could answer a pull that was given up with the connection before, and come again after the ack wait only.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_stored_at_a_reconnect_come_at_once() -> Result<()> {

@@ -22,14 +22,14 @@ use crate::writer::ChunkWriter;
 
 /// How often the server is informed that a request is still in progress.
 const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// The same after a time that failed.
+const IN_PROGRESS_RETRY: Duration = Duration::from_secs(1);
 /// How often the loop reports its heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
 /// A request whose chunks could not be stored is redelivered after so long.
 const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A request that a script hands back is redelivered after so long: without a delay its deliveries would soon be used up.
 const SCRIPT_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Tries to send the server the outcome of a request; then it is delivered again.
-const SETTLE_TRIES: usize = 6;
 
 pub(crate) struct Service {
     bus: Bus,
@@ -137,6 +137,9 @@ impl Service {
     /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
     async fn attend(&self, item: &WorkItem, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
         let claim = self.in_hand.claim(turn);
+        if claim.superseded.is_cancelled() {
+            return (TurnOutcome::Lost, Settle::Nothing);
+        }
         let stop = self.bus.subscribe_cancel(&turn.id, turn.run).await;
         if let Err(error) = &stop {
             tracing::debug!(%error, "a stop of this turn will not be received");
@@ -228,21 +231,26 @@ async fn stopped(stop: Option<CancelSubscription>) {
 
 /// Informs the server that the request is in progress; returns when that has failed for so long that it is redelivered.
 async fn still_ours(item: &WorkItem) {
-    let mut acked_at = Instant::now();
+    let (mut acked_at, mut pause) = (Instant::now(), IN_PROGRESS_EVERY);
     while acked_at.elapsed() < ACK_WAIT {
-        tokio::time::sleep(IN_PROGRESS_EVERY).await;
-        match item.in_progress().await {
-            Ok(()) => acked_at = Instant::now(),
-            Err(error) => {
-                tracing::debug!(seq = item.seq.0, %error, "the server was not informed that the request is in progress")
+        tokio::time::sleep(pause).await;
+        pause = match item.in_progress().await {
+            Ok(()) => {
+                acked_at = Instant::now();
+                IN_PROGRESS_EVERY
             }
-        }
+            Err(error) => {
+                tracing::debug!(seq = item.seq.0, %error, "the server was not informed that the request is in progress");
+                IN_PROGRESS_RETRY
+            }
+        };
     }
 }
 
+/// Sends the server the outcome, for as long as the request is not delivered again anyway.
 async fn settle_item(item: &WorkItem, settle: Settle) {
-    let mut backoff = Backoff::default();
-    for _ in 0..SETTLE_TRIES {
+    let (mut backoff, give_up_at) = (Backoff::default(), Instant::now() + ACK_WAIT);
+    while Instant::now() < give_up_at {
         let sent = match settle {
             Settle::Done => item.ack().await,
             Settle::Retry(delay) => item.nak(delay).await,
@@ -272,33 +280,37 @@ struct Claim<'a> {
     in_hand: &'a InHand,
     key: (TurnId, u32),
     attempt: u32,
+    is_granted: bool,
     superseded: CancellationToken,
 }
 
 impl InHand {
     /// A redelivery, which happens when the server misses our progress reports, fences the delivery before it: going on with that
     /// one would cost money, and its chunks would be dropped.
+    ///
+    /// A server that was killed may have forgotten a delivery, and makes it again under the same number. The answer that is under way is the
+    /// only one of its attempt then: two would be mixed.
     fn claim(&self, turn: &TurnAttempt) -> Claim<'_> {
         let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);
         let superseded = CancellationToken::new();
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        match claims.get(&key) {
-            Some((higher, _)) if *higher > attempt => superseded.cancel(),
-            _ => {
-                if let Some((_, earlier)) = claims.insert(key.clone(), (attempt, superseded.clone())) {
-                    earlier.cancel();
-                }
+        let is_granted = claims.get(&key).is_none_or(|(known, _)| *known < attempt);
+        if is_granted {
+            if let Some((_, earlier)) = claims.insert(key.clone(), (attempt, superseded.clone())) {
+                earlier.cancel();
             }
+        } else {
+            superseded.cancel();
         }
         drop(claims);
-        Claim { in_hand: self, key, attempt, superseded }
+        Claim { in_hand: self, key, attempt, is_granted, superseded }
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut claims = self.in_hand.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if claims.get(&self.key).is_some_and(|(attempt, _)| *attempt == self.attempt) {
+        if self.is_granted && claims.get(&self.key).is_some_and(|(attempt, _)| *attempt == self.attempt) {
             claims.remove(&self.key);
         }
     }
@@ -323,5 +335,18 @@ mod tests {
         assert!(!other.superseded.is_cancelled() && !second.superseded.is_cancelled());
         drop((second, late, other));
         assert!(in_hand.claims.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_delivery_that_the_server_forgot_goes_on() {
+        let in_hand = InHand::default();
+        let first = in_hand.claim(&turn());
+        let again = in_hand.claim(&turn());
+        assert!(!first.superseded.is_cancelled() && again.superseded.is_cancelled());
+        drop(again);
+        let third = in_hand.claim(&turn());
+        assert!(!first.superseded.is_cancelled() && third.superseded.is_cancelled());
+        drop((first, third));
+        assert!(!in_hand.claim(&turn()).superseded.is_cancelled());
     }
 }

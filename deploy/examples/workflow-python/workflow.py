@@ -71,11 +71,15 @@ async def answer(js, request, attempt):
         piece.cancel()  # Stopped: the call to the model ends too.
 
 
-async def take(nc, js, message):
+async def take(nc, js, message, in_hand):
     """Answers one request, unless somebody stops it. Acknowledged only when the last chunk is stored."""
     request = json.loads(message.data)
     # Each delivery is an attempt of its own and fences those before it.
     attempt = request["attempt"] + message.metadata.num_delivered - 1
+    key = (request["turn_id"], request["run"], attempt)
+    if key in in_hand:  # A NATS server that was killed may deliver again under the same number: the answer under way goes on.
+        return
+    in_hand.add(key)
     stop = await nc.subscribe(request["stop_subject"])
     answering = asyncio.ensure_future(answer(js, request, attempt))
     stopping = asyncio.ensure_future(stop.next_msg(timeout=None))
@@ -85,10 +89,14 @@ async def take(nc, js, message):
         if answering.done():
             answering.result()
         await message.ack_sync(timeout=5)
-    except Exception as error:  # Cancelled by a drain is no Exception: the request is delivered again by itself.
+    except asyncio.CancelledError:  # By a drain.
+        await message.nak()
+        raise
+    except Exception as error:
         print(f"{request['turn_id']}: handing the request back: {error!r}", flush=True)
         await message.nak(delay=1)
     finally:
+        in_hand.discard(key)
         answering.cancel(), stopping.cancel()
         await stop.unsubscribe()
 
@@ -96,24 +104,37 @@ async def take(nc, js, message):
 async def main():
     nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
     js, drain, slots, turns = nc.jetstream(), asyncio.Event(), asyncio.Semaphore(AT_A_TIME), set()
+    in_hand, draining = set(), asyncio.ensure_future(drain.wait())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, drain.set)
     # One durable consumer for all services of a workflow, made by whoever comes first.
     config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=16)
     requests = await js.pull_subscribe(f"work.{WORKFLOW}", f"WORKFLOW_{WORKFLOW}", "WORK", config)
     print(f"taking turn requests for {WORKFLOW}", flush=True)
-    while not drain.is_set():
-        await slots.acquire()  # Ask only when there is somebody who can answer.
+    while not nc.is_closed:
+        slot = asyncio.ensure_future(slots.acquire())  # Ask only when there is somebody who can answer.
+        await asyncio.wait({slot, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if drain.is_set():
+            break
         try:
+            if not nc.is_connected:  # What is asked for now would be sent, all of it, when NATS is back.
+                raise nats.errors.ConnectionReconnectingError
             [message] = await requests.fetch(1, timeout=2)
-        except nats.errors.Error:  # None for a while, or NATS is away.
+        except nats.errors.Error as error:
             slots.release()
+            if not isinstance(error, nats.errors.TimeoutError):  # None for a while is no error.
+                await asyncio.sleep(0.5)
             continue
-        turn = asyncio.ensure_future(take(nc, js, message))
+        turn = asyncio.ensure_future(take(nc, js, message, in_hand))
         turns.add(turn)
         turn.add_done_callback(lambda done: (turns.discard(done), slots.release()))
-    if turns:  # What is in hand is finished; what takes longer is delivered again to somebody else.
-        await asyncio.wait(turns, timeout=20)
+    if turns:  # What is in hand is finished; what takes longer is handed back.
+        _, unfinished = await asyncio.wait(turns, timeout=20)
+        for turn in unfinished:
+            turn.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+    if nc.is_closed and not drain.is_set():
+        raise SystemExit("the connection to NATS was closed for good")
     await nc.close()
 
 

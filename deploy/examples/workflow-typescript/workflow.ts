@@ -13,6 +13,7 @@ const atATime = Number(process.env.ANTIPHON_WORKFLOW_CONCURRENCY ?? 16);
 /** The part of a turn request that is used here; the whole is in work.proto. */
 interface TurnRequest {
   turn_id: string;
+  run: number;
   attempt: number;
   thread_id: string;
   message_id: string;
@@ -97,6 +98,10 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   const request = message.json<TurnRequest>();
   // Each delivery is an attempt of its own and fences those before it.
   const attempt = request.attempt + message.info.deliveryCount - 1;
+  const key = `${request.turn_id} ${request.run} ${attempt}`;
+  // A NATS server that was killed may deliver again under the same number: the answer under way goes on.
+  if (inHand.has(key)) return;
+  inHand.set(key, message);
   const stopping = new AbortController();
   const stop = nc.subscribe(request.stop_subject, { max: 1, callback: () => stopping.abort() });
   const working = setInterval(() => message.working(), 10_000);
@@ -104,11 +109,13 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
     await answer(js, request, attempt, stopping.signal).catch((error) => {
       if (!stopping.signal.aborted) throw error;
     });
+    // Where it fails, the request is delivered again, and the same chunks are dropped.
     await message.ackAck({ timeout: 5_000 });
   } catch (error) {
     console.log(`${request.turn_id}: handing the request back: ${error}`);
     message.nak(1_000);
   } finally {
+    inHand.delete(key);
     clearInterval(working);
     stop.unsubscribe();
   }
@@ -130,19 +137,34 @@ await jsm.consumers.info("WORK", durable).catch(() =>
 );
 const requests = await js.consumers.get("WORK", durable);
 const turns = new Set<Promise<void>>();
+const inHand = new Map<string, JsMsg>();
 let draining = false;
-for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => (draining = true));
+nc.closed().then((error) => {
+  if (draining) return;
+  console.log(`the connection to NATS was closed for good: ${error ?? ""}`);
+  process.exit(1);
+});
+const drained = new Promise<void>((resolve) => {
+  for (const name of ["SIGINT", "SIGTERM"] as const) {
+    process.once(name, () => {
+      draining = true;
+      resolve();
+    });
+  }
+});
 console.log(`taking turn requests for ${workflow}`);
 while (!draining) {
   // Ask only when there is somebody who can answer.
-  if (turns.size >= atATime) await Promise.race(turns);
-  // None for a second, or NATS is away.
-  const message = await requests.next({ expires: 1_000 }).catch(() => sleep(500, null));
+  if (turns.size >= atATime) await Promise.race([...turns, drained]);
+  if (draining) break;
+  // None for some seconds, or NATS is away. A shorter time would be given up by the client where NATS is far away.
+  const message = await requests.next({ expires: 3_000 }).catch(() => sleep(500, null));
   if (!message) continue;
   const turn = take(nc, js, message).finally(() => turns.delete(turn));
   turns.add(turn);
 }
-// What is in hand is finished; what takes longer is delivered again to somebody else.
+// What is in hand is finished; what takes longer is handed back.
 await Promise.race([Promise.allSettled(turns), sleep(20_000)]);
+inHand.forEach((message) => message.nak());
 await nc.drain();
 process.exit(0);

@@ -23,7 +23,10 @@ pub struct InvalidTokenKey(pub usize);
 /// What every chunk of a run's answer must carry. It cannot be guessed, and any owner can check it without having
 /// stored it: HMAC-SHA256 (RFC 2104) of thread, turn and run, the first half in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TurnToken(Box<str>);
+pub struct TurnToken {
+    secret: Box<str>,
+    delivery: Option<Box<str>>,
+}
 
 impl TokenKey {
     /// Takes 32 random bytes.
@@ -37,7 +40,7 @@ impl TokenKey {
     /// The token of one run of a turn.
     pub fn token(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> TurnToken {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
-            return TurnToken(Box::default());
+            return TurnToken::received("");
         };
         // Ids hold no NUL, so the parts cannot run into each other.
         for part in [thread.as_str().as_bytes(), b"\0", turn.as_str().as_bytes(), b"\0"] {
@@ -47,24 +50,36 @@ impl TokenKey {
         let digest = mac.finalize().into_bytes();
         let digits = digest.iter().take(TOKEN_BYTES).flat_map(|byte| [byte >> 4, byte & 15]);
         let hex: String = digits.map(|digit| char::from(HEX[usize::from(digit)])).collect();
-        TurnToken(hex.into())
+        TurnToken::received(&hex)
     }
 }
 
 impl TurnToken {
     /// A token as it came; it is worth something only when it equals the right one.
     pub fn received(text: &str) -> Self {
-        Self(text.into())
+        Self { secret: text.into(), delivery: None }
+    }
+
+    /// The same token in the hands of one delivery of the request: see [`Self::delivery`].
+    #[must_use]
+    pub fn of_delivery(self, id: &str) -> Self {
+        Self { delivery: Some(id.into()), ..self }
+    }
+
+    /// The id that a workflow service has given the delivery that it answers. Two deliveries may have the same attempt, because a NATS server that is
+    /// killed forgets the last ones; only this tells their chunks apart.
+    pub fn delivery(&self) -> Option<&str> {
+        self.delivery.as_deref()
     }
 
     /// The token as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.secret
     }
 
-    /// Compares in a time that does not depend on where the two differ.
+    /// Whether it is the same token, whatever the delivery. Compares in a time that does not depend on where the two differ.
     pub fn matches(&self, other: &Self) -> bool {
-        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
+        let (a, b) = (self.secret.as_bytes(), other.secret.as_bytes());
         !a.is_empty() && a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
     }
 }

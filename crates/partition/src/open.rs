@@ -45,6 +45,8 @@ pub(crate) struct OpenMessage {
     /// `None` for a bare message.
     pub(crate) turn: Option<TurnRef>,
     pub(crate) attempt: u32,
+    /// The delivery of the turn request whose chunks count, once one has named itself. Not saved.
+    delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
     /// Every chunk that counts, in the order of arrival; those from `saved` on are not in the store.
@@ -111,6 +113,7 @@ impl OpenMessage {
             phase: Phase::Unknown,
             turn: None,
             attempt,
+            delivery: None,
             role,
             reorder: new_reorder(limits),
             accepted: Vec::new(),
@@ -158,14 +161,15 @@ impl OpenMessage {
         }
     }
 
-    /// Takes one chunk; the caller has placed it by its key.
+    /// Takes one chunk; the caller has placed it by its key. Of several deliveries of one attempt only the first that comes counts.
     pub(crate) fn take(
         &mut self,
         arrival: &IncomingChunk,
+        delivery: Option<&str>,
         limits: &PartitionLimits,
         time: Timestamp,
     ) -> ChunkOutcome {
-        if arrival.attempt < self.attempt {
+        if arrival.attempt < self.attempt || self.is_other_delivery(arrival.attempt, delivery) {
             return ChunkOutcome::Fenced;
         }
         // Complete counts as ended even while the store has not answered: how a message ends may depend on the order
@@ -176,6 +180,9 @@ impl OpenMessage {
         }
         if arrival.attempt > self.attempt {
             self.reset(arrival, limits);
+        }
+        if self.delivery.is_none() {
+            self.delivery = delivery.map(Into::into);
         }
         let outcome = self.insert(&arrival.chunk, time);
         // A chunk that is repeated is no sign that the message goes on.
@@ -192,6 +199,11 @@ impl OpenMessage {
                 ChunkOutcome::Broke
             }
         }
+    }
+
+    fn is_other_delivery(&self, attempt: u32, delivery: Option<&str>) -> bool {
+        let is_other = |known: &str| delivery.is_some_and(|delivery| delivery != known);
+        attempt == self.attempt && self.delivery.as_deref().is_some_and(is_other)
     }
 
     fn insert(&mut self, chunk: &Arc<Chunk>, time: Timestamp) -> Insert {
@@ -220,6 +232,7 @@ impl OpenMessage {
         let calls = self.attempt_calls();
         self.earlier_calls.extend(calls);
         self.attempt = arrival.attempt;
+        self.delivery = None;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
         self.accepted.clear();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     BatchType, Chunk, ChunkKind, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
-    MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp,
+    MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp, TurnToken,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -12,6 +12,9 @@ use serde_json::{Map, Number, Value as Json};
 
 use crate::pb;
 use crate::zero_copy::ChunkRef;
+
+/// Bytes of the id of a delivery.
+const MAX_DELIVERY_ID: usize = 64;
 
 /// A field that breaks a rule; names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,9 +37,12 @@ pub enum InvalidField {
     /// Longer than 256 bytes.
     #[error("correlation_id has {0} bytes; at most 256 are allowed")]
     CorrelationId(usize),
-    /// Chunks of one frame that come with different tokens.
-    #[error("the chunks of one frame carry different turn tokens")]
+    /// Chunks of one frame that come with different tokens, or of different deliveries.
+    #[error("the chunks of one frame carry different turn tokens or delivery ids")]
     Tokens,
+    /// Longer than [`MAX_DELIVERY_ID`].
+    #[error("delivery_id has {0} bytes; at most {MAX_DELIVERY_ID} are allowed")]
+    DeliveryId(usize),
     /// A required part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
@@ -46,6 +52,18 @@ impl From<InvalidMetadata> for InvalidField {
     fn from(error: InvalidMetadata) -> Self {
         Self::Chunk(error.into())
     }
+}
+
+/// The token that a frame bears, and the delivery that it names.
+pub(crate) fn token(token: &str, delivery: &str) -> Result<Option<TurnToken>, InvalidField> {
+    if delivery.len() > MAX_DELIVERY_ID {
+        return Err(InvalidField::DeliveryId(delivery.len()));
+    }
+    let token = (!token.is_empty()).then(|| TurnToken::received(token));
+    Ok(match delivery {
+        "" => token,
+        delivery => token.map(|token| token.of_delivery(delivery)),
+    })
 }
 
 pub(crate) fn message_id(text: &str) -> Result<MessageId, InvalidField> {

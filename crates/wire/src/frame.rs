@@ -179,6 +179,7 @@ enum Read {
 #[derive(Default)]
 struct OtherFields<'a> {
     token: &'a str,
+    delivery: &'a str,
     opened: Option<pb::TurnOpened>,
     control: Option<pb::Control>,
 }
@@ -194,7 +195,10 @@ fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEn
         chunks.push(arrival);
     }
     let command = match (rest.opened, rest.control) {
-        (None, None) => return Ok(Read::Chunks(chunks, received(rest.token))),
+        (None, None) => {
+            let token = convert::token(rest.token, rest.delivery).map_err(refusal)?;
+            return Ok(Read::Chunks(chunks, token));
+        }
         (Some(_), Some(_)) => return refuse("malformed", "the frame holds two commands; one is allowed"),
         _ if !chunks.is_empty() => return refuse("malformed", "the frame holds both chunks and a command"),
         (Some(opened), None) => {
@@ -204,10 +208,6 @@ fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEn
         (None, Some(control)) => Command::Control(command::control_turn(thread, control)?),
     };
     Ok(Read::Command(command))
-}
-
-fn received(token: &str) -> Option<TurnToken> {
-    (!token.is_empty()).then(|| TurnToken::received(token))
 }
 
 /// The next chunk of a frame; what stands before it goes into `rest`, and fields of later versions are not for us.
@@ -221,6 +221,7 @@ fn next_chunk<'a>(
             2 => rest.token = field.text()?,
             3 => rest.opened.get_or_insert_default().merge(field.bytes()?)?,
             4 => rest.control.get_or_insert_default().merge(field.bytes()?)?,
+            5 => rest.delivery = field.text()?,
             _ => field.skip()?,
         }
     }
@@ -253,12 +254,15 @@ fn decode_json(
     Ok((chunks, token))
 }
 
-/// The token that all chunks of an array agree on.
+/// The token and the delivery that all chunks of an array agree on.
 fn token_of(chunks: &[JsonChunk]) -> Result<Option<TurnToken>, InvalidField> {
-    let mut tokens = chunks.iter().map(|chunk| chunk.turn_token.as_deref().unwrap_or_default());
-    let first = tokens.next().unwrap_or_default();
-    match tokens.all(|token| token == first) {
-        true => Ok(received(first)),
+    let mut all = chunks.iter().map(|chunk| {
+        let [token, delivery] = [&chunk.turn_token, &chunk.delivery_id].map(|text| text.as_deref());
+        (token.unwrap_or_default(), delivery.unwrap_or_default())
+    });
+    let (token, delivery) = all.next().unwrap_or_default();
+    match all.all(|other| other == (token, delivery)) {
+        true => convert::token(token, delivery),
         false => Err(InvalidField::Tokens),
     }
 }
@@ -292,7 +296,10 @@ pub fn encode_frame(frame: &Frame) -> Bytes {
         ..convert::pb_chunk(&arrival.chunk)
     });
     let turn_token = frame.token.as_ref().map(TurnToken::as_str).unwrap_or_default().to_owned();
-    pb::Frame { chunks: chunks.collect(), turn_token, ..pb::Frame::default() }.encode_to_vec().into()
+    let delivery_id = frame.token.as_ref().and_then(TurnToken::delivery).unwrap_or_default().to_owned();
+    pb::Frame { chunks: chunks.collect(), turn_token, delivery_id, ..pb::Frame::default() }
+        .encode_to_vec()
+        .into()
 }
 
 /// The JSON payload of a frame: an object for one chunk, an array for more.
@@ -308,6 +315,7 @@ pub fn encode_json(frame: &Frame) -> Bytes {
             step: arrival.step,
             role: arrival.role.name(),
             turn_token: frame.token.as_ref().map(TurnToken::as_str),
+            delivery_id: frame.token.as_ref().and_then(TurnToken::delivery),
         })
         .collect();
     let json = match chunks.as_slice() {

@@ -35,6 +35,8 @@ pub(crate) struct JsonChunk {
     role: Option<String>,
     #[serde(default)]
     pub(crate) turn_token: Option<String>,
+    #[serde(default)]
+    pub(crate) delivery_id: Option<String>,
 }
 
 /// A task, with exactly the names of `tasks.proto`.
@@ -122,4 +124,6 @@ pub(crate) struct JsonChunkOut<'a> {
     pub(crate) role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) turn_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) delivery_id: Option<&'a str>,
 }

@@ -95,6 +95,19 @@ fn a_turn_token_goes_with_the_frame() {
         assert_eq!(decode(encode_frame(&with)).unwrap(), with);
         assert_eq!(decode(encode_json(&with)).unwrap(), with);
     }
+    // With the id of a delivery.
+    let mut with =
+        Frame { token: token.clone().map(|token| token.of_delivery("d-1")), ..frame(chunks.clone()) };
+    for arrival in &mut with.chunks {
+        arrival.message = MessageId::parse("u0001-x-a").unwrap();
+    }
+    for payload in [encode_frame(&with), encode_json(&with)] {
+        let decoded = decode(payload).unwrap();
+        assert_eq!(decoded.token.as_ref().and_then(TurnToken::delivery), Some("d-1"));
+        assert_eq!(decoded, with);
+    }
+    with.token = token.clone().map(|token| token.of_delivery(&"d".repeat(65)));
+    assert_eq!([code(encode_frame(&with)), code(encode_json(&with))], ["invalid_chunk"; 2]);
     // A token is for the answer of a turn alone: a chunk of another message that comes with one is refused.
     for other in ["m1", "u0001-x", "u0001-x-q", "u0001-x-a-s0", "t0001-1-a-s0-r1"] {
         let mut with = Frame { token: token.clone(), ..frame(chunks.clone()) };
@@ -113,9 +126,12 @@ fn a_turn_token_goes_with_the_frame() {
     assert_eq!(decode(json("", "")).unwrap().token, None);
     assert_eq!(decode(json("", r#","turn_token":"""#)).unwrap().token, None);
     for (one, two) in [("a", "b"), ("a", ""), ("", "a")] {
-        let token = |token: &str| format!(r#","turn_token":"{token}""#);
-        assert_eq!(code(json(&token(one), &token(two))), "invalid_chunk", "{one} {two}");
+        for name in ["turn_token", "delivery_id"] {
+            let field = |text: &str| format!(r#","{name}":"{text}""#);
+            assert_eq!(code(json(&field(one), &field(two))), "invalid_chunk", "{one} {two}");
+        }
     }
+    assert_eq!(decode(json(r#","delivery_id":"a""#, r#","delivery_id":"a""#)).unwrap().token, None);
     assert_eq!(code(json(r#","turn_token":7"#, "")), "malformed");
     assert_eq!(code(vec![0x12, 0x02, 0xFF, 0xFE]), "malformed", "a token that is no text");
 }

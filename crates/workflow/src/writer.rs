@@ -58,7 +58,7 @@ impl ChunkWriter {
             bus,
             builder: FrameBuilder::new(turn.message.clone(), turn.attempt, turn.correlation_id.clone()),
             thread: turn.thread.clone(),
-            token: turn.token.clone(),
+            token: turn.token.clone().of_delivery(&format!("{:016x}", rand::random::<u64>())),
             subject: turn.subject.as_str().into(),
             deadline: turn.deadline,
             in_flight: FuturesUnordered::new(),

@@ -6,6 +6,7 @@ The contract is proto/antiphon/v1/work.proto. Put your model in the place of `th
 import asyncio
 import json
 import os
+import secrets
 import signal
 
 import nats
@@ -35,7 +36,7 @@ async def think(request):
 
 async def answer(js, request, attempt):
     """Publishes the chunks of one attempt: numbered from 0, each until it is stored, the last one final."""
-    number = 0
+    number, delivery = 0, secrets.token_hex(8)
 
     async def say(text, **more):
         nonlocal number
@@ -44,6 +45,7 @@ async def answer(js, request, attempt):
             "message_id": request["message_id"],
             "turn_token": request["turn_token"],
             "attempt": attempt,
+            "delivery_id": delivery,
             "chunk_id": number,
             "chunk": text,
             **more,

@@ -3,6 +3,7 @@
  *
  * The contract is proto/antiphon/v1/work.proto. Put your model in the place of `think`.
  */
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { AckPolicy, jetstream, jetstreamManager, type JetStreamClient, type JsMsg } from "@nats-io/jetstream";
 import { connect, nanos, type NatsConnection } from "@nats-io/transport-node";
@@ -51,12 +52,14 @@ async function* think(request: TurnRequest, signal: AbortSignal): AsyncGenerator
 /** Publishes the chunks of one attempt: numbered from 0, each until it is stored, the last one final. */
 async function answer(js: JetStreamClient, request: TurnRequest, attempt: number, signal: AbortSignal): Promise<void> {
   let number = 0;
+  const delivery = randomUUID();
   const say = async (text: string, more: object = {}): Promise<void> => {
     const chunk = JSON.stringify({
       session_id: request.thread_id,
       message_id: request.message_id,
       turn_token: request.turn_token,
       attempt,
+      delivery_id: delivery,
       chunk_id: number++,
       chunk: text,
       ...more,

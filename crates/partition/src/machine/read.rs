@@ -1,6 +1,6 @@
 //! Reading entries of the stream.
 
-use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId};
+use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId, TurnToken};
 
 use super::{EntryPlace, NO_SLOT, Partition};
 use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
@@ -113,7 +113,8 @@ impl Partition {
                 },
             };
             if let Some(slot) = slot {
-                self.take(slot, arrival, seq, now, actions);
+                let delivery = frame.token.as_ref().and_then(TurnToken::delivery);
+                self.take(slot, arrival, delivery, seq, now, actions);
             }
         }
     }
@@ -156,6 +157,7 @@ impl Partition {
         &mut self,
         slot: Slot,
         arrival: &IncomingChunk,
+        delivery: Option<&str>,
         seq: Seq,
         now: Timestamp,
         actions: &mut Vec<Action>,
@@ -164,7 +166,7 @@ impl Partition {
         let limits = self.limits;
         let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
             let attempt = open.attempt;
-            (open.take(arrival, &limits, time), open.attempt > attempt)
+            (open.take(arrival, delivery, &limits, time), open.attempt > attempt)
         }) else {
             return;
         };

@@ -402,7 +402,7 @@ impl Partition {
             let slot = *slot.get_or_insert_with(|| {
                 self.messages.insert(OpenMessage::new(key.clone(), &arrival, Seq(0), &limits, time))
             });
-            self.messages.account(slot, |open| open.take(&arrival, &limits, time));
+            self.messages.account(slot, |open| open.take(&arrival, None, &limits, time));
         }
         let Some(slot) = slot else { return };
         self.attach(id, slot, now);

@@ -130,6 +130,21 @@ async fn settings_that_cannot_be_read_harm_their_agent_alone() {
     fixture.end().await;
 }
 
+/// A NATS server that was killed may have delivered a request to two services under the same number.
+#[tokio::test]
+async fn answers_of_two_deliveries_are_not_mixed() {
+    let fixture = Fixture::new().await;
+    fixture.send_task("a1", "k1", "one").await;
+    let (_item, request) = next(&mut fixture.work("default")).await;
+    for (delivery, id, text) in [("x", 0, "one "), ("y", 0, "two "), ("y", 1, "TWO"), ("x", 1, "ONE")] {
+        let chunk = json!({"session_id": request.thread_id, "message_id": request.message_id, "chunk_id": id,
+            "turn_token": request.turn_token, "delivery_id": delivery, "chunk": text, "is_final": id == 1});
+        fixture.publish(&request.subject, serde_json::to_vec(&chunk).unwrap().into()).await;
+    }
+    assert_eq!(fixture.said("a1", 2).await[1].1, "one ONE");
+    fixture.end().await;
+}
+
 #[tokio::test]
 async fn a_turn_waits_for_nats_and_its_agent_does_not_suffer() {
     let fixture = Fixture::new().await;

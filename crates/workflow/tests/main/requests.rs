@@ -18,6 +18,11 @@ async fn an_answer_is_chunks_with_the_token_and_then_an_ack() -> Result<()> {
     fixture.publish(&asked).await?;
     let frames = fixture.frames_until_final("t1").await?;
     assert!(frames.iter().all(|frame| frame.turn_token == "secret"));
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame.delivery_id.len() == 16 && frame.delivery_id == frames[0].delivery_id)
+    );
     let chunks: Vec<_> = frames.into_iter().flat_map(|frame| frame.chunks).collect();
     assert_eq!(story(&chunks), ["0.content:You said: hello"]);
     assert_eq!(chunks.iter().map(|chunk| chunk.chunk_id).collect::<Vec<_>>(), [0, 1, 2]);

@@ -426,6 +426,27 @@ fn only_who_was_asked_can_answer() {
     assert!(script.last_commit().dead_letters.is_empty());
 }
 
+/// Two services may answer as the same attempt when a NATS server has forgotten a delivery.
+#[test]
+fn one_delivery_of_an_attempt_counts() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let start = script.last_start();
+    let of = |id: &str| Start { token: start.token.clone().of_delivery(id), ..start.clone() };
+    let (one, two) = (of("one"), of("two"));
+    script.say_as(&one, 0, 0, &["one "]);
+    script.say_as(&two, 0, 0, &["two ", "TWO ", "2!"]);
+    assert_eq!(script.machine.take_counters().fenced, 3);
+    script.say_as(&two, 1, 0, &["next "]);
+    script.say_as(&one, 0, 1, &["ONE!"]);
+    script.say_as(&one, 1, 1, &["ONE!"]);
+    assert_eq!(script.machine.take_counters().fenced, 2);
+    // One that does not name its delivery is heard as before.
+    script.say_as(&start, 1, 1, &["attempt "]);
+    script.say_as(&two, 1, 2, &["of two!"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "next attempt of two""#]);
+}
+
 /// A bare message with such an id would be an incomplete turn, and the turn would count as already written.
 #[test]
 fn ids_of_inputs_steps_and_results_are_nobodys() {

@@ -90,11 +90,11 @@ impl Bus {
     }
 
     /// The connections that are open, each with its role.
-    pub(crate) async fn connections(&self) -> Vec<(&'static str, ConnectionHandle)> {
+    pub(crate) fn connections(&self) -> Vec<(&'static str, ConnectionHandle)> {
         let shared = &self.shared;
         let mut open = vec![("control", shared.control.clone()), ("publishing", shared.publishing.clone())];
         for channel in [&shared.listening, &shared.reading] {
-            open.extend(channel.opened().await.map(|link| (channel.role, link)));
+            open.extend(channel.opened().map(|link| (channel.role, link)));
         }
         open
     }
@@ -217,9 +217,9 @@ impl Channel {
         Self { role, link: Mutex::new(None) }
     }
 
-    /// The connection, if it was needed yet.
-    async fn opened(&self) -> Option<ConnectionHandle> {
-        self.link.lock().await.clone()
+    /// The connection, if it was needed yet and is not just being opened.
+    fn opened(&self) -> Option<ConnectionHandle> {
+        self.link.try_lock().ok()?.clone()
     }
 
     async fn link(&self, shared: &Connections) -> Result<ConnectionHandle, BusError> {

@@ -3,12 +3,12 @@
 //! Its connections stand and its pings are answered, so no client library leaves it, but no stream can be written or read there: what has a
 //! majority is on the other side.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_nats::jetstream::context::ContextBuilder;
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use wire::subject;
 
 use crate::config::REQUEST_TIMEOUT;
@@ -26,31 +26,33 @@ const LEADERLESS_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What is known of the server of one connection.
+/// How long the server of one connection may know no leader.
 #[derive(Debug)]
-struct Watched {
-    /// It has known the leader until then, or is given time until then.
-    led_at: Instant,
+struct Patience {
+    /// It begins then, maybe in the future.
+    from: Instant,
+    /// Added after the next change.
     pause: Duration,
 }
 
-impl Watched {
+impl Patience {
     fn new() -> Self {
-        Self { led_at: Instant::now(), pause: FIRST_PAUSE }
+        Self { from: Instant::now(), pause: FIRST_PAUSE }
     }
 
-    /// Whether the server has known no leader for too long.
-    fn is_isolated(&mut self, is_led: bool) -> bool {
-        if is_led {
-            *self = Self::new();
-            return false;
-        }
-        let is_isolated = self.led_at.elapsed() >= LEADERLESS_LIMIT;
-        if is_isolated {
-            self.led_at = Instant::now() + self.pause;
+    /// While nothing can be known.
+    fn restart(&mut self) {
+        self.from = self.from.max(Instant::now());
+    }
+
+    /// Whether it has ended, and with it the connection.
+    fn has_ended(&mut self) -> bool {
+        let has_ended = self.from.elapsed() >= LEADERLESS_LIMIT;
+        if has_ended {
+            self.from = Instant::now() + self.pause;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
-        is_isolated
+        has_ended
     }
 }
 
@@ -59,20 +61,27 @@ impl Bus {
     /// the connections of a process may be at different servers. Never returns. Where that stream has one replica, or there is no other server, it
     /// does nothing.
     pub async fn leave_isolated_servers(self) {
-        let (mut is_replicated, mut watched) = (false, HashMap::new());
+        let (mut is_replicated, mut patience) = (false, HashMap::new());
         loop {
-            let connections = self.connections().await;
+            let connections = self.connections();
             let found = join_all(connections.iter().map(|(_, connection)| leadership(connection))).await;
-            // Of a stream that has never answered it is not known that it has replicas on other servers.
             let answered = || found.iter().flatten();
-            is_replicated = match answered().next() {
-                None => is_replicated,
-                Some(_) => answered().any(|leadership| leadership.is_replicated),
-            };
-            for ((role, connection), found) in connections.iter().zip(&found) {
-                let is_led = found.as_ref().is_ok_and(|leadership| leadership.is_led);
-                let watched = watched.entry(*role).or_insert_with(Watched::new);
-                if watched.is_isolated(is_led || !is_replicated || !connection.is_connected()) {
+            // Of a stream that has never answered it is not known that it has replicas on other servers.
+            if answered().next().is_some() {
+                is_replicated = answered().any(|leadership| leadership.is_replicated);
+            }
+            // A server that one connection can ask is good for the others, which may have much to carry before they are answered.
+            let led: HashSet<String> = (connections.iter().zip(&found))
+                .filter(|(_, found)| found.as_ref().is_ok_and(|leadership| leadership.is_led))
+                .map(|((_, connection), _)| connection.client.server_info().server_id)
+                .collect();
+            for (role, connection) in &connections {
+                let patience = patience.entry(*role).or_insert_with(Patience::new);
+                if !is_replicated || led.contains(&connection.client.server_info().server_id) {
+                    *patience = Patience::new();
+                } else if !connection.is_connected() {
+                    patience.restart();
+                } else if patience.has_ended() {
                     tracing::warn!(
                         connection = role,
                         "this NATS server knows no leader of the streams: changing to another one"
@@ -100,8 +109,13 @@ async fn leadership(connection: &ConnectionHandle) -> Result<Leadership, BusErro
         return Err(BusError::Away);
     }
     let api = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(connection.client.clone());
-    let stream = api.get_stream_no_info(subject::WORK_STREAM).await;
-    let info = stream.map_err(|error| BusError::Unexpected(error.to_string()))?.get_info().await?;
+    let asking = async {
+        let stream = api.get_stream_no_info(subject::WORK_STREAM).await;
+        Ok(stream.map_err(|error| BusError::Unexpected(error.to_string()))?.get_info().await?)
+    };
+    // What waits for room in the client's queue is not bounded by the timeout of the request.
+    let info = timeout(REQUEST_TIMEOUT, asking).await;
+    let info = info.unwrap_or(Err(BusError::Timeout("the leader of the stream of turn requests")))?;
     Ok(Leadership { is_replicated: info.config.num_replicas > 1, is_led: is_led(&info) })
 }
 
@@ -111,19 +125,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_is_left_after_ten_seconds_and_later_more_slowly() {
-        let mut watched = Watched::new();
+        let mut patience = Patience::new();
         let (began, mut left) = (Instant::now(), Vec::new());
         for second in 0..120 {
-            if watched.is_isolated(second == 3) {
+            if second == 3 {
+                patience.restart();
+            }
+            if patience.has_ended() {
                 left.push(began.elapsed().as_secs());
+                // The new connection is not there yet; that ends no pause.
+                patience.restart();
             }
             sleep(Duration::from_secs(1)).await;
         }
         // Pauses of 1, 2, 4, 8, 16 and 32 seconds, each before another ten.
         assert_eq!(left, [13, 24, 36, 50, 68, 94]);
-        assert!(!watched.is_isolated(true));
-        sleep(LEADERLESS_LIMIT).await;
-        assert!(watched.is_isolated(false), "the pauses begin again");
-        assert_eq!(watched.pause, FIRST_PAUSE * 2);
     }
 }

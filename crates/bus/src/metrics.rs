@@ -20,7 +20,7 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["reason"]),
     MetricDescription::counter(
         SERVER_CHANGES,
-        "Changes to another server of the cluster, because this one knew no leader of the streams",
+        "Connections moved to another server of the cluster, because theirs knew no leader of the streams",
     ),
     MetricDescription::counter(
         STALLED_CONSUMERS,

@@ -120,10 +120,11 @@ impl WorkSubscription {
     }
 
     /// Asks for nothing more, and gives back what the server had sent by then: dropped, it would be delivered again after [`ACK_WAIT`].
-    pub async fn end(self) -> Option<WorkItem> {
-        let open = self.open?;
+    pub async fn end(self) -> Vec<WorkItem> {
+        let Some(open) = self.open else { return Vec::new() };
         let link = open.link().clone();
-        WorkItem::of(link, open.end().await?).ok()
+        let messages = open.end().await.into_iter();
+        messages.filter_map(|message| WorkItem::of(link.clone(), message).ok()).collect()
     }
 
     async fn try_next(&mut self) -> Result<WorkItem, BusError> {
@@ -209,7 +210,8 @@ impl WorkItem {
         Ok(Self { payload: message.payload, delivered, seq, trace, link, reply })
     }
 
-    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Returns when the server knows.
+    /// Reports to the server that the work goes on: [`ACK_WAIT`] begins again. Returns when the server has answered, which it does even for a delivery
+    /// that it has forgotten.
     ///
     /// # Errors
     /// The server does not answer: the request may be delivered again.
@@ -217,7 +219,7 @@ impl WorkItem {
         self.acknowledge(AckKind::Progress).await
     }
 
-    /// The work is done. Returns when the server knows.
+    /// The work is done. Returns when the server has answered.
     ///
     /// # Errors
     /// As [`Self::in_progress`].

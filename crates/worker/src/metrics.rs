@@ -64,7 +64,10 @@ const METRICS: &[MetricDescription] = &[
         "antiphon_worker_late_chunks_total",
         "Chunks dropped: their message had ended",
     ),
-    MetricDescription::counter("antiphon_worker_fenced_chunks_total", "Chunks dropped: of a lower attempt"),
+    MetricDescription::counter(
+        "antiphon_worker_fenced_chunks_total",
+        "Chunks dropped: of a lower attempt, or of another delivery of the same attempt",
+    ),
     MetricDescription::counter(
         "antiphon_worker_deferred_chunks_total",
         "Chunks of new messages that waited in the stream",

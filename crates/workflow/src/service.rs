@@ -26,6 +26,8 @@ const IN_PROGRESS_EVERY: Duration = Duration::from_secs(10);
 const IN_PROGRESS_RETRY: Duration = Duration::from_secs(1);
 /// How often the loop reports its heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
+/// When the drain is over, the outcome of a request is sent for so long at most.
+const SETTLE_AFTER_DRAIN: Duration = Duration::from_secs(5);
 /// A request whose chunks could not be stored is redelivered after so long.
 const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A request that a script hands back is redelivered after so long: without a delay its deliveries would soon be used up.
@@ -95,7 +97,7 @@ impl Service {
             }
         }
         // A request that was on its way when the drain began is answered as well.
-        if let Some(item) = work.end().await {
+        for item in work.end().await {
             self.begin(item, None, turns);
         }
         Ok(())
@@ -111,12 +113,13 @@ impl Service {
     }
 
     async fn take(&self, item: WorkItem) {
+        let delivery = Delivery { item: &item, confirmed_at: Mutex::new(Instant::now()) };
         let mut turn = match TurnAttempt::read(&item.payload, item.delivered.into()) {
             Ok(turn) => turn,
             Err(garbage) => {
                 metrics::garbage();
                 tracing::warn!(seq = item.seq.0, %garbage, "a turn request was given up");
-                return settle_item(&item, Settle::GiveUp).await;
+                return self.settle(&delivery, Settle::GiveUp).await;
             }
         };
         let mut traced = trace(&turn, item.trace.as_ref());
@@ -124,18 +127,18 @@ impl Service {
         let span = of_turn(&turn);
         let attended = async {
             let counted = metrics::taken(item.delivered > 1);
-            let (outcome, settle) = self.attend(&item, &turn).await;
+            let (outcome, settle) = self.attend(&delivery, &turn).await;
             tracing::debug!(outcome = outcome.name(), "turn request ended");
             counted.ended(outcome);
             traced.set("antiphon.turn.outcome", outcome.name());
             traced.end();
-            settle_item(&item, settle).await;
+            self.settle(&delivery, settle).await;
         };
         attended.instrument(span).await;
     }
 
     /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
-    async fn attend(&self, item: &WorkItem, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
+    async fn attend(&self, delivery: &Delivery<'_>, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
         let claim = self.in_hand.claim(turn);
         if claim.superseded.is_cancelled() {
             return (TurnOutcome::Lost, Settle::Nothing);
@@ -148,7 +151,7 @@ impl Service {
             written = self.answer(turn) => settled(written),
             () = stopped(stop.ok()) => (TurnOutcome::Stopped, Settle::Done),
             () = claim.superseded.cancelled() => (TurnOutcome::Lost, Settle::Nothing),
-            () = still_ours(item) => (TurnOutcome::Lost, Settle::Nothing),
+            () = delivery.lost() => (TurnOutcome::Lost, Settle::Nothing),
             () = self.hand_back.cancelled() => (TurnOutcome::HandedBack, Settle::Retry(Duration::ZERO)),
         }
     }
@@ -165,6 +168,24 @@ impl Service {
         tokio::select! {
             written = ChunkWriter::new(self.bus.clone(), turn).write(inbox) => written,
             never = answering => never,
+        }
+    }
+
+    /// Sends the server the outcome, for as long as that may spare another delivery, and the drain lasts.
+    async fn settle(&self, delivery: &Delivery<'_>, settle: Settle) {
+        let give_up_at = match settle {
+            // Afterwards it would take the request from another service.
+            Settle::Retry(_) => delivery.confirmed_at() + ACK_WAIT,
+            _ => Instant::now() + ACK_WAIT,
+        };
+        let drained = async {
+            self.hand_back.cancelled().await;
+            tokio::time::sleep(SETTLE_AFTER_DRAIN).await;
+        };
+        tokio::select! {
+            () = delivery.send(settle) => {}
+            () = tokio::time::sleep_until(give_up_at) => delivery.warn_unsettled(),
+            () = drained => delivery.warn_unsettled(),
         }
     }
 }
@@ -229,44 +250,62 @@ async fn stopped(stop: Option<CancelSubscription>) {
     }
 }
 
-/// Informs the server that the request is in progress; returns when that has failed for so long that it is redelivered.
-async fn still_ours(item: &WorkItem) {
-    let (mut acked_at, mut pause) = (Instant::now(), IN_PROGRESS_EVERY);
-    while acked_at.elapsed() < ACK_WAIT {
-        tokio::time::sleep(pause).await;
-        pause = match item.in_progress().await {
-            Ok(()) => {
-                acked_at = Instant::now();
-                IN_PROGRESS_EVERY
-            }
-            Err(error) => {
-                tracing::debug!(seq = item.seq.0, %error, "the server was not informed that the request is in progress");
-                IN_PROGRESS_RETRY
-            }
-        };
-    }
+/// A request in hand.
+struct Delivery<'a> {
+    item: &'a WorkItem,
+    /// When the server was last known to count it as ours.
+    confirmed_at: Mutex<Instant>,
 }
 
-/// Sends the server the outcome, for as long as the request is not delivered again anyway.
-async fn settle_item(item: &WorkItem, settle: Settle) {
-    let (mut backoff, give_up_at) = (Backoff::default(), Instant::now() + ACK_WAIT);
-    while Instant::now() < give_up_at {
-        let sent = match settle {
-            Settle::Done => item.ack().await,
-            Settle::Retry(delay) => item.nak(delay).await,
-            Settle::GiveUp => item.term().await,
-            Settle::Nothing => return,
-        };
-        match sent {
-            Ok(()) => return,
-            Err(error) => tracing::debug!(seq = item.seq.0, %error, "the outcome was not sent to the server"),
-        }
-        backoff.wait().await;
+impl Delivery<'_> {
+    fn confirmed_at(&self) -> Instant {
+        *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    tracing::warn!(
-        seq = item.seq.0,
-        "a turn request will be delivered again: its outcome could not be sent to the server"
-    );
+
+    /// Informs the server that the request is in progress; returns when that has failed for so long that it is redelivered.
+    async fn lost(&self) {
+        let (seq, mut pause) = (self.item.seq.0, IN_PROGRESS_EVERY);
+        while self.confirmed_at().elapsed() < ACK_WAIT {
+            tokio::time::sleep(pause).await;
+            pause = match self.item.in_progress().await {
+                Ok(()) => {
+                    *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    IN_PROGRESS_EVERY
+                }
+                Err(error) => {
+                    tracing::debug!(seq, %error, "the server was not informed that the request is in progress");
+                    IN_PROGRESS_RETRY
+                }
+            };
+        }
+    }
+
+    /// Returns when the server has taken it.
+    async fn send(&self, settle: Settle) {
+        let mut backoff = Backoff::default();
+        loop {
+            let sent = match settle {
+                Settle::Done => self.item.ack().await,
+                Settle::Retry(delay) => self.item.nak(delay).await,
+                Settle::GiveUp => self.item.term().await,
+                Settle::Nothing => return,
+            };
+            match sent {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::debug!(seq = self.item.seq.0, %error, "the outcome was not sent to the server")
+                }
+            }
+            backoff.wait().await;
+        }
+    }
+
+    fn warn_unsettled(&self) {
+        tracing::warn!(
+            seq = self.item.seq.0,
+            "a turn request will be delivered again: its outcome could not be sent to the server"
+        );
+    }
 }
 
 /// The runs that are being answered here.

@@ -73,6 +73,15 @@ async def answer(js, request, attempt):
         piece.cancel()  # Stopped: the call to the model ends too.
 
 
+async def stopped(nc, subject):
+    """Returns when somebody stops the turn."""
+    stop = await nc.subscribe(subject)
+    try:
+        await stop.next_msg(timeout=None)
+    finally:
+        await stop.unsubscribe()
+
+
 async def take(nc, js, message, in_hand):
     """Answers one request, unless somebody stops it. Acknowledged only when the last chunk is stored."""
     request = json.loads(message.data)
@@ -82,9 +91,8 @@ async def take(nc, js, message, in_hand):
     if key in in_hand:  # A NATS server that was killed may deliver again under the same number: the answer under way goes on.
         return
     in_hand.add(key)
-    stop = await nc.subscribe(request["stop_subject"])
     answering = asyncio.ensure_future(answer(js, request, attempt))
-    stopping = asyncio.ensure_future(stop.next_msg(timeout=None))
+    stopping = asyncio.ensure_future(stopped(nc, request["stop_subject"]))
     try:
         while not (await asyncio.wait({answering, stopping}, timeout=10, return_when=asyncio.FIRST_COMPLETED))[0]:
             await message.in_progress()
@@ -100,7 +108,6 @@ async def take(nc, js, message, in_hand):
     finally:
         in_hand.discard(key)
         answering.cancel(), stopping.cancel()
-        await stop.unsubscribe()
 
 
 async def main():

@@ -112,7 +112,7 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
     await answer(js, request, attempt, stopping.signal).catch((error) => {
       if (!stopping.signal.aborted) throw error;
     });
-    // Where it fails, the request is delivered again, and the same chunks are dropped.
+    // Where it fails, the request is delivered again, and the chunks of that attempt are dropped: the turn has ended.
     await message.ackAck({ timeout: 5_000 });
   } catch (error) {
     console.log(`${request.turn_id}: handing the request back: ${error}`);

@@ -10,8 +10,8 @@ use async_nats::jetstream::context::Context;
 use async_nats::jetstream::message::Message;
 use async_nats::{StatusCode, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt;
-use tokio::time::timeout;
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
@@ -34,8 +34,10 @@ pub(super) struct PullRequests {
     inbox: String,
     /// How many pulls were sent.
     pulls: u64,
-    /// The last pull has not been answered yet.
-    is_asked: bool,
+    /// When the last pull was sent, if it has not been answered yet.
+    asked_at: Option<Instant>,
+    /// Until then the server may answer a pull that counts as lost.
+    late_until: Instant,
 }
 
 impl PullRequests {
@@ -48,8 +50,16 @@ impl PullRequests {
         let inbox = link.client.new_inbox();
         let subscriber = link.client.subscribe(format!("{inbox}.*")).await;
         let subscriber = subscriber.map_err(|error| BusError::Unexpected(error.to_string()))?;
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        Ok(Self { context, connection: link.watch(), subscriber, subject, inbox, pulls: 0, is_asked: false })
+        Ok(Self {
+            context,
+            connection: link.watch(),
+            subscriber,
+            subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
+            inbox,
+            pulls: 0,
+            asked_at: None,
+            late_until: Instant::now(),
+        })
     }
 
     /// The connection on which it is read.
@@ -63,23 +73,36 @@ impl PullRequests {
     /// No further message can come: it must be opened again.
     pub(super) async fn next(&mut self) -> Result<Message, BusError> {
         loop {
-            if !self.is_asked {
-                self.ask().await?;
-            }
-            if let Some(message) = self.answer(ANSWER_TIMEOUT).await? {
+            let answer = match self.asked_at {
+                Some(asked_at) => self.answer(asked_at + ANSWER_TIMEOUT).await?,
+                None => match self.subscriber.next().now_or_never() {
+                    Some(late) => self.take(late)?,
+                    None => {
+                        self.ask().await?;
+                        None
+                    }
+                },
+            };
+            if let Some(message) = answer {
                 return Ok(message);
             }
         }
     }
 
-    /// Stops pulling, and returns the message that answers the last pull.
-    pub(super) async fn end(mut self) -> Option<Message> {
-        while self.is_asked && self.link().is_connected() {
-            if let Some(message) = self.answer(EXPIRES + REQUEST_TIMEOUT).await.ok()? {
-                return Some(message);
+    /// Stops pulling, and returns the messages that are still on their way.
+    pub(super) async fn end(mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while self.link().is_connected() {
+            let deadline = self.asked_at.map_or(self.late_until, |at| at + EXPIRES + REQUEST_TIMEOUT);
+            match self.answer(deadline).await {
+                Ok(message) => messages.extend(message),
+                Err(_) => break,
+            }
+            if self.asked_at.is_none() && Instant::now() >= self.late_until {
+                break;
             }
         }
-        None
+        messages
     }
 
     async fn ask(&mut self) -> Result<(), BusError> {
@@ -89,7 +112,7 @@ impl PullRequests {
         }
         let payload = format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos());
         // Set first: if this future is dropped, the pull may have been sent.
-        self.is_asked = true;
+        self.asked_at = Some(Instant::now());
         self.pulls += 1;
         self.connection.renew();
         let inbox = self.inbox_of_last();
@@ -102,34 +125,42 @@ impl PullRequests {
         format!("{}.{}", self.inbox, self.pulls)
     }
 
-    /// The answer to the last pull; `None`: there was no message, or the pull may be lost. Cancel-safe.
-    async fn answer(&mut self, limit: Duration) -> Result<Option<Message>, BusError> {
-        let received = tokio::select! {
+    /// The next answer; `None`: there was no message, or the pull may be lost. Cancel-safe.
+    async fn answer(&mut self, deadline: Instant) -> Result<Option<Message>, BusError> {
+        tokio::select! {
             biased;
-            received = timeout(limit, self.subscriber.next()) => received,
-            // The client has subscribed again. The server may still have the pull, so that the subscription must stay.
+            received = timeout_at(deadline, self.subscriber.next()) => match received {
+                Ok(received) => self.take(received),
+                Err(_) => Err(BusError::Timeout("a pull of turn requests")),
+            },
             lost = self.connection.lost() => match lost {
                 Disconnected::Reconnected => {
-                    self.is_asked = false;
-                    return Ok(None);
+                    // The client has subscribed again, and the server may still have the pull.
+                    self.connection.renew();
+                    if self.asked_at.take().is_some() {
+                        self.late_until = Instant::now() + 2 * EXPIRES;
+                    }
+                    Ok(None)
                 }
-                Disconnected::Closed => return Err(BusError::Away),
+                Disconnected::Closed => Err(BusError::Away),
             },
-        };
-        let received = received.map_err(|_| BusError::Timeout("a pull of turn requests"))?;
+        }
+    }
+
+    fn take(&mut self, received: Option<async_nats::Message>) -> Result<Option<Message>, BusError> {
         let message = received.ok_or(BusError::Away)?;
         let status = match message.status {
             None | Some(StatusCode::OK) => {
-                self.is_asked = false;
+                self.asked_at = None;
                 return Ok(Some(Message { message, context: self.context.clone() }));
             }
             Some(status) => status,
         };
-        // Of a pull that counted as lost.
+        // Of a pull that counts as lost.
         if message.subject.as_str() != self.inbox_of_last() {
             return Ok(None);
         }
-        self.is_asked = false;
+        self.asked_at = None;
         match status {
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => Ok(None),
             StatusCode::NO_RESPONDERS => Err(BusError::Away),

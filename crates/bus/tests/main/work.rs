@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
 use bus::{Bus, BusError, WorkItem, WorkOptions, WorkSubscription};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use model::{Seq, ThreadId, TurnId, WorkflowName};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::server::{Server, TEST_TIMEOUT};
 
@@ -296,3 +297,42 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     assert!(timeout(soon, first.stopped()).await.is_err(), "a lost connection is no stop");
     Ok(())
 }
+
+/// The service looks up now and then, as its loop does, and still notices that a pull gets no answer.
+#[tokio::test]
+async fn a_pull_without_an_answer_is_sent_again() -> Result<()> {
+    let mut server = Server::absent()?;
+    server.run_without_jetstream()?;
+    let client = async_nats::connect(server.url()).await?;
+    let mut infos = client.subscribe("$JS.API.CONSUMER.INFO.WORK.*").await?;
+    let mut pulls = client.subscribe("$JS.API.CONSUMER.MSG.NEXT.WORK.*").await?;
+    client.flush().await?;
+    let replying = client.clone();
+    tokio::spawn(async move {
+        while let Some(request) = infos.next().await {
+            let reply = request.reply.expect("a reply");
+            replying.publish(reply, CONSUMER_INFO.into()).await.expect("it is connected");
+        }
+    });
+    let bus = server.bus().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    let mut pulled_at = Vec::new();
+    while pulled_at.len() < 2 {
+        tokio::select! {
+            item = timeout(Duration::from_secs(3), work.next()) => assert!(item.is_err(), "nothing answers"),
+            pull = pulls.next() => {
+                ensure!(pull.is_some());
+                pulled_at.push(Instant::now());
+            }
+        }
+        ensure!(pulled_at.first().is_none_or(|first| first.elapsed() < TEST_TIMEOUT), "it is not sent again");
+    }
+    let pause = pulled_at[1] - pulled_at[0];
+    assert!((9..15).contains(&pause.as_secs()), "{pause:?}");
+    Ok(())
+}
+
+const CONSUMER_INFO: &str = r#"{"type": "io.nats.jetstream.api.v1.consumer_info_response", "stream_name": "WORK", "name": "WORKFLOW_w-1",
+    "created": "2026-01-01T00:00:00Z", "config": {"durable_name": "WORKFLOW_w-1", "deliver_policy": "all", "ack_policy": "explicit",
+    "replay_policy": "instant"}, "delivered": {"consumer_seq": 0, "stream_seq": 0}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+    "num_ack_pending": 0, "num_redelivered": 0, "num_waiting": 0, "num_pending": 0}"#;

@@ -168,6 +168,21 @@ async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
     Ok(())
 }
 
+/// The server cannot be informed that a request is handed back, and a process that is to end has no time to wait for it.
+#[tokio::test]
+async fn a_drain_ends_while_nats_is_away() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let script = steps(json!([{"text": {"content": "begun"}}, {"hang": true}]));
+    let service = fixture.service_with(scripted(&script)?, Duration::from_secs(1)).await?;
+    fixture.publish(&request("t1", "hi")).await?;
+    fixture.frames_until("t1", |_| true).await?;
+    fixture.signal("-STOP")?;
+    let begun = std::time::Instant::now();
+    service.drain().await?;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    fixture.signal("-CONT")
+}
+
 #[tokio::test]
 async fn a_stop_ends_a_turn_that_would_never_end() -> Result<()> {
     let fixture = Fixture::new().await?;

@@ -23,6 +23,8 @@ pub const MOST_BUDGETS: i64 = 1_000;
 const VISIBLE_AFTER: Duration = Duration::from_secs(30);
 /// Most of the ledger that one statement reads.
 const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
+/// Most budgets whose periods one statement begins.
+const ENDED_AT_ONCE: i64 = 1_000;
 /// Tries to renew budgets whose periods have ended: another process may do the same, or the new period may end as well.
 const RENEWALS: usize = 3;
 
@@ -270,8 +272,16 @@ impl Store {
         Ok(found)
     }
 
-    /// Adds recent usage to the totals of budgets, and returns how many have more to be counted. Any number of processes may do it.
+    /// Begins the periods of budgets whose last one is over, adds recent usage to the totals, and returns how many have more to be counted. Any number
+    /// of processes may do it.
+    ///
+    /// A period that began only when somebody asks would have to be counted from its start at once by the one who asks.
     pub async fn count_budgets(&self) -> Result<u64, StoreError> {
+        let ended = self.rows(sqlx::query(include_str!("budgets/ended.sql")).bind(ENDED_AT_ONCE)).await?;
+        if !ended.is_empty() {
+            let periods = ended.iter().map(EndedPeriod::of_row).collect::<Result<Vec<_>, _>>()?;
+            self.start_periods(&periods).await?;
+        }
         self.count_usage(None).await
     }
 
@@ -299,8 +309,8 @@ impl Store {
     ) -> Result<Vec<(usize, BudgetRow)>, StoreError> {
         let mut rows = self.budget_rows(statement()).await?;
         for _ in 0..RENEWALS {
-            let ended: Vec<&BudgetRow> =
-                rows.iter().map(|(_, row)| row).filter(|row| row.is_over_since()).collect();
+            let ended = rows.iter().map(|(_, row)| row).filter(|row| row.is_over_since());
+            let ended: Vec<_> = ended.map(EndedPeriod::of).collect();
             if ended.is_empty() {
                 break;
             }
@@ -318,18 +328,63 @@ impl Store {
         self.rows(statement).await?.iter().map(|row| Ok((place(row)?, budget_row(row)?))).collect()
     }
 
-    async fn start_periods(&self, ended: &[&BudgetRow]) -> Result<(), StoreError> {
-        let periods: Vec<_> =
-            ended.iter().map(|row| row.budget.period.around(&row.budget.zone, row.read_at)).collect();
+    async fn start_periods(&self, ended: &[EndedPeriod]) -> Result<(), StoreError> {
+        let periods: Vec<_> = ended.iter().map(|row| row.period.around(&row.zone, row.read_at)).collect();
         let statement = sqlx::query(include_str!("budgets/renew.sql"))
             .bind(ended.iter().map(|row| row.tenant.clone()).collect::<Vec<_>>())
-            .bind(ended.iter().map(|row| row.name.to_string()).collect::<Vec<_>>())
-            .bind(ended.iter().map(|row| row.version.cast_signed()).collect::<Vec<_>>())
+            .bind(ended.iter().map(|row| row.name.clone()).collect::<Vec<_>>())
+            .bind(ended.iter().map(|row| row.version).collect::<Vec<_>>())
             .bind(ended.iter().map(|row| row.period_end.0).collect::<Vec<_>>())
             .bind(periods.iter().map(|(starts, _)| starts.0).collect::<Vec<_>>())
             .bind(periods.iter().map(|(_, ends)| ends.0).collect::<Vec<_>>());
         self.rows(statement).await.map(drop)
     }
+}
+
+/// A budget whose period is over.
+struct EndedPeriod {
+    tenant: String,
+    name: String,
+    version: i64,
+    period: BudgetPeriod,
+    zone: Zone,
+    period_end: Timestamp,
+    read_at: Timestamp,
+}
+
+impl EndedPeriod {
+    fn of(row: &BudgetRow) -> Self {
+        Self {
+            tenant: row.tenant.clone(),
+            name: row.name.to_string(),
+            version: row.version.cast_signed(),
+            period: row.budget.period,
+            zone: row.budget.zone.clone(),
+            period_end: row.period_end,
+            read_at: row.read_at,
+        }
+    }
+
+    fn of_row(row: &PgRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            tenant: row.try_get("tenant")?,
+            name: row.try_get("name")?,
+            version: row.try_get("version")?,
+            period: period_of(row)?,
+            zone: zone_of(row)?,
+            period_end: Timestamp(row.try_get("ends_ms")?),
+            read_at: Timestamp(row.try_get("now_ms")?),
+        })
+    }
+}
+
+fn period_of(row: &PgRow) -> Result<BudgetPeriod, StoreError> {
+    parse_column(row, "period", |name| BudgetPeriod::from_name(name).ok_or("no such period"))
+}
+
+/// A zone that a later version of the database lacks counts as UTC: turns go on.
+fn zone_of(row: &PgRow) -> Result<Zone, StoreError> {
+    Ok(Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC))
 }
 
 fn budget_row(row: &PgRow) -> Result<BudgetRow, StoreError> {
@@ -342,11 +397,8 @@ fn budget_row(row: &PgRow) -> Result<BudgetRow, StoreError> {
             scope: parse_column(row, "scope", BudgetScope::parse)?,
             unit,
             limit: amount("limit_text")?,
-            period: parse_column(row, "period", |name| {
-                BudgetPeriod::from_name(name).ok_or("no such period")
-            })?,
-            // A zone that a later version of the database lacks counts as UTC: turns go on.
-            zone: Zone::named(row.try_get("time_zone")?).unwrap_or(Zone::UTC),
+            period: period_of(row)?,
+            zone: zone_of(row)?,
         },
         spent: amount("spent_text")?,
         unpriced_calls: unsigned(row, "unpriced")?,

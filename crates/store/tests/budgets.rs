@@ -207,6 +207,50 @@ async fn a_new_period_begins_with_nothing_spent() {
     assert_eq!((now.spent, now.period_start, now.period_end), (0, row.period_start, row.period_end));
 }
 
+/// Who comes back after weeks is not the one who counts them.
+#[tokio::test]
+async fn a_period_that_ends_while_nothing_is_asked_begins_with_the_counting() {
+    let (database, store) = Database::new(1).await;
+    talk(&database, "t", "u").await;
+    let put = put(&store, "all", &daily(BudgetScope::Tenant, 100)).await;
+    database
+        .execute("UPDATE budgets SET spent = 70, period_start = period_start - interval '1 day', period_end = period_end - interval '1 day'")
+        .await;
+    store.count_budgets().await.unwrap();
+    let begun = database
+        .rows("SELECT spent, extract(epoch FROM period_end)::bigint * 1000 AS ends, counted_to >= period_start AS is_begun FROM budgets")
+        .await;
+    assert_eq!(begun, [format!(r#"{{"spent":0,"ends":{},"is_begun":true}}"#, put.period_end.0)]);
+}
+
+/// One budget that is far behind would have the others read as much of the ledger.
+#[tokio::test]
+async fn one_part_of_the_ledger_is_counted_at_a_time() {
+    let (database, store) = Database::new(1).await;
+    talk(&database, "t", "u").await;
+    for of in ["behind", "current"] {
+        put(&store, of, &Budget { period: BudgetPeriod::Month, ..daily(BudgetScope::Tenant, 1_000) }).await;
+    }
+    call(&database, "t", "ann", 10, "20 hours").await;
+    call(&database, "t", "ann", 5, "5 minutes").await;
+    let hours = "SELECT name || ' ' || round(extract(epoch FROM now() - counted_to) / 3600) AS at FROM budgets ORDER BY name";
+    database
+        .execute(
+            "UPDATE budgets SET spent = 0, period_start = now() - interval '21 hours', period_end = now() + interval '1 day',
+             counted_to = now() - CASE name WHEN 'behind' THEN interval '21 hours' ELSE interval '10 minutes' END",
+        )
+        .await;
+    let mut behind = Vec::new();
+    for _ in 0..4 {
+        behind.push((store.count_budgets().await.unwrap(), database.rows(hours).await));
+    }
+    let at = |hours: u32, left: u64| {
+        (left, vec![format!(r#"{{"at":"behind {hours}"}}"#), r#"{"at":"current 0"}"#.to_owned()])
+    };
+    assert_eq!(behind, [at(15, 2), at(9, 2), at(3, 2), at(0, 0)]);
+    assert_eq!([spent(&store, "behind").await, spent(&store, "current").await], [15, 5]);
+}
+
 #[tokio::test]
 async fn putting_anew_counts_from_the_start_of_the_period() {
     let (database, store) = Database::new(1).await;

@@ -1,12 +1,17 @@
 -- $6 how old what is counted must be, $7 how much of the ledger is read at once, $8 tenant and $9 name (NULL: of every budget). What is younger may
 -- not be visible yet, for a row's time is that of its statement, which ends later.
-WITH counted AS MATERIALIZED (
-    SELECT b.tenant, b.name, b.version, b.scope, b.unit, b.counted_to,
-           least(b.counted_to + $7, now() - $6, b.period_end) AS counts_before
+WITH due AS MATERIALIZED (
+    SELECT b.tenant, b.name, b.version, b.scope, b.unit, b.counted_to, b.period_end, min(b.counted_to) OVER () + $7 AS part_end
     FROM budgets AS b
     -- Not again after each second: all that is counted at once costs one read of the ledger.
     WHERE b.counted_to < now() - $6 * 2 AND b.counted_to < b.period_end
       AND ($8::text IS NULL OR (b.tenant = $8 AND b.name = $9))
+)
+-- The part that begins where the budget stands that is furthest behind: the others wait for it, or go with it.
+, counted AS MATERIALIZED (
+    SELECT d.*, least(d.part_end, now() - $6, d.period_end) AS counts_before
+    FROM due AS d
+    WHERE d.counted_to < d.part_end
 )
 {sums}
 , noted AS (
@@ -18,4 +23,4 @@ WITH counted AS MATERIALIZED (
     WHERE b.tenant = c.tenant AND b.name = c.name AND b.version = c.version AND b.counted_to = c.counted_to
     RETURNING b.counted_to < least(now() - $6 * 2, b.period_end) AS is_behind
 )
-SELECT count(*) FILTER (WHERE is_behind) AS count FROM noted
+SELECT (SELECT count(*) FILTER (WHERE is_behind) FROM noted) + (SELECT count(*) FROM due WHERE counted_to >= part_end) AS count

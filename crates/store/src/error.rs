@@ -76,6 +76,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The session is at a server that takes no writes, as a primary that has become a standby.
+    pub(crate) fn is_read_only(&self) -> bool {
+        match self {
+            Self::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "25006",
+            _ => false,
+        }
+    }
+
     /// What to do next: [`Disposition::Retry`] or [`Disposition::Fatal`].
     pub fn disposition(&self) -> Disposition {
         match self {

@@ -1,7 +1,7 @@
 //! The handle that everything but commits goes through.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use model::{PartitionCount, Tenant, ThreadId};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
@@ -21,10 +21,28 @@ const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// When a session of the pool was last found to be read-only. After a switchover the sessions that were opened at the old primary stay there,
+/// whatever its name leads to since: they answer, but only reads, and those from the past.
+#[derive(Debug, Clone, Default)]
+struct Demotion(Arc<Mutex<Option<Instant>>>);
+
+impl Demotion {
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a session of this age may be at a server that has become a standby.
+    fn may_concern(&self, age: Duration) -> bool {
+        let noted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.is_some_and(|noted| age >= noted.elapsed())
+    }
+}
+
 /// Reads and leases, over a small pool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
+    demotion: Demotion,
     config: Arc<StoreConfig>,
     /// `None`: that of the session.
     scope: Option<TenantScope>,
@@ -39,17 +57,20 @@ impl Store {
         connect::refuse_pooler(&mut first, &options, config).await?;
         // A failed goodbye is of no consequence: this connection has done nothing.
         first.close().await.ok();
+        let demotion = Demotion::default();
+        let noted = demotion.clone();
         let pool = PgPoolOptions::new()
             .max_connections(config.read_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
-                Box::pin(
-                    async move { Ok(meta.idle_for < IDLE_BEFORE_PROBE || connection.ping().await.is_ok()) },
-                )
+            .before_acquire(move |connection, meta| {
+                let is_old = noted.may_concern(meta.age);
+                Box::pin(async move {
+                    Ok(!is_old && (meta.idle_for < IDLE_BEFORE_PROBE || connection.ping().await.is_ok()))
+                })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, config: Arc::new(config.clone()), scope: None, prices: None })
+        Ok(Self { pool, demotion, config: Arc::new(config.clone()), scope: None, prices: None })
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
@@ -153,9 +174,14 @@ impl Store {
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
         // On the heap: else it would be a part of every future that may once call the store, requests above all.
-        run_uncancelled(Box::pin(async move { answer(&pool, statement, limit, scope).await }))
-            .await
-            .unwrap_or(Err(StoreError::Stopping))
+        let answering = Box::pin(async move { answer(&pool, statement, limit, scope).await });
+        let answered = run_uncancelled(answering).await.unwrap_or(Err(StoreError::Stopping));
+        if let Err(error) = &answered
+            && error.is_read_only()
+        {
+            self.demotion.note();
+        }
+        answered
     }
 }
 

@@ -93,3 +93,33 @@ fn no_operation_begins_a_transaction() {
         }
     }
 }
+
+/// A primary becomes a standby, and sessions that were opened there stay read-only when its name leads to the new one.
+#[tokio::test]
+async fn sessions_of_a_former_primary_are_left() {
+    let (database, store) = Database::new(1).await;
+    let name = database.rows("SELECT current_database() AS name").await.remove(0);
+    let name = name.trim_start_matches(r#"{"name":""#).trim_end_matches(r#""}"#);
+    let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    database.execute_as_superuser(&read_only).await;
+    // Every session of the pool is a new one.
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    database.execute_as_superuser(others).await;
+    let mut refused = 0;
+    for number in 0..20 {
+        refused += usize::from(store.create_thread(&thread(&format!("t{number}"))).await.is_err());
+        let reads = (0..8).map(|_| store.partition_count());
+        futures_util::future::join_all(reads).await;
+    }
+    assert!(refused >= 19, "all are read-only: {refused}");
+    database
+        .execute_as_superuser(&format!(
+            "SET TRANSACTION READ WRITE; ALTER DATABASE {name} RESET default_transaction_read_only"
+        ))
+        .await;
+    let mut written = 0;
+    for number in 0..20 {
+        written += usize::from(store.create_thread(&thread(&format!("t{number}"))).await.is_ok());
+    }
+    assert!(written >= 19, "one session is tried at most: {written}");
+}

@@ -54,37 +54,50 @@ pub(crate) async fn enforce_row_limits(store: Store, config: KeepConfig, stop: C
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return,
         }
-        if let Err(error) = round(&store, &config, &stop).await {
-            // Made up for by the next one.
-            tracing::debug!(%error, "a round over what is kept was not finished");
-        }
+        round(&store, &config, &stop).await;
     }
 }
 
-async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) -> Result<(), StoreError> {
+/// What fails is made up for by the next round, and keeps no other bound from being enforced.
+async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) {
     for (kept, limits) in Kept::ALL.into_iter().zip(config.limits) {
         let bounds = [("age", KeptBound::Age(limits.max_age)), ("bytes", KeptBound::Bytes(limits.max_bytes))];
         for (name, bound) in bounds {
-            while !stop.is_cancelled() {
-                let gone = store.delete_beyond(kept, bound, MAX_ROWS).await?;
-                counter!(crate::metrics::DELETED_ROWS, "kept" => kept.name(), "bound" => name)
-                    .increment(gone);
-                if gone > 0 {
-                    tracing::info!(
-                        kept = kept.name(),
-                        bound = name,
-                        rows = gone,
-                        "what was kept for long enough was deleted"
-                    );
-                }
-                if gone < u64::from(MAX_ROWS) {
-                    break;
-                }
+            if let Err(error) = enforce(store, kept, (name, bound), stop).await {
+                tracing::warn!(kept = kept.name(), bound = name, %error, "a bound of what is kept was not enforced");
             }
         }
     }
-    for (kept, bytes) in store.kept_bytes().await? {
-        gauge!(crate::metrics::RETAINED_BYTES, "kept" => kept.name()).set(bytes as f64);
+    match store.kept_bytes().await {
+        Ok(found) => {
+            for (kept, bytes) in found {
+                gauge!(crate::metrics::RETAINED_BYTES, "kept" => kept.name()).set(bytes as f64);
+            }
+        }
+        Err(error) => tracing::debug!(%error, "how much is kept was not read"),
+    }
+}
+
+async fn enforce(
+    store: &Store,
+    kept: Kept,
+    (name, bound): (&'static str, KeptBound),
+    stop: &CancellationToken,
+) -> Result<(), StoreError> {
+    while !stop.is_cancelled() {
+        let gone = store.delete_beyond(kept, bound, MAX_ROWS).await?;
+        counter!(crate::metrics::DELETED_ROWS, "kept" => kept.name(), "bound" => name).increment(gone);
+        if gone > 0 {
+            tracing::info!(
+                kept = kept.name(),
+                bound = name,
+                rows = gone,
+                "what was kept for long enough was deleted"
+            );
+        }
+        if gone < u64::from(MAX_ROWS) {
+            break;
+        }
     }
     Ok(())
 }

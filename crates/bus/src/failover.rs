@@ -28,14 +28,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long the server of one connection may know no leader.
 #[derive(Debug)]
-struct Patience {
+struct LeaderTimeout {
     /// It begins then, maybe in the future.
     from: Instant,
     /// Added after the next change.
     pause: Duration,
 }
 
-impl Patience {
+impl LeaderTimeout {
     fn new() -> Self {
         Self { from: Instant::now(), pause: FIRST_PAUSE }
     }
@@ -45,14 +45,14 @@ impl Patience {
         self.from = self.from.max(Instant::now());
     }
 
-    /// Whether it has ended, and with it the connection.
-    fn has_ended(&mut self) -> bool {
-        let has_ended = self.from.elapsed() >= LEADERLESS_LIMIT;
-        if has_ended {
+    /// Whether it has passed, so that the connection must go to another server.
+    fn has_passed(&mut self) -> bool {
+        let has_passed = self.from.elapsed() >= LEADERLESS_LIMIT;
+        if has_passed {
             self.from = Instant::now() + self.pause;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
-        has_ended
+        has_passed
     }
 }
 
@@ -61,7 +61,7 @@ impl Bus {
     /// the connections of a process may be at different servers. Never returns. Where that stream has one replica, or there is no other server, it
     /// does nothing.
     pub async fn leave_isolated_servers(self) {
-        let (mut is_replicated, mut patience) = (false, HashMap::new());
+        let (mut is_replicated, mut timeouts) = (false, HashMap::new());
         loop {
             let connections = self.connections();
             let found = join_all(connections.iter().map(|(_, connection)| leadership(connection))).await;
@@ -76,12 +76,12 @@ impl Bus {
                 .map(|((_, connection), _)| connection.client.server_info().server_id)
                 .collect();
             for (role, connection) in &connections {
-                let patience = patience.entry(*role).or_insert_with(Patience::new);
+                let leader_timeout = timeouts.entry(*role).or_insert_with(LeaderTimeout::new);
                 if !is_replicated || led.contains(&connection.client.server_info().server_id) {
-                    *patience = Patience::new();
+                    *leader_timeout = LeaderTimeout::new();
                 } else if !connection.is_connected() {
-                    patience.restart();
-                } else if patience.has_ended() {
+                    leader_timeout.restart();
+                } else if leader_timeout.has_passed() {
                     tracing::warn!(
                         connection = role,
                         "this NATS server knows no leader of the streams: changing to another one"
@@ -125,16 +125,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_is_left_after_ten_seconds_and_later_more_slowly() {
-        let mut patience = Patience::new();
+        let mut leader_timeout = LeaderTimeout::new();
         let (began, mut left) = (Instant::now(), Vec::new());
         for second in 0..120 {
             if second == 3 {
-                patience.restart();
+                leader_timeout.restart();
             }
-            if patience.has_ended() {
+            if leader_timeout.has_passed() {
                 left.push(began.elapsed().as_secs());
                 // The new connection is not there yet; that ends no pause.
-                patience.restart();
+                leader_timeout.restart();
             }
             sleep(Duration::from_secs(1)).await;
         }

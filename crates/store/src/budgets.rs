@@ -275,7 +275,7 @@ impl Store {
     /// Begins the periods of budgets whose last one is over, adds recent usage to the totals, and returns how many have more to be counted. Any number
     /// of processes may do it.
     ///
-    /// A period that began only when somebody asks would have to be counted from its start at once by the one who asks.
+    /// A period that began only when its budget is read would have to be counted from its start by that one statement.
     pub async fn count_budgets(&self) -> Result<u64, StoreError> {
         let ended = self.rows(sqlx::query(include_str!("budgets/ended.sql")).bind(ENDED_AT_ONCE)).await?;
         if !ended.is_empty() {

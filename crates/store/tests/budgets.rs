@@ -209,7 +209,7 @@ async fn a_new_period_begins_with_nothing_spent() {
 
 /// Who comes back after weeks is not the one who counts them.
 #[tokio::test]
-async fn a_period_that_ends_while_nothing_is_asked_begins_with_the_counting() {
+async fn periods_begin_though_their_budgets_are_not_read() {
     let (database, store) = Database::new(1).await;
     talk(&database, "t", "u").await;
     let put = put(&store, "all", &daily(BudgetScope::Tenant, 100)).await;

@@ -64,6 +64,7 @@ impl Bus {
         let (mut is_replicated, mut timeouts) = (false, HashMap::new());
         loop {
             let connections = self.connections();
+            timeouts.retain(|role, _| connections.iter().any(|(open, _)| open == role));
             let found = join_all(connections.iter().map(|(_, connection)| leadership(connection))).await;
             let answered = || found.iter().flatten();
             // Of a stream that has never answered it is not known that it has replicas on other servers.
@@ -87,8 +88,8 @@ impl Bus {
                         "this NATS server knows no leader of the streams: changing to another one"
                     );
                     crate::metrics::server_changed();
-                    // It fails where the connection's task has ended, and is opened anew.
-                    let _ = connection.client.force_reconnect().await;
+                    // It fails where the connection's task has ended, and is opened anew; with a full queue the next look tries again.
+                    let _ = timeout(REQUEST_TIMEOUT, connection.client.force_reconnect()).await;
                 }
             }
             let is_single = answered().next().is_some() && !is_replicated;

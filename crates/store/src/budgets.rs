@@ -277,12 +277,15 @@ impl Store {
     ///
     /// A period that began only when its budget is read would have to be counted from its start by that one statement.
     pub async fn count_budgets(&self) -> Result<u64, StoreError> {
+        let begun = self.start_ended_periods().await;
+        let behind = self.count_usage(None).await?;
+        begun.map(|()| behind)
+    }
+
+    async fn start_ended_periods(&self) -> Result<(), StoreError> {
         let ended = self.rows(sqlx::query(include_str!("budgets/ended.sql")).bind(ENDED_AT_ONCE)).await?;
-        if !ended.is_empty() {
-            let periods = ended.iter().map(EndedPeriod::of_row).collect::<Result<Vec<_>, _>>()?;
-            self.start_periods(&periods).await?;
-        }
-        self.count_usage(None).await
+        let ended = ended.iter().map(EndedPeriod::of_row).collect::<Result<Vec<_>, _>>()?;
+        if ended.is_empty() { Ok(()) } else { self.start_periods(ended).await }
     }
 
     async fn count_usage(&self, one: Option<(Option<&Tenant>, &BudgetName)>) -> Result<u64, StoreError> {
@@ -314,7 +317,7 @@ impl Store {
             if ended.is_empty() {
                 break;
             }
-            self.start_periods(&ended).await?;
+            self.start_periods(ended).await?;
             rows = self.budget_rows(statement()).await?;
         }
         Ok(rows)
@@ -328,7 +331,10 @@ impl Store {
         self.rows(statement).await?.iter().map(|row| Ok((place(row)?, budget_row(row)?))).collect()
     }
 
-    async fn start_periods(&self, ended: &[EndedPeriod]) -> Result<(), StoreError> {
+    async fn start_periods(&self, mut ended: Vec<EndedPeriod>) -> Result<(), StoreError> {
+        // In one order, because processes do this at the same time: the rows are locked in that of the arrays.
+        ended.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+        ended.dedup_by(|a, b| (&a.tenant, &a.name) == (&b.tenant, &b.name));
         let periods: Vec<_> = ended.iter().map(|row| row.period.around(&row.zone, row.read_at)).collect();
         let statement = sqlx::query(include_str!("budgets/renew.sql"))
             .bind(ended.iter().map(|row| row.tenant.clone()).collect::<Vec<_>>())

@@ -76,6 +76,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether it is an answer of the server, which is there.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Statement(sqlx::Error::Database(_)))
+    }
+
     /// The session is at a server that takes no writes, as a primary that has become a standby.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {

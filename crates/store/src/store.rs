@@ -21,6 +21,9 @@ const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Between two times that read-only sessions are noted: while their server stays read-only, new sessions are found to be so again.
+const BETWEEN_DEMOTIONS: Duration = Duration::from_secs(1);
+
 /// When a session of the pool was last found to be read-only. After a switchover the sessions that were opened at the old primary stay there,
 /// whatever its name leads to since: they answer, but only reads, and those from the past.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +31,10 @@ struct Demotion(Arc<Mutex<Option<Instant>>>);
 
 impl Demotion {
     fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.is_none_or(|noted| noted.elapsed() >= BETWEEN_DEMOTIONS) {
+            *noted = Some(Instant::now());
+        }
     }
 
     /// Whether a session of this age may be at a server that has become a standby.

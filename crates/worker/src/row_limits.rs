@@ -63,8 +63,15 @@ async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) {
     for (kept, limits) in Kept::ALL.into_iter().zip(config.limits) {
         let bounds = [("age", KeptBound::Age(limits.max_age)), ("bytes", KeptBound::Bytes(limits.max_bytes))];
         for (name, bound) in bounds {
-            if let Err(error) = enforce(store, kept, (name, bound), stop).await {
-                tracing::warn!(kept = kept.name(), bound = name, %error, "a bound of what is kept was not enforced");
+            match enforce(store, kept, (name, bound), stop).await {
+                Ok(()) => {}
+                Err(error) if !error.is_answer() => {
+                    tracing::debug!(%error, "Postgres is away: a round over what is kept was not finished");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(kept = kept.name(), bound = name, %error, "a bound of what is kept was not enforced")
+                }
             }
         }
     }

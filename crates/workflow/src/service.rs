@@ -183,9 +183,10 @@ impl Service {
             tokio::time::sleep(SETTLE_AFTER_DRAIN).await;
         };
         tokio::select! {
-            () = delivery.send(settle) => {}
+            biased;
             () = tokio::time::sleep_until(give_up_at) => delivery.warn_unsettled(),
             () = drained => delivery.warn_unsettled(),
+            () = delivery.send(settle) => {}
         }
     }
 }
@@ -253,7 +254,7 @@ async fn stopped(stop: Option<CancelSubscription>) {
 /// A request in hand.
 struct Delivery<'a> {
     item: &'a WorkItem,
-    /// When the server was last known to count it as ours.
+    /// When the last report that the server has answered was sent, or the request came.
     confirmed_at: Mutex<Instant>,
 }
 
@@ -267,9 +268,10 @@ impl Delivery<'_> {
         let (seq, mut pause) = (self.item.seq.0, IN_PROGRESS_EVERY);
         while self.confirmed_at().elapsed() < ACK_WAIT {
             tokio::time::sleep(pause).await;
+            let reported_at = Instant::now();
             pause = match self.item.in_progress().await {
                 Ok(()) => {
-                    *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    *self.confirmed_at.lock().unwrap_or_else(PoisonError::into_inner) = reported_at;
                     IN_PROGRESS_EVERY
                 }
                 Err(error) => {

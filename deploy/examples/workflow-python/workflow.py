@@ -96,8 +96,9 @@ async def take(nc, js, message, in_hand):
     try:
         while not (await asyncio.wait({answering, stopping}, timeout=10, return_when=asyncio.FIRST_COMPLETED))[0]:
             await message.in_progress()
-        if answering.done():
-            answering.result()
+        for ended in (answering, stopping):
+            if ended.done():
+                ended.result()
         await message.ack_sync(timeout=5)
     except asyncio.CancelledError:  # By a drain.
         await message.nak()

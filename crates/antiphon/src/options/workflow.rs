@@ -43,7 +43,8 @@ pub(crate) struct WorkflowSettings {
     /// Turns that are answered at a time.
     #[arg(long, env = "ANTIPHON_WORKFLOW_CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) workflow_concurrency: u32,
-    /// What is in hand when the service is to stop may take so long to finish; the rest is handed back.
+    /// What is in hand when the service is to stop may take so long to finish; the rest is handed back, which takes up to 11 s more while
+    /// NATS does not answer.
     #[arg(long, env = "ANTIPHON_WORKFLOW_DRAIN_SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) workflow_drain_seconds: Duration,
     /// What answers; with `none` nothing does, and the script is only served over HTTP.

@@ -23,4 +23,7 @@ WITH due AS MATERIALIZED (
     WHERE b.tenant = c.tenant AND b.name = c.name AND b.version = c.version AND b.counted_to = c.counted_to
     RETURNING b.counted_to < least(now() - $6 * 2, b.period_end) AS is_behind
 )
-SELECT (SELECT count(*) FILTER (WHERE is_behind) FROM noted) + (SELECT count(*) FROM due WHERE counted_to >= part_end) AS count
+-- Nothing where another process has counted the same part: it goes on.
+SELECT count(*) FILTER (WHERE is_behind)
+       + CASE WHEN count(*) > 0 THEN (SELECT count(*) FROM due WHERE counted_to >= part_end) ELSE 0 END AS count
+FROM noted

@@ -47,6 +47,18 @@ impl Metadata {
     /// What the system says of messages that it makes up itself.
     pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
+    /// What the system writes into the tasks that it sends itself: what they follow, and that it made them up.
+    pub const OF_SYSTEM_TASKS: [&str; 8] = [
+        "thread_id",
+        "turn_id",
+        "assistant_message_id",
+        "batch_id",
+        "compaction_id",
+        "continues",
+        "continuation_number",
+        "synthetic",
+    ];
+
     /// No metadata.
     pub const EMPTY: Self = Self(None);
 
@@ -57,6 +69,17 @@ impl Metadata {
         }
         check_map(&map, Self::MAX_DEPTH)?;
         Ok(Self(Some(Box::new(map))))
+    }
+
+    /// These values, but for the keys that `of` has: of those its values.
+    pub fn with_keys_of(self, of: &Self, keys: &[&str]) -> Self {
+        let mut map = self.0.unwrap_or_default();
+        for key in keys {
+            if let Some(value) = of.get(key) {
+                map.insert((*key).to_owned(), value.clone());
+            }
+        }
+        Self(Some(map).filter(|map| !map.is_empty()))
     }
 
     /// A value by its key.

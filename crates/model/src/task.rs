@@ -30,6 +30,15 @@ impl Task {
         origin(&self.agent, self.kind, &self.metadata)
     }
 
+    /// Gives it another payload, as an operator wants it. What the system wrote into a task of its own stays, so that it still belongs
+    /// to the turn that it follows. The store does the same in SQL (`7_rare_changes.sql`).
+    pub fn edit(&mut self, content: String, metadata: Metadata) {
+        let is_of_system = self.kind != TaskKind::Task || self.metadata.is_synthetic();
+        let kept: &[&str] = if is_of_system { &Metadata::OF_SYSTEM_TASKS } else { &[] };
+        self.metadata = metadata.with_keys_of(&self.metadata, kept);
+        self.content = content;
+    }
+
     /// Distinguishes payloads of the same id.
     pub fn digest(&self) -> u64 {
         let json = match self.metadata.as_map() {
@@ -95,6 +104,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_edit_keeps_what_the_system_wrote() {
+        let map = |value: Value| Metadata::new(value.as_object().unwrap().clone()).unwrap();
+        let edited = |kind, before: Value, after: Value| {
+            let (agent, id) = (AgentId::parse("a").unwrap(), TaskId::parse("x").unwrap());
+            let mut task = Task { agent, id, kind, content: "old".to_owned(), metadata: map(before) };
+            task.edit("new".to_owned(), map(after));
+            assert_eq!(task.content, "new");
+            task.metadata.to_value()
+        };
+        let follows =
+            json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
+        let wanted = json!({"thread_id": "other", "note": 1});
+        let both = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7", "note": 1});
+        assert_eq!(edited(TaskKind::Memory, follows.clone(), json!({})), follows);
+        assert_eq!(edited(TaskKind::WorkRequest, follows.clone(), wanted.clone()), both);
+        assert_eq!(edited(TaskKind::Task, follows, wanted.clone()), wanted, "a client wrote all of it");
+        let continuation =
+            json!({"synthetic": true, "continues": "7", "continuation_number": 1, "turn_id": "u"});
+        assert_eq!(edited(TaskKind::Task, continuation.clone(), json!({})), continuation);
+        assert_eq!(edited(TaskKind::Task, json!({"a": 1}), json!({})), json!({}));
+    }
 
     #[test]
     fn only_what_follows_a_turn_carries_its_text() {

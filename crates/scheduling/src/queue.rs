@@ -263,7 +263,7 @@ impl AgentQueue {
     pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) {
         let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
         let before = queued.task.size();
-        (queued.task.content, queued.task.metadata) = (content, metadata);
+        queued.task.edit(content, metadata);
         self.bytes = self.bytes + queued.task.size() - before;
     }
 

@@ -80,6 +80,7 @@ fn seeds_that_have_failed_once_hold() {
         577_509_638_818_215,
         2_473_409_362_307_106,
         8_806_205_692_864,
+        8_806_207_456_020,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

@@ -1,6 +1,6 @@
 //! Tasks: how they enter queues, what operators do to them, and what is known of orders.
 
-use model::TaskId;
+use model::{Metadata, TaskId, TaskKind};
 use partition::{CommandKey, CommandVerdict, Commit, TaskChange};
 use store::{Applied, Committed, QueueRead};
 
@@ -126,6 +126,42 @@ async fn operators_requeue_edit_and_remove() {
     // The status follows.
     let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
     assert_eq!(status, [r#"{"p":3,"s":"failed"}"#, r#"{"p":4,"s":"pending"}"#, r#"{"p":11,"s":"pending"}"#]);
+}
+
+#[tokio::test]
+async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let follows = serde_json::json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a"});
+    applied(&owner, |commit| {
+        commit.tasks = (1..=4).map(|n| task("a", &format!("t{n}"), n)).collect();
+        for write in &mut commit.tasks {
+            write.queued.task.metadata = metadata(follows.clone());
+            write.queued.task.kind = TaskKind::Task;
+        }
+        commit.tasks[1].queued.task.kind = TaskKind::Memory;
+        commit.tasks[2].queued.task.kind = TaskKind::WorkRequest;
+        commit.tasks[3].queued.task.metadata =
+            metadata(serde_json::json!({"synthetic": true, "continues": "7", "own": 1}));
+    })
+    .await;
+    let mut edits: Vec<_> = (1..=4).map(|n| edit(n, "new")).collect();
+    let TaskChange::Edit { metadata: emptied, .. } = &mut edits[2] else { panic!() };
+    *emptied = Metadata::EMPTY;
+    applied(&owner, |commit| commit.task_changes = edits).await;
+    let rows =
+        database.rows("SELECT content || ' ' || metadata::text AS m FROM tasks ORDER BY position").await;
+    let row = |text: &str| serde_json::json!({ "m": format!("new {text}") }).to_string();
+    let kept = r#""turn_id": "u", "thread_id": "t""#;
+    assert_eq!(
+        rows,
+        [
+            row(r#"{"edited": true}"#),
+            row(&format!(r#"{{"edited": true, {kept}, "assistant_message_id": "u-a"}}"#)),
+            row(&format!(r#"{{{kept}, "assistant_message_id": "u-a"}}"#)),
+            row(r#"{"edited": true, "continues": "7", "synthetic": true}"#),
+        ]
+    );
 }
 
 #[tokio::test]

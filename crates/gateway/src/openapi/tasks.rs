@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&["unknown_task"]),
         Operation::patch(one, "editTask", "Change a task that waits", tasks::edit)
             .tag(TASKS)
-            .description("What the body leaves out stays as it is.")
+            .description("What the body leaves out stays as it is, and so does what Antiphon wrote into the metadata of a task that it sent itself.")
             .scope(Scope::OperateAgents)
             .actor_header()
             .body::<EditBody>(json!({ "content": "Write a short report" }))

@@ -13,6 +13,8 @@ use crate::types::{Outgoing, Pause};
 const CONTINUATION: &str = "continuation";
 /// In the metadata of a continuation: how many there were in a row, this one included.
 const NUMBER: &str = "continuation_number";
+/// In the metadata of a task that follows a turn: what it follows. See [`model::origin`].
+const ORIGIN: [&str; 3] = ["thread_id", "assistant_message_id", "compaction_id"];
 /// Continuations in a row. A model that never comes to an end must not think for ever.
 const MAX_CONTINUATIONS: u64 = 50;
 /// Bytes of a turn's messages that go with the tasks that follow it.
@@ -63,7 +65,10 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
     let next = match &turn.source {
         TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
-        TurnSource::Task(queued) => task(&queued.task, &turn.id, metadata),
+        // It goes when the thread is erased whose text it carries.
+        TurnSource::Task(queued) => {
+            task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
+        }
     };
     next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
 }

@@ -294,7 +294,7 @@ impl Tables {
                 }
                 TaskChange::Edit { agent, position, content, metadata, digest } => {
                     let Some(task) = self.tasks.get_mut(&(agent.clone(), position.get())) else { continue };
-                    (task.content, task.metadata) = (content.clone(), metadata.clone());
+                    task.edit(content.clone(), metadata.clone());
                     if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
                         id.1 = *digest;
                     }

@@ -21,7 +21,15 @@
 )
 , changed AS (
     UPDATE tasks AS t
-    SET position = c.new, content = coalesce(c.content, t.content), metadata = coalesce(c.metadata::jsonb, t.metadata)
+    SET position = c.new, content = coalesce(c.content, t.content),
+        metadata = CASE WHEN c.metadata IS NULL THEN t.metadata
+                        -- As `model::Task::edit` has it: what the system wrote stays.
+                        WHEN t.kind <> 'task' OR t.metadata -> 'synthetic' = 'true'
+                        THEN c.metadata::jsonb
+                             || coalesce((SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(t.metadata) AS k
+                                          WHERE k.key = ANY ('{thread_id,turn_id,assistant_message_id,batch_id,compaction_id,continues,continuation_number,synthetic}')),
+                                         '{}')
+                        ELSE c.metadata::jsonb END
     FROM changes AS c
     WHERE t.bucket = c.bucket AND t.agent_id = c.agent_id AND t.position = c.old AND c.new IS NOT NULL
 )

@@ -159,6 +159,27 @@ fn a_task_goes_on_with_a_task() {
 }
 
 #[test]
+fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
+    let mut script = TurnScript::new();
+    let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
+    let metadata = Metadata::new(follows.as_object().unwrap().clone()).unwrap();
+    let memory = Task {
+        agent: agent().queue_of(TaskKind::Memory),
+        kind: TaskKind::Memory,
+        metadata,
+        ..task_of("m", "note")
+    };
+    let thread = memory.origin();
+    assert!(thread.is_some());
+    script.command(Command::Task(memory));
+    let turn = script.last_start().turn;
+    script.say(0, &["more:first part!"]);
+    let [Outgoing::Task(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+    assert_eq!(next.origin(), thread);
+    assert_eq!(next.metadata.get("turn_id"), Some(&json!(turn.as_str())), "what follows a turn names it");
+}
+
+#[test]
 fn continuations_in_a_row_are_limited() {
     let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);

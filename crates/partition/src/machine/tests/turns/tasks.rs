@@ -3,6 +3,39 @@
 use super::*;
 
 #[test]
+fn an_edit_keeps_what_a_task_follows() {
+    let mut script = TurnScript::new();
+    let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a"});
+    let metadata = Metadata::new(follows.as_object().unwrap().clone()).unwrap();
+    let queue = agent().queue_of(TaskKind::Memory);
+    let memory = |id: &str| Task {
+        agent: queue.clone(),
+        kind: TaskKind::Memory,
+        metadata: metadata.clone(),
+        ..task_of(id, "note")
+    };
+    script.command(Command::Task(memory("m0")));
+    script.command(Command::Task(memory("m1")));
+    let position = script.commits.iter().flat_map(|commit| &commit.tasks).last().unwrap().queued.position;
+    let task = TaskId::parse("m1").unwrap();
+    let edit = ControlKind::EditTask { task, content: "new".into(), metadata: Metadata::EMPTY };
+    script.auto = false;
+    script.command(Command::Control(Control {
+        id: CommandId::parse("e").unwrap(),
+        actor: "operator".into(),
+        subject: queue,
+        kind: edit,
+    }));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::Task { position, is_failed: false })]));
+    script.handle(Input::Committed(Vec::new()));
+    script.auto = true;
+    script.say(0, &["{\"facts\": []}!"]);
+    let start = script.last_start();
+    assert_eq!((start.content.as_str(), start.metadata.to_value()), ("new", follows));
+}
+
+#[test]
 fn tasks_run_in_order_one_at_a_time() {
     let mut script = TurnScript::new();
     assert_eq!(script.task("t1"), ["start task run 0"]);

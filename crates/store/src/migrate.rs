@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use model::PartitionCount;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -19,6 +20,10 @@ use crate::store::count_of;
 
 /// Version, description and SQL of each file in `migrations/`.
 const FILES: &[(i64, &str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+/// Between two attempts to get a lock.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
@@ -46,13 +51,14 @@ pub enum MigrateError {
 
 /// Applies the migrations that are missing, fixes the number of partitions, and numbers messages that have no number yet. Safe to run twice and at the same time.
 ///
-/// Waits for Postgres as [`crate::Store::connect`] does. It uses a connection of its own and closes it: a
+/// Waits for Postgres as [`crate::Store::connect`] does, and for sessions that hold locks which migrations need; others get on meanwhile. It uses a connection of its own and closes it: a
 /// migration that fails leaves its advisory lock to the session.
 pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateError> {
     let config = StoreConfig::new(url);
     let options = connect::options(&config)?;
-    // Building an index on a large table takes as long as it takes.
-    let options = options.options([("statement_timeout", "0"), ("lock_timeout", "60000")]);
+    // Building an index on a large table takes as long as it takes. What waits for the lock of a table makes every statement wait that
+    // comes after it: so briefly, and again.
+    let options = options.options([("statement_timeout", "0"), ("lock_timeout", "2000")]);
     let mut connection = connect::wait(&options).await?;
     connect::refuse_pooler(&mut connection, &options, &config).await?;
     let outcome = run_uncancelled(async move {
@@ -116,9 +122,31 @@ impl Store {
 }
 
 async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result<(), MigrateError> {
-    MIGRATIONS.run_direct(None, connection, false).await?;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match MIGRATIONS.run_direct(None, connection, false).await {
+            Err(error) if is_locked(&error) => {
+                let message = "a migration waits for a lock that another session holds, such as pg_dump or another migration";
+                tracing::warn!(%error, again_in_s = pause.as_secs(), "{message}");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            outcome => break outcome?,
+        }
+    }
     fix_count(connection, count).await?;
     Ok(number_messages(connection).await?)
+}
+
+/// Whether the time for a lock has run out. A transaction that did is rolled back.
+fn is_locked(error: &sqlx::migrate::MigrateError) -> bool {
+    use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
+    match error {
+        Execute(error) | ExecuteMigration(error, _) => {
+            error.as_database_error().is_some_and(|error| sqlstate(error) == "55P03")
+        }
+        _ => false,
+    }
 }
 
 /// Gives the messages numbers that have none. In small parts, each a transaction of its own, so that no writer waits for long and an

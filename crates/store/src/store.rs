@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use model::{PartitionCount, Tenant, ThreadId};
-use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
+use sqlx::pool::PoolConnectionMetadata;
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 
 use crate::api::PriceTable;
@@ -21,26 +22,45 @@ const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Between two times that read-only sessions are noted: while their server stays read-only, new sessions are found to be so again.
-const BETWEEN_DEMOTIONS: Duration = Duration::from_secs(1);
+/// How long such a trial may take. The next statement must not wait for each session of a host that is gone.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When a session of the pool was last found to be read-only. After a switchover the sessions that were opened at the old primary stay there,
-/// whatever its name leads to since: they answer, but only reads, and those from the past.
-#[derive(Debug, Clone, Default)]
-struct Demotion(Arc<Mutex<Option<Instant>>>);
+/// Between two times that the same is noted of sessions: while a server stays as it is, new sessions are found to be so again.
+const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
-impl Demotion {
+/// When something was last found of a session that may hold for others as well.
+#[derive(Debug, Default)]
+struct LastFound(Mutex<Option<Instant>>);
+
+impl LastFound {
     fn note(&self) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.is_none_or(|noted| noted.elapsed() >= BETWEEN_DEMOTIONS) {
+        if noted.is_none_or(|noted| noted.elapsed() >= BETWEEN_NOTES) {
             *noted = Some(Instant::now());
         }
     }
 
-    /// Whether a session of this age may be at a server that has become a standby.
-    fn may_concern(&self, age: Duration) -> bool {
+    /// Whether it was found within this time.
+    fn is_within(&self, time: Duration) -> bool {
         let noted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.is_some_and(|noted| age >= noted.elapsed())
+        noted.is_some_and(|noted| time >= noted.elapsed())
+    }
+}
+
+/// What failures of single sessions tell about the other ones in the pool.
+#[derive(Debug, Default)]
+struct SessionFailures {
+    /// A session was read-only. After a switchover the sessions that were opened at the old primary stay there, whatever its name leads
+    /// to since: they answer, but only reads, and those from the past.
+    read_only: LastFound,
+    /// A session did not answer at all. When a host or the way to it is gone without a word, none does that was opened there.
+    silent: LastFound,
+}
+
+impl SessionFailures {
+    /// Whether such a session is not worth a try.
+    fn may_concern(&self, meta: &PoolConnectionMetadata) -> bool {
+        self.read_only.is_within(meta.age) || self.silent.is_within(meta.idle_for)
     }
 }
 
@@ -48,7 +68,7 @@ impl Demotion {
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
-    demotion: Demotion,
+    failures: Arc<SessionFailures>,
     config: Arc<StoreConfig>,
     /// `None`: that of the session.
     scope: Option<TenantScope>,
@@ -63,20 +83,21 @@ impl Store {
         connect::refuse_pooler(&mut first, &options, config).await?;
         // A failed goodbye is of no consequence: this connection has done nothing.
         first.close().await.ok();
-        let demotion = Demotion::default();
-        let noted = demotion.clone();
+        let failures = Arc::new(SessionFailures::default());
+        let known = Arc::clone(&failures);
         let pool = PgPoolOptions::new()
             .max_connections(config.read_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(move |connection, meta| {
-                let is_old = noted.may_concern(meta.age);
+                let known = Arc::clone(&known);
                 Box::pin(async move {
-                    Ok(!is_old && (meta.idle_for < IDLE_BEFORE_PROBE || connection.ping().await.is_ok()))
+                    Ok(!known.may_concern(&meta)
+                        && (meta.idle_for < IDLE_BEFORE_PROBE || answers(connection, &known).await))
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, demotion, config: Arc::new(config.clone()), scope: None, prices: None })
+        Ok(Self { pool, failures, config: Arc::new(config.clone()), scope: None, prices: None })
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
@@ -182,12 +203,23 @@ impl Store {
         // On the heap: else it would be a part of every future that may once call the store, requests above all.
         let answering = Box::pin(async move { answer(&pool, statement, limit, scope).await });
         let answered = run_uncancelled(answering).await.unwrap_or(Err(StoreError::Stopping));
-        if let Err(error) = &answered
-            && error.is_read_only()
-        {
-            self.demotion.note();
+        match &answered {
+            Err(StoreError::TimedOut) => self.failures.silent.note(),
+            Err(error) if error.is_read_only() => self.failures.read_only.note(),
+            Err(_) | Ok(_) => {}
         }
         answered
+    }
+}
+
+/// Whether a session that was idle for long answers at once.
+async fn answers(connection: &mut PgConnection, failures: &SessionFailures) -> bool {
+    match tokio::time::timeout(PROBE_TIMEOUT, connection.ping()).await {
+        Ok(answered) => answered.is_ok(),
+        Err(_) => {
+            failures.silent.note();
+            false
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
-use store::{Applied, Committed};
+use store::{Applied, Committed, Store, StoreConfig, StoreError};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::fixture::{Database, Owner, TTL, key, message, submission, thread};
@@ -129,5 +131,57 @@ async fn sessions_of_a_former_primary_are_left() {
     }
     for number in 0..20 {
         store.create_thread(&thread(&format!("t{number}"))).await.unwrap();
+    }
+}
+
+/// Passes bytes between clients and the server. Connections that were made before it is told to freeze stay open, and nothing comes
+/// through them any more, as when a host is gone without a word.
+async fn freezable(server: String) -> (std::net::SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (freeze, frozen) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut upstream = TcpStream::connect(&server).await.unwrap();
+            let mut frozen = frozen.clone();
+            frozen.mark_unchanged();
+            tokio::spawn(async move {
+                let is_over = tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => true,
+                    _ = frozen.changed() => false,
+                };
+                if !is_over {
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+    });
+    (address, freeze)
+}
+
+/// One statement finds out that nothing answers; the others do not have to find out one by one.
+#[tokio::test]
+async fn sessions_of_a_silent_host_are_left() {
+    let (database, _) = Database::new(1).await;
+    let place = database.url.split_once("//").unwrap().1.split('/').next().unwrap();
+    let server = place.rsplit('@').next().unwrap().to_owned();
+    let (proxy, freeze) = freezable(server.clone()).await;
+    let mut config = StoreConfig::new(database.url.replace(&server, &proxy.to_string()));
+    config.statement_timeout = Duration::from_millis(500);
+    let store = Store::connect(&config).await.unwrap();
+    let read = || async { store.create_thread(&thread("t")).await };
+    for _ in 0..4 {
+        for made in futures_util::future::join_all((0..8).map(|_| read())).await {
+            made.unwrap();
+        }
+    }
+    let sessions =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT%'";
+    assert!(database.number(sessions).await >= 3, "there is more than one session to find out about");
+    freeze.send_replace(true);
+    assert!(matches!(read().await, Err(StoreError::TimedOut)));
+    for _ in 0..16 {
+        read().await.unwrap();
     }
 }

@@ -177,3 +177,24 @@ async fn indexes_keep_their_order_of_age() {
         assert_eq!(database.rows(&sql).await, [format!(r#"{{"names":"{expected}"}}"#)]);
     }
 }
+
+/// `pg_dump` reads a table for an hour: what else reads it must not wait behind a migration that waits for that.
+#[tokio::test]
+async fn reads_go_on_while_a_migration_waits_for_a_lock() {
+    let (database, _) = Database::new(1).await;
+    // This one alters all tables of an installation that is new.
+    database.execute("DELETE FROM _sqlx_migrations WHERE version = 16; DELETE FROM installation").await;
+    let mut dump = database.session().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE messages IN ACCESS SHARE MODE").execute(&mut dump).await.unwrap();
+    let url = database.url.clone();
+    let migrating = tokio::spawn(async move { store::migrate(&url, count(1)).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while database.number(waits).await == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    database.execute("SET lock_timeout = '30s'; SELECT count(*) FROM messages").await;
+    assert!(!migrating.is_finished(), "it tries again");
+    sqlx::raw_sql("COMMIT").execute(&mut dump).await.unwrap();
+    migrating.await.unwrap().unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM _sqlx_migrations WHERE version = 16").await, 1);
+}

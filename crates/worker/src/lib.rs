@@ -27,6 +27,7 @@ mod session;
 mod turn_limiter;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::Bus;
 use runtime::{Clock, Health};
@@ -40,6 +41,9 @@ pub use config::WorkerConfig;
 pub use error::WorkerError;
 pub use metrics::described_metrics;
 pub use row_limits::{KeepConfig, KeepLimits};
+
+/// For the last write of the turns under way when a worker ends. A database that is away must not hold up the end of the process.
+const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the worker until `stop` is cancelled, then drains: commits what is in flight and gives its partitions back.
 ///
@@ -86,8 +90,12 @@ pub async fn run(
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;
-    // Twice: what ends in the second round is known to be this worker's by the first.
-    limiter.sync(&store).await;
-    limiter.sync(&store).await;
+    let last = async {
+        // Twice: what ends in the second round is known to be this worker's by the first.
+        limiter.sync(&store).await;
+        limiter.sync(&store).await;
+    };
+    // What could not be written stops counting when it is due.
+    tokio::time::timeout(LAST_SYNC_TIMEOUT, last).await.ok();
     ended
 }

@@ -24,7 +24,7 @@ pub use messages::{EndContent, EndRow};
 pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
-pub use threads::{NewThread, PositionLookup, ThreadRow};
+pub use threads::{NamedThread, NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 pub(crate) use usage::bind_prices;

@@ -25,7 +25,8 @@ const FOLLOWING: &str =
 /// The first messages of the turns of such tasks.
 const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
         AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
-        AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
+        AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'
+        AND q.metadata ->> 'task_kind' IS DISTINCT FROM 'task'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
 const OF_TENANTS: [(&str, &str); 9] = [
@@ -83,6 +84,8 @@ pub struct Erased {
     pub counts: Value,
     /// It was named again since, and takes messages.
     pub is_named: bool,
+    /// Not all of it is gone yet: it cannot be named again.
+    pub is_going: bool,
 }
 
 /// Rows of one table that belong to threads.
@@ -270,16 +273,30 @@ impl Store {
         self.rows(statement.bind(buckets).bind(ids).bind(agents)).await.map(drop)
     }
 
-    /// Marks the threads as erased: from now on nothing that is read for them is taken, unless they are named again.
-    pub async fn mark_erased(&self, threads: &[ThreadId], actor: &str) -> Result<(), StoreError> {
+    /// Marks the threads as erased: from now on nothing that is read for them is taken. They can be named anew after
+    /// [`Store::finish_erasing`] with the same `run`, a text of the caller that nothing else has.
+    pub async fn mark_erased(&self, threads: &[ThreadId], actor: &str, run: &str) -> Result<(), StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO erased_threads (bucket, thread_id, actor)
-             SELECT k.bucket, k.id, $3 FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+            "INSERT INTO erased_threads (bucket, thread_id, actor, erasing)
+             SELECT k.bucket, k.id, $3, $4 FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
              ON CONFLICT (bucket, thread_id) DO UPDATE
-             SET erased_at = clock_timestamp(), actor = excluded.actor, recreated_at = NULL",
+             SET erased_at = clock_timestamp(), actor = excluded.actor, erasing = excluded.erasing, recreated_at = NULL",
         );
         let (buckets, ids) = columns(threads);
-        self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned())).await.map(drop)
+        self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned()).bind(run.to_owned()))
+            .await
+            .map(drop)
+    }
+
+    /// Nothing is left of these threads. Those that are being erased once more meanwhile stay as they are.
+    pub async fn finish_erasing(&self, threads: &[ThreadId], run: &str) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "UPDATE erased_threads AS e SET erasing = NULL
+             FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+             WHERE e.bucket = k.bucket AND e.thread_id = k.id AND e.erasing = $3",
+        );
+        let (buckets, ids) = columns(threads);
+        self.rows(statement.bind(buckets).bind(ids).bind(run.to_owned())).await.map(drop)
     }
 
     /// Takes the leases of these partitions from their owners, so that their next commits are refused, and the workers that take the partitions read
@@ -439,7 +456,7 @@ impl Store {
     /// The receipt of a thread that was erased.
     pub async fn erased(&self, thread: &ThreadId) -> Result<Option<Erased>, StoreError> {
         let statement = sqlx::query(
-            "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named,
+            "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named, erasing IS NOT NULL AS is_going,
                     (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
              WHERE bucket = $1 AND thread_id = $2",
         );
@@ -447,7 +464,8 @@ impl Store {
         let erased = |row: &PgRow| -> Result<Erased, StoreError> {
             let at = Timestamp(row.try_get("erased_ms")?);
             let (actor, counts) = (row.try_get("actor")?, row.try_get("receipt")?);
-            Ok(Erased { at, actor, counts, is_named: row.try_get("is_named")? })
+            let (is_named, is_going) = (row.try_get("is_named")?, row.try_get("is_going")?);
+            Ok(Erased { at, actor, counts, is_named, is_going })
         };
         self.rows(statement).await?.first().map(erased).transpose()
     }

@@ -48,9 +48,9 @@ mod turn_limits;
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
     COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, FollowUpRow, InvalidPrices, KeyClaim, KeyRow,
-    MOST_DELAYED_TASKS, MOST_SCHEDULES, NewThread, PositionLookup, Price, PriceTable, PutAgent, PutOutcome,
-    PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow, TaskStatus,
-    ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
+    MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, Price, PriceTable, PutAgent,
+    PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow,
+    TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use command_verdicts::QueueRead;

@@ -38,9 +38,9 @@ async fn a_thread_is_named_once() {
         metadata: metadata(json!({"a": 1})),
     };
     assert_eq!(store.thread(&new.thread).await.unwrap(), None);
-    assert!(store.upsert_thread(&new).await.unwrap());
+    assert_eq!(store.upsert_thread(&new).await.unwrap(), store::NamedThread::New);
     let other = NewThread { agent: None, policy: None, ..new.clone() };
-    assert!(!store.upsert_thread(&other).await.unwrap());
+    assert_eq!(store.upsert_thread(&other).await.unwrap(), store::NamedThread::Known);
     let row = store.thread(&new.thread).await.unwrap().unwrap();
     assert_eq!((row.named, row.messages, row.head), (new, 0, None));
     store.create_thread(&thread("bare")).await.unwrap();
@@ -283,8 +283,8 @@ async fn an_agent_is_its_settings_and_its_queue() {
     assert_eq!(row.head, Some((TaskId::parse("k6").unwrap(), Position::from_stored(60))));
     assert_eq!((row.backoff_attempt_count, row.error.unwrap().code.as_str()), (2, "deadline"));
     assert!((3_500_000..=3_600_000).contains(&row.backoff_left_ms.unwrap()), "{:?}", row.backoff_left_ms);
-    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), 1);
-    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), 2);
+    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), Some(1));
+    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), Some(2));
     let settings = store.agent(&a).await.unwrap().unwrap().settings.unwrap();
     assert_eq!((settings.workflow.as_str(), settings.version), ("research", 2));
     assert_eq!(serde_json::Value::Object(settings.settings), json!({"x": 2}));

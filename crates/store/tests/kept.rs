@@ -115,7 +115,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     let mut late = owner.empty();
     late.messages = vec![message("t", "m2", 11), message("other", "m3", 12)];
     let commits = owner.applied().await;
-    store.mark_erased(&[thread("t")], "ada").await.unwrap();
+    store.mark_erased(&[thread("t")], "ada", "run").await.unwrap();
     store.renounce(&[PartitionId(0)]).await.unwrap();
     let submission = store::Submission { commits: commits.commits, ..crate::fixture::submission(&late, 0) };
     assert_eq!(owner.writer.commit(&[submission]).await.unwrap(), [Committed::Fenced]);
@@ -154,6 +154,24 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
-    assert!(store.upsert_thread(&named).await.unwrap());
+    // Not before everything is gone, nor because another one is done that began earlier.
+    let settings = store::PutAgent {
+        agent: thread("t").agent(),
+        workflow: model::WorkflowName::parse("default").unwrap(),
+        settings: serde_json::Map::new(),
+        act: model::CommandId::parse("put").unwrap(),
+        actor: "ada".to_owned(),
+    };
+    for done in ["", "earlier"] {
+        store.finish_erasing(&[thread("t")], done).await.unwrap();
+        assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::IsErased);
+        assert_eq!(store.put_agent(&settings).await.unwrap(), None);
+    }
+    let written = "SELECT (SELECT count(*) FROM threads) + (SELECT count(*) FROM agent_settings) + (SELECT count(*) FROM audit_log)";
+    assert_eq!(database.number(written).await, 0);
+    assert_eq!(verdicts().await[1], CommandVerdict::Erased);
+    store.finish_erasing(&[thread("t")], "run").await.unwrap();
+    assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::New);
     assert_eq!(verdicts().await[1], CommandVerdict::New);
+    assert_eq!(store.put_agent(&settings).await.unwrap(), Some(1));
 }

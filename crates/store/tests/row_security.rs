@@ -16,7 +16,8 @@ fn thread_of(name: Option<&str>, thread: &str) -> ThreadId {
 
 async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let (thread, metadata) = (thread.clone(), Metadata::EMPTY);
-    store.upsert_thread(&NewThread { thread, agent: None, policy: None, metadata }).await
+    let named = store.upsert_thread(&NewThread { thread, agent: None, policy: None, metadata }).await?;
+    Ok(named == store::NamedThread::New)
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::{Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, Timestamp, TurnId};
-use partition::{ArmedTimer, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
+use partition::{ArmedTimer, AuditWrite, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
 use serde_json::json;
 use sqlx::Row;
 use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
@@ -68,6 +68,42 @@ fn turn(of: &str, position: i64, said: Metadata) -> TurnWrite {
 
 async fn due(store: &Store, of: &str, position: i64) -> DueTimer {
     store.due_timers(None, &[id(of, position)]).await.unwrap().remove(0).unwrap()
+}
+
+/// The timer fired and its commit was applied before the client's command was taken.
+#[tokio::test]
+async fn the_audit_says_when_a_timer_did_not_wait_any_more() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 60_000), arm("u", 2, 0)]).await;
+    write(&owner, vec![fire("u", 2)]).await;
+    let mut commit = owner.empty();
+    let timers = [("t", 1), ("u", 2)];
+    let act = |(of, n): (&str, i64), action: &str| {
+        let target = Some(id(of, n).to_string());
+        AuditWrite { action: action.to_owned(), target, ..crate::values::act(of, &format!("{action}-{of}")) }
+    };
+    commit.timers = timers.iter().map(|(of, n)| end(of, *n, TimerEnd::Cancelled, "client")).collect();
+    commit.audit = timers.into_iter().map(|timer| act(timer, "cancel_timer")).collect();
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let mut commit = owner.empty();
+    commit.audit = vec![
+        act(("t", 1), "snooze_timer"),
+        AuditWrite { error: Some("x".to_owned()), ..act(("u", 2), "snooze_timer") },
+    ];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let rows = database.rows("SELECT command_id AS c, error AS e FROM audit_log ORDER BY 1").await;
+    let late = r#""the timer does not wait any more""#;
+    let row = |act: &str, error: &str| format!(r#"{{"c":"{act}","e":{error}}}"#);
+    assert_eq!(
+        rows,
+        [
+            row("cancel_timer-t", "null"),
+            row("cancel_timer-u", late),
+            row("snooze_timer-t", late),
+            row("snooze_timer-u", r#""x""#)
+        ]
+    );
 }
 
 #[tokio::test]
@@ -374,7 +410,7 @@ async fn old_timers_go_and_threads_take_theirs_along() {
     );
     let threads = [thread("u")];
     assert_eq!(store.rows_of_threads(&threads).await.unwrap()["timers"], 2);
-    store.mark_erased(&threads, "anna").await.unwrap();
+    store.mark_erased(&threads, "anna", "run").await.unwrap();
     assert!(due(&store, "u", 3).await.is_superseded());
     assert_eq!(store.erase_some(&threads).await.unwrap()["timers"], 2);
     assert_eq!(database.number("SELECT count(*) FROM timers").await, 0);

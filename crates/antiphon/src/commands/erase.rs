@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bus::Bus;
-use model::ThreadId;
+use model::{TaskKind, ThreadId};
 use serde_json::json;
 use store::{ErasedOwner, ErasedRows, Store};
 use tokio::time::Instant;
@@ -124,8 +124,9 @@ async fn run(
         // Keys first: who still has one could begin anew.
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
+    let number = uuid::Uuid::new_v4().to_string();
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        store.mark_erased(threads, &policy.actor).await?;
+        store.mark_erased(threads, &policy.actor, &number).await?;
     }
     // What is saved of an answer is found by its task: who could still save some must not own a partition when tasks are deleted.
     note_agents(erasing).await?;
@@ -148,6 +149,11 @@ async fn run(
     if let Some(owner) = owner {
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
+    if cleared.pending.is_empty() {
+        for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
+            store.finish_erasing(threads, &number).await?;
+        }
+    }
     if bus.is_some() {
         cleared.removed.insert("WORK".to_owned(), requests);
     }
@@ -159,6 +165,11 @@ async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitError> {
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         let agents = erasing.store.agents_of_threads(threads).await?;
         erasing.store.note_agents(threads, &agents).await?;
+        // What follows their turns may still be on its way to queues that are empty.
+        let queues = agents.iter().flat_map(|agent| {
+            [TaskKind::WorkRequest, TaskKind::Memory, TaskKind::Compaction].map(|kind| agent.queue_of(kind))
+        });
+        erasing.agents.extend(queues);
         erasing.agents.extend(agents);
     }
     Ok(())

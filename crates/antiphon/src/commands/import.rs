@@ -48,6 +48,12 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
+/// The thread whose turn this batch of a queue's thread follows.
+fn origin(thread: &ThreadId, items: &[Item]) -> Option<ThreadId> {
+    let (kind, first) = (thread.background_kind()?, items.first()?);
+    model::origin(&thread.agent(), kind, &first.metadata)
+}
+
 fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
     let Some(path) = path else { return Ok(Box::new(io::stdin())) };
     let file = File::open(path)
@@ -244,6 +250,15 @@ impl<'a> Importer<'a> {
     }
 
     async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), ExitError> {
+        if let Some(origin) = origin(&cursor.thread, &items)
+            && self.store.erased(&origin).await?.is_some_and(|erased| !erased.is_named)
+        {
+            eprint_line(&format!(
+                "thread {}: batch {} is left out: it has text of thread {origin}, which was erased",
+                cursor.thread, cursor.batch
+            ));
+            return Ok(());
+        }
         let bytes: u64 = items.iter().map(Item::bytes).sum();
         let is_full = self.group.len() + items.len() > GROUP_MESSAGES || self.bytes + bytes > GROUP_BYTES;
         if is_full {

@@ -14,7 +14,7 @@ use crate::api::{agent_settings, schemas, views};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
-use crate::commands::{control, owner_query};
+use crate::commands::{control, owner_query, submit};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
@@ -85,7 +85,7 @@ pub(crate) async fn put(
         act: control::new_id()?,
         actor: ctx.actor(&headers)?,
     };
-    let version = ctx.store()?.put_agent(&put).await?;
+    let version = ctx.store()?.put_agent(&put).await?.ok_or_else(submit::being_erased)?;
     let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     let shown = PutAnswer {
         agent_id: put.agent.name().to_owned(),

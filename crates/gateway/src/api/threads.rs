@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use store::NewThread;
+use store::{NamedThread, NewThread};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use crate::api::views::{InputView, OpenMessageView, TurnView};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
-use crate::commands::{owner_query, validate};
+use crate::commands::{owner_query, submit, validate};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path::PathParam;
@@ -103,13 +103,16 @@ pub(crate) async fn create(
     let policy = policy(body.busy_policy.as_deref())?;
     let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
     let backend = ctx.backend()?;
-    let is_new = backend.store().upsert_thread(&new).await?;
+    let named = backend.store().upsert_thread(&new).await?;
+    if named == NamedThread::IsErased {
+        return Err(submit::being_erased());
+    }
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
     if row.named != new {
         let detail = "there is a thread of that id already, and it is not the same";
         return Err(Problem::conflict("thread_exists", detail));
     }
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if named == NamedThread::New { StatusCode::CREATED } else { StatusCode::OK };
     let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
     Ok((status, place, json_no_store(ThreadView::from(&row))).into_response())
 }

@@ -250,6 +250,13 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     Err(Problem::new(StatusCode::GONE, "thread_erased", detail))
 }
 
+/// Refuses to name a thread anew of which not everything is gone yet: what was erased could come into the new one.
+pub(crate) fn being_erased() -> Problem {
+    let detail =
+        "the thread is being erased; it can be named anew when antiphon erase has finished, or is run again";
+    Problem::new(StatusCode::GONE, "thread_erased", detail)
+}
+
 /// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
 /// input under a key that was forgotten is another turn. Without a key it is new, and its last bytes are a digest of the input that opened it.
 fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {

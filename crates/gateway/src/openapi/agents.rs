@@ -46,7 +46,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
         .response::<PutAnswer>(201, "It is new", put.clone())
         .response::<PutAnswer>(200, "Its settings are these now", put)
-        .errors(&["invalid_settings"]),
+        .errors(&["invalid_settings", "thread_erased"]),
         act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed", agents::pause),
         act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again", agents::resume),
         act(

@@ -41,7 +41,7 @@ fn of_threads() -> Vec<Operation> {
             .with_header("Location", "Where it is.", place())
             .response::<ThreadView>(200, "There was one, and it is the same", thread())
             .with_header("Location", "Where it is.", place())
-            .errors(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists"])
+            .errors(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists", "thread_erased"])
             .errors(&["unknown_thread"]),
         Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment", threads::get)
             .tag(THREADS)

@@ -37,6 +37,14 @@ async fn threads_are_named_once() {
     assert_eq!(post(gateway, "/v1/threads", &body).await.status, 200, "the same again");
     let other = post(gateway, "/v1/threads", &json!({"thread_id": "t1"})).await;
     assert_eq!(other.problem(), (409, "thread_exists".to_owned(), false));
+    let mark = "INSERT INTO erased_threads (bucket, thread_id, actor, erasing) VALUES ($bucket(t9), 't9', 'anna', 'x')";
+    fixture.write(mark).await;
+    let erased = (410, "thread_erased".to_owned(), false);
+    assert_eq!(post(gateway, "/v1/threads", &json!({"thread_id": "t9"})).await.problem(), erased);
+    let put = send(gateway, "PUT", "/v1/agents/t9", &json!({"workflow": "default"})).await;
+    assert_eq!(put.problem(), erased, "its own thread");
+    fixture.write("UPDATE erased_threads SET erasing = NULL").await;
+    assert_eq!(post(gateway, "/v1/threads", &json!({"thread_id": "t9"})).await.status, 201);
     let unnamed = post(gateway, "/v1/threads", &json!({})).await;
     let id = unnamed.json()["thread_id"].as_str().unwrap().to_owned();
     assert_eq!((unnamed.status, id.len(), &unnamed.json()["agent_id"]), (201, 32, &json!(id)));

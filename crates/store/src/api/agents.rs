@@ -100,8 +100,9 @@ pub struct PutAgent {
 }
 
 impl Store {
-    /// Writes an agent's settings and the audit in one statement; says which version they are, from 1.
-    pub async fn put_agent(&self, put: &PutAgent) -> Result<u64, StoreError> {
+    /// Writes an agent's settings and the audit in one statement; says which version they are, from 1. `None`: the agent's own thread is being
+    /// erased, and nothing was written.
+    pub async fn put_agent(&self, put: &PutAgent) -> Result<Option<u64>, StoreError> {
         let statement = sqlx::query(include_str!("agents/put.sql"))
             .bind(agent_bucket(&put.agent))
             .bind(put.agent.as_str())
@@ -111,7 +112,8 @@ impl Store {
             .bind(put.actor.clone());
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
-        unsigned(row, "version")
+        let version: Option<i64> = row.try_get("version")?;
+        Ok(version.map(i64::unsigned_abs))
     }
 
     /// An agent; `None` when there are neither settings nor a queue of that name.

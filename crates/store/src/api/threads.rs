@@ -50,24 +50,47 @@ pub enum PositionLookup {
     Ahead,
 }
 
+/// What became of a thread that was to be named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamedThread {
+    /// It is there now.
+    New,
+    /// It was there.
+    Known,
+    /// It is being erased, and nothing was done.
+    IsErased,
+}
+
 impl Store {
-    /// Names a thread; false when there is one of that id already, which stays as it is.
-    pub async fn upsert_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
+    /// Names a thread. One of that id that is there already stays as it is; one that was erased takes messages again, once it is gone.
+    pub async fn upsert_thread(&self, new: &NewThread) -> Result<NamedThread, StoreError> {
         let statement = sqlx::query(
-            // One that was erased takes messages again.
-            "WITH named AS (
-                 UPDATE erased_threads SET recreated_at = clock_timestamp()
-                 WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL
+            "WITH mark AS MATERIALIZED (
+                 SELECT erasing FROM erased_threads WHERE bucket = $1 AND thread_id = $2 FOR UPDATE
              )
-             INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
-             VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING true",
+             , named AS (
+                 UPDATE erased_threads SET recreated_at = clock_timestamp()
+                 WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL AND EXISTS (SELECT FROM mark WHERE erasing IS NULL)
+             )
+             , made AS (
+                 INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
+                 SELECT $1, $2, $3, $4, $5 WHERE NOT EXISTS (SELECT FROM mark WHERE erasing IS NOT NULL)
+                 ON CONFLICT DO NOTHING RETURNING true
+             )
+             SELECT EXISTS (SELECT FROM mark WHERE erasing IS NOT NULL) AS is_going, EXISTS (SELECT FROM made) AS is_new",
         )
         .bind(thread_bucket(&new.thread))
         .bind(new.thread.as_str())
         .bind(new.agent.as_ref().map(AgentId::as_str))
         .bind(new.policy.map(BusyPolicy::name))
         .bind(json(&new.metadata));
-        Ok(!self.rows(statement).await?.is_empty())
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        Ok(match (row.try_get("is_going")?, row.try_get("is_new")?) {
+            (true, _) => NamedThread::IsErased,
+            (false, true) => NamedThread::New,
+            (false, false) => NamedThread::Known,
+        })
     }
 
     /// What is stored of a thread.

@@ -76,6 +76,7 @@ impl Compactor {
         else {
             return;
         };
+        let how = in_thread(how, &start.thread);
         let now = Timestamp(context.clock.now_ms());
         if is_own || !(found.pending.is_some() || may_be_due(&how, rules, built, now)) {
             return;
@@ -107,6 +108,14 @@ impl Compactor {
             counter!(crate::metrics::COMPACTIONS, "outcome" => outcome).increment(1);
             drop(permit);
         });
+    }
+}
+
+/// Threads of queues have text of other threads, batch by batch. A summary of several could not be erased with one of them.
+fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
+    match (how.strategy, thread.background_kind()) {
+        (Strategy::Summarise, Some(_)) => CompactionRules { strategy: Strategy::DropOldest, ..how },
+        _ => how,
     }
 }
 

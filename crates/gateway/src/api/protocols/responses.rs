@@ -10,7 +10,7 @@ use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Ti
 use protocols::Responses;
 use protocols::responses::{Follows, ResponseOptions, ResponseRequest, Resume, error_body, message_of};
 use serde::Deserialize;
-use store::{AskedResponse, NewThread};
+use store::{AskedResponse, NamedThread, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ use crate::api::schemas;
 use crate::api::turns;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::submit::Input;
+use crate::commands::submit::{self, Input};
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
@@ -65,7 +65,9 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         // Then every gateway knows the agent of the thread.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-        backend.store().upsert_thread(&new).await?;
+        if backend.store().upsert_thread(&new).await? == NamedThread::IsErased {
+            return Err(submit::being_erased().into());
+        }
     }
     let model = match &request.agent {
         Some(agent) => agent.name().to_owned(),

@@ -1,7 +1,7 @@
 //! Commands: what an entry of the stream asks for besides chunks.
 
 use crate::{
-    AgentId, CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TimerId, Timestamp, TurnId,
+    AgentId, CommandId, DelayedTask, ScheduleName, Task, TaskEdit, TaskId, TimerId, Timestamp, TurnId,
     TurnOpened,
 };
 
@@ -51,10 +51,8 @@ pub enum ControlKind {
     EditTask {
         /// The task.
         task: TaskId,
-        /// Its new text.
-        content: String,
-        /// Its new metadata.
-        metadata: Metadata,
+        /// What is changed.
+        edit: TaskEdit,
     },
     /// A failed turn goes.
     DropFailedTurn(TurnId),

@@ -43,7 +43,7 @@ pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ModelCall, UsageKind};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
-pub use task::{DelayedTask, QueuedTask, Task, origin};
+pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};

@@ -71,13 +71,14 @@ impl Metadata {
         Ok(Self(Some(Box::new(map))))
     }
 
-    /// These values, but for the keys that `of` has: of those its values.
+    /// These values, but for those of the keys: they are as in `of`, or not there.
     pub fn with_keys_of(self, of: &Self, keys: &[&str]) -> Self {
         let mut map = self.0.unwrap_or_default();
         for key in keys {
-            if let Some(value) = of.get(key) {
-                map.insert((*key).to_owned(), value.clone());
-            }
+            match of.get(key) {
+                Some(value) => map.insert((*key).to_owned(), value.clone()),
+                None => map.remove(*key),
+            };
         }
         Self(Some(map).filter(|map| !map.is_empty()))
     }

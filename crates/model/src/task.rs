@@ -30,13 +30,17 @@ impl Task {
         origin(&self.agent, self.kind, &self.metadata)
     }
 
-    /// Gives it another payload, as an operator wants it. What the system wrote into a task of its own stays, so that it still belongs
-    /// to the turn that it follows. The store does the same in SQL (`7_rare_changes.sql`).
-    pub fn edit(&mut self, content: String, metadata: Metadata) {
-        let is_of_system = self.kind != TaskKind::Task || self.metadata.is_synthetic();
-        let kept: &[&str] = if is_of_system { &Metadata::OF_SYSTEM_TASKS } else { &[] };
-        self.metadata = metadata.with_keys_of(&self.metadata, kept);
-        self.content = content;
+    /// Changes the payload, as an operator wants it. In a task of its own what the system wrote stays as it is, and is not added to, so that it
+    /// still belongs to the turn that it follows. The store does the same in SQL (`7_rare_changes.sql`).
+    pub fn edit(&mut self, edit: &TaskEdit) {
+        if let Some(content) = &edit.content {
+            self.content.clone_from(content);
+        }
+        if let Some(metadata) = &edit.metadata {
+            let is_of_system = self.kind != TaskKind::Task || self.metadata.is_synthetic();
+            let kept: &[&str] = if is_of_system { &Metadata::OF_SYSTEM_TASKS } else { &[] };
+            self.metadata = metadata.clone().with_keys_of(&self.metadata, kept);
+        }
     }
 
     /// Distinguishes payloads of the same id.
@@ -53,6 +57,22 @@ impl Task {
     /// Bytes that it counts against budgets.
     pub fn size(&self) -> usize {
         self.content.len() + self.metadata.size() + 192
+    }
+}
+
+/// What an operator changes of a task. `None`: it stays as it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TaskEdit {
+    /// The new text.
+    pub content: Option<String>,
+    /// The new metadata.
+    pub metadata: Option<Metadata>,
+}
+
+impl TaskEdit {
+    /// Bytes that it counts against budgets.
+    pub fn size(&self) -> usize {
+        self.content.as_ref().map_or(0, String::len) + self.metadata.as_ref().map_or(0, Metadata::size)
     }
 }
 
@@ -111,13 +131,18 @@ mod tests {
         let edited = |kind, before: Value, after: Value| {
             let (agent, id) = (AgentId::parse("a").unwrap(), TaskId::parse("x").unwrap());
             let mut task = Task { agent, id, kind, content: "old".to_owned(), metadata: map(before) };
-            task.edit("new".to_owned(), map(after));
+            let unchanged = task.clone();
+            task.edit(&TaskEdit::default());
+            assert_eq!(task, unchanged);
+            task.edit(&TaskEdit { content: Some("new".to_owned()), metadata: None });
+            assert_eq!((&*task.content, &task.metadata), ("new", &unchanged.metadata));
+            task.edit(&TaskEdit { content: None, metadata: Some(map(after)) });
             assert_eq!(task.content, "new");
             task.metadata.to_value()
         };
         let follows =
             json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
-        let wanted = json!({"thread_id": "other", "note": 1});
+        let wanted = json!({"thread_id": "other", "continues": "7", "note": 1});
         let both = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7", "note": 1});
         assert_eq!(edited(TaskKind::Memory, follows.clone(), json!({})), follows);
         assert_eq!(edited(TaskKind::WorkRequest, follows.clone(), wanted.clone()), both);

@@ -83,6 +83,15 @@ impl<K: RecentKey, V> Recent<K, V> {
         entry(*number).map(|(_, value)| value)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let Self { hasher, numbers, entries, forgotten, .. } = self;
+        let first = *forgotten;
+        let is_it =
+            |number: &u64| entries.get((number - first) as usize).is_some_and(|(other, _)| other == key);
+        let number = numbers.find(hasher.hash_one(key), is_it)?;
+        entries.get_mut((number - first) as usize).map(|(_, value)| value)
+    }
+
     /// The oldest.
     pub(crate) fn first(&self) -> Option<&V> {
         self.entries.front().map(|(_, value)| value)

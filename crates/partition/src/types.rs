@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, CommandId, Control, ControlKind, Message, MessageKey, Metadata, ModelCall, Position,
-    QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TimerId, TurnId, TurnOpened,
-    TurnOptions, TurnToken, UsageKind,
+    QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId, TurnId,
+    TurnOpened, TurnOptions, TurnToken, UsageKind,
 };
 
 /// What the store is asked about a command before anything comes of it.
@@ -278,18 +278,14 @@ pub enum TaskChange {
         /// Which.
         position: Position,
     },
-    /// Another payload.
+    /// Another payload. The digest stays: when it is sent again as it was, it is the same task.
     Edit {
         /// Whose.
         agent: AgentId,
         /// Which.
         position: Position,
-        /// The new text.
-        content: String,
-        /// The new metadata.
-        metadata: Metadata,
-        /// The new digest.
-        digest: u64,
+        /// What is changed.
+        edit: TaskEdit,
     },
 }
 

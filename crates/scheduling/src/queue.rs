@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use model::{Metadata, Position, QueuedTask, TaskId, Timestamp};
+use model::{Position, QueuedTask, TaskEdit, TaskId, Timestamp};
 
 /// Bytes of one agent's tasks that are in memory besides the first.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -25,7 +25,8 @@ pub struct AgentQueue {
     bytes: usize,
     has_more: bool,
     is_loading: bool,
-    is_busy: bool,
+    /// The task under way. Not the first any more once its end is decided: the next may be changed while that is being stored.
+    busy: Option<Position>,
     /// What `head` would be if it were known: nothing up to here was pending when the first task came. Without it a queue that
     /// was forgotten would read tasks again that are long done.
     floor: Option<Position>,
@@ -85,7 +86,7 @@ impl AgentQueue {
         match (self.tasks.front(), self.waits_until) {
             (None, _) if self.has_more => HeadState::NotLoaded,
             (None, _) => HeadState::None,
-            (Some(_), _) if self.is_busy => HeadState::Running,
+            (Some(_), _) if self.busy.is_some() => HeadState::Running,
             (Some(_), _) if self.unsettled > 0 => HeadState::Unsettled,
             (Some(_), _) if self.paused => HeadState::Paused,
             (Some(_), Some(until)) if now < until => HeadState::Waits(until),
@@ -197,17 +198,17 @@ impl AgentQueue {
 
     /// The first task is under way.
     pub fn begin(&mut self) {
-        self.is_busy = true;
+        self.busy = self.tasks.front().map(|first| first.position);
     }
 
-    /// The first task is not under way any more.
+    /// No task is under way any more.
     pub fn rest(&mut self) {
-        self.is_busy = false;
+        self.busy = None;
     }
 
-    /// True while the first task is under way.
+    /// True while a task is under way, or its end is being stored.
     pub fn is_busy(&self) -> bool {
-        self.is_busy
+        self.busy.is_some()
     }
 
     /// The first task is done or given up: the head moves past it, the backoff is reset. True when there was one.
@@ -260,16 +261,16 @@ impl AgentQueue {
     }
 
     /// Gives the task at this place another payload, if it is here and not under way.
-    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) {
+    pub fn edit(&mut self, position: Position, edit: &TaskEdit) {
         let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
         let before = queued.task.size();
-        queued.task.edit(content, metadata);
+        queued.task.edit(edit);
         self.bytes = self.bytes + queued.task.size() - before;
     }
 
     /// The task of that id is the one under way.
     pub fn is_under_way(&self, task: &TaskId) -> bool {
-        self.is_busy && self.tasks.front().is_some_and(|first| first.task.id == *task)
+        self.tasks.front().is_some_and(|first| self.busy == Some(first.position) && first.task.id == *task)
     }
 
     /// The task at this place is neither done nor marked failed. Known for certain, because agents with pending tasks are
@@ -285,7 +286,7 @@ impl AgentQueue {
     pub fn is_forgettable(&self) -> bool {
         self.tasks.is_empty()
             && !self.has_more
-            && !self.is_busy
+            && self.busy.is_none()
             && !self.paused
             && self.failures == 0
             && self.run == 0
@@ -295,7 +296,7 @@ impl AgentQueue {
 
     fn index(&self, position: Position) -> Option<usize> {
         let index = self.tasks.iter().position(|queued| queued.position == position)?;
-        (index > 0 || !self.is_busy).then_some(index)
+        (self.busy != Some(position)).then_some(index)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tasks: how they enter queues, what operators do to them, and what is known of orders.
 
-use model::{Metadata, TaskId, TaskKind};
+use model::{Metadata, TaskEdit, TaskId, TaskKind};
 use partition::{CommandKey, CommandVerdict, Commit, TaskChange};
 use store::{Applied, Committed, QueueRead};
 
@@ -86,13 +86,8 @@ fn requeue(from: i64, to: i64) -> TaskChange {
 
 fn edit(position: i64, content: &str) -> TaskChange {
     let metadata = metadata(serde_json::json!({"edited": true}));
-    TaskChange::Edit {
-        agent: agent("a"),
-        position: at(position),
-        content: content.to_owned(),
-        metadata,
-        digest: u64::MAX,
-    }
+    let edit = TaskEdit { content: Some(content.to_owned()), metadata: Some(metadata) };
+    TaskChange::Edit { agent: agent("a"), position: at(position), edit }
 }
 
 fn remove(position: i64) -> TaskChange {
@@ -122,7 +117,7 @@ async fn operators_requeue_edit_and_remove() {
         .check(None, &[CommandKey::Task(agent("a"), TaskId::parse("t1").unwrap(), None)], true)
         .await
         .unwrap();
-    assert_eq!(verdict[0].1, CommandVerdict::Known { digest: u64::MAX });
+    assert_eq!(verdict[0].1, CommandVerdict::Known { digest: task("a", "t1", 1).digest }, "as it was sent");
     // The status follows.
     let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
     assert_eq!(status, [r#"{"p":3,"s":"failed"}"#, r#"{"p":4,"s":"pending"}"#, r#"{"p":11,"s":"pending"}"#]);
@@ -146,8 +141,8 @@ async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
     })
     .await;
     let mut edits: Vec<_> = (1..=4).map(|n| edit(n, "new")).collect();
-    let TaskChange::Edit { metadata: emptied, .. } = &mut edits[2] else { panic!() };
-    *emptied = Metadata::EMPTY;
+    let TaskChange::Edit { edit: emptied, .. } = &mut edits[2] else { panic!() };
+    emptied.metadata = Some(Metadata::EMPTY);
     applied(&owner, |commit| commit.task_changes = edits).await;
     let rows =
         database.rows("SELECT content || ' ' || metadata::text AS m FROM tasks ORDER BY position").await;

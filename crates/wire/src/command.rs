@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
-    Metadata, RejectedEntry, ScheduleName, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp,
-    TurnId, TurnOpened, TurnOptions,
+    Metadata, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId, TimerKind,
+    Timestamp, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -295,9 +295,13 @@ pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Con
 }
 
 fn edited(edit: pb::EditTask) -> Result<ControlKind, InvalidCommand> {
-    check_input(&edit.content)?;
-    let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata, None)?);
-    Ok(ControlKind::EditTask { task, content: edit.content, metadata })
+    edit.content.as_deref().map(check_input).transpose()?;
+    let metadata = edit.metadata.map(|fields| metadata(Some(fields), None)).transpose()?;
+    if edit.content.is_none() && metadata.is_none() {
+        return Err(InvalidField::Missing("content or metadata").into());
+    }
+    let task = task_id(&edit.task_id)?;
+    Ok(ControlKind::EditTask { task, edit: TaskEdit { content: edit.content, metadata } })
 }
 
 fn checked_control(
@@ -430,10 +434,11 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
         ControlKind::StopTurn(turn) => Kind::StopTurn(turn.as_str().to_owned()),
         ControlKind::RetryTask(task) => Kind::RetryTask(task.as_str().to_owned()),
         ControlKind::DropTask(task) => Kind::DropTask(task.as_str().to_owned()),
-        ControlKind::EditTask { task, content, metadata } => Kind::EditTask(pb::EditTask {
+        ControlKind::EditTask { task, edit } => Kind::EditTask(pb::EditTask {
             task_id: task.as_str().to_owned(),
-            content: content.clone(),
-            metadata: convert::pb_metadata(metadata),
+            content: edit.content.clone(),
+            // An empty object is another thing than none.
+            metadata: edit.metadata.as_ref().map(|new| convert::pb_metadata(new).unwrap_or_default()),
         }),
         ControlKind::DropFailedTurn(turn) => Kind::DropFailedTurn(turn.as_str().to_owned()),
         ControlKind::EraseThread => Kind::EraseThread(()),

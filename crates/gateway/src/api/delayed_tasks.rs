@@ -86,7 +86,11 @@ pub(crate) async fn delay(
         }
         TaskDelay::Erased => return Err(schedules::erased(backend, &agent).await),
     }
-    control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await?;
+    // It is stored, and its owner reads timers again within a minute: refused now, it would be sent once more under another id.
+    if let Err(error) = control::send(backend, actor, agent.clone(), ControlKind::DelayTask(id.clone())).await
+    {
+        tracing::warn!(%agent, task = %id, ?error, "a delayed task was not announced to its owner");
+    }
     Ok(format!("/v1/agents/{}/delayed-tasks/{id}", agent.name()))
 }
 

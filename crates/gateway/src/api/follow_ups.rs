@@ -294,9 +294,9 @@ async fn act(
         return Err(ended());
     }
     let acted = control::execute(backend, actor, thread.agent(), kind).await?;
-    if acted.refused().is_none() && !acted.is_pending() {
+    if !acted.is_pending() {
         let now = backend.store().follow_up(thread, timer).await?.ok_or_else(unknown)?;
-        if now.status != wanted {
+        if now.status != wanted && now.status != TimerStatus::Pending {
             return Err(ended());
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{AgentId, ControlKind, Metadata, Position, Task, TaskId, TaskKind};
+use model::{AgentId, ControlKind, Metadata, Position, Task, TaskEdit, TaskId, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{TaskRow, TaskStatus};
@@ -228,15 +228,8 @@ pub(crate) async fn edit(
     }
     body.content.as_deref().map(validate::content).transpose()?;
     let metadata = body.metadata.map(|map| validate::metadata(Some(map))).transpose()?;
-    let backend = ctx.backend()?;
-    let (content, metadata) = match (body.content, metadata) {
-        (Some(content), Some(metadata)) => (content, metadata),
-        (content, metadata) => {
-            let row = backend.store().task(&agent, &task).await?.ok_or_else(unknown)?;
-            (content.unwrap_or(row.content), metadata.unwrap_or(row.metadata))
-        }
-    };
-    act(backend, agent, &task, actor, ControlKind::EditTask { task: task.clone(), content, metadata }).await
+    let edit = TaskEdit { content: body.content, metadata };
+    act(ctx.backend()?, agent, &task, actor, ControlKind::EditTask { task: task.clone(), edit }).await
 }
 
 pub(crate) async fn delete(

@@ -1,6 +1,6 @@
 //! Tasks: sent, listed, changed.
 
-use model::{Control, ControlKind, Metadata, TaskId, TaskKind};
+use model::{Control, ControlKind, Metadata, TaskEdit, TaskId, TaskKind};
 use serde_json::{Value, json};
 use testkit::http;
 
@@ -149,16 +149,15 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     assert_eq!(one("DELETE", "task-4", Value::Null).await, done);
     assert_eq!(orders.act(1).await.kind, ControlKind::DropTask(id("task-4")));
     let edits = [
-        (json!({"content": "new", "metadata": {}}), "new", json!({})),
-        (json!({"content": "new"}), "new", json!({"k": 1})),
-        (json!({"metadata": {"k": 2}}), "text 6", json!({"k": 2})),
+        (json!({"content": "new", "metadata": {}}), Some("new"), Some(json!({}))),
+        (json!({"content": "new"}), Some("new"), None),
+        (json!({"metadata": {"k": 2}}), None, Some(json!({"k": 2}))),
     ];
-    for (n, (body, content, kept)) in edits.into_iter().enumerate() {
+    for (n, (body, content, new)) in edits.into_iter().enumerate() {
         assert_eq!(one("PATCH", "task-6", body).await, done);
         let edit = ControlKind::EditTask {
             task: id("task-6"),
-            content: content.to_owned(),
-            metadata: metadata(kept),
+            edit: TaskEdit { content: content.map(str::to_owned), metadata: new.map(metadata) },
         };
         assert_eq!(orders.act(2 + n).await.kind, edit);
     }

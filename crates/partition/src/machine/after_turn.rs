@@ -14,7 +14,7 @@ const CONTINUATION: &str = "continuation";
 /// In the metadata of a continuation: how many there were in a row, this one included.
 const NUMBER: &str = "continuation_number";
 /// In the metadata of a task that follows a turn: what it follows. See [`model::origin`].
-const ORIGIN: [&str; 3] = ["thread_id", "assistant_message_id", "compaction_id"];
+const ORIGIN: [&str; 2] = ["thread_id", "assistant_message_id"];
 /// Continuations in a row. A model that never comes to an end must not think for ever.
 const MAX_CONTINUATIONS: u64 = 50;
 /// Bytes of a turn's messages that go with the tasks that follow it.
@@ -50,6 +50,12 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
         // An agent that speaks first says one thing.
         return Continuation::Rejected;
     }
+    if let TurnSource::Task(queued) = &turn.source
+        && matches!(queued.task.kind, TaskKind::Memory | TaskKind::Compaction)
+    {
+        // What they give is read from one answer.
+        return Continuation::Rejected;
+    }
     let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
     if number > MAX_CONTINUATIONS {
         return Continuation::Rejected;
@@ -66,9 +72,10 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     let next = match &turn.source {
         TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
         // It goes when the thread is erased whose text it carries.
-        TurnSource::Task(queued) => {
+        TurnSource::Task(queued) if queued.task.kind != TaskKind::Task => {
             task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
         }
+        TurnSource::Task(queued) => task(&queued.task, &turn.id, metadata),
     };
     next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
 }

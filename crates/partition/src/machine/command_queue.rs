@@ -39,6 +39,8 @@ pub(super) struct TakenCommand {
     pub(super) seq: Seq,
     /// [`Task::digest`] of a task, 0 otherwise.
     pub(super) digest: u64,
+    /// Where a task stands, once it is in a commit.
+    pub(super) position: Option<Position>,
 }
 
 /// What control commands write with the next commit.
@@ -52,6 +54,8 @@ pub(super) struct Writes {
     pub(super) more: Vec<AgentId>,
     /// Entries that are done with the commit.
     pub(super) seqs: Vec<Seq>,
+    /// Bytes of what tasks are changed to.
+    pub(super) edited_bytes: usize,
 }
 
 #[derive(Debug)]

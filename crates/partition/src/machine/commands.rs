@@ -13,6 +13,23 @@ use crate::timers::{ArmedTimer, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
+/// What makes it the same command when it comes again.
+fn identity(command: &Command) -> CommandKey {
+    match key_of(command) {
+        CommandKey::Task(agent, task, _) => CommandKey::Task(agent, task, None),
+        CommandKey::Control(subject, id, _) => CommandKey::Control(subject, id, None),
+        key @ CommandKey::Turn(..) => key,
+    }
+}
+
+/// The task that an operator's command is about.
+fn task_of(command: &Command) -> Option<CommandKey> {
+    match key_of(command) {
+        CommandKey::Control(subject, _, Some(task)) => Some(CommandKey::Task(subject, task, None)),
+        CommandKey::Turn(..) | CommandKey::Task(..) | CommandKey::Control(..) => None,
+    }
+}
+
 fn key_of(command: &Command) -> CommandKey {
     match command {
         Command::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
@@ -120,6 +137,7 @@ impl Partition {
                 Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&command, verdict) =>
                 {
+                    let verdict = self.since_asked(&command, verdict);
                     self.take_command(command, raw, seq, verdict, now, actions);
                 }
                 waiting @ Pending::Command { .. } => {
@@ -130,9 +148,35 @@ impl Partition {
         }
     }
 
-    /// The retry of a turn whose failure is in a commit that is not applied yet.
+    /// The retry of a turn whose failure is in a commit that is not applied yet, or what an operator wants of a task that is not stored yet;
+    /// or the next commit has as many changes of tasks as it may.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
-        verdict == CommandVerdict::New && self.earlier_run(command).is_some_and(has_failed)
+        let is_new = verdict == CommandVerdict::New;
+        (is_new && self.earlier_run(command).is_some_and(has_failed))
+            || (is_new && self.taken_task(command).is_some_and(|taken| !self.is_stored(taken)))
+            || (matches!(command, Command::Control(_))
+                && self.commands.writes.edited_bytes >= self.limits.commit_bytes)
+    }
+
+    /// The task that an operator's command is about, if it was taken so lately that the store may not have known it when it was asked.
+    fn taken_task(&self, command: &Command) -> Option<&TakenCommand> {
+        self.commands.recent.get(&task_of(command)?)
+    }
+
+    fn is_stored(&self, taken: &TakenCommand) -> bool {
+        let Some(position) = taken.position else { return false };
+        let under_way = self.in_flight.iter().flat_map(|in_flight| &in_flight.tasks);
+        !under_way.into_iter().any(|queued| queued.position == position)
+    }
+
+    /// What the store would say of the command now.
+    fn since_asked(&self, command: &Command, verdict: CommandVerdict) -> CommandVerdict {
+        match (verdict, self.taken_task(command)) {
+            (CommandVerdict::New, Some(TakenCommand { position: Some(position), .. })) => {
+                CommandVerdict::Task { position: *position, is_failed: false }
+            }
+            (verdict, _) => verdict,
+        }
     }
 
     /// The run that this command retries, if it is here.
@@ -157,7 +201,7 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let key = key_of(&command);
+        let key = identity(&command);
         let known = match verdict {
             CommandVerdict::Erased => {
                 self.counters.erased_commands += 1;
@@ -195,12 +239,12 @@ impl Partition {
         }
         match command {
             Command::Turn(opened) => {
-                self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
+                self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
                 self.open_turn(opened, seq, now);
             }
             Command::Task(task) => {
                 let digest = task.digest();
-                self.commands.recent.insert(key, TakenCommand { seq, digest });
+                self.commands.recent.insert(key, TakenCommand { seq, digest, position: None });
                 self.commands.incoming.push_back((seq, task, digest));
             }
             Command::DelayedTask(delayed)
@@ -215,7 +259,7 @@ impl Partition {
                 actions.push(Action::DelayTask { seq, delayed });
             }
             Command::Control(control) => {
-                self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
+                self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
                 self.counters.control_commands += 1;
                 let refused = self.control(&control, verdict, now, actions);
                 let audited = audited(&control, refused);

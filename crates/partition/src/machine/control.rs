@@ -1,10 +1,10 @@
 //! What operators and clients do to agents, tasks and turns.
 
 use model::{
-    AgentId, Bucket, Control, ControlKind, Metadata, Position, TaskId, Timestamp, TurnError, TurnId,
+    AgentId, Bucket, Control, ControlKind, Position, TaskEdit, TaskId, Timestamp, TurnError, TurnId,
 };
 
-use super::Partition;
+use super::{InFlight, Partition};
 use crate::action::Action;
 use crate::turn_state::{TurnEnd, TurnPhase};
 use crate::types::{BackoffChange, CommandVerdict, FailedTask, TaskChange};
@@ -39,9 +39,7 @@ impl Partition {
             }
             ControlKind::RetryTask(task) => self.retry_task(agent, task, verdict, now),
             ControlKind::DropTask(task) => self.drop_task(agent, task, verdict),
-            ControlKind::EditTask { task, content, metadata } => {
-                self.edit_task(agent, task, verdict, content, metadata)
-            }
+            ControlKind::EditTask { task, edit } => self.edit_task(agent, task, verdict, edit),
             ControlKind::CancelTimer(timer) => self.cancel_timer(timer, actions),
             ControlKind::SnoozeTimer { timer, until } => self.snooze_timer(timer, *until, now, actions),
             // The store has them already.
@@ -67,6 +65,17 @@ impl Partition {
         });
         if let Some(until) = until {
             self.table.backoffs.remove(&(until, agent.clone()));
+        }
+        // Of a failure that is being stored the wait has not begun.
+        let is_of_agent = |turn: &TurnId| {
+            self.table.turns.get(turn).is_some_and(|turn| turn.is_task() && turn.agent == *agent)
+        };
+        for ended in self.in_flight.iter_mut().flat_map(|in_flight| &mut in_flight.ended) {
+            if let InFlight::Turn(ended) = ended
+                && is_of_agent(&ended.id)
+            {
+                ended.wait_ms = None;
+            }
         }
         self.table.mark(agent, BackoffChange::Clear);
         self.table.make_ready(&agent.thread());
@@ -172,8 +181,7 @@ impl Partition {
         agent: &AgentId,
         task: &TaskId,
         verdict: CommandVerdict,
-        content: &str,
-        metadata: &Metadata,
+        edit: &TaskEdit,
     ) -> Refused {
         let (position, is_failed) = match verdict {
             CommandVerdict::Task { position, is_failed } => (position, is_failed),
@@ -187,26 +195,13 @@ impl Partition {
         if !is_failed && let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let here = self.table.queues.get(agent).and_then(|queue| queue.get(position));
-        let kind = here.map(|queued| queued.task.kind).unwrap_or_default();
-        let edited = model::Task {
-            agent: agent.clone(),
-            id: task.clone(),
-            kind,
-            content: content.to_owned(),
-            metadata: metadata.clone(),
-        };
-        self.commands.writes.task_changes.push(TaskChange::Edit {
-            agent: agent.clone(),
-            position,
-            content: edited.content.clone(),
-            metadata: edited.metadata.clone(),
-            digest: edited.digest(),
-        });
         if !is_failed {
-            self.table.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
+            self.table.queue(agent, |queue| queue.edit(position, edit));
             self.mark_unknown(agent);
         }
+        self.commands.writes.edited_bytes += edit.size();
+        let (agent, edit) = (agent.clone(), edit.clone());
+        self.commands.writes.task_changes.push(TaskChange::Edit { agent, position, edit });
         None
     }
 

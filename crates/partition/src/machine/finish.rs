@@ -14,8 +14,8 @@ use crate::commit::Commit;
 use crate::open::OpenMessage;
 use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable, batch_type_of};
 use crate::types::{
-    AgentWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnEnded,
-    TurnStatus, TurnWrite,
+    AgentWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing,
+    TaskWrite, TurnEnded, TurnStatus, TurnWrite,
 };
 
 /// Only the stored head decides.
@@ -370,6 +370,10 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
             size += task.size();
             let position = self.positions.next(task.bucket(), now);
+            let key = CommandKey::Task(task.agent.clone(), task.id.clone(), None);
+            if let Some(taken) = self.commands.recent.get_mut(&key) {
+                taken.position = Some(position);
+            }
             commit.tasks.push(TaskWrite { queued: QueuedTask { position, task }, digest });
         }
     }

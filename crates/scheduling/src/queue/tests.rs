@@ -1,4 +1,4 @@
-use model::{AgentId, Task, TaskKind};
+use model::{AgentId, Metadata, Task, TaskEdit, TaskKind};
 
 use super::*;
 
@@ -137,7 +137,7 @@ fn large_tasks_wait_in_the_store() {
     let mut queue = AgentQueue::default();
     (1..=3).for_each(|n| queue.push(large(n), 8));
     assert_eq!((queue.len(), queue.has_more()), (1, true), "one is always here");
-    queue.edit(Position::from_stored(1), "y".to_owned(), Metadata::EMPTY);
+    queue.edit(Position::from_stored(1), &TaskEdit { content: Some("y".to_owned()), metadata: None });
     queue.begin();
     queue.advance();
     assert_eq!(queue.bytes(), 0);
@@ -232,7 +232,7 @@ fn removal_and_edits_count_bytes_and_only_the_first_has_runs() {
     queue.wait_until(NOW);
     assert!(queue.remove(Position::from_stored(2)));
     assert_eq!((queue.run, queue.failures, queue.waits_until()), (2, 1, Some(NOW)));
-    queue.edit(Position::from_stored(3), "xyz".to_owned(), Metadata::EMPTY);
+    queue.edit(Position::from_stored(3), &TaskEdit { content: Some("xyz".to_owned()), metadata: None });
     assert_eq!(queue.get(Position::from_stored(3)).unwrap().task.content, "xyz");
     assert_eq!(queue.bytes(), 2 * task(1).task.size() + 2);
     assert!(queue.remove(Position::from_stored(1)));
@@ -268,7 +268,11 @@ fn a_queue_with_a_state_of_its_own_is_not_forgotten() {
         |queue| queue.run = 1,
         |queue| queue.paused = true,
         |queue| queue.wait_until(NOW),
-        AgentQueue::begin,
+        |queue| {
+            queue.push(task(5), 8);
+            queue.begin();
+            queue.advance();
+        },
         AgentQueue::mark_unknown,
     ];
     for change in changes {

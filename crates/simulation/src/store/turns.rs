@@ -292,12 +292,9 @@ impl Tables {
                     self.failed_tasks.remove(&(agent.clone(), position));
                     happened.push(TransitionKind::Removed { agent: agent.clone(), position });
                 }
-                TaskChange::Edit { agent, position, content, metadata, digest } => {
+                TaskChange::Edit { agent, position, edit } => {
                     let Some(task) = self.tasks.get_mut(&(agent.clone(), position.get())) else { continue };
-                    task.edit(content.clone(), metadata.clone());
-                    if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
-                        id.1 = *digest;
-                    }
+                    task.edit(edit);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Persons and operators: they retry what has failed, pause agents, stop turns, change tasks, and ask why things wait.
 
 use model::{
-    AgentId, BusyPolicy, Command, CommandId, Control, ControlKind, Metadata, QueryTarget, TaskId, ThreadId,
-    TurnId, TurnOpened, TurnOptions,
+    AgentId, BusyPolicy, Command, CommandId, Control, ControlKind, Metadata, QueryTarget, TaskEdit, TaskId,
+    ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{FailedTurn, Input, StatusQuery};
 
@@ -65,8 +65,10 @@ impl World {
                     8 => ControlKind::DropTask(task),
                     _ => ControlKind::EditTask {
                         task,
-                        content: "edited".to_owned(),
-                        metadata: Metadata::EMPTY,
+                        edit: TaskEdit {
+                            content: Some("edited".to_owned()),
+                            metadata: Some(Metadata::EMPTY),
+                        },
                     },
                 };
                 (agent, what)

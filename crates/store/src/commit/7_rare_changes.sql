@@ -10,12 +10,11 @@
     ON CONFLICT (bucket, agent_id, position) DO NOTHING
 )
 -- Changes of tasks, one a task: $8 commit, $9 bucket, $10 agent, $11 where it stands, $12 where it will stand (NULL: it goes),
--- $13 content, $14 metadata, $15 digest (NULL: as they are).
+-- $13 content, $14 metadata (NULL: as they are).
 , changes AS MATERIALIZED (
     SELECT i.*, t.task_id
-    FROM unnest($8::bigint[], $9::smallint[], $10::text[], $11::bigint[], $12::bigint[], $13::text[], $14::text[],
-                $15::bigint[])
-         AS i (number, bucket, agent_id, old, new, content, metadata, digest)
+    FROM unnest($8::bigint[], $9::smallint[], $10::text[], $11::bigint[], $12::bigint[], $13::text[], $14::text[])
+         AS i (number, bucket, agent_id, old, new, content, metadata)
     JOIN fence USING (number)
     JOIN tasks AS t ON t.bucket = i.bucket AND t.agent_id = i.agent_id AND t.position = i.old
 )
@@ -23,20 +22,20 @@
     UPDATE tasks AS t
     SET position = c.new, content = coalesce(c.content, t.content),
         metadata = CASE WHEN c.metadata IS NULL THEN t.metadata
-                        -- As `model::Task::edit` has it: what the system wrote stays.
+                        -- As `model::Task::edit` has it: what the system wrote stays, and is not added to.
                         WHEN t.kind <> 'task' OR t.metadata -> 'synthetic' = 'true'
-                        THEN c.metadata::jsonb
+                        THEN (c.metadata::jsonb - system_tasks.keys)
                              || coalesce((SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(t.metadata) AS k
-                                          WHERE k.key = ANY ('{thread_id,turn_id,assistant_message_id,batch_id,compaction_id,continues,continuation_number,synthetic}')),
-                                         '{}')
+                                          WHERE k.key = ANY (system_tasks.keys)), '{}')
                         ELSE c.metadata::jsonb END
-    FROM changes AS c
+    FROM changes AS c,
+         (SELECT '{thread_id,turn_id,assistant_message_id,batch_id,compaction_id,continues,continuation_number,synthetic}'::text[]) AS system_tasks (keys)
     WHERE t.bucket = c.bucket AND t.agent_id = c.agent_id AND t.position = c.old AND c.new IS NOT NULL
 )
 , renamed AS (
     -- The position: the id may mean a later task by now.
     UPDATE task_ids AS t
-    SET position = c.new, digest = coalesce(c.digest, t.digest)
+    SET position = c.new
     FROM changes AS c
     WHERE t.bucket = c.bucket AND t.agent_id = c.agent_id AND t.task_id = c.task_id AND t.position = c.old
       AND c.new IS NOT NULL
@@ -49,15 +48,15 @@
     DELETE FROM failed_tasks AS f USING changes AS c
     WHERE f.bucket = c.bucket AND f.agent_id = c.agent_id AND f.position = c.old AND c.new IS DISTINCT FROM c.old
 )
--- Turns that failed, each once: $16 commit, $17 bucket, $18 thread, $19 turn, $20 agent, $21 run, $22 content, $23 metadata,
--- $24 options, $25 code, $26 text, $27 is_retryable, $28 partial.
+-- Turns that failed, each once: $15 commit, $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22 metadata,
+-- $23 options, $24 code, $25 text, $26 is_retryable, $27 partial.
 , failures AS (
     INSERT INTO failed_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,
                                    is_retryable, partial)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.code, i.text,
            i.is_retryable, i.partial
-    FROM unnest($16::bigint[], $17::smallint[], $18::text[], $19::text[], $20::text[], $21::integer[], $22::text[],
-                $23::text[], $24::text[], $25::text[], $26::text[], $27::boolean[], $28::text[])
+    FROM unnest($15::bigint[], $16::smallint[], $17::text[], $18::text[], $19::text[], $20::integer[], $21::text[],
+                $22::text[], $23::text[], $24::text[], $25::text[], $26::boolean[], $27::text[])
          AS i (number, bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text, is_retryable,
                partial)
     JOIN fence USING (number)
@@ -81,22 +80,22 @@
                WHERE m.bucket = t.bucket AND m.message_id = t.fired_turn || '-q' AND m.thread_id = t.thread_id
                OFFSET 0)))
 )
--- Failed turns that go: $29 commit, $30 bucket, $31 thread, $32 turn.
+-- Failed turns that go: $28 commit, $29 bucket, $30 thread, $31 turn.
 , dropped AS (
     DELETE FROM failed_turns AS f
-    USING unnest($29::bigint[], $30::smallint[], $31::text[], $32::text[]) AS i (number, bucket, thread_id, turn_id)
+    USING unnest($28::bigint[], $29::smallint[], $30::text[], $31::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
 )
--- Inputs that are saved, each once: $33 commit, $34 bucket, $35 thread, $36 turn, $37 agent, $38 run, $39 content, $40 metadata,
--- $41 options, $42 actor, $43 stream_seq, $44 incarnation.
+-- Inputs that are saved, each once: $32 commit, $33 bucket, $34 thread, $35 turn, $36 agent, $37 run, $38 content, $39 metadata,
+-- $40 options, $41 actor, $42 stream_seq, $43 incarnation.
 , inputs AS (
     INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
                                     stream_seq, incarnation)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
            i.stream_seq, i.incarnation
-    FROM unnest($33::bigint[], $34::smallint[], $35::text[], $36::text[], $37::text[], $38::integer[], $39::text[],
-                $40::text[], $41::text[], $42::text[], $43::bigint[], $44::text[])
+    FROM unnest($32::bigint[], $33::smallint[], $34::text[], $35::text[], $36::text[], $37::integer[], $38::text[],
+                $39::text[], $40::text[], $41::text[], $42::bigint[], $43::text[])
          AS i (number, bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, incarnation)
     JOIN fence USING (number)
     -- The place in the queue stays: it came when it came.
@@ -104,19 +103,25 @@
     SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
         options = excluded.options, actor = excluded.actor
 )
--- Saved inputs that have ended: $45 commit, $46 bucket, $47 thread, $48 turn.
+-- Saved inputs that have ended: $44 commit, $45 bucket, $46 thread, $47 turn.
 , settled AS (
     DELETE FROM spilled_turns AS o
-    USING unnest($45::bigint[], $46::smallint[], $47::text[], $48::text[]) AS i (number, bucket, thread_id, turn_id)
+    USING unnest($44::bigint[], $45::smallint[], $46::text[], $47::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE o.bucket = i.bucket AND o.thread_id = i.thread_id AND o.turn_id = i.turn_id
 )
--- Audit log: $49 commit, $50 bucket, $51 subject, $52 command, $53 actor, $54 action, $55 target, $56 error.
+-- Audit log: $48 commit, $49 bucket, $50 subject, $51 command, $52 actor, $53 action, $54 target, $55 error.
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
-    SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target, i.error
-    FROM unnest($49::bigint[], $50::smallint[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[],
-                $56::text[])
+    SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target,
+           CASE WHEN i.error IS NULL AND i.action IN ('cancel_timer', 'snooze_timer')
+                     -- Its owner does not know how timers stand that it does not decide about.
+                     AND NOT EXISTS (SELECT FROM timers AS t
+                                     WHERE t.bucket = i.bucket AND t.timer_id = i.target AND t.state = 'pending'
+                                     OFFSET 0)
+                THEN 'the timer does not wait any more' ELSE i.error END
+    FROM unnest($48::bigint[], $49::smallint[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[],
+                $55::text[])
          AS i (number, bucket, subject_id, command_id, actor, action, target, error)
     JOIN fence USING (number)
     ON CONFLICT (bucket, subject_id, command_id) DO NOTHING

@@ -16,8 +16,10 @@ pub(super) struct Change<'a> {
     pub(super) old: Position,
     /// Where it will stand; `None`: it goes.
     pub(super) new: Option<Position>,
-    /// Its new payload with the digest.
-    pub(super) payload: Option<(&'a str, &'a Metadata, u64)>,
+    /// Its new text.
+    pub(super) content: Option<&'a str>,
+    /// Its new metadata.
+    pub(super) metadata: Option<&'a Metadata>,
 }
 
 /// The changes of tasks, one a task, in the order of the first.
@@ -34,7 +36,7 @@ pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
         let is_it = |known: &Change<'_>| known.old == position || known.new == Some(position);
         let known = changes.iter().position(|known| known.agent == agent && is_it(known));
         let at = known.unwrap_or_else(|| {
-            changes.push(Change { agent, old: position, new: Some(position), payload: None });
+            changes.push(Change { agent, old: position, new: Some(position), content: None, metadata: None });
             changes.len() - 1
         });
         if let Some(folded) = changes.get_mut(at) {
@@ -50,8 +52,9 @@ impl<'a> Change<'a> {
             TaskChange::Requeue { to, .. } => self.new = self.new.map(|_| *to),
             // What is gone stays gone.
             TaskChange::Remove { .. } => self.new = None,
-            TaskChange::Edit { content, metadata, digest, .. } => {
-                self.payload = Some((content, metadata, *digest));
+            TaskChange::Edit { edit, .. } => {
+                self.content = edit.content.as_deref().or(self.content);
+                self.metadata = edit.metadata.as_ref().or(self.metadata);
             }
         }
     }

@@ -5,7 +5,7 @@ use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
 
 use super::coalesce::{self, Change};
 use super::columns::{
-    agent_bucket, bigint, bits, bucket_of, column, folded_of, integer, numbered, object, storable,
+    agent_bucket, bigint, bucket_of, column, folded_of, integer, numbered, object, storable,
 };
 use super::submission::Submission;
 use super::turns::items;
@@ -41,7 +41,7 @@ fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, item, _)| *item))
 }
 
-/// `$8` to `$15`.
+/// `$8` to `$14`.
 fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, Change<'_>)> = folded_of(group, coalesce::changes);
     statement
@@ -50,12 +50,11 @@ fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, change)| change.agent.as_str()))
         .bind(column(&rows, |(_, change)| change.old.get()))
         .bind(column(&rows, |(_, change)| change.new.map(model::Position::get)))
-        .bind(column(&rows, |(_, change)| change.payload.map(|(content, _, _)| content)))
-        .bind(column(&rows, |(_, change)| change.payload.map(|(_, metadata, _)| object(metadata))))
-        .bind(column(&rows, |(_, change)| change.payload.map(|(_, _, digest)| bits(digest))))
+        .bind(column(&rows, |(_, change)| change.content))
+        .bind(column(&rows, |(_, change)| change.metadata.map(object)))
 }
 
-/// `$16` to `$28`.
+/// `$15` to `$27`.
 fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let inputs: Vec<(i64, &TurnOpened)> =
@@ -67,7 +66,7 @@ fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| storable(&failed.partial)))
 }
 
-/// `$33` to `$44`.
+/// `$32` to `$43`.
 fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
     let inputs: Vec<(i64, &TurnOpened)> = rows.iter().map(|(number, open)| (*number, &open.opened)).collect();
@@ -92,7 +91,7 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| options(&input.options)))
 }
 
-/// `$29` to `$32`, `$45` to `$48`.
+/// `$28` to `$31`, `$44` to `$47`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -101,7 +100,7 @@ fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement
         .bind(column(rows, |(_, (_, turn))| turn.as_str()))
 }
 
-/// `$49` to `$56`.
+/// `$48` to `$55`.
 fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
     statement

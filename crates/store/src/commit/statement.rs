@@ -79,7 +79,7 @@ impl StatementParts {
             (
                 self.has(Self::RARE_CHANGES),
                 include_str!("7_rare_changes.sql"),
-                56,
+                55,
                 Some(rare_changes::rare_changes),
             ),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 19, Some(timers::timers)),

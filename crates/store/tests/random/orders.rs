@@ -1,6 +1,6 @@
 //! Makes up turns, tasks and acts: few names, so that everything meets everything.
 
-use model::TurnId;
+use model::{TaskEdit, TurnId};
 use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TaskChange};
 use rand::RngExt;
 
@@ -151,9 +151,7 @@ impl Author {
                     commit.task_changes.push(TaskChange::Edit {
                         agent: owner.clone(),
                         position: at(stands),
-                        digest: edited.digest(),
-                        content: edited.content,
-                        metadata: edited.metadata,
+                        edit: TaskEdit { content: Some(edited.content), metadata: Some(edited.metadata) },
                     });
                 }
             }

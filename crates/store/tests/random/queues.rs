@@ -155,9 +155,9 @@ impl Queues {
                         *id = *origin;
                     }
                 }
-                TaskChange::Edit { agent, position, content, .. } => {
+                TaskChange::Edit { agent, position, edit } => {
                     if let Some(task) = self.tasks.get_mut(&(agent.to_string(), position.get())) {
-                        task.1.clone_from(content);
+                        task.1.clone_from(edit.content.as_ref().unwrap());
                     }
                 }
             }

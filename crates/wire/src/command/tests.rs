@@ -1,6 +1,6 @@
 use model::{
     ActiveTurn, Bucket, Command, Cut, DelayedTask, GatewayId, IdRange, MessageId, OpenMessageStatus,
-    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason,
+    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, Seq, TaskEdit, TurnOptions, WaitReason,
     WaitingTurn,
 };
 use proptest::prelude::*;
@@ -153,15 +153,16 @@ proptest! {
         (subject, id, task) in (id(), id(), id()),
         actor in "[^\\x00]{0,20}",
         (content, metadata) in (content(), metadata()),
-        index in 0..13_usize,
+        (index, part) in (0..13_usize, 0..3),
     ) {
         let subject = AgentId::parse(&subject).unwrap();
         let turn = TurnId::foreground(&subject.thread(), "x").unwrap();
         let task = TaskId::parse(&task).unwrap();
+        let edit = TaskEdit { content: (part != 0).then_some(content), metadata: (part != 1).then_some(metadata) };
         let all = [
             ControlKind::Pause, ControlKind::Resume, ControlKind::ClearBackoff, ControlKind::StopTurn(turn.clone()),
             ControlKind::RetryTask(task.clone()), ControlKind::DropTask(task.clone()),
-            ControlKind::EditTask { task: task.clone(), content, metadata }, ControlKind::DropFailedTurn(turn),
+            ControlKind::EditTask { task: task.clone(), edit }, ControlKind::DropFailedTurn(turn),
             ControlKind::SnoozeTimer {
                 timer: TimerId::follow_up(&subject.thread(), Position::from_stored(7)), until: Timestamp(-8),
             },
@@ -401,8 +402,11 @@ fn only_a_continuation_may_be_synthetic() {
         let json = json!({"task_id": "t0001-123-h", "content": "x", "metadata": {name: true, "continuation_number": 1}});
         assert_eq!(code("tasks.0.a1", json.to_string()), "metadata_error", "{name}");
     }
-    let edit =
-        pb::EditTask { task_id: "t0001-123-h".to_owned(), content: "x".to_owned(), metadata: said(true) };
+    let edit = pb::EditTask {
+        task_id: "t0001-123-h".to_owned(),
+        content: Some("x".to_owned()),
+        metadata: said(true),
+    };
     assert_eq!(code("tasks.0.a1", on_agent(pb_control(pb::control::Kind::EditTask(edit)))), "metadata_error");
 }
 
@@ -521,7 +525,7 @@ fn acts_stand_on_the_subject_of_what_they_are_about() {
         Kind::ClearBackoff(()),
         Kind::RetryTask(task.clone()),
         Kind::DropTask(task.clone()),
-        Kind::EditTask(pb::EditTask { task_id: task, content: "x".to_owned(), metadata: None }),
+        Kind::EditTask(pb::EditTask { task_id: task, content: Some("x".to_owned()), metadata: None }),
     ] {
         assert_eq!(code("chunks.0.t1", on_thread(pb_control(kind.clone()))), "wrong_subject");
         assert!(decode("tasks.0.a1", on_agent(pb_control(kind))).is_ok());
@@ -538,9 +542,15 @@ fn acts_stand_on_the_subject_of_what_they_are_about() {
 fn hostile_acts_are_refused_with_their_reason() {
     use pb::control::Kind;
     let edit = |task: &str, content: &str| {
-        Kind::EditTask(pb::EditTask { task_id: task.to_owned(), content: content.to_owned(), metadata: None })
+        Kind::EditTask(pb::EditTask {
+            task_id: task.to_owned(),
+            content: Some(content.to_owned()),
+            metadata: None,
+        })
     };
     let of = |control| code("tasks.0.a1", on_agent(control));
+    let nothing = pb::EditTask { task_id: "k".to_owned(), content: None, metadata: None };
+    assert_eq!(of(pb_control(Kind::EditTask(nothing))), "invalid_command");
     assert_eq!(of(pb_control(edit("k", ""))), "empty_input");
     assert_eq!(of(pb_control(edit("k", &"x".repeat(MAX_INPUT_BYTES + 1)))), "input_too_large");
     assert_eq!(of(pb_control(edit("k", "\0"))), "invalid_command");

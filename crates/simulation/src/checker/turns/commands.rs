@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, ControlKind, PartitionId, TaskId, ThreadId, TurnId};
+use model::{AgentId, PartitionId, TaskId, ThreadId, TurnId};
 
 use crate::checker::evidence::{DeadLetterRow, Evidence};
 use crate::checker::invariant::{Invariant, Violation};
@@ -84,7 +84,6 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
             *queued.entry((agent, task)).or_default() += 1;
         }
     }
-    let edited = edited(turns);
     let mut first: BTreeMap<(&AgentId, &TaskId), u64> = BTreeMap::new();
     for ordered in &turns.ledger {
         let Command::Task(task) = &ordered.command else { continue };
@@ -93,8 +92,7 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
         let digest = task.digest();
         let is_other = *first.entry(key).or_insert(digest) != digest;
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));
-        // What an operator has edited is another payload by then.
-        if has_letter != (is_missing || is_other) && !edited.contains(&key) {
+        if has_letter != (is_missing || is_other) {
             let expected = if has_letter { "no dead letter" } else { "a dead letter" };
             lose(
                 format!("{}/{} at {}", task.agent, task.id, ordered.seq),
@@ -108,18 +106,6 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
             lose(format!("{}/{}", task.agent, task.id), "one entry into the queue", &seen, violations);
         }
     }
-}
-
-fn edited(turns: &Turns) -> BTreeSet<(&AgentId, &TaskId)> {
-    let controls = turns.ledger.iter().filter_map(|ordered| match &ordered.command {
-        Command::Control(control) => Some(control),
-        Command::Turn(_) | Command::Task(_) | Command::DelayedTask(_) => None,
-    });
-    let edited = controls.filter_map(|control| match &control.kind {
-        ControlKind::EditTask { task, .. } => Some((&control.subject, task)),
-        _ => None,
-    });
-    edited.collect()
 }
 
 /// Each control command is in the audit as it was sent, and nothing else is.

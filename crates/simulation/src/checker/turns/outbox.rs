@@ -132,8 +132,9 @@ fn check_background_tasks(
 fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
     let answer = |message: &MessageRow| {
         let Some((turn, TurnPart::Answer(_))) = part_of(&message.key.message) else { return None };
-        // An agent that speaks first says one thing.
-        if is_follow_up(&turn) {
+        // An agent that speaks first says one thing, and what is noted or summed up is read from one answer.
+        let kind = message.key.thread.background_kind();
+        if is_follow_up(&turn) || matches!(kind, Some(TaskKind::Memory | TaskKind::Compaction)) {
             return None;
         }
         let continues = message.metadata.get("continuation").and_then(serde_json::Value::as_bool);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, BatchType, Chunk, ChunkKind, ControlKind, MessageKey, Position, Role, TaskId, TurnId};
+use model::{
+    AgentId, BatchType, Chunk, ChunkKind, ControlKind, MessageKey, Position, Role, TaskEdit, TaskId, TurnId,
+};
 
 use crate::checker::evidence::{Evidence, MessageRow};
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
@@ -96,7 +98,9 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
             // The task that it becomes is in the ledger.
             Command::DelayedTask(_) => {}
             Command::Control(control) => {
-                if let ControlKind::EditTask { task, content, .. } = &control.kind {
+                if let ControlKind::EditTask { task, edit: TaskEdit { content: Some(content), .. } } =
+                    &control.kind
+                {
                     edits.push((&control.subject, task, content));
                 }
             }

@@ -71,8 +71,7 @@ fn an_edit_is_stored_before_its_task_begins() {
     script.auto = false;
     let what = |content: &str| ControlKind::EditTask {
         task: TaskId::parse("t1").unwrap(),
-        content: content.to_owned(),
-        metadata: Metadata::EMPTY,
+        edit: TaskEdit { content: Some(content.to_owned()), metadata: None },
     };
     let judge = |script: &mut TurnScript, verdict| {
         let key = script.checks.pop().unwrap();

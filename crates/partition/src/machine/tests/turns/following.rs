@@ -160,23 +160,25 @@ fn a_task_goes_on_with_a_task() {
 
 #[test]
 fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
-    let mut script = TurnScript::new();
     let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
     let metadata = Metadata::new(follows.as_object().unwrap().clone()).unwrap();
-    let memory = Task {
-        agent: agent().queue_of(TaskKind::Memory),
-        kind: TaskKind::Memory,
-        metadata,
-        ..task_of("m", "note")
+    let continued = |kind: TaskKind| {
+        let mut script = TurnScript::new();
+        let metadata = metadata.clone();
+        let task = Task { agent: agent().queue_of(kind), kind, metadata, ..task_of("m", "note") };
+        script.command(Command::Task(task));
+        let turn = script.last_start().turn;
+        script.say(0, &["more:first part!"]);
+        (turn, sent(&script), script.machine.take_counters().continuations_rejected)
     };
-    let thread = memory.origin();
-    assert!(thread.is_some());
-    script.command(Command::Task(memory));
-    let turn = script.last_start().turn;
-    script.say(0, &["more:first part!"]);
-    let [Outgoing::Task(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
-    assert_eq!(next.origin(), thread);
+    let (turn, next, _) = continued(TaskKind::WorkRequest);
+    let [Outgoing::Task(next)] = &next[..] else { panic!("{next:?}") };
+    assert_eq!(next.origin(), ThreadId::parse("t").ok());
     assert_eq!(next.metadata.get("turn_id"), Some(&json!(turn.as_str())), "what follows a turn names it");
+    for kind in [TaskKind::Memory, TaskKind::Compaction] {
+        let (_, next, rejected) = continued(kind);
+        assert_eq!((next, rejected), (vec![], 1), "what it gives is read from one answer");
+    }
 }
 
 #[test]

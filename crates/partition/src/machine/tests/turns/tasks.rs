@@ -2,6 +2,74 @@
 
 use super::*;
 
+/// An operator's command that comes right behind the task: the store did not know the task when it was asked.
+#[test]
+fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
+    let edit = |content: &str| ControlKind::EditTask {
+        task: TaskId::parse("t1").unwrap(),
+        edit: TaskEdit { content: Some(content.into()), metadata: None },
+    };
+    for is_commit_under_way in [false, true] {
+        let mut script = TurnScript::new();
+        script.command(control("pause", ControlKind::Pause));
+        script.auto = false;
+        if is_commit_under_way {
+            script.command(control("other", ControlKind::ClearBackoff));
+            let key = script.checks.pop().unwrap();
+            script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+        }
+        script.command(Command::Task(task_of("t1", "old")));
+        script.command(control("e", edit("new")));
+        script.command(control("d", ControlKind::DropTask(TaskId::parse("t1").unwrap())));
+        script.command(control("none", ControlKind::DropTask(TaskId::parse("t2").unwrap())));
+        let keys: Vec<_> = script.checks.drain(..).collect();
+        script.handle(Input::Checked(keys.into_iter().map(|key| (key, CommandVerdict::New)).collect()));
+        for _ in 0..4 {
+            script.handle(Input::Committed(Vec::new()));
+        }
+        let audits: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
+        let of = |id: &str| audits.iter().find(|audit| audit.id.as_str() == id).unwrap().error.clone();
+        assert_eq!((of("e"), of("d")), (None, None));
+        assert!(of("none").unwrap().contains("there is no task t2"));
+        let changes: Vec<_> = script.commits.iter().flat_map(|commit| &commit.task_changes).collect();
+        assert!(matches!(&changes[..], [TaskChange::Edit { .. }]), "{changes:?}");
+        let marks: Vec<_> = script.commits.iter().flat_map(|commit| &commit.failed_tasks).collect();
+        assert_eq!(marks.len(), 1, "it is dropped");
+    }
+}
+
+/// The end of a task is being stored, and the next one is not under way yet.
+#[test]
+fn the_next_task_can_be_changed_while_the_end_of_the_one_before_is_stored() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    script.task("t2");
+    let position = script.commits.iter().flat_map(|commit| &commit.tasks).last().unwrap().queued.position;
+    script.auto = false;
+    script.say(0, &["done!"]);
+    script.command(control("d", ControlKind::DropTask(TaskId::parse("t2").unwrap())));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::Task { position, is_failed: false })]));
+    script.handle(Input::Committed(Vec::new()));
+    assert_eq!(script.last_commit().audit[0].error, None);
+    assert_eq!(script.last_commit().failed_tasks[0].position, position);
+}
+
+#[test]
+fn a_backoff_can_be_cleared_while_its_failure_is_stored() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    script.auto = false;
+    script.say(0, &["error:{}"]);
+    script.command(control("clear", ControlKind::ClearBackoff));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    script.auto = true;
+    let actions = script.handle(Input::Committed(Vec::new()));
+    assert!(actions.contains(&"start task run 1".to_owned()), "{actions:?}");
+    assert_eq!(script.machine.stats(script.now).backing_off, 0);
+}
+
 #[test]
 fn an_edit_keeps_what_a_task_follows() {
     let mut script = TurnScript::new();
@@ -18,7 +86,10 @@ fn an_edit_keeps_what_a_task_follows() {
     script.command(Command::Task(memory("m1")));
     let position = script.commits.iter().flat_map(|commit| &commit.tasks).last().unwrap().queued.position;
     let task = TaskId::parse("m1").unwrap();
-    let edit = ControlKind::EditTask { task, content: "new".into(), metadata: Metadata::EMPTY };
+    let edit = ControlKind::EditTask {
+        task,
+        edit: TaskEdit { content: Some("new".into()), metadata: Some(Metadata::EMPTY) },
+    };
     script.auto = false;
     script.command(Command::Control(Control {
         id: CommandId::parse("e").unwrap(),
@@ -182,9 +253,14 @@ fn operators_retry_drop_and_edit_tasks() {
         commit
     };
     let task = |id| TaskId::parse(id).unwrap();
-    let edit = ControlKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
+    let edit = ControlKind::EditTask {
+        task: task("t3"),
+        edit: TaskEdit { content: Some("new".into()), metadata: None },
+    };
     let commit = act_on(&mut script, "e", edit, false, positions[2]);
-    assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
+    assert!(
+        matches!(&commit.task_changes[0], TaskChange::Edit { edit, .. } if edit.content.as_deref() == Some("new"))
+    );
     let commit = act_on(&mut script, "d1", ControlKind::DropTask(task("t1")), false, positions[0]);
     assert!(commit.audit[0].error.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
     let commit = act_on(&mut script, "d2", ControlKind::DropTask(task("t2")), false, positions[1]);

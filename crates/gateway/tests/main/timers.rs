@@ -165,13 +165,16 @@ async fn follow_ups_fired(fixture: &Fixture, position: i64) {
         .await;
 }
 
-/// The owner's part in cancelling: the scripted one writes the audit only.
-const CANCELS: &str = "
-    CREATE FUNCTION cancels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        UPDATE timers SET state = 'cancelled', ended_at = now(), ended_by = 'client' WHERE timer_id = NEW.target AND state = 'pending';
-        RETURN NEW;
-    END $$;
-    CREATE TRIGGER cancels BEFORE INSERT ON audit_log FOR EACH ROW WHEN (NEW.action = 'cancel_timer') EXECUTE FUNCTION cancels()";
+/// What a timer is when its cancelling is audited: the scripted owner writes the audit only.
+fn ends_as(state: &str) -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE timers SET state = '{state}', ended_at = now(), ended_by = 'client' WHERE timer_id = NEW.target AND state = 'pending';
+             RETURN NEW;
+         END $$;
+         CREATE OR REPLACE TRIGGER ends BEFORE INSERT ON audit_log FOR EACH ROW WHEN (NEW.action = 'cancel_timer') EXECUTE FUNCTION ends()"
+    )
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn follow_ups_are_snoozed_and_cancelled_through_the_stream() {
@@ -205,8 +208,9 @@ async fn follow_ups_are_snoozed_and_cancelled_through_the_stream() {
     let cancel =
         async |position: i64| bare(gateway, "DELETE", &format!("{FOLLOW_UPS}/{}", timer(position))).await;
     // Its owner has let it fire meanwhile, so it is not cancelled, whatever the audit says.
+    fixture.write(&ends_as("fired")).await;
     assert_eq!(problem(&cancel(12).await), refused(409, "follow_up_ended"));
-    fixture.write(CANCELS).await;
+    fixture.write(&ends_as("cancelled")).await;
     assert_eq!(cancel(13).await.json()["status"], "done");
     assert_eq!(orders.act(3).await.kind, ControlKind::CancelTimer(timer(13)));
     assert_eq!(problem(&cancel(13).await), refused(409, "follow_up_ended"));
@@ -403,7 +407,7 @@ async fn tasks_wait_for_their_time() {
     let page = http::get_json(gateway, &format!("{DELAYED}?next=k2")).await.unwrap();
     assert_eq!((&page["delayed_tasks"][0]["task_id"], &page["next"]), (&json!("k1"), &Value::Null));
     assert_eq!(http::get_json(gateway, &format!("{DELAYED}/k1")).await.unwrap()["not_before"], at(600));
-    fixture.write(CANCELS).await;
+    fixture.write(&ends_as("cancelled")).await;
     assert_eq!(bare(gateway, "DELETE", &format!("{DELAYED}/k1")).await.json()["status"], "done");
     assert_eq!(orders.act(3).await.kind, ControlKind::CancelTimer(TimerId::of_task(&agent, &id("k1"))));
     for method in ["GET", "DELETE"] {

@@ -148,14 +148,22 @@ impl Partition {
         }
     }
 
-    /// The retry of a turn whose failure is in a commit that is not applied yet, or what an operator wants of a task that is not stored yet;
-    /// or the next commit has as many changes of tasks as it may.
+    /// The retry of a turn whose failure is in a commit that is not applied yet, or what an operator wants of a task that is not stored yet.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
         let is_new = verdict == CommandVerdict::New;
         (is_new && self.earlier_run(command).is_some_and(has_failed))
             || (is_new && self.taken_task(command).is_some_and(|taken| !self.is_stored(taken)))
-            || (matches!(command, Command::Control(_))
-                && self.commands.writes.edited_bytes >= self.limits.commit_bytes)
+            || matches!(command, Command::Control(control) if self.has_to_wait(control))
+    }
+
+    /// The next commit has as many changes of tasks as it may, or a failure of the agent that begins a backoff is not in a commit yet.
+    fn has_to_wait(&self, control: &Control) -> bool {
+        let is_of_agent = |ended: &EndedInput| {
+            let EndedInput::Turn(id) = ended else { return false };
+            self.table.turns.get(id).is_some_and(|turn| turn.is_task() && turn.agent == control.subject)
+        };
+        self.commands.writes.edited_bytes >= self.limits.commit_bytes
+            || (control.kind == ControlKind::ClearBackoff && self.ended.iter().any(is_of_agent))
     }
 
     /// The task that an operator's command is about, if it was taken so lately that the store may not have known it when it was asked.

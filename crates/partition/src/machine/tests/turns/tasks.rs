@@ -57,17 +57,27 @@ fn the_next_task_can_be_changed_while_the_end_of_the_one_before_is_stored() {
 
 #[test]
 fn a_backoff_can_be_cleared_while_its_failure_is_stored() {
-    let mut script = TurnScript::new();
-    script.task("t1");
-    script.auto = false;
-    script.say(0, &["error:{}"]);
-    script.command(control("clear", ControlKind::ClearBackoff));
-    let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
-    script.auto = true;
-    let actions = script.handle(Input::Committed(Vec::new()));
-    assert!(actions.contains(&"start task run 1".to_owned()), "{actions:?}");
-    assert_eq!(script.machine.stats(script.now).backing_off, 0);
+    for is_other_commit_under_way in [false, true] {
+        let mut script = TurnScript::new();
+        script.task("t1");
+        script.auto = false;
+        let mut act = |script: &mut TurnScript, id: &str, kind| {
+            script.command(control(id, kind));
+            let key = script.checks.pop().unwrap();
+            script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+        };
+        if is_other_commit_under_way {
+            act(&mut script, "resume", ControlKind::Resume);
+        }
+        script.say(0, &["error:{}"]);
+        act(&mut script, "clear", ControlKind::ClearBackoff);
+        script.auto = true;
+        let actions = script.handle(Input::Committed(Vec::new()));
+        assert!(actions.contains(&"start task run 1".to_owned()), "{actions:?}");
+        let audit = script.commits.iter().flat_map(|commit| &commit.audit).last().unwrap();
+        assert_eq!((audit.action.as_str(), &audit.error), ("clear_backoff", &None));
+        assert_eq!(script.machine.stats(script.now).backing_off, 0);
+    }
 }
 
 #[test]

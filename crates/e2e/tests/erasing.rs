@@ -335,8 +335,15 @@ async fn of_a_tenant_and_of_a_user_nothing_is_left() {
     assert_eq!(fixture.streams_with(&marked("")).await, BTreeMap::new(), "{receipt}");
     assert_eq!(fixture.messages_of("acme-2").await.len(), 1);
 
+    // The streams still have it: it is not named anew, and a later run finds it though no row names the user.
+    let receipt = fixture.command("erase --user bob --yes --database-only").await;
+    assert_eq!(receipt["threads"], json!(1), "{receipt}");
+    let anew = json!({"thread_id": "of-bob"});
+    let refused = api.call("POST", "/v1/threads", Some(&anew)).await.unwrap_err().to_string();
+    assert!(refused.contains("thread_erased"), "{refused}");
     let receipt = fixture.command("erase --user bob --yes --wait-seconds 40").await;
     assert_eq!((&receipt["threads"], &receipt["user"]), (&json!(1), &json!("bob")), "{receipt}");
+    api.create_thread(&anew).await.unwrap();
     assert_eq!(fixture.tables_with("answer of-bob").await, BTreeMap::new());
     assert_eq!(fixture.streams_with("answer of-bob").await, BTreeMap::new());
     assert_eq!(fixture.messages_of("of-ann").await.len(), 2);

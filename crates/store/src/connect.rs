@@ -136,7 +136,7 @@ pub(crate) async fn run_uncancelled<T: Send + 'static>(
 ) -> Option<T> {
     #[allow(
         clippy::disallowed_methods,
-        reason = "the one place of this crate that spawns, bounded by timeouts"
+        reason = "the one place of this crate that spawns, bounded by timeouts but for migrations"
     )]
     let task = tokio::spawn(work);
     match task.await {

@@ -73,6 +73,19 @@ pub enum ErasedOwner {
     User(Option<Tenant>, String),
 }
 
+/// Names one run of a command that erases, by a text that no other run has.
+pub fn erasing_run(owner: Option<&ErasedOwner>, unique: &str) -> String {
+    match owner {
+        Some(ErasedOwner::User(_, user)) => format!("{}{unique}", run_of_user(user)),
+        Some(ErasedOwner::Tenant(_)) | None => unique.to_owned(),
+    }
+}
+
+/// How the runs for this user begin.
+fn run_of_user(user: &str) -> String {
+    format!("user:{user}/")
+}
+
 /// What is known of a thread that was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
@@ -84,8 +97,6 @@ pub struct Erased {
     pub counts: Value,
     /// It was named again since, and takes messages.
     pub is_named: bool,
-    /// Not all of it is gone yet: it cannot be named again.
-    pub is_going: bool,
 }
 
 /// Rows of one table that belong to threads.
@@ -233,11 +244,14 @@ impl Store {
         let statement = match owner {
             ErasedOwner::Tenant(tenant) => sqlx::query(include_str!("erase/of_tenant.sql")).bind(of(tenant)),
             ErasedOwner::User(tenant, user) => sqlx::query(
-                "SELECT thread_id FROM threads
-                 WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2 ORDER BY 1",
+                // Those of an earlier run that did not come to its end have no row any more that names the user.
+                "SELECT thread_id FROM threads WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2
+                 UNION SELECT thread_id FROM erased_threads WHERE antiphon_tenant_of(thread_id) = $1 AND starts_with(erasing, $3)
+                 ORDER BY 1",
             )
             .bind(of(tenant))
-            .bind(user.clone()),
+            .bind(user.clone())
+            .bind(run_of_user(user)),
         };
         let rows = self.rows(statement).await?;
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
@@ -274,7 +288,7 @@ impl Store {
     }
 
     /// Marks the threads as erased: from now on nothing that is read for them is taken. They can be named anew after
-    /// [`Store::finish_erasing`] with the same `run`, a text of the caller that nothing else has.
+    /// [`Store::finish_erasing`] with the same `run`: see [`erasing_run`].
     pub async fn mark_erased(&self, threads: &[ThreadId], actor: &str, run: &str) -> Result<(), StoreError> {
         let statement = sqlx::query(
             "INSERT INTO erased_threads (bucket, thread_id, actor, erasing)
@@ -456,7 +470,7 @@ impl Store {
     /// The receipt of a thread that was erased.
     pub async fn erased(&self, thread: &ThreadId) -> Result<Option<Erased>, StoreError> {
         let statement = sqlx::query(
-            "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named, erasing IS NOT NULL AS is_going,
+            "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named,
                     (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
              WHERE bucket = $1 AND thread_id = $2",
         );
@@ -464,8 +478,7 @@ impl Store {
         let erased = |row: &PgRow| -> Result<Erased, StoreError> {
             let at = Timestamp(row.try_get("erased_ms")?);
             let (actor, counts) = (row.try_get("actor")?, row.try_get("receipt")?);
-            let (is_named, is_going) = (row.try_get("is_named")?, row.try_get("is_going")?);
-            Ok(Erased { at, actor, counts, is_named, is_going })
+            Ok(Erased { at, actor, counts, is_named: row.try_get("is_named")? })
         };
         self.rows(statement).await?.first().map(erased).transpose()
     }

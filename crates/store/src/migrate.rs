@@ -134,6 +134,8 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
             outcome => break outcome?,
         }
     }
+    // From here on there are rows to wait for, and no tables.
+    sqlx::query("SET lock_timeout = '60s'").execute(&mut *connection).await.map_err(StoreError::from)?;
     fix_count(connection, count).await?;
     Ok(number_messages(connection).await?)
 }

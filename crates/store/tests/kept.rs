@@ -164,7 +164,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     };
     for done in ["", "earlier"] {
         store.finish_erasing(&[thread("t")], done).await.unwrap();
-        assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::IsErased);
+        assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::BeingErased);
         assert_eq!(store.put_agent(&settings).await.unwrap(), None);
     }
     let written = "SELECT (SELECT count(*) FROM threads) + (SELECT count(*) FROM agent_settings) + (SELECT count(*) FROM audit_log)";

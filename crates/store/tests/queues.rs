@@ -140,9 +140,17 @@ async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
             metadata(serde_json::json!({"synthetic": true, "continues": "7", "own": 1}));
     })
     .await;
-    let mut edits: Vec<_> = (1..=4).map(|n| edit(n, "new")).collect();
-    let TaskChange::Edit { edit: emptied, .. } = &mut edits[2] else { panic!() };
-    emptied.metadata = Some(Metadata::EMPTY);
+    // Each part by itself, and what is said last counts.
+    let mut edits: Vec<_> = (1..=4).flat_map(|n| ["", "new"].map(|text| edit(n, text))).collect();
+    for (n, change) in edits.iter_mut().enumerate() {
+        let TaskChange::Edit { edit, .. } = change else { panic!() };
+        match n {
+            4 => *edit = TaskEdit { content: Some("new".to_owned()), metadata: None },
+            5 => *edit = TaskEdit { content: None, metadata: Some(Metadata::EMPTY) },
+            n if n % 2 == 0 => edit.content = None,
+            _ => edit.metadata = None,
+        }
+    }
     applied(&owner, |commit| commit.task_changes = edits).await;
     let rows =
         database.rows("SELECT content || ' ' || metadata::text AS m FROM tasks ORDER BY position").await;

@@ -124,9 +124,9 @@ async fn run(
         // Keys first: who still has one could begin anew.
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
-    let number = uuid::Uuid::new_v4().to_string();
+    let this_run = store::erasing_run(owner, &uuid::Uuid::now_v7().simple().to_string());
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        store.mark_erased(threads, &policy.actor, &number).await?;
+        store.mark_erased(threads, &policy.actor, &this_run).await?;
     }
     // What is saved of an answer is found by its task: who could still save some must not own a partition when tasks are deleted.
     note_agents(erasing).await?;
@@ -149,9 +149,10 @@ async fn run(
     if let Some(owner) = owner {
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
-    if cleared.pending.is_empty() {
+    // What the streams still have would come into the new threads.
+    if bus.is_some() && cleared.pending.is_empty() {
         for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-            store.finish_erasing(threads, &number).await?;
+            store.finish_erasing(threads, &this_run).await?;
         }
     }
     if bus.is_some() {

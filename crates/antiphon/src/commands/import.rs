@@ -116,6 +116,8 @@ struct Importer<'a> {
     /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
+    /// The thread that was last asked about, and whether it was erased.
+    last_origin: Option<(ThreadId, bool)>,
     sessions: SessionImporter,
 }
 
@@ -132,6 +134,7 @@ impl<'a> Importer<'a> {
             lines: Vec::new(),
             beside: Vec::new(),
             flight: None,
+            last_origin: None,
             sessions: SessionImporter::default(),
         })
     }
@@ -191,10 +194,14 @@ impl<'a> Importer<'a> {
                 self.flush().await?;
                 Ok(self.store.raise_last_number(&thread, last_number).await?)
             }
-            Record::Compaction { thread, compaction } => {
+            Record::Compaction { thread, mut compaction } => {
                 self.flush().await?;
                 self.totals.compactions += 1;
                 let id = compaction.id;
+                if thread.background_kind().is_some() {
+                    // Of an earlier build: none is made there, as it may sum up what is left out.
+                    compaction.summary = None;
+                }
                 let why = match self.store.import_compaction(&thread, &compaction).await? {
                     CompactionImport::Same => return Ok(()),
                     CompactionImport::Written => {
@@ -249,9 +256,21 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
+    /// Batches of one origin often follow each other.
+    async fn is_erased(&mut self, origin: &ThreadId) -> Result<bool, ExitError> {
+        if let Some((thread, is_erased)) = &self.last_origin
+            && thread == origin
+        {
+            return Ok(*is_erased);
+        }
+        let is_erased = self.store.erased(origin).await?.is_some_and(|erased| !erased.is_named);
+        self.last_origin = Some((origin.clone(), is_erased));
+        Ok(is_erased)
+    }
+
     async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), ExitError> {
         if let Some(origin) = origin(&cursor.thread, &items)
-            && self.store.erased(&origin).await?.is_some_and(|erased| !erased.is_named)
+            && self.is_erased(&origin).await?
         {
             eprint_line(&format!(
                 "thread {}: batch {} is left out: it has text of thread {origin}, which was erased",

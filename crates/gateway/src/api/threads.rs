@@ -104,7 +104,7 @@ pub(crate) async fn create(
     let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
     let backend = ctx.backend()?;
     let named = backend.store().upsert_thread(&new).await?;
-    if named == NamedThread::IsErased {
+    if named == NamedThread::BeingErased {
         return Err(submit::being_erased());
     }
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;

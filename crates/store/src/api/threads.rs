@@ -58,7 +58,7 @@ pub enum NamedThread {
     /// It was there.
     Known,
     /// It is being erased, and nothing was done.
-    IsErased,
+    BeingErased,
 }
 
 impl Store {
@@ -87,7 +87,7 @@ impl Store {
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
         Ok(match (row.try_get("is_going")?, row.try_get("is_new")?) {
-            (true, _) => NamedThread::IsErased,
+            (true, _) => NamedThread::BeingErased,
             (false, true) => NamedThread::New,
             (false, false) => NamedThread::Known,
         })

@@ -111,7 +111,7 @@ impl Compactor {
     }
 }
 
-/// Threads of queues have text of other threads, batch by batch. A summary of several could not be erased with one of them.
+/// Threads of queues have text of other threads, batch by batch: a summary of several could not be erased with one of them.
 fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     match (how.strategy, thread.background_kind()) {
         (Strategy::Summarise, Some(_)) => CompactionRules { strategy: Strategy::DropOldest, ..how },
@@ -154,7 +154,12 @@ impl Due {
 
     /// A summary has come, or will never come, or is still being written.
     async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
-        let (summary, outcome) = match context.store.find_summary(pending).await? {
+        let written = match self.thread.background_kind() {
+            None => context.store.find_summary(pending).await?,
+            // Begun by a build that made summaries there: see `in_thread`.
+            Some(_) => Written::Never,
+        };
+        let (summary, outcome) = match written {
             Written::NotYet => return Ok("waiting"),
             Written::Text(text) => (Some(text), "summarised"),
             Written::Never => (None, "without_summary"),
@@ -296,4 +301,20 @@ enum Trouble {
     Bus(#[from] bus::BusError),
     #[error("the task for its summary: {0}")]
     Task(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_queues_are_not_summed_up() {
+        let rules = |strategy| CompactionRules { strategy, ..CompactionRules::default() };
+        let of = |strategy, thread: &str| in_thread(rules(strategy), &ThreadId::parse(thread).unwrap());
+        for thread in ["a+work_request", "acme~a+memory", "a+compaction"] {
+            assert_eq!(of(Strategy::Summarise, thread), rules(Strategy::DropOldest), "{thread}");
+            assert_eq!(of(Strategy::Importance, thread), rules(Strategy::Importance), "{thread}");
+        }
+        assert_eq!(of(Strategy::Summarise, "a"), rules(Strategy::Summarise));
+    }
 }

@@ -65,7 +65,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         // Then every gateway knows the agent of the thread.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-        if backend.store().upsert_thread(&new).await? == NamedThread::IsErased {
+        if backend.store().upsert_thread(&new).await? == NamedThread::BeingErased {
             return Err(submit::being_erased().into());
         }
     }

@@ -151,8 +151,11 @@ impl Partition {
     /// The retry of a turn whose failure is in a commit that is not applied yet, or what an operator wants of a task that is not stored yet.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
         let is_new = verdict == CommandVerdict::New;
-        (is_new && self.earlier_run(command).is_some_and(has_failed))
-            || (is_new && self.taken_task(command).is_some_and(|taken| !self.is_stored(taken)))
+        let is_not_stored = || {
+            self.earlier_run(command).is_some_and(has_failed)
+                || self.taken_task(command).is_some_and(|taken| !self.is_stored(taken))
+        };
+        (is_new && is_not_stored())
             || matches!(command, Command::Control(control) if self.has_to_wait(control))
     }
 

@@ -40,7 +40,7 @@ fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
 
 /// The end of a task is being stored, and the next one is not under way yet.
 #[test]
-fn the_next_task_can_be_changed_while_the_end_of_the_one_before_is_stored() {
+fn the_next_task_can_be_changed_while_an_end_is_stored() {
     let mut script = TurnScript::new();
     script.task("t1");
     script.task("t2");
@@ -61,7 +61,7 @@ fn a_backoff_can_be_cleared_while_its_failure_is_stored() {
         let mut script = TurnScript::new();
         script.task("t1");
         script.auto = false;
-        let mut act = |script: &mut TurnScript, id: &str, kind| {
+        let act = |script: &mut TurnScript, id: &str, kind| {
             script.command(control(id, kind));
             let key = script.checks.pop().unwrap();
             script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));

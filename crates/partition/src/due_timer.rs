@@ -1,8 +1,13 @@
 //! A timer that is due, with everything that decides about it, as the store has it.
 
 use model::{AgentId, Metadata, Position, ThreadId, TimerId, TimerKind, Timestamp};
-use scheduling::follow_up::{AgentHold, FollowUpFacts, FollowUpRules, InvalidFollowUpRules};
+use scheduling::follow_up::{
+    AgentHold, FollowUpFacts, FollowUpRules, InvalidFollowUpRules, RestraintRule, RuleCheck, RuleOutcome,
+    check_rules,
+};
 use serde_json::{Map, Value};
+
+use crate::turn_state::MESSAGE;
 
 /// How a timer stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,5 +134,20 @@ impl DueTimer {
     /// What a follow-up has fired may not begin: it was cancelled, or a person has written.
     pub fn is_superseded(&self) -> bool {
         self.state == TimerState::Ended || self.is_erased || self.is_answered()
+    }
+
+    /// Why the turn of a follow-up that has fired may not begin, as its row tells it; `None`: it may. The turn may have waited since for a budget, a
+    /// limit or the end of a pause, so that it is not the time any more at which the rules let it pass: then it is not sent at all.
+    pub fn superseded_by(&self) -> Option<&'static str> {
+        if self.is_superseded() {
+            return Some(MESSAGE);
+        }
+        let rules = self.follow_up_rules().unwrap_or(FollowUpRules::OFF);
+        let forbids = |check: &RuleCheck| {
+            matches!(check.rule, RestraintRule::Disabled | RestraintRule::QuietHours)
+                && check.outcome != RuleOutcome::Passes
+        };
+        let checked = check_rules(&rules, &self.follow_up_facts(&rules));
+        checked.iter().find(|check| forbids(check)).map(|check| check.rule.name())
     }
 }

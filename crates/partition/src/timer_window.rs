@@ -29,6 +29,8 @@ pub(crate) struct TimerWindow {
     /// Timers after this are only in the store; `None`: there are none.
     horizon: Option<Timestamp>,
     is_loading: bool,
+    /// The last page had nothing new: as many as it has may be due at one moment. It is the same until one of them has left.
+    is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,
     most: usize,
@@ -48,6 +50,7 @@ impl TimerWindow {
             deciding: BTreeSet::new(),
             horizon: None,
             is_loading: false,
+            is_exhausted: false,
             is_stale: false,
             most: most.max(1),
             seen_at: now,
@@ -73,6 +76,8 @@ impl TimerWindow {
     pub(crate) fn loaded(&mut self, page: TimerPage, now: Timestamp) {
         self.is_loading = false;
         let last = page.timers.last().map(|timer| now.plus_ms(timer.wait_ms));
+        let is_known = |id: &TimerId| self.at.contains_key(id) || self.deciding.contains(id);
+        self.is_exhausted = page.timers.iter().all(|timer| is_known(&timer.id));
         for PendingTimer { id, wait_ms } in page.timers {
             self.insert(id, now.plus_ms(wait_ms));
         }
@@ -88,6 +93,7 @@ impl TimerWindow {
     /// A commit that wrote the timer is applied: it is due in `waits_ms`, or is no longer pending.
     pub(crate) fn written(&mut self, id: TimerId, waits_ms: Option<i64>, now: Timestamp) {
         self.deciding.remove(&id);
+        self.is_exhausted = false;
         let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
         // The page that is being read may be older than the write.
         if self.is_loading || !self.is_beyond(at) {
@@ -115,11 +121,13 @@ impl TimerWindow {
     /// The decision about a timer needs no write.
     pub(crate) fn undecided(&mut self, id: &TimerId) {
         self.deciding.remove(id);
+        self.is_exhausted = false;
     }
 
     /// The timer is not due before `at`.
     pub(crate) fn again(&mut self, id: TimerId, at: Timestamp) {
         self.deciding.remove(&id);
+        self.is_exhausted = false;
         self.insert(id, at);
     }
 
@@ -188,7 +196,7 @@ impl TimerWindow {
         let from_ms = match (self.is_stale, self.horizon) {
             (true, _) => FROM_THE_FIRST_MS,
             // Below 0 when what is known ends in the past: after an outage there may be more that is overdue than one page has.
-            (false, Some(horizon)) if self.due.len() <= self.most / 2 => {
+            (false, Some(horizon)) if self.due.len() <= self.most / 2 && !self.is_exhausted => {
                 horizon.0.saturating_sub(now.0).saturating_sub(SLACK_MS)
             }
             (false, _) => return None,
@@ -290,6 +298,7 @@ mod tests {
         // The page ends long before them.
         window.loaded(page((0..4).map(|n| (n, n)), false), T0);
         assert_eq!(window.len(), 0);
+        window.undecided(&timer(0));
         assert!(window.wants_more(T0).is_some(), "what is due before them is not known");
     }
 
@@ -313,6 +322,26 @@ mod tests {
             (Some(T0.plus_ms(3)), 1),
             "the others are due after its end"
         );
+    }
+
+    /// More timers of one moment than a page has.
+    #[test]
+    fn a_page_without_anything_new_is_not_read_again_at_once() {
+        let at_nine = |numbers: std::ops::Range<i64>| page(numbers.map(|number| (number, 60_000)), false);
+        let mut window = TimerWindow::new(at_nine(0..4), 64, T0);
+        assert!(window.wants_more(T0).is_some());
+        window.loaded(at_nine(0..4), T0);
+        assert_eq!(window.wants_more(T0), None, "it would be the same");
+        window.reread();
+        assert!(window.wants_more(T0).is_some(), "others wrote some");
+        window.loaded(at_nine(0..4), T0);
+        let nine = T0.plus_ms(60_000);
+        assert_eq!(window.take_due(nine).len(), 4);
+        assert_eq!(window.wants_more(nine), None, "they are in the store until the commit with their firing");
+        (0..4).for_each(|number| window.written(timer(number), None, nine));
+        assert!(window.wants_more(nine).is_some());
+        window.loaded(page((4..8).map(|number| (number, 0)), false), nine);
+        assert_eq!(window.take_due(nine).len(), 4, "those behind them");
     }
 
     #[test]

@@ -132,8 +132,8 @@ pub enum Started {
     Requested(TurnRules),
     /// Nothing was requested: its agent, which may live in another partition, may not begin this turn. It is asked again in a while.
     NotNow(NotNow),
-    /// It is the turn of a follow-up that is not wanted any more: a person has written, or it was cancelled.
-    Superseded,
+    /// It is the turn of a follow-up that is not wanted any more, and by what: see [`crate::DueTimer::superseded_by`].
+    Superseded(&'static str),
     /// The request cannot be made, and trying again would not help; why, for people.
     Refused {
         /// The rules that count for what follows.

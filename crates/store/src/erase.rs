@@ -73,19 +73,6 @@ pub enum ErasedOwner {
     User(Option<Tenant>, String),
 }
 
-/// Names one run of a command that erases, by a text that no other run has.
-pub fn erasing_run(owner: Option<&ErasedOwner>, unique: &str) -> String {
-    match owner {
-        Some(ErasedOwner::User(_, user)) => format!("{}{unique}", run_of_user(user)),
-        Some(ErasedOwner::Tenant(_)) | None => unique.to_owned(),
-    }
-}
-
-/// How the runs for this user begin.
-fn run_of_user(user: &str) -> String {
-    format!("user:{user}/")
-}
-
 /// What is known of a thread that was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
@@ -246,12 +233,12 @@ impl Store {
             ErasedOwner::User(tenant, user) => sqlx::query(
                 // Those of an earlier run that did not come to its end have no row any more that names the user.
                 "SELECT thread_id FROM threads WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2
-                 UNION SELECT thread_id FROM erased_threads WHERE antiphon_tenant_of(thread_id) = $1 AND starts_with(erasing, $3)
+                 UNION SELECT thread_id FROM erased_threads
+                 WHERE erasing_user = sha256(convert_to($1 || '~' || $2, 'UTF8')) AND recreated_at IS NULL
                  ORDER BY 1",
             )
             .bind(of(tenant))
-            .bind(user.clone())
-            .bind(run_of_user(user)),
+            .bind(user.clone()),
         };
         let rows = self.rows(statement).await?;
         rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
@@ -288,24 +275,38 @@ impl Store {
     }
 
     /// Marks the threads as erased: from now on nothing that is read for them is taken. They can be named anew after
-    /// [`Store::finish_erasing`] with the same `run`: see [`erasing_run`].
-    pub async fn mark_erased(&self, threads: &[ThreadId], actor: &str, run: &str) -> Result<(), StoreError> {
+    /// [`Store::finish_erasing`] with the same `run`, a text that no other run has. `owner`: whose threads they are, if that is why they go.
+    pub async fn mark_erased(
+        &self,
+        threads: &[ThreadId],
+        actor: &str,
+        run: &str,
+        owner: Option<&ErasedOwner>,
+    ) -> Result<(), StoreError> {
+        let user = match owner {
+            Some(ErasedOwner::User(tenant, user)) => {
+                Some((tenant.as_ref().map_or("-".to_owned(), Tenant::to_string), user.clone()))
+            }
+            Some(ErasedOwner::Tenant(_)) | None => None,
+        };
+        let (tenant, user) = user.unzip();
         let statement = sqlx::query(
-            "INSERT INTO erased_threads (bucket, thread_id, actor, erasing)
-             SELECT k.bucket, k.id, $3, $4 FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+            "INSERT INTO erased_threads AS e (bucket, thread_id, actor, erasing, erasing_user)
+             SELECT k.bucket, k.id, $3, $4, sha256(convert_to($5 || '~' || $6, 'UTF8'))
+             FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
              ON CONFLICT (bucket, thread_id) DO UPDATE
-             SET erased_at = clock_timestamp(), actor = excluded.actor, erasing = excluded.erasing, recreated_at = NULL",
+             SET erased_at = clock_timestamp(), actor = excluded.actor, erasing = excluded.erasing, recreated_at = NULL,
+                 erasing_user = coalesce(excluded.erasing_user, e.erasing_user)",
         );
         let (buckets, ids) = columns(threads);
-        self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned()).bind(run.to_owned()))
-            .await
-            .map(drop)
+        let statement = statement.bind(buckets).bind(ids).bind(actor.to_owned()).bind(run.to_owned());
+        self.rows(statement.bind(tenant).bind(user)).await.map(drop)
     }
 
     /// Nothing is left of these threads. Those that are being erased once more meanwhile stay as they are.
     pub async fn finish_erasing(&self, threads: &[ThreadId], run: &str) -> Result<(), StoreError> {
         let statement = sqlx::query(
-            "UPDATE erased_threads AS e SET erasing = NULL
+            "UPDATE erased_threads AS e SET erasing = NULL, erasing_user = NULL
              FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
              WHERE e.bucket = k.bucket AND e.thread_id = k.id AND e.erasing = $3",
         );

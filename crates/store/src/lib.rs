@@ -59,7 +59,7 @@ pub use compactions::{PendingCompaction, Written};
 pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
-pub use erase::{Erased, ErasedOwner, ErasedRows, erasing_run};
+pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use error::{Disposition, StoreError};
 pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};

@@ -302,7 +302,7 @@ async fn budgets_are_audited_bounded_and_erased() {
     let user = ErasedOwner::User(None, "u".to_owned());
     assert_eq!(store.erase_owner(&user).await.unwrap()["budgets"], 1);
     let own = [agent("ann").thread()];
-    store.mark_erased(&own, "ada", "run").await.unwrap();
+    store.mark_erased(&own, "ada", "run", None).await.unwrap();
     while store.erase_some(&own).await.unwrap().values().sum::<u64>() > 0 {}
     assert_eq!(database.number("SELECT count(*) FROM budgets WHERE scope <> 'tenant'").await, 0);
     let all = store.erase_owner(&ErasedOwner::Tenant(None)).await.unwrap();

@@ -209,7 +209,7 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
     assert!(store.repair_messages(&thread("t"), &[repair], "me").await.unwrap());
     let (_, now) = is_false(now).await;
     // Erased and made again, with as many messages.
-    store.mark_erased(&[thread("t")], "me", "run").await.unwrap();
+    store.mark_erased(&[thread("t")], "me", "run", None).await.unwrap();
     store.erase_some(&[thread("t")]).await.unwrap();
     database.execute("DELETE FROM erased_threads").await;
     assert!(start_knowing(&store, now).await.0.is_empty());

@@ -295,7 +295,7 @@ async fn an_erased_thread_keeps_no_failures() {
     owner.commit(&commit).await.unwrap();
     let rows = store.rows_of_threads(&[thread("t")]).await.unwrap();
     assert_eq!(rows["failed_messages"], 1);
-    store.mark_erased(&[thread("t")], "op", "run").await.unwrap();
+    store.mark_erased(&[thread("t")], "op", "run", None).await.unwrap();
     assert_eq!(store.erase_some(&[thread("t")]).await.unwrap()["failed_messages"], 1);
     let rows = store.rows_of_threads(&[thread("t")]).await.unwrap();
     assert_eq!(rows["failed_messages"], 0);

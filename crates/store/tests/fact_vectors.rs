@@ -197,7 +197,7 @@ async fn vectors_go_with_their_facts() {
     assert_eq!(fixture.vectors().await, 8);
 
     let threads = [thread.clone()];
-    fixture.store.mark_erased(&threads, "ada", "run").await.unwrap();
+    fixture.store.mark_erased(&threads, "ada", "run", None).await.unwrap();
     fixture.store.erase_some(&threads).await.unwrap();
     assert_eq!(fixture.vectors().await, 6);
     fixture.store.erase_owner(&ErasedOwner::User(None, "u".to_owned())).await.unwrap();

@@ -273,7 +273,7 @@ async fn erasing_leaves_no_fact() {
         let rows = store.facts(&agent("ann"), &ALL).await.unwrap();
         texts(&rows).into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    store.mark_erased(&[thread("t1"), thread("t3")], "ada", "run").await.unwrap();
+    store.mark_erased(&[thread("t1"), thread("t3")], "ada", "run", None).await.unwrap();
     let erased = store.erase_some(&[thread("t1"), thread("t3")]).await.unwrap();
     assert_eq!((erased["facts"], left().await), (2, vec!["given".to_owned(), "of t2".to_owned()]));
     let erased = store.erase_owner(&ErasedOwner::User(None, "u".to_owned())).await.unwrap();

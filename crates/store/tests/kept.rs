@@ -115,7 +115,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     let mut late = owner.empty();
     late.messages = vec![message("t", "m2", 11), message("other", "m3", 12)];
     let commits = owner.applied().await;
-    store.mark_erased(&[thread("t")], "ada", "run").await.unwrap();
+    store.mark_erased(&[thread("t")], "ada", "run", None).await.unwrap();
     store.renounce(&[PartitionId(0)]).await.unwrap();
     let submission = store::Submission { commits: commits.commits, ..crate::fixture::submission(&late, 0) };
     assert_eq!(owner.writer.commit(&[submission]).await.unwrap(), [Committed::Fenced]);
@@ -174,4 +174,32 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::New);
     assert_eq!(verdicts().await[1], CommandVerdict::New);
     assert_eq!(store.put_agent(&settings).await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn an_interrupted_erasing_of_an_owner_is_found_again() {
+    let (database, store) = Database::new(1).await;
+    let user = |tenant: Option<&str>, name: &str| {
+        store::ErasedOwner::User(tenant.map(|name| model::Tenant::parse(name).unwrap()), name.to_owned())
+    };
+    let found = async |owner: store::ErasedOwner| store.threads_to_erase(&owner).await.unwrap();
+    let (ann, other) = (user(None, "ann"), user(None, "ann/x"));
+    store.mark_erased(&[thread("t1")], "op", "run-1", Some(&ann)).await.unwrap();
+    store.mark_erased(&[thread("t2")], "op", "run-2", Some(&other)).await.unwrap();
+    assert_eq!(found(ann.clone()).await, [thread("t1")]);
+    assert_eq!(found(other.clone()).await, [thread("t2")]);
+    assert_eq!(found(user(Some("acme"), "ann")).await, []);
+    assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t1"), thread("t2")]);
+    let marks = database.rows("SELECT e::text AS row FROM erased_threads AS e").await;
+    assert!(!marks.concat().contains("ann"), "the name itself is not kept: {marks:?}");
+    // One of another kind, which is broken off as well.
+    store.mark_erased(&[thread("t1")], "op", "run-3", None).await.unwrap();
+    assert_eq!(found(ann.clone()).await, [thread("t1")]);
+    store.finish_erasing(&[thread("t1")], "run-3").await.unwrap();
+    assert_eq!(found(ann).await, []);
+    assert_eq!(found(store::ErasedOwner::Tenant(None)).await, [thread("t2")]);
+    // Named anew by a build that does not know of it.
+    database.execute("UPDATE erased_threads SET recreated_at = clock_timestamp()").await;
+    assert_eq!(found(other).await, []);
+    assert_eq!(found(store::ErasedOwner::Tenant(None)).await, []);
 }

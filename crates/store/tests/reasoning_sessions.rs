@@ -349,7 +349,7 @@ async fn busy(store: &Store, id: &str, owner: &str, sources: &[ContextSource]) {
 }
 
 async fn erase(store: &Store, threads: &[ThreadId]) -> store::ErasedRows {
-    store.mark_erased(threads, "test", "run").await.unwrap();
+    store.mark_erased(threads, "test", "run", None).await.unwrap();
     let erased = store.erase_some(threads).await.unwrap();
     assert!(store.erase_some(threads).await.unwrap().is_empty());
     erased

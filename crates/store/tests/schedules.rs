@@ -123,7 +123,7 @@ async fn a_schedule_and_what_waits_of_an_agent_end_with_it() {
     let waiting = store.delayed_tasks(&agent("helper"), None, 8).await.unwrap();
     assert_eq!(waiting, std::slice::from_ref(&delayed));
     let threads = [agent("helper").thread()];
-    store.mark_erased(&threads, "anna", "run").await.unwrap();
+    store.mark_erased(&threads, "anna", "run", None).await.unwrap();
     assert_eq!(store.put_schedule(&put("c2", "0 9 * * *", Some(1_000))).await.unwrap(), PutOutcome::Erased);
     assert_eq!(store.delay_task(&delayed).await.unwrap(), TaskDelay::Erased);
     let erased = store.erase_some(&threads).await.unwrap();

@@ -410,7 +410,7 @@ async fn old_timers_go_and_threads_take_theirs_along() {
     );
     let threads = [thread("u")];
     assert_eq!(store.rows_of_threads(&threads).await.unwrap()["timers"], 2);
-    store.mark_erased(&threads, "anna", "run").await.unwrap();
+    store.mark_erased(&threads, "anna", "run", None).await.unwrap();
     assert!(due(&store, "u", 3).await.is_superseded());
     assert_eq!(store.erase_some(&threads).await.unwrap()["timers"], 2);
     assert_eq!(database.number("SELECT count(*) FROM timers").await, 0);

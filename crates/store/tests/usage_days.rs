@@ -204,7 +204,7 @@ async fn worker_that_dies_in_between_loses_and_repeats_nothing() {
 }
 
 async fn erase(store: &Store, threads: &[ThreadId]) {
-    store.mark_erased(threads, "op", "run").await.unwrap();
+    store.mark_erased(threads, "op", "run", None).await.unwrap();
     store.erase_some(threads).await.unwrap();
 }
 

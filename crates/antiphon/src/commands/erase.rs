@@ -124,9 +124,9 @@ async fn run(
         // Keys first: who still has one could begin anew.
         add(&mut erasing.tables, store.erase_owner(owner).await?);
     }
-    let this_run = store::erasing_run(owner, &uuid::Uuid::now_v7().simple().to_string());
+    let this_run = uuid::Uuid::now_v7().simple().to_string();
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        store.mark_erased(threads, &policy.actor, &this_run).await?;
+        store.mark_erased(threads, &policy.actor, &this_run, owner).await?;
     }
     // What is saved of an answer is found by its task: who could still save some must not own a partition when tasks are deleted.
     note_agents(erasing).await?;

@@ -50,6 +50,10 @@ pub(super) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowU
     if timer.bucket() != thread.bucket() || timer.turn().is_err() {
         return Err(wrong(thread, &format!("{timer} is no follow-up of this thread")));
     }
+    let armed_at = line.body.get("armed_position");
+    if armed_at.is_some_and(|at| at.as_str().is_none_or(|text| text.parse::<i64>().is_err())) {
+        return Err(wrong(thread, &"armed_position must be a position, as text"));
+    }
     let turn = line.turn_id.as_deref().map(TurnId::parse).transpose();
     Ok(FollowUpRow {
         timer,

@@ -231,7 +231,7 @@ pub(crate) struct ErasePolicy {
     /// Who does it, for the receipt.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(crate) actor: String,
-    /// Leave the streams alone: what they have goes by itself some time after it was used.
+    /// Leave the streams alone: what they have goes by itself some time after it was used. The threads cannot be named anew until they are erased without this.
     #[arg(long)]
     pub(crate) database_only: bool,
     /// How long workers may take to read the streams up to their ends.

@@ -68,6 +68,9 @@ pub(crate) async fn delay(
     let invalid = |detail: &str| Problem::bad_request("invalid_not_before", detail.to_owned());
     let not_before = wire::parse_rfc3339(not_before)
         .ok_or_else(|| invalid("not_before must be a time like 2026-12-24T18:00:00Z"))?;
+    if not_before.0 < 0 {
+        return Err(invalid("not_before must not be before 1970"));
+    }
     if not_before.since_ms(backend.store().database_time().await?) > DelayedTask::MOST_DELAY_MS {
         return Err(invalid("not_before must be within 366 days from now"));
     }

@@ -252,7 +252,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
 
 /// Refuses to name a thread anew of which not everything is gone yet: what was erased could come into the new one.
 pub(crate) fn being_erased() -> Problem {
-    let detail = "the thread is being erased; it can be named anew once antiphon erase has ended with nothing pending, without --database-only";
+    let detail = "the thread is being erased, or its erasing was broken off; it can be named anew once `antiphon threads erase --yes` has ended with nothing pending";
     Problem::new(StatusCode::GONE, "thread_erased", detail)
 }
 

@@ -386,7 +386,7 @@ async fn tasks_wait_for_their_time() {
     assert_eq!(problem(&post(task("k1", 601)).await), refused(409, "task_conflict"));
     let other = json!({"task_id": "k1", "content": "other", "not_before": at(600)});
     assert_eq!(problem(&post(other).await), refused(409, "task_conflict"));
-    for bad in ["tomorrow".to_owned(), at(367 * 86_400)] {
+    for bad in ["tomorrow".to_owned(), at(367 * 86_400), "0001-01-01T00:00:00Z".to_owned()] {
         let body = json!({"content": "x", "not_before": bad});
         assert_eq!(problem(&post(body).await), refused(400, "invalid_not_before"));
     }

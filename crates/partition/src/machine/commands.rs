@@ -159,14 +159,15 @@ impl Partition {
             || matches!(command, Command::Control(control) if self.has_to_wait(control))
     }
 
-    /// The next commit has as many changes of tasks as it may, or a failure of the agent that begins a backoff is not in a commit yet.
+    /// The next commit has as many changes of tasks as it may, or a failure that begins a backoff or pauses the agent is not in a commit yet.
     fn has_to_wait(&self, control: &Control) -> bool {
         let is_of_agent = |ended: &EndedInput| {
             let EndedInput::Turn(id) = ended else { return false };
             self.table.turns.get(id).is_some_and(|turn| turn.is_task() && turn.agent == control.subject)
         };
         self.commands.writes.edited_bytes >= self.limits.commit_bytes
-            || (control.kind == ControlKind::ClearBackoff && self.ended.iter().any(is_of_agent))
+            || (matches!(control.kind, ControlKind::ClearBackoff | ControlKind::Resume)
+                && self.ended.iter().any(is_of_agent))
     }
 
     /// The task that an operator's command is about, if it was taken so lately that the store may not have known it when it was asked.

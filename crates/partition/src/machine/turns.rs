@@ -312,10 +312,10 @@ impl Partition {
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why, now, actions),
-            Started::Superseded if turn.timer.is_some() => {
-                return self.end_turn(id, TurnEnd::Withdrawn(MESSAGE));
+            Started::Superseded(by) if turn.timer.is_some() => {
+                return self.end_turn(id, TurnEnd::Withdrawn(by));
             }
-            Started::Superseded => {
+            Started::Superseded(_) => {
                 let detail = "it is no follow-up, and is not taken back".to_owned();
                 return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
             }

@@ -187,3 +187,24 @@ fn a_delayed_task_is_sent_as_it_was_put() {
     let spoilt = DueTimer { body: metadata(json!({"task": {"id": "k1"}})), ..delayed };
     assert_eq!(verdict(spoilt), end(TimerEnd::Refused, "unreadable"));
 }
+
+/// 08:00 in UTC.
+#[test]
+fn a_fired_follow_up_is_checked_again_when_its_turn_begins() {
+    let fired = || DueTimer {
+        state: TimerState::Fired,
+        fired_since_real_input: 1,
+        fired_at: vec![NOW.plus_ms(-10)],
+        ..timer()
+    };
+    let with = |settings: Value| DueTimer { settings: map(json!({ "follow_ups": settings })), ..fired() };
+    let quiet = |from: &str| json!({"enabled": true, "quiet_hours": {"from": from, "to": "09:00"}, "time_zone": "UTC"});
+    assert_eq!(fired().superseded_by(), None, "neither its own firing nor a cooldown counts against it");
+    assert_eq!(with(quiet("08:30")).superseded_by(), None);
+    assert_eq!(with(quiet("07:30")).superseded_by(), Some("quiet_hours"));
+    assert_eq!(with(json!({"enabled": false})).superseded_by(), Some("disabled"));
+    assert_eq!(with(json!({"enabled": true, "x": 1})).superseded_by(), Some("disabled"), "as when it is due");
+    assert_eq!(DueTimer { state: TimerState::Ended, ..fired() }.superseded_by(), Some("message"));
+    let answered = Some((Position::from_stored(101), NOW, Metadata::EMPTY));
+    assert_eq!(DueTimer { real_input: answered, ..with(quiet("07:30")) }.superseded_by(), Some("message"));
+}

@@ -93,7 +93,11 @@ impl World {
         if self.is_superseded(&start) && self.bug != Some(PlantedBug::SupersededIgnored) {
             self.coverage.superseded_starts += 1;
             let (turn, run, delay) = (start.turn, start.run, self.rng.range(0, 10));
-            return self.answer(address, delay, Input::Started { turn, run, started: Started::Superseded });
+            return self.answer(
+                address,
+                delay,
+                Input::Started { turn, run, started: Started::Superseded("message") },
+            );
         }
         if self.is_start_erased(&start) && self.bug != Some(PlantedBug::ErasedStarts) {
             self.coverage.erased_starts += 1;

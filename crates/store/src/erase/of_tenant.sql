@@ -19,7 +19,7 @@ SELECT DISTINCT thread_id FROM (
     UNION ALL SELECT agent_id FROM agent_settings
     UNION ALL SELECT agent_id FROM reasoning_sessions
     UNION ALL SELECT agent_id FROM facts
-    UNION ALL SELECT thread_id FROM erased_threads WHERE erasing IS NOT NULL
+    UNION ALL SELECT thread_id FROM erased_threads WHERE erasing IS NOT NULL AND recreated_at IS NULL
     UNION ALL SELECT subject_id FROM audit_log WHERE subject_id NOT LIKE '%+reasoning' AND subject_id NOT LIKE '%+budget'
 ) AS ids
 WHERE antiphon_tenant_of(thread_id) = $1

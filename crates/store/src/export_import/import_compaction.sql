@@ -2,7 +2,7 @@
 -- $11 valid_from_position.
 WITH known AS MATERIALIZED (
     SELECT (c.through_position, c.kept_positions, c.strategy, c.provenance) = ($4, $5::bigint[], $7::text, $8::jsonb)
-           AND c.summary IS NOT DISTINCT FROM $6 AND c.previous_id IS NOT DISTINCT FROM $9
+           AND ($6::text IS NULL OR c.summary IS NOT DISTINCT FROM $6) AND c.previous_id IS NOT DISTINCT FROM $9
            AND c.undone_at_position IS NOT DISTINCT FROM $10 AND c.valid_from_position = $11 AS is_same
     FROM compactions AS c
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id = $3

@@ -92,10 +92,13 @@ impl BeginOutcome {
     const NOTHING: Self = Self { inputs: Vec::new(), seq: None };
 }
 
+/// By what a follow-up is superseded of which no more is known.
+const SUPERSEDED: &str = "message";
+
 /// Why nothing was read for a turn.
 enum NotRead {
-    /// It is a follow-up that is not wanted any more.
-    Superseded,
+    /// It is a follow-up that is not wanted any more, and by what.
+    Superseded(&'static str),
     /// Neither waiting nor asking again would help.
     Hopeless(String),
 }
@@ -221,8 +224,8 @@ impl TurnStarter {
                 for (start, found) in found {
                     match found {
                         Ok(found) => self.ready.push_back((start, found)),
-                        Err(NotRead::Superseded) => {
-                            self.begun(&start, BeginOutcome::of(&start, Started::Superseded)).await?;
+                        Err(NotRead::Superseded(by)) => {
+                            self.begun(&start, BeginOutcome::of(&start, Started::Superseded(by))).await?;
                         }
                         Err(NotRead::Hopeless(text)) => {
                             let rules = self.context.config.rules;
@@ -325,9 +328,9 @@ async fn read(
             found
         }
     };
-    let found = found.into_iter().zip(known).zip(superseded).map(|((found, known), is_superseded)| {
-        if is_superseded {
-            return Err(NotRead::Superseded);
+    let found = found.into_iter().zip(known).zip(superseded).map(|((found, known), superseded_by)| {
+        if let Some(by) = superseded_by {
+            return Err(NotRead::Superseded(by));
         }
         let mut found = found.map_err(NotRead::Hopeless)?;
         complete(&mut found, known.as_deref());
@@ -336,22 +339,26 @@ async fn read(
     StarterOutcome::Read(starts.into_iter().zip(found).collect())
 }
 
-/// Which of these turns are follow-ups that are not wanted any more; `None` when the session has ended.
+/// Which of these turns are follow-ups that are not wanted any more, and by what; `None` when the session has ended.
 async fn superseded(
     context: &Context,
     starts: &[Arc<Start>],
     answered: &mpsc::Sender<Input>,
-) -> Option<Vec<bool>> {
+) -> Option<Vec<Option<&'static str>>> {
     let timers: Vec<TimerId> = starts.iter().filter_map(|start| timer_of(start)).collect();
     if timers.is_empty() {
-        return Some(vec![false; starts.len()]);
+        return Some(vec![None; starts.len()]);
     }
     let ask = || context.store.due_timers(None, &timers);
     let mut found = until_answered(ask, "reading timers", answered).await?.into_iter();
     let of = |start: &Arc<Start>| {
-        let timer = timer_of(start).and_then(|_| found.next());
-        // One that is not there was erased, or is not known to a store that has gone back in time.
-        timer.is_some_and(|timer| timer.is_none_or(|timer| timer.is_superseded()))
+        match timer_of(start).and_then(|_| found.next())? {
+            // It was erased, or is not known to a store that has gone back in time.
+            None => Some(SUPERSEDED),
+            // A workflow is answering it already.
+            Some(timer) if start.is_adopted => timer.is_superseded().then_some(SUPERSEDED),
+            Some(timer) => timer.superseded_by(),
+        }
     };
     Some(starts.iter().map(of).collect())
 }

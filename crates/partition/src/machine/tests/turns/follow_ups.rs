@@ -334,8 +334,8 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     let key = CommandKey::Turn(thread("t"), id.turn().unwrap(), 0);
     script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
     let turn = id.turn().unwrap();
-    script.handle(Input::Started { turn, run: 0, started: Started::Superseded });
-    withdrawn(&script, &id, "message");
+    script.handle(Input::Started { turn, run: 0, started: Started::Superseded("quiet_hours") });
+    withdrawn(&script, &id, "quiet_hours");
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn a_new_owner_asks_before_it_commits_a_follow_up() {
         next.starts.clear();
         next.say_as(&start, 0, 0, &["there?!"]);
         assert!(next.commits.iter().all(|commit| commit.turns.is_empty()), "it may not be wanted any more");
-        let started = if is_wanted { Started::Requested(next.rules) } else { Started::Superseded };
+        let started = if is_wanted { Started::Requested(next.rules) } else { Started::Superseded("message") };
         next.auto = true;
         next.handle(Input::Started { turn: start.turn.clone(), run: 0, started });
         match is_wanted {

@@ -56,27 +56,33 @@ fn the_next_task_can_be_changed_while_an_end_is_stored() {
 }
 
 #[test]
-fn a_backoff_can_be_cleared_while_its_failure_is_stored() {
-    for is_other_commit_under_way in [false, true] {
-        let mut script = TurnScript::new();
-        script.task("t1");
-        script.auto = false;
-        let act = |script: &mut TurnScript, id: &str, kind| {
-            script.command(control(id, kind));
-            let key = script.checks.pop().unwrap();
-            script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
-        };
-        if is_other_commit_under_way {
-            act(&mut script, "resume", ControlKind::Resume);
+fn a_failure_that_is_not_stored_yet_can_be_answered() {
+    let answers = [
+        ("error:{}", ControlKind::ClearBackoff, "clear_backoff"),
+        (r#"error:{"class": "auth"}"#, ControlKind::Resume, "resume"),
+    ];
+    for (error, kind, action) in answers {
+        for is_other_commit_under_way in [false, true] {
+            let mut script = TurnScript::new();
+            script.task("t1");
+            script.auto = false;
+            let act = |script: &mut TurnScript, id: &str, kind: &ControlKind| {
+                script.command(control(id, kind.clone()));
+                let key = script.checks.pop().unwrap();
+                script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+            };
+            if is_other_commit_under_way {
+                act(&mut script, "first", &ControlKind::Resume);
+            }
+            script.say(0, &[error]);
+            act(&mut script, "answer", &kind);
+            script.auto = true;
+            let actions = script.handle(Input::Committed(Vec::new()));
+            assert!(actions.contains(&"start task run 1".to_owned()), "{error}: {actions:?}");
+            let audit = script.commits.iter().flat_map(|commit| &commit.audit).last().unwrap();
+            assert_eq!((audit.action.as_str(), &audit.error), (action, &None));
+            assert_eq!(script.machine.stats(script.now).backing_off, 0);
         }
-        script.say(0, &["error:{}"]);
-        act(&mut script, "clear", ControlKind::ClearBackoff);
-        script.auto = true;
-        let actions = script.handle(Input::Committed(Vec::new()));
-        assert!(actions.contains(&"start task run 1".to_owned()), "{actions:?}");
-        let audit = script.commits.iter().flat_map(|commit| &commit.audit).last().unwrap();
-        assert_eq!((audit.action.as_str(), &audit.error), ("clear_backoff", &None));
-        assert_eq!(script.machine.stats(script.now).backing_off, 0);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::commit::Takeover;
 use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet

@@ -92,8 +92,9 @@ impl TimerWindow {
 
     /// A commit that wrote the timer is applied: it is due in `waits_ms`, or is no longer pending.
     pub(crate) fn written(&mut self, id: TimerId, waits_ms: Option<i64>, now: Timestamp) {
-        self.deciding.remove(&id);
-        self.is_exhausted = false;
+        if self.deciding.remove(&id) {
+            self.is_exhausted = false;
+        }
         let Some(at) = waits_ms.map(|ms| now.plus_ms(ms)) else { return };
         // The page that is being read may be older than the write.
         if self.is_loading || !self.is_beyond(at) {

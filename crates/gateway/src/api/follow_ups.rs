@@ -200,13 +200,20 @@ fn verdict_now(due: &DueTimer, has_open_input: bool) -> (&'static str, [RuleChec
     (verdict, check_rules(&rules, &facts))
 }
 
-/// What the rules said of one that was decided about: nothing fires unless all of them pass, and the first that refuses ends it.
+/// What the rules said of one that was decided about: nothing fires unless all of them pass, and the first that refuses ends it. One that has fired
+/// is withdrawn by a rule that refuses it when its turn begins.
 fn rules_then(row: &FollowUpRow) -> Vec<RuleView> {
     let passes = |rule: RestraintRule| RuleCheck { rule, outcome: RuleOutcome::Passes };
     let refused = row.ended_by.as_deref().and_then(RestraintRule::from_name);
     match (row.status, refused) {
-        (TimerStatus::Fired | TimerStatus::Withdrawn, _) => {
-            RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect()
+        // Of one that has fired the rule delayed it.
+        (TimerStatus::Fired, _) => RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect(),
+        (TimerStatus::Withdrawn, refused) => {
+            let outcome = |rule: RestraintRule| match Some(rule) == refused {
+                true => RuleCheck { rule, outcome: RuleOutcome::Refuses },
+                false => passes(rule),
+            };
+            RestraintRule::ALL.into_iter().map(outcome).map(RuleView::from).collect()
         }
         (TimerStatus::Refused, Some(refused)) => {
             let before = RestraintRule::ALL.into_iter().take_while(|rule| *rule != refused).map(passes);

@@ -76,6 +76,8 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
             (12, "fired", ""),
             (13, "refused", "max_per_day"),
             (14, "withdrawn", "message"),
+            (10, "withdrawn", "quiet_hours"),
+            (9, "fired", "quiet_hours"),
         ],
     )
     .await;
@@ -87,7 +89,15 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
     let first = list("limit=3").await;
     assert_eq!(short(&first), ["withdrawn \"message\"", "refused \"max_per_day\"", "fired null"]);
     let second = list(&format!("next={}", first["next"].as_str().unwrap())).await;
-    assert_eq!((short(&second), &second["next"]), (vec!["pending \"snooze\"".to_owned()], &Value::Null));
+    assert_eq!(
+        (short(&second), &second["next"]),
+        (
+            ["pending \"snooze\"", "withdrawn \"quiet_hours\"", "fired \"quiet_hours\""]
+                .map(str::to_owned)
+                .to_vec(),
+            &Value::Null
+        )
+    );
     let fired = &first["follow_ups"][2];
     assert_eq!(fired["turn_id"], timer(12).turn().unwrap().as_str());
     assert_eq!((&fired["trigger_type"], &fired["reason"]), (&json!("check_in"), &json!("quiet")));
@@ -104,6 +114,9 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
     let all = "disabled passes, max_in_a_row passes, max_per_day passes, paused passes, backoff passes, cooldown passes, quiet_hours passes";
     assert_eq!(show(12).await, (Value::Null, all.to_owned()));
     assert_eq!(show(14).await, (Value::Null, all.to_owned()));
+    assert_eq!(show(9).await, (Value::Null, all.to_owned()), "it delayed it");
+    let withdrawn_by = all.replace("quiet_hours passes", "quiet_hours refuses");
+    assert_eq!(show(10).await, (Value::Null, withdrawn_by));
     let refused_by = "disabled passes, max_in_a_row passes, max_per_day refuses";
     assert_eq!(show(13).await, (Value::Null, refused_by.to_owned()));
     let unknown = bare(gateway, "GET", &format!("{FOLLOW_UPS}/{}", timer(99))).await;

@@ -15,7 +15,7 @@ use crate::commit::Takeover;
 use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
-use crate::turn_state::{Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
+use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
 use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
@@ -313,7 +313,12 @@ impl Partition {
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why, now, actions),
             Started::Superseded(by) if turn.timer.is_some() => {
-                return self.end_turn(id, TurnEnd::Withdrawn(by));
+                if by == MESSAGE || turn.slot.is_none() || turn.phase != TurnPhase::Starting {
+                    return self.end_turn(id, TurnEnd::Withdrawn(by));
+                }
+                // An owner before this one had begun it in time, and its answer has come meanwhile.
+                (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
+                return actions.push(Action::Start(Box::new(start(turn))));
             }
             Started::Superseded(_) => {
                 let detail = "it is no follow-up, and is not taken back".to_owned();

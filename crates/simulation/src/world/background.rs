@@ -90,13 +90,15 @@ impl World {
         if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {
             (start.is_adopted, start.attempt) = (false, start.attempt + 16);
         }
-        if self.is_superseded(&start) && self.bug != Some(PlantedBug::SupersededIgnored) {
+        if let Some(by) =
+            self.superseded_by(&start).filter(|_| self.bug != Some(PlantedBug::SupersededIgnored))
+        {
             self.coverage.superseded_starts += 1;
             let (turn, run, delay) = (start.turn, start.run, self.rng.range(0, 10));
             return self.answer(
                 address,
                 delay,
-                Input::Started { turn, run, started: Started::Superseded("message") },
+                Input::Started { turn, run, started: Started::Superseded(by) },
             );
         }
         if self.is_start_erased(&start) && self.bug != Some(PlantedBug::ErasedStarts) {

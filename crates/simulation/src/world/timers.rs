@@ -207,15 +207,16 @@ impl World {
         decision
     }
 
-    /// A follow-up begins, or counts as begun: it is looked once more whether it is wanted.
-    pub(super) fn is_superseded(&self, start: &Start) -> bool {
+    /// A follow-up begins, or counts as begun: it is looked once more whether it is wanted. Why it is not.
+    pub(super) fn superseded_by(&self, start: &Start) -> Option<&'static str> {
         let is_synthetic = start.metadata.is_synthetic();
         let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none());
-        let Some(timer) = timer.and_then(Value::as_str).and_then(|id| TimerId::parse(id).ok()) else {
-            return false;
-        };
-        let found = self.store.due_timer(&timer, self.settings(), self.time);
-        found.is_none_or(|timer| timer.is_superseded())
+        let timer = timer.and_then(Value::as_str).and_then(|id| TimerId::parse(id).ok())?;
+        match self.store.due_timer(&timer, self.settings(), self.time) {
+            None => Some("message"),
+            Some(found) if start.is_adopted => found.is_superseded().then_some("message"),
+            Some(found) => found.superseded_by(),
+        }
     }
 
     /// No follow-up is stored when its owner has read a person's input that came after the one which it follows.

@@ -338,6 +338,24 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "quiet_hours");
 }
 
+/// A new owner asks for it again, and its answer comes before it is told that the rules are against it by now.
+#[test]
+fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
+    for (by, goes_on) in [("quiet_hours", true), ("message", false)] {
+        let (mut script, id) = due();
+        script.handle(Input::TimersDecided(vec![fire(&id)]));
+        script.auto = false;
+        script.command(Command::Turn(Box::new(follow_up(&id))));
+        let turn = id.turn().unwrap();
+        let key = CommandKey::Turn(thread("t"), turn.clone(), 0);
+        script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+        script.say(0, &["are you"]);
+        let started = script.handle(Input::Started { turn, run: 0, started: Started::Superseded(by) });
+        assert_eq!(started.iter().any(|action| action.starts_with("start")), goes_on, "{started:?}");
+        assert_eq!(script.last_start().is_adopted, goes_on);
+    }
+}
+
 #[test]
 fn a_follow_up_that_the_store_refuses_is_no_event() {
     let (mut script, id) = begun();

@@ -148,14 +148,11 @@ impl Partition {
         }
     }
 
-    /// The retry of a turn whose failure is in a commit that is not applied yet, or what an operator wants of a task that is not stored yet.
+    /// The retry of a turn whose failure is in a commit that is not applied yet; or what an operator wants of a task of which this owner does not
+    /// know yet that it is stored, even if the store knows it already: it is not in its queue.
     fn must_wait(&self, command: &Command, verdict: CommandVerdict) -> bool {
-        let is_new = verdict == CommandVerdict::New;
-        let is_not_stored = || {
-            self.earlier_run(command).is_some_and(has_failed)
-                || self.taken_task(command).is_some_and(|taken| !self.is_stored(taken))
-        };
-        (is_new && is_not_stored())
+        (verdict == CommandVerdict::New && self.earlier_run(command).is_some_and(has_failed))
+            || self.taken_task(command).is_some_and(|taken| !self.is_stored(taken))
             || matches!(command, Command::Control(control) if self.has_to_wait(control))
     }
 

@@ -38,6 +38,26 @@ fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
     }
 }
 
+/// The store answers about it before it answers to the commit.
+#[test]
+fn a_task_is_dropped_that_the_store_knows_before_its_owner() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    script.auto = false;
+    script.command(Command::Task(task_of("t2", "x")));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    let position = script.last_commit().tasks[0].queued.position;
+    script.command(control("d", ControlKind::DropTask(TaskId::parse("t2").unwrap())));
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::Task { position, is_failed: false })]));
+    script.auto = true;
+    script.handle(Input::Committed(Vec::new()));
+    assert_eq!(script.last_commit().failed_tasks[0].position, position);
+    let actions = script.say(0, &["done!"]);
+    assert!(!actions.iter().any(|action| action.starts_with("start")), "{actions:?}");
+}
+
 /// The end of a task is being stored, and the next one is not under way yet.
 #[test]
 fn the_next_task_can_be_changed_while_an_end_is_stored() {

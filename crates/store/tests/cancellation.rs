@@ -134,7 +134,7 @@ async fn sessions_of_a_former_primary_are_left() {
     }
 }
 
-/// Passes bytes between clients and the server. Connections that were made before it is told to freeze stay open, and nothing comes
+/// Passes bytes between clients and the server. Connections that were made before it freezes stay open, and nothing comes
 /// through them any more, as when a host is gone without a word.
 async fn freezable(server: String) -> (std::net::SocketAddr, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

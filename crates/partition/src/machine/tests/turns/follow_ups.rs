@@ -338,7 +338,7 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "quiet_hours");
 }
 
-/// A new owner asks for it again, and its answer comes before it is told that the rules are against it by now.
+/// A new owner requests it again, and its answer comes before the verdict that the rules are against it by now.
 #[test]
 fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
     for (by, goes_on) in [("quiet_hours", true), ("message", false)] {

@@ -180,10 +180,18 @@ impl Feed {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
 
-    /// The partition has an owner of this epoch.
+    /// The partition has an owner of this epoch. A query that is under way may have gone to the one before, which will never answer: another is
+    /// sent at once.
     pub fn on_owner(&mut self, epoch: u64) {
-        self.least_epoch = self.least_epoch.max(epoch);
-        self.asks.wanted |= self.mark.is_some_and(|(known, _)| known < self.least_epoch);
+        if epoch <= self.least_epoch {
+            return;
+        }
+        self.least_epoch = epoch;
+        if self.mark.is_none_or(|(known, _)| known < epoch) {
+            let asks = &mut self.asks;
+            (asks.wanted, asks.under_way) = (true, false);
+            (asks.not_before, asks.pause_ms) = (Timestamp::default(), 0);
+        }
     }
 
     /// Something may have been missed: the connection was lost, the owner changed, a queue overflowed.
@@ -244,7 +252,8 @@ impl Feed {
         asks.not_before = now.plus_ms(asks.pause_ms);
     }
 
-    /// The query to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`].
+    /// The query to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`]. It takes the place of one that is still under
+    /// way.
     pub fn poll_snapshot_request(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
         if !self.may_ask() || now < self.asks.not_before {
             return None;

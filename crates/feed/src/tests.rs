@@ -99,6 +99,23 @@ fn an_owner_of_a_lower_epoch_is_not_heard() {
 }
 
 #[test]
+fn a_new_owner_is_queried_at_once() {
+    let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1_000);
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    feed.on_owner(EPOCH);
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "the query may have gone to the owner before");
+    feed.on_owner(EPOCH);
+    assert_eq!(feed.poll_snapshot_request(NOW), None, "it is no news");
+    feed.on_snapshot_failed(NOW);
+    assert_eq!(feed.poll_snapshot_request(NOW), None);
+    feed.on_owner(EPOCH + 1);
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "the pause was for the owner before");
+    feed.on_reply(reply(EPOCH + 1, 0, 5), NOW);
+    feed.on_owner(EPOCH + 1);
+    assert_eq!(feed.poll_snapshot_request(NOW), None, "it has answered");
+}
+
+#[test]
 fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);

@@ -126,7 +126,7 @@ impl World {
         let planted = self.bug;
         let (thread, number) = match &event {
             GatewayEvent::Frame(thread, number, _)
-            | GatewayEvent::Reply(thread, number, _)
+            | GatewayEvent::Reply(thread, number, ..)
             | GatewayEvent::Unanswered(thread, number, _)
             | GatewayEvent::Fetch(thread, number, ..)
             | GatewayEvent::Fetched(thread, number, ..)
@@ -152,7 +152,12 @@ impl World {
                 }
                 follower.feed.on_frame(*frame, now);
             }
-            GatewayEvent::Reply(_, _, mut reply) => {
+            GatewayEvent::Reply(_, _, asked, mut reply) => {
+                // What comes after its time, or after another was asked, is not heard.
+                if follower.asked != Some(asked) {
+                    return;
+                }
+                follower.asked = None;
                 if planted == Some(PlantedBug::CutFromStore) {
                     // What is in the store is taken for what the owner has said.
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
@@ -325,16 +330,14 @@ impl World {
         let Some((gateway, thread, number)) = self.asked.remove(&answer.token) else { return };
         self.coverage.answers += 1;
         let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
-        // What comes after its time is not heard.
-        if follower.number != number || follower.asked != Some(answer.token) {
+        if follower.number != number {
             return;
         }
-        follower.asked = None;
         for shown in &answer.open {
             self.check_held_back(&thread, &shown.message);
         }
         let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
-        let SnapshotReply { mut cut, mut open, left_out, more, .. } = answer;
+        let SnapshotReply { mut cut, mut open, left_out, more, token, .. } = answer;
         follower.epoch = follower.epoch.max(cut.epoch);
         match self.bug {
             Some(PlantedBug::CommittedTooEarly) => cut.committed = Position::MAX,
@@ -344,7 +347,7 @@ impl World {
         }
         let reply = Box::new(wire::query::SnapshotReply { cut, open, left_out, more });
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
+        self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, token, reply)));
     }
 
     /// The store is read as it is when the question arrives.

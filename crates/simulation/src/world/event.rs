@@ -120,7 +120,8 @@ pub(crate) enum ClientEvent {
 #[derive(Debug)]
 pub(crate) enum GatewayEvent {
     Frame(ThreadId, u64, Box<model::LiveFrame>),
-    Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
+    /// With the number of the query.
+    Reply(ThreadId, u64, u64, Box<wire::query::SnapshotReply>),
     Unanswered(ThreadId, u64, u64),
     Fetch(ThreadId, u64, StoreReader, feed::StoreRead),
     Fetched(ThreadId, u64, StoreReader, Fetched),

@@ -84,6 +84,14 @@ pub enum InvalidCommand {
         "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
     )]
     Internal(ThreadId),
+    /// An agent answers in threads of its own tenant alone.
+    #[error("agent {agent} and thread {thread} are of different tenants")]
+    OtherTenant {
+        /// The agent that is named.
+        agent: AgentId,
+        /// The thread of the subject.
+        thread: ThreadId,
+    },
     /// A control command about a turn on the subject of an agent, or the other way round.
     #[error(
         "{0} does not belong on this subject: commands about turns go to chunks.<thread>, others to tasks.<agent>"
@@ -108,6 +116,7 @@ impl InvalidCommand {
             Self::WrongQueue { .. } => "wrong_queue",
             Self::NotBefore(_) => "invalid_not_before",
             Self::Internal(_) => "internal_thread",
+            Self::OtherTenant { .. } => "other_tenant",
             Self::WrongSubject(_) => "wrong_subject",
         }
     }
@@ -162,6 +171,9 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
         [thread.clone(), agent.thread()].into_iter().find(|place| place.background_kind().is_some())
     {
         return Err(InvalidCommand::Internal(internal));
+    }
+    if agent.tenant() != thread.tenant() {
+        return Err(InvalidCommand::OtherTenant { agent, thread: thread.clone() });
     }
     if opened.run > MAX_RUN {
         return Err(InvalidCommand::RunNumber(opened.run));

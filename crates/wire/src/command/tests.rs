@@ -452,6 +452,18 @@ fn what_follows_turns_is_kept_apart_from_tasks_and_inputs() {
 }
 
 #[test]
+fn agents_of_another_tenant_do_not_answer() {
+    let by = |agent: &str| {
+        let agent = agent.to_owned();
+        opening(move |it: &mut pb::TurnOpened| it.agent_id = agent)
+    };
+    assert!(decode("chunks.0.acme~t1", by("acme~a1")).is_ok());
+    for (thread, agent) in [("acme~t1", "other~a1"), ("acme~t1", "a1"), ("t1", "acme~a1")] {
+        assert_eq!(code(&format!("chunks.0.{thread}"), by(agent)), "other_tenant", "{agent} in {thread}");
+    }
+}
+
+#[test]
 fn hostile_tasks_are_refused_with_their_reason() {
     let of = |change: fn(&mut pb::Task)| code("tasks.0.a1", tasking(change));
     assert_eq!(of(|it| it.content.clear()), "empty_input");

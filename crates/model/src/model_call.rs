@@ -8,6 +8,8 @@ use crate::metadata::{InvalidMetadata, Metadata, abbreviate, token_count};
 const MODEL_BYTES: usize = 256;
 /// Most calls that one chunk names.
 const CALLS_PER_CHUNK: usize = 64;
+/// Most calls of one answer that are kept apart.
+const CALLS_PER_ANSWER: usize = 1_024;
 
 /// One call of a language model whose end is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +33,29 @@ impl ModelCall {
     /// A name as a call keeps it; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres cannot store.
     pub fn name(name: &str) -> Option<Box<str>> {
         ((1..=MODEL_BYTES).contains(&name.len()) && !name.contains('\0')).then(|| name.into())
+    }
+
+    /// The calls of one answer: the first 1,023 as they are, and what comes after them summed up in one more.
+    pub fn of_answer(mut calls: Vec<Self>) -> Vec<Self> {
+        let rest = calls.split_off(calls.len().min(CALLS_PER_ANSWER));
+        if let Some(last) = calls.last_mut() {
+            rest.iter().for_each(|call| last.add(call));
+        }
+        calls
+    }
+
+    fn add(&mut self, other: &Self) {
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (None, None) => None,
+            (one, other) => Some(one.unwrap_or(0).saturating_add(other.unwrap_or(0))),
+        };
+        if self.model != other.model {
+            self.model = None;
+        }
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
+        self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
     }
 
     /// The entry of the list under [`ModelCall::KEY`].
@@ -209,5 +234,25 @@ mod tests {
         let total = metadata(json!({"tokens_used": "15"})).summed_call().unwrap();
         assert_eq!((total.model, total.input_tokens, total.output_tokens), (None, 0, 15));
         assert_eq!(metadata(json!({"model": "m", "usage": {"prompt_tokens": -1}})).summed_call(), None);
+    }
+
+    #[test]
+    fn calls_beyond_those_of_an_answer_are_summed_up() {
+        let call =
+            |output_tokens| ModelCall { output_tokens, model: Some("m".into()), ..ModelCall::default() };
+        let few: Vec<_> = (0..CALLS_PER_ANSWER as u64).map(call).collect();
+        assert_eq!(ModelCall::of_answer(few.clone()), few);
+        assert_eq!(ModelCall::of_answer(Vec::new()), []);
+        let other = ModelCall {
+            output_tokens: u64::MAX,
+            cached_tokens: Some(1),
+            model: None,
+            ..ModelCall::default()
+        };
+        let bounded = ModelCall::of_answer([few.clone(), vec![call(5), other]].concat());
+        assert_eq!(bounded[..few.len() - 1], few[..few.len() - 1]);
+        let last = bounded.last().unwrap();
+        assert_eq!((bounded.len(), last.output_tokens, last.cached_tokens), (few.len(), u64::MAX, Some(1)));
+        assert_eq!(last.model, None, "they are of two models");
     }
 }

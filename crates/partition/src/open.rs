@@ -229,8 +229,7 @@ impl OpenMessage {
     }
 
     fn reset(&mut self, arrival: &IncomingChunk, limits: &PartitionLimits) {
-        let calls = self.attempt_calls();
-        self.earlier_calls.extend(calls);
+        self.earlier_calls = self.model_calls();
         self.attempt = arrival.attempt;
         self.delivery = None;
         self.role = arrival.role;
@@ -280,7 +279,7 @@ impl OpenMessage {
     pub(crate) fn model_calls(&self) -> Vec<ModelCall> {
         let mut calls = self.earlier_calls.clone();
         calls.extend(self.attempt_calls());
-        calls
+        ModelCall::of_answer(calls)
     }
 
     fn attempt_calls(&self) -> Vec<ModelCall> {

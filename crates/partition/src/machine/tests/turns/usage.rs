@@ -81,3 +81,20 @@ fn a_task_says_what_its_calls_were_for() {
         assert!(last.ends_with(&format!("0 {name} m 7+3")), "{last}");
     }
 }
+
+#[test]
+fn rows_of_an_answer_are_bounded_and_keep_its_sum() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let start = script.last_start();
+    for attempt in 0..2 {
+        for chunk in 0..1_000 {
+            script.say_as(&start, attempt, chunk, &["used:m:2:1"]);
+        }
+    }
+    script.say_as(&start, 1, 1_000, &["so!"]);
+    let usage = &script.last_commit().usage;
+    let numbers: Vec<u16> = usage.iter().map(|used| used.number).collect();
+    assert_eq!(numbers, (0..1_024).collect::<Vec<_>>());
+    assert_eq!(usage.iter().map(|used| used.call.input_tokens).sum::<u64>(), 4_000);
+}

@@ -69,6 +69,12 @@ fn dispatch(args: &[String]) -> Result<i32> {
         print!("{USAGE}");
         return Ok(2);
     };
+    // The others pass it on to a program that describes its own options.
+    let is_described = ["tidy", "doctor", "image", "services", "restores", "fuzz", "mutants"];
+    if is_described.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{USAGE}");
+        return Ok(0);
+    }
     match command.as_str() {
         "demo" => commands::demo::demo(args),
         "test" => commands::test::test(args),

@@ -43,7 +43,11 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::from(WRONG_CONFIGURATION);
         }
-        Err(error) => return wrong(&first_paragraph(&error.to_string())),
+        // What is missing may be what was misspelt.
+        Err(error) => {
+            let line = misspelt.filter(|_| error.kind() == ErrorKind::MissingRequiredArgument);
+            return wrong(&line.unwrap_or_else(|| first_paragraph(&error.to_string())));
+        }
     };
     if let Some(line) = misspelt {
         return wrong(&line);

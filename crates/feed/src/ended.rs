@@ -2,7 +2,7 @@
 
 use model::Position;
 use protocols::native::NativeEvent;
-use protocols::{MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
+use protocols::{Cursor, MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
 
 use crate::open;
 use crate::subscription::{FeedEvent, StreamPart, Subscription};
@@ -46,6 +46,8 @@ pub enum StoreRead {
 pub struct StorePage {
     /// After this position.
     pub after: Position,
+    /// The last end before `after`, if no message is stored at `after` itself, as when the store has gone back in time; 0 when there is none.
+    pub back_to: Option<Position>,
     /// The ends.
     pub ends: Vec<EndedMessage>,
     /// The page has all ends up to here; lower than was requested if there are more than a page holds.
@@ -59,12 +61,19 @@ pub enum CatchUp {
     Events(Vec<StreamPart>),
     /// These events, the last of which is the end of the message that it wanted.
     Last(Vec<StreamPart>),
+    /// This event: what it has seen does not exist any more, and it begins at 0.
+    Restart(StreamPart),
     /// It claims to have seen more of a message than there is.
     Ahead,
 }
 
-/// The events of what has ended after a reader's cursor, up to the end of the message that it wants.
+/// The events of what has ended after a reader's cursor, up to the end of the message that it wants. A reader at a place
+/// that does not exist any more, for the store has gone back in time, goes back to the thread's beginning.
 pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
+    if page.back_to.is_some() && native.cursor().base() == page.after {
+        let bytes = native.restart(Cursor::at(Position::from_stored(0)));
+        return CatchUp::Restart(subscription.part(bytes, NativeEvent::Restart));
+    }
     let mut out = Vec::new();
     let parts = |events: Vec<FeedEvent>| {
         events.into_iter().map(|event| subscription.part(event.bytes, event.event)).collect()

@@ -24,6 +24,9 @@ const READ_PAUSE_MS: i64 = 500;
 /// Frames that wait for an answer or for the store: at most so many bytes. Beyond it they are dropped, and a new cut is asked for.
 const PENDING_BYTES: usize = 1 << 20;
 
+/// Ends that a feed remembers to have shown.
+const SHOWN_ENDS: usize = 16;
+
 /// What a feed counted since it was last asked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FeedCounts {
@@ -49,6 +52,11 @@ pub struct Feed {
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
+    /// The last ends that were shown, oldest first; before them, where the feed began.
+    shown: VecDeque<Position>,
+    /// The owner has changed, and the next page of the store says whether the last end that was shown still exists: a store that has gone back
+    /// in time has another owner, and lacks ends.
+    is_unsure: bool,
     /// An answer whose text is shown once the ends that it includes are shown.
     reply: Option<SnapshotReply>,
     /// Frames that wait for an answer or for the store.
@@ -101,6 +109,8 @@ impl Feed {
             least_epoch: 0,
             through: None,
             target: Position::from_stored(0),
+            shown: VecDeque::new(),
+            is_unsure: false,
             reply: None,
             pending: BTreeMap::new(),
             pending_bytes: 0,
@@ -163,6 +173,7 @@ impl Feed {
             self.counts.filtered += frame.chunks.len() as u64;
             return;
         }
+        self.on_owner(number.0);
         self.pending_bytes += size(&frame);
         if let Some(twice) = self.pending.insert(number, frame) {
             self.pending_bytes -= size(&twice);
@@ -216,8 +227,12 @@ impl Feed {
         if known.is_some_and(|known| mark < known) {
             return;
         }
-        let has_lost_ends = self.through.is_some_and(|through| cut.committed < through);
         (self.mark, self.is_blocked) = (Some(mark), false);
+        if known.is_some() && !is_same_owner && self.through.is_some() {
+            // Nothing has ended between the two; what an earlier owner knew of counts no more.
+            (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
+            self.target = cut.committed;
+        }
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
         self.pending_bytes = self.pending.values().map(size).sum();
         // Frames that are not missing have shown the ends that were in them.
@@ -225,21 +240,36 @@ impl Feed {
             self.counts.gaps_filled += u64::from(known.is_some());
             self.target = self.target.max(cut.committed);
         }
-        match has_lost_ends {
-            true => self.begin_anew(cut.committed),
-            false => self.reply = Some(reply),
-        }
+        self.reply = Some(reply);
         self.advance(now);
     }
 
+    fn remember_end(&mut self) {
+        self.shown.push_back(self.native.cursor().base());
+        if self.shown.len() > SHOWN_ENDS {
+            self.shown.pop_front();
+        }
+    }
+
+    /// The store has nothing at `gone`, up to which all was shown; `last`: its last end before. If that was not shown, it may have come in place of
+    /// what was: positions of an owner with a fast clock are above those of the next.
+    fn go_back(&mut self, last: Position, gone: Position) {
+        let is_known = last.get() == 0 || self.shown.contains(&last);
+        let oldest = self.shown.front().copied().filter(|oldest| *oldest < gone);
+        let end = if is_known { last } else { oldest.unwrap_or(Position::from_stored(0)) };
+        self.shown.retain(|shown| *shown <= end);
+        (self.through, self.is_unsure) = (Some(end), !is_known && end.get() > 0);
+        self.begin_anew(end);
+    }
+
     /// What was shown does not exist any more: the store has gone back in time and lost ends, the stream has lost what was open, or a task was
-    /// dropped with its answer. Every viewer is sent a restart: it drops what came after `committed`, and all that is open, which is requested from its
+    /// dropped with its answer. Every viewer is sent a restart: it drops what came after this end, and all that is open, which is requested from its
     /// beginning.
-    fn begin_anew(&mut self, committed: Position) {
-        (self.through, self.target) = (Some(committed), committed);
+    fn begin_anew(&mut self, end: Position) {
         self.open.clear();
         self.log_bytes = 0;
-        let bytes = self.native.restart(Cursor::at(committed));
+        self.reply = None;
+        let bytes = self.native.restart(Cursor::at(end));
         self.events.push_back(FeedEvent { bytes, event: NativeEvent::Restart });
         self.block();
     }
@@ -280,6 +310,7 @@ impl Feed {
         let through = self.target;
         match self.through {
             None => Some(StoreRead::Last(through)),
+            Some(after) if self.is_unsure => Some(StoreRead::Ends { after, through: through.max(after) }),
             Some(after) => (after < through).then_some(StoreRead::Ends { after, through }),
         }
     }
@@ -290,6 +321,7 @@ impl Feed {
         if self.through.is_none() {
             self.native = Native::new(self.thread.clone(), Cursor::at(last));
             self.through = Some(self.target);
+            self.remember_end();
         }
         self.advance(now);
     }
@@ -300,8 +332,15 @@ impl Feed {
         if self.through != Some(page.after) {
             return;
         }
+        if std::mem::take(&mut self.is_unsure)
+            && let Some(last) = page.back_to
+        {
+            self.go_back(last, page.after);
+            return self.advance(now);
+        }
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
             ended::append_end(&mut self.native, ended, &mut self.events);
+            self.remember_end();
             self.let_go(&ended.header.message);
             // It was asked about as open; an owner that still looks it up does not know better.
             if let Some(reply) = &mut self.reply {
@@ -319,12 +358,17 @@ impl Feed {
 
     /// Everything that is known so far has been shown.
     pub(crate) fn is_settled(&self) -> bool {
-        self.reply.is_none() && !self.is_blocked && self.through.is_some_and(|through| through >= self.target)
+        self.reply.is_none() && !self.is_blocked && self.has_all_ends()
+    }
+
+    /// What the store has of this owner's cut has been shown.
+    fn has_all_ends(&self) -> bool {
+        !self.is_unsure && self.through.is_some_and(|through| through >= self.target)
     }
 
     /// Goes on as far as it can: ends that an answer knows of, then its text, then frames.
     fn advance(&mut self, now: Timestamp) {
-        while self.through.is_some_and(|through| through >= self.target) {
+        while self.has_all_ends() {
             if let Some(reply) = self.reply.take() {
                 self.show_open(reply, now);
                 continue;
@@ -350,7 +394,7 @@ impl Feed {
     fn show_open(&mut self, reply: SnapshotReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
         if self.has_lost(&named, reply.cut.is_current, now) {
-            return self.begin_anew(self.through.unwrap_or(self.target));
+            return self.begin_anew(self.native.cursor().base());
         }
         let mut is_short = false;
         for text in reply.open {
@@ -478,6 +522,7 @@ impl Feed {
             }
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
+        self.remember_end();
         self.let_go(&header.message);
         self.events.push_back(event);
     }

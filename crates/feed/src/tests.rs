@@ -56,6 +56,14 @@ fn begun(base: i64) -> Feed {
     feed
 }
 
+/// A message that failed at this position.
+fn ended(message: &str, position: i64) -> EndedMessage {
+    let message = MessageId::parse(message).unwrap();
+    let header = MessageHeader::new(message, 0, Role::Assistant, BatchType::UserRequest);
+    let failure = StreamError::new("stalled", "no more", true);
+    EndedMessage { header, position: at(position), how: EndKind::Failed(failure) }
+}
+
 fn text(parts: &[StreamPart]) -> String {
     parts.iter().map(|part| std::str::from_utf8(part.bytes()).unwrap()).collect()
 }
@@ -117,28 +125,74 @@ fn a_new_owner_is_queried_at_once() {
 
 #[test]
 fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
-    let mut feed = begun(5);
-    feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
+    let mut feed = begun(3);
+    feed.on_frame(frame("m", 1, 0, &[(0, "one"), (1, "two")], None), NOW);
+    feed.on_frame(frame("m", 2, 1, &[], Some(5)), NOW);
+    feed.on_frame(frame("n", 3, 2, &[(0, "one")], None), NOW);
     shown(&mut feed);
     feed.on_resync();
     assert!(feed.poll_snapshot_request(NOW).is_some());
-    feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
+    // The positions of a new owner are above all that were given out, whatever the store has forgotten.
+    feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(5), through: at(9) }));
+    let page = |after: i64, back_to: Option<i64>, ends: Vec<EndedMessage>| StorePage {
+        after: at(after),
+        back_to: back_to.map(at),
+        ends,
+        through: at(9),
+    };
+    feed.on_page(&page(5, Some(3), vec![ended("m", 8)]), NOW);
     let text = shown(&mut feed);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
     assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is shown from its beginning");
-    feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
-    // What ends above that is shown, though it is below what was shown before.
-    let frame = LiveFrame {
-        number: FrameNumber { epoch: EPOCH + 1, number: 1, after: 0 },
-        ..frame("n", 1, 0, &[], Some(4))
-    };
-    feed.on_frame(frame, NOW);
-    assert_eq!(
-        feed.poll_store_read(NOW),
-        Some(StoreRead::Ends { after: at(3), through: at(4) }),
-        "its text is in the store"
-    );
+    feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
+    // What was shown may end again.
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(3), through: at(9) }));
+    feed.on_page(&page(3, None, vec![ended("m", 8)]), NOW);
+    assert!(shown(&mut feed).contains("stalled") && feed.cursor().base() == at(8));
+    // Positions that were given out by a clock ahead of the database's are above those that come in their place.
+    feed.on_owner(EPOCH + 2);
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    feed.on_reply(reply(EPOCH + 2, 0, 9), NOW);
+    feed.on_page(&page(8, Some(7), Vec::new()), NOW);
+    assert_eq!(feed.cursor().base(), at(3), "7 was not shown");
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(3), through: at(9) }));
+    feed.on_page(&page(3, Some(0), Vec::new()), NOW);
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(0), through: at(9) }));
+    feed.on_page(&page(0, None, vec![ended("other", 7)]), NOW);
+    let text = shown(&mut feed);
+    assert!(text.ends_with("\n\n") && text.matches("event: restart").count() == 2, "{text}");
+    assert!(text.contains("\"after\":\"0\"") && feed.cursor().base() == at(7), "{text}");
+}
+
+#[test]
+fn feed_goes_on_after_a_takeover_that_lost_nothing() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("m", 1, 0, &[(0, "one"), (1, "two")], None), NOW);
+    feed.on_frame(frame("m", 2, 1, &[], Some(6)), NOW);
+    shown(&mut feed);
+    feed.on_owner(EPOCH + 1);
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(6), through: at(9) }));
+    feed.on_page(&StorePage { after: at(6), back_to: None, ends: vec![ended("n", 8)], through: at(9) }, NOW);
+    let text = shown(&mut feed);
+    assert!(text.contains("stalled") && !text.contains("restart"), "{text}");
+    assert_eq!(feed.poll_store_read(NOW), None);
+}
+
+#[test]
+fn frames_of_a_new_owner_say_that_there_is_one() {
+    let mut feed = begun(5);
+    feed.on_resync();
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    let mut first = frame("m", 1, 0, &[(0, "one")], None);
+    first.number.epoch = EPOCH + 1;
+    feed.on_frame(first, NOW);
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "the new one is queried");
+    feed.on_reply(reply(EPOCH, 0, 5), NOW);
+    assert_eq!(feed.poll_snapshot_request(NOW), None, "the one before is not queried again at once");
 }
 
 #[test]
@@ -209,7 +263,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     assert_eq!((later, waiting.poll_store_read(&feed, NOW)), (NOW.plus_ms(500), None));
     assert_eq!(waiting.poll_store_read(&feed, later), Some(StoreRead::Ends { after: at(5), through: at(8) }));
     assert_eq!(waiting.poll_timeout(&feed), None, "it is being read");
-    let page = StorePage { after: at(5), ends: Vec::new(), through: at(8) };
+    let page = StorePage { after: at(5), back_to: None, ends: Vec::new(), through: at(8) };
     waiting.on_page(&page, &feed, |_, _: Vec<StreamPart>| ());
     assert_eq!(waiting.viewers().count(), 1);
 }
@@ -246,6 +300,9 @@ fn a_message_is_unknown_after_two_answers_of_one_owner() {
     let answered = |feed: &mut Feed, epoch: u64, now: Timestamp| {
         assert!(feed.poll_snapshot_request(now).is_some());
         feed.on_reply(reply(epoch, 0, 5), now);
+        if feed.poll_store_read(now).is_some() {
+            feed.on_page(&StorePage { after: at(5), back_to: None, ends: Vec::new(), through: at(5) }, now);
+        }
         feed.join(Some(&cursor), &Subscription::Thread, asked, now)
     };
     assert_eq!(feed.join(Some(&cursor), &Subscription::Thread, asked, NOW), JoinResult::Wait);
@@ -350,17 +407,12 @@ fn subscriber_of_a_message_gets_its_values_and_nothing_else() {
     assert_eq!(texts.collect::<Vec<_>>(), ["one ", "two"]);
     // It has ended before its subscriber could join.
     let failure = StreamError::new("stalled", "no more", true);
-    let ended = |message: &str, position| EndedMessage {
-        header: MessageHeader::new(
-            MessageId::parse(message).unwrap(),
-            0,
-            Role::Assistant,
-            BatchType::UserRequest,
-        ),
-        position: at(position),
-        how: EndKind::Failed(failure.clone()),
+    let page = StorePage {
+        after: at(5),
+        back_to: None,
+        ends: vec![ended("other", 6), ended("m", 7)],
+        through: at(7),
     };
-    let page = StorePage { after: at(5), ends: vec![ended("other", 6), ended("m", 7)], through: at(7) };
     let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(at(5)));
     let CatchUp::Last(parts) = catch_up(&mut native, &page, &subscription) else { panic!("it has ended") };
     let message = MessageId::parse("m").unwrap();

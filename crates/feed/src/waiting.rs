@@ -27,6 +27,8 @@ pub enum WaitOutcome {
     Joined(Vec<StreamPart>),
     /// It has been shown the end of the one message that it wanted.
     Finished,
+    /// It gets this last: the place that it came from does not exist any more, and it comes back from 0.
+    Restart(StreamPart),
     /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
     Refused(BadCursor),
     /// The text of an open message was let go.
@@ -66,6 +68,22 @@ struct WaitingSubscriber<V> {
     needs_start: bool,
     /// It lacks ends that the feed has shown, or, while the state of the thread is unknown, may lack some that are stored.
     is_behind: bool,
+    /// It is above the last end that the feed has shown: at what is no end, like an input, or at an end that does not exist any more.
+    is_unsure: bool,
+    /// The epoch of the feed's owner when its place was found in the store.
+    found_in: Option<u64>,
+}
+
+impl<V> WaitingSubscriber<V> {
+    fn base(&self) -> Option<Position> {
+        self.native.as_ref().map(|native| native.cursor().base())
+    }
+
+    /// Whether the store has to say that its place exists before it may stand where the feed stands.
+    fn needs_check(&self, feed: &Feed) -> bool {
+        let is_above = self.base().is_some_and(|base| base > feed.cursor().base());
+        is_above && self.base() <= feed.through && self.found_in != feed.epoch()
+    }
 }
 
 impl<V> WaitingSubscribers<V> {
@@ -102,6 +120,8 @@ impl<V> WaitingSubscribers<V> {
             beyond: None,
             needs_start,
             is_behind,
+            is_unsure: false,
+            found_in: None,
         });
     }
 
@@ -126,9 +146,13 @@ impl<V> WaitingSubscribers<V> {
         if self.all.iter().any(|waiter| waiter.needs_start || waiter.beyond == Some(Beyond::Asked)) {
             return Some(StoreRead::Last(Position::MAX));
         }
+        if let Some(base) =
+            self.all.iter().filter(|waiter| waiter.is_unsure).find_map(WaitingSubscriber::base)
+        {
+            return Some(StoreRead::Ends { after: base, through: base });
+        }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
-        let bases = behind.filter_map(|waiter| Some(waiter.native.as_ref()?.cursor().base()));
-        let after = bases.min()?;
+        let after = behind.filter_map(WaitingSubscriber::base).min()?;
         let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
         Some(StoreRead::Ends { after, through })
     }
@@ -160,14 +184,14 @@ impl<V> WaitingSubscribers<V> {
             self.read_at = now.plus_ms(READ_PAUSE_MS);
         }
         for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
-            let base = waiter.native.as_ref().map(|native| native.cursor().base());
+            let base = waiter.base();
             let is_stored = base.is_none_or(|base| base <= last);
             waiter.beyond = (!is_stored).then_some(Beyond::Confirmed);
             waiter.asked = if is_stored { feed.asked() } else { waiter.asked };
         }
     }
 
-    /// Shows them what they have missed of the ends on a page.
+    /// Shows those who stand where a page begins what they have missed of its ends. Of others it does not say whether their place still exists.
     pub fn on_page(
         &mut self,
         page: &StorePage,
@@ -177,7 +201,12 @@ impl<V> WaitingSubscribers<V> {
         self.is_reading = false;
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
-            let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);
+            if waiter.is_unsure && waiter.base() == Some(page.after) {
+                waiter.is_unsure = false;
+                waiter.is_behind = page.back_to.is_some();
+                waiter.found_in = feed.epoch();
+            }
+            let native = waiter.native.as_mut().filter(|native| native.cursor().base() == page.after);
             let Some(native) = native.filter(|_| waiter.is_behind) else {
                 self.all.push(waiter);
                 continue;
@@ -195,6 +224,7 @@ impl<V> WaitingSubscribers<V> {
                     send(&waiter.viewer, events);
                     gone.push((waiter.viewer, WaitOutcome::Finished));
                 }
+                CatchUp::Restart(event) => gone.push((waiter.viewer, WaitOutcome::Restart(event))),
                 CatchUp::Ahead => gone.push((waiter.viewer, WaitOutcome::Refused(BadCursor::Ahead))),
             }
         }
@@ -205,7 +235,8 @@ impl<V> WaitingSubscribers<V> {
     pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
-            if waiter.needs_start {
+            waiter.is_unsure = waiter.needs_check(feed);
+            if waiter.needs_start || waiter.is_unsure {
                 self.all.push(waiter);
                 continue;
             }

@@ -106,6 +106,8 @@ pub enum PlantedBug {
     CursorLags,
     /// A page that holds a part of the ends is taken for all of them.
     PageCutShort,
+    /// A page of the store does not say that the place that it was asked after is gone.
+    UndoneEndsKept,
     /// An answer that goes on is asked for once more by a new owner.
     AnswerRequestedAgain,
     /// What would follow a turn is sent although it was stopped.
@@ -220,7 +222,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 104] = [
+    pub const ALL: [Self; 105] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -270,6 +272,7 @@ impl PlantedBug {
         Self::OpenTextForgotten,
         Self::CursorLags,
         Self::PageCutShort,
+        Self::UndoneEndsKept,
         Self::AnswerRequestedAgain,
         Self::StoppedTurnGoesOn,
         Self::DeadlineForgotten,

@@ -20,9 +20,17 @@ pub(crate) fn event(text: &str) -> Option<SeenEvent> {
     }
     match (name, data) {
         ("drain" | "ready", _) | (_, None) => None,
-        ("restart", _) => Some(SeenEvent::Restart),
+        ("restart", Some(data)) => {
+            let event: RestartData = serde_json::from_str(data).ok()?;
+            Some(SeenEvent::Restart { after: event.after.parse().ok()? })
+        }
         (name, Some(data)) => message_event(name, serde_json::from_str(data).ok()?),
     }
+}
+
+#[derive(Deserialize)]
+struct RestartData {
+    after: String,
 }
 
 #[derive(Deserialize)]

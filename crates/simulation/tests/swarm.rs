@@ -257,7 +257,8 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::CommittedTooEarly
         | PlantedBug::OpenTextForgotten
         | PlantedBug::CursorLags
-        | PlantedBug::PageCutShort => Invariant::NothingMissed,
+        | PlantedBug::PageCutShort
+        | PlantedBug::UndoneEndsKept => Invariant::NothingMissed,
         PlantedBug::CursorForgotten => Invariant::ClientText,
         PlantedBug::OldOwnerHeard => Invariant::OneTerminal,
         PlantedBug::AnswerRequestedAgain => Invariant::OneRequest,

@@ -20,7 +20,7 @@ pub use agents::{
 };
 pub use audit::AuditRow;
 pub use keys::KeyRow;
-pub use messages::{EndContent, EndRow};
+pub use messages::{EndContent, EndRow, EndRows};
 pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};

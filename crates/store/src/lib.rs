@@ -47,7 +47,7 @@ mod turn_limits;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndContent, EndRow, FailedTurnRow, FollowUpRow, InvalidPrices, KeyClaim, KeyRow,
+    COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, InvalidPrices, KeyClaim, KeyRow,
     MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, Price, PriceTable, PutAgent,
     PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow, StoredSchedule, TaskFailure, TaskRow,
     TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,

@@ -23,7 +23,7 @@ fn failed(message: &str, position: i64, failure: MessageFailure) -> FailedMessag
 
 /// `position:what`, in order.
 async fn ends(store: &Store, (after, through): (i64, i64), limit: u32) -> String {
-    let rows = store.ends(&thread("t"), at(after), at(through), limit).await.unwrap();
+    let rows = store.ends(&thread("t"), at(after), at(through), limit).await.unwrap().rows;
     let said = |row: &EndRow| match &row.said {
         EndContent::Message { content, .. } => format!("{}:{content}", row.position),
         EndContent::Failure { code, .. } => format!("{}!{code}", row.position),
@@ -115,13 +115,19 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
     for limit in 1..=words.len() {
         assert_eq!(ends(&store, (0, i64::MAX), limit as u32).await, words[..limit].join(" "));
     }
-    let rows = store.ends(&t, at(40), at(41), 9).await.unwrap();
+    let rows = store.ends(&t, at(40), at(41), 9).await.unwrap().rows;
     let row = &rows[0];
     assert_eq!(
         (row.message_id.as_str(), row.role, row.batch_type),
         (&*ys.answer, Role::Assistant, BatchType::AgentToAgent)
     );
-    assert!(store.ends(&thread("u"), at(0), Position::MAX, 9).await.unwrap().is_empty());
+    // Whether something is stored at the place itself, an end or not.
+    for (after, has_after) in [(0, true), (40, true), (39, false), (41, true), (42, false), (45, true)] {
+        let page = store.ends(&t, at(after), Position::MAX, 9).await.unwrap();
+        assert_eq!(page.has_after, has_after, "{after}: {page:?}");
+        assert!(page.rows.iter().all(|row| row.position > at(after)), "{page:?}");
+    }
+    assert!(store.ends(&thread("u"), at(0), Position::MAX, 9).await.unwrap().rows.is_empty());
 
     let last = async |through: i64| store.last_end(&t, at(through)).await.unwrap().map(Position::get);
     for (through, wanted) in [(9, None), (10, Some(10)), (23, Some(10)), (24, Some(24)), (29, Some(25))] {
@@ -159,7 +165,7 @@ async fn stored_end_has_all_that_its_text_is_rendered_from() {
     commit.messages[0].metadata = metadata(json!({"reasoning": "so"}));
     commit.messages[0].attempt = u32::MAX;
     owner.commit(&commit).await.unwrap();
-    let row = store.ends(&thread("t"), at(0), Position::MAX, 1).await.unwrap().remove(0);
+    let row = store.ends(&thread("t"), at(0), Position::MAX, 1).await.unwrap().rows.remove(0);
     assert_eq!((row.position, row.attempt), (at(10), u32::MAX));
     let EndContent::Message { content, tool_calls, tool_call_id, metadata } = row.said else {
         panic!("{row:?}")
@@ -188,7 +194,7 @@ async fn failure_is_stored_as_it_was_sent() {
         .map(|(n, failure)| FailedMessage { role: Role::Tool, ..failed(&format!("m{n}"), 10 + n, failure) })
         .collect();
     owner.commit(&commit).await.unwrap();
-    let rows = store.ends(&thread("t"), at(0), Position::MAX, 9).await.unwrap();
+    let rows = store.ends(&thread("t"), at(0), Position::MAX, 9).await.unwrap().rows;
     let first = &rows[0];
     assert_eq!(
         (first.position, first.message_id.as_str(), first.attempt, first.role, first.batch_type),
@@ -281,7 +287,7 @@ async fn failures_of_other_tenants_are_not_shown() {
     owner.commit(&commit).await.unwrap();
     let visible_ends = async |tenant: &str| {
         let store = store.for_tenant(Some(model::Tenant::parse(tenant).unwrap()));
-        store.ends(&own, at(0), Position::MAX, 9).await.unwrap().len()
+        store.ends(&own, at(0), Position::MAX, 9).await.unwrap().rows.len()
     };
     assert_eq!((visible_ends("acme").await, visible_ends("acm").await), (1, 0));
 }

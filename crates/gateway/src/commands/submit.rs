@@ -228,7 +228,7 @@ pub(crate) async fn repeated(
 /// The message that ended at this place in the thread.
 async fn ended_at(store: &Store, thread: &ThreadId, at: Position) -> Result<Option<MessageId>, StoreError> {
     let rows = store.ends(thread, Position::from_stored(at.get() - 1), at, 1).await?;
-    Ok(rows.into_iter().next().map(|row| row.message_id))
+    Ok(rows.rows.into_iter().next().map(|row| row.message_id))
 }
 
 /// Whether the turn, which has no key, was opened by an input with this digest: its id ends with the first bytes of it.

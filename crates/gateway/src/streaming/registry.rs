@@ -254,6 +254,10 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
                     subscriber.accept();
                     subscriber.send_queue.drained().await;
                 }
+                CatchUp::Restart(event) => {
+                    subscriber.send_queue.push_first(vec![event]);
+                    subscriber.accept();
+                }
                 CatchUp::Last(events) => {
                     subscriber.send_queue.push_first(events);
                     subscriber.accept();

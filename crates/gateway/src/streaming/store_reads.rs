@@ -3,7 +3,7 @@
 use feed::{EndKind, EndedMessage, StorePage, StoreRead};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
 use protocols::{MessageHeader, StoredAnswer, StreamError, stored};
-use store::{EndContent, EndRow, Store, StoreError};
+use store::{EndContent, EndRow, EndRows, Store, StoreError};
 
 /// Rows of one page, and how many times as many when one answer alone has more.
 const PAGE: u32 = 256;
@@ -66,7 +66,7 @@ pub(crate) async fn page(
 ) -> Result<StorePage, StoreError> {
     let mut limit = PAGE;
     loop {
-        let rows = store.ends(thread, after, through, limit).await?;
+        let EndRows { has_after, rows } = store.ends(thread, after, through, limit).await?;
         let is_whole = rows.len() < limit as usize;
         let ends = grouped(rows);
         let last = ends.last().map(|ended| ended.position);
@@ -78,7 +78,11 @@ pub(crate) async fn page(
         // Of what is still to come nothing is known.
         let is_all = is_whole && through < Position::MAX;
         let through = if is_all { through } else { last.unwrap_or(after) };
-        return Ok(StorePage { after, ends, through });
+        let back_to = match has_after {
+            true => None,
+            false => Some(self::last(store, thread, after).await?),
+        };
+        return Ok(StorePage { after, back_to, ends, through });
     }
 }
 

@@ -99,6 +99,32 @@ async fn messages_of_a_lost_owner_are_shown_after_takeover() {
     assert_eq!(viewer.until("a!").await, "a:whole text|a:|a!");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_restart_when_the_store_has_lost_an_end() {
+    let fixture = Fixture::new().await;
+    let first_owner = fixture.owner(1, vec![]).await;
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
+    settle().await;
+    for (message, position) in [("a", 5), ("b", 6)] {
+        fixture.send(message, 0, "text").await;
+        fixture.commit(message, position, "text").await;
+        fixture.send_end(message, 1, position).await;
+    }
+    assert_eq!(viewer.until("b!").await, "a:text|a!|b:text|b!");
+    drop(first_owner);
+    // The store goes back behind the second message, which is read and committed again.
+    let pool = fixture.database.pool().await.unwrap();
+    sqlx::query("DELETE FROM messages WHERE position = 6").execute(&pool).await.unwrap();
+    fixture.commit_unheard("b", 9, "text").await;
+    let _second = fixture.owner(2, vec![]).await;
+    assert_eq!(viewer.until("b!").await, "restart 5|b:text|b:|b!");
+    // Who comes back from there is refused.
+    for gateway in &fixture.gateways {
+        let back = http::open(*gateway, "/v1/threads/t1/events", &[("last-event-id", "6")]).await;
+        assert_eq!(back.unwrap().status, 404);
+    }
+}
+
 /// So that an owner from before it, of which the feed takes nothing any more, hears of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_asked_with_the_epoch_that_a_feed_has_taken() {

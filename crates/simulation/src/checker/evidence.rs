@@ -213,8 +213,11 @@ pub enum SeenEvent {
         /// The id.
         id: String,
     },
-    /// The client had to begin anew: what it had was ahead of all that exists.
-    Restart,
+    /// What the client has after this position, and all that is open, does not exist any more.
+    Restart {
+        /// The position.
+        after: i64,
+    },
     /// The connection was cut without a terminal.
     Cut,
 }

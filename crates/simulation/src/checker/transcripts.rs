@@ -21,6 +21,8 @@ struct Shown {
     /// The client was disconnected since the last of it came.
     was_cut: bool,
     ended: bool,
+    /// Where it ended, if the client was sent that.
+    position: Option<i64>,
 }
 
 impl Shown {
@@ -84,8 +86,14 @@ pub(super) fn check(
 ) {
     let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
-    for seen in &transcript.seen {
+    for (index, seen) in transcript.seen.iter().enumerate() {
+        // What a later restart took back is not compared with what there is now.
+        let taken_back = check.is_taken_back(index, seen);
+        let before = check.violations.len();
         check.event(seen, &mut all);
+        if taken_back {
+            check.violations.truncate(before);
+        }
     }
     for (message, shown) in all {
         check.at_the_end(message, &shown);
@@ -154,19 +162,19 @@ impl<'a> Check<'a> {
             SeenEvent::Complete { message, position } => {
                 let shown = all.entry(message).or_default();
                 self.complete(message, *position, shown);
-                shown.ended = true;
+                (shown.ended, shown.position) = (true, *position);
             }
-            SeenEvent::Failed { message, .. } => {
+            SeenEvent::Failed { message, position } => {
                 let shown = all.entry(message).or_default();
                 self.failed(message, shown);
-                shown.ended = true;
+                (shown.ended, shown.position) = (true, *position);
             }
             SeenEvent::RepeatedId { id } => {
                 let subject = format!("client {}", self.transcript.client);
                 let violation = Violation::new(Invariant::EventIds, subject, "an id of its own", id);
                 self.violations.push(violation);
             }
-            SeenEvent::Restart => {
+            SeenEvent::Restart { after } => {
                 // The answer of a task that was dropped is gone, and what the stream has lost, which may come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
@@ -179,9 +187,38 @@ impl<'a> Check<'a> {
                     let seen = "a restart, though nothing was lost";
                     self.violations.push(Violation::new(Invariant::NothingMissed, subject, "to go on", seen));
                 }
-                all.retain(|_, shown| shown.ended);
+                all.retain(|_, shown| {
+                    shown.ended && shown.position.is_none_or(|position| position <= *after)
+                });
             }
         }
+    }
+
+    /// Whether the client was sent a restart afterwards that goes back behind this event.
+    fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
+        let (SeenEvent::Chunk { message, .. }
+        | SeenEvent::Reset { message, .. }
+        | SeenEvent::Rest { message, .. }
+        | SeenEvent::Complete { message, .. }
+        | SeenEvent::Failed { message, .. }) = seen
+        else {
+            return false;
+        };
+        // It is part of what ended here, or has not ended before the restart.
+        let mut end = None;
+        for later in &self.transcript.seen[index..] {
+            match later {
+                SeenEvent::Complete { message: ended, position }
+                | SeenEvent::Failed { message: ended, position }
+                    if ended == message =>
+                {
+                    end = end.or(*position);
+                }
+                SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// The ends that the client was sent, compared with all that there are: every one above where it began, in their order, up to the last that it
@@ -194,7 +231,16 @@ impl<'a> Check<'a> {
             }
             _ => None,
         };
-        let shown: Vec<(i64, &MessageId)> = self.transcript.seen.iter().filter_map(position).collect();
+        let (mut since, mut shown) = (since, Vec::<(i64, &MessageId)>::new());
+        for seen in &self.transcript.seen {
+            match seen {
+                SeenEvent::Restart { after } => {
+                    since = since.min(*after);
+                    shown.retain(|(position, _)| position <= after);
+                }
+                seen => shown.extend(position(seen)),
+            }
+        }
         let is_last = self.rules.is_settled && self.transcript.is_connected;
         let until = if is_last { i64::MAX } else { shown.last().map_or(since, |(position, _)| *position) };
         let is_wanted = |(key, position): &&(MessageKey, i64)| {
@@ -245,6 +291,8 @@ impl<'a> Check<'a> {
                 self.report(Invariant::OneTerminal, message, expected, seen);
             }
             Some(stored) if self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)) => {}
+            // Its stream has lost a chunk, in place of which another one came.
+            Some(_) if self.rules.lost.contains(&self.key(message)) => {}
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);

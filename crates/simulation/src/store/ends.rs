@@ -79,7 +79,9 @@ impl Store {
         let is_all = all.len() <= limit && through < Position::MAX;
         let ends: Vec<EndedMessage> = all.into_iter().take(limit).map(|(_, ended)| ended.clone()).collect();
         let last = ends.last().map_or(after, |ended| ended.position);
-        StorePage { after, ends, through: if is_all { through } else { last } }
+        let end = self.last_end(thread, after);
+        let back_to = (end < after).then_some(end);
+        StorePage { after, back_to, ends, through: if is_all { through } else { last } }
     }
 
     /// All ends, with their positions.

@@ -6,6 +6,7 @@ use feed::{StoreRead, StreamPart, Subscription, WaitOutcome};
 use model::LiveFrame;
 use model::{PartitionId, Position, ThreadId, Timestamp};
 use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
+use protocols::Cursor;
 
 use super::World;
 use crate::bug::PlantedBug;
@@ -44,7 +45,7 @@ impl World {
         self.follow(gateway, &thread);
         let viewer = ViewerConnection { client: index, connection };
         let cursor = match self.bug {
-            Some(PlantedBug::CursorForgotten) => cursor.map(|cursor| protocols::Cursor::at(cursor.base())),
+            Some(PlantedBug::CursorForgotten) => cursor.map(|cursor| Cursor::at(cursor.base())),
             Some(PlantedBug::CursorLags) => self.clients[index].cursor_before(),
             _ => cursor,
         };
@@ -228,7 +229,7 @@ impl World {
                 }
                 // It is cut, and comes back.
                 WaitOutcome::OverBudget => cut.push(viewer),
-                WaitOutcome::Finished | WaitOutcome::Refused(_) => {}
+                WaitOutcome::Finished | WaitOutcome::Refused(_) | WaitOutcome::Restart(_) => {}
             }
         }
         let counts = follower.feed.take_counts();
@@ -369,6 +370,9 @@ impl World {
                 };
                 let page = self.rng.pick(PAGES);
                 let mut page = self.store.page(&thread, after, through, page);
+                if self.bug == Some(PlantedBug::UndoneEndsKept) {
+                    page.back_to = None;
+                }
                 if self.bug == Some(PlantedBug::PageCutShort) {
                     page.through = page.through.max(through);
                 }
@@ -398,7 +402,12 @@ impl World {
                     .on_page(&page, &follower.feed, |viewer, events| shown.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     self.clients[viewer.client].may_be_undone |= is_before_step;
-                    if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
+                    if let WaitOutcome::Restart(event) = fate {
+                        // It comes back at once.
+                        shown.push((viewer, vec![event]));
+                        let cursor = Cursor::at(Position::from_stored(0));
+                        follower.waiting.push(viewer, Some(cursor), Subscription::Thread, &follower.feed);
+                    } else if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
                         (fate, follower.feed.restart(&Subscription::Thread))
                     {
                         self.coverage.restarts += 1;
@@ -565,7 +574,7 @@ impl World {
         let client = &mut self.clients[index];
         let (partition, begun_at, may_be_undone) = (client.partition, client.begun_at, client.may_be_undone);
         let transcript = client.transcript(index);
-        if may_be_undone {
+        if may_be_undone && !transcript.is_connected {
             self.coverage.undone_transcripts += 1;
             return;
         }

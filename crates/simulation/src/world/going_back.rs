@@ -75,7 +75,7 @@ impl World {
 
     /// The database's clock in microseconds, no two times the same.
     pub(super) fn database_us(&mut self) -> i64 {
-        (START + self.time) * 1_000 + self.going_back.rng.range(0, 999)
+        (START + self.time + self.store.timers.ahead_ms) * 1_000 + self.going_back.rng.range(0, 999)
     }
 
     /// Puts the copy back.

@@ -156,7 +156,9 @@ impl World {
         }
         let mut transcripts = std::mem::take(&mut self.transcripts);
         let all = transcripts.len();
-        transcripts.retain(|(partition, begun_at, _)| !self.may_be_undone(*partition, *begun_at));
+        transcripts.retain(|(partition, begun_at, transcript)| {
+            transcript.is_connected || !self.may_be_undone(*partition, *begun_at)
+        });
         // What a client has of a message that is deleted within seconds of its end depends on who read it in time.
         let retired: BTreeSet<&ThreadId> = self.rules.retired.iter().map(|(thread, _)| thread).collect();
         transcripts.retain(|(.., transcript)| {

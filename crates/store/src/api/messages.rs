@@ -56,23 +56,36 @@ pub enum EndContent {
     },
 }
 
+/// Rows of what ended in a thread after a position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndRows {
+    /// Whether a message is stored at the position itself, or it is 0: a store that has gone back in time, or deleted it, has none.
+    pub has_after: bool,
+    /// In the order of their positions. The rows of an answer stand side by side, the answer last.
+    pub rows: Vec<EndRow>,
+}
+
 impl Store {
-    /// At most `limit` rows of what ended in the thread after `after` and up to `through`, in the order of their positions. The rows of an
-    /// answer stand side by side, the answer last.
+    /// At most `limit` rows of what ended in the thread after `after` and up to `through`.
     pub async fn ends(
         &self,
         thread: &ThreadId,
         after: Position,
         through: Position,
         limit: u32,
-    ) -> Result<Vec<EndRow>, StoreError> {
+    ) -> Result<EndRows, StoreError> {
         let statement = sqlx::query(include_str!("messages/ends.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str())
             .bind(after.get())
             .bind(through.get())
-            .bind(i64::from(limit));
-        self.rows(statement).await?.iter().map(end_row).collect()
+            .bind(i64::from(limit) + 1);
+        let mut rows: Vec<EndRow> =
+            self.rows(statement).await?.iter().map(end_row).collect::<Result<_, _>>()?;
+        let has_after = rows.first().is_some_and(|first| first.position == after);
+        rows.drain(..usize::from(has_after));
+        rows.truncate(limit as usize);
+        Ok(EndRows { has_after: has_after || after.get() == 0, rows })
     }
 
     /// The position of the thread's last end up to `through`.

@@ -1,6 +1,13 @@
--- $1 bucket, $2 thread, $3 after, $4 through, $5 limit.
+-- $1 bucket, $2 thread, $3 after, $4 through, $5 limit. First, without its content, the message at $3 itself, whatever it is.
 -- What viewers were told while it came: answers of turns with the steps before them, messages that no turn asked for, and messages that
 -- failed. Inputs were not shown, and what the system made up never is. Ids of answers end in -a or -a<run>, those of steps in -s<step>, those of results in -r<number>.
+(SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, '' AS content, NULL::jsonb AS tool_calls,
+        NULL AS tool_call_id, '{}'::jsonb AS metadata,
+        NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable
+ FROM messages AS m
+ WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3
+ LIMIT 1)
+UNION ALL
 (SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, m.content, m.tool_calls, m.tool_call_id, m.metadata,
         NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable
  FROM messages AS m
@@ -13,7 +20,7 @@ UNION ALL
 (SELECT f.position, f.message_id, f.batch_type, f.role, f.attempt, '', NULL, NULL, '{}'::jsonb,
         f.code, f.text, f.missing, f.is_retryable
  FROM failed_messages AS f
- WHERE f.bucket = $1 AND f.thread_id = $2 AND f.position > $3 AND f.position <= $4
+ WHERE f.bucket = $1 AND f.thread_id = $2 AND f.position >= $3 AND f.position <= $4
  ORDER BY f.position
  LIMIT $5)
 ORDER BY position

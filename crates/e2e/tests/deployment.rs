@@ -1,6 +1,7 @@
 //! What is deployed: the chart, rendered and held against the schemas of Kubernetes; alerts and dashboards, on a real Prometheus.
 
 mod backup;
+mod chart;
 mod compose;
 mod configuration;
 mod image;

@@ -5,8 +5,29 @@ use std::process::Command;
 use devservices::tools;
 use testkit::fleet::invoke;
 
-use super::{deploy, said};
+use super::{deploy, render, said};
 use crate::fixture::Fixture;
+
+/// What the smallest set of values gives with these arguments.
+fn rendered(more: &[&str]) -> String {
+    let output = render(&deploy().join("chart/values/minimal.yaml"), more);
+    assert!(output.status.success(), "{more:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The manifest of this kind and name.
+fn manifest<'a>(rendered: &'a str, kind: &str, name: &str) -> &'a str {
+    let (kind, name) = (format!("\nkind: {kind}\n"), format!("\n  name: {name}\n"));
+    let found = rendered.split("\n---\n").find(|text| text.contains(&kind) && text.contains(&name));
+    found.unwrap_or_else(|| panic!("no{kind}{name}"))
+}
+
+/// What the pods of a role have as this variable, in quotation marks.
+fn variable<'a>(rendered: &'a str, role: &str, name: &str) -> Option<&'a str> {
+    let deployment = manifest(rendered, "Deployment", &format!("antiphon-{role}"));
+    let (_, rest) = deployment.split_once(&format!("- name: {name}\n"))?;
+    rest.lines().next()?.trim().strip_prefix("value: ")
+}
 
 /// What `helm install` prints at its end.
 fn notes() -> String {
@@ -30,4 +51,19 @@ async fn first_key_is_made_as_the_notes_say() {
     let made = invoke(&words.collect::<Vec<_>>(), &env).await.unwrap();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     assert!(made.stdout.starts_with("ant_"), "{}", made.stdout);
+}
+
+#[test]
+fn env_is_given_as_it_was_written_and_the_role_counts() {
+    let all = r#"env={"ANTIPHON_SUBSCRIBER_BUFFER_BYTES":268435456,"ANTIPHON_STREAM_RETAIN_SECONDS":60,"ANTIPHON_JWT_ISSUER":"x"}"#;
+    let worker = r#"worker.env={"ANTIPHON_STREAM_RETAIN_SECONDS":0,"ANTIPHON_JWT_ISSUER":""}"#;
+    let rendered = rendered(&["--set-json", all, "--set-json", worker]);
+    for (role, name, value) in [
+        ("gateway", "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", "268435456"),
+        ("gateway", "ANTIPHON_STREAM_RETAIN_SECONDS", "60"),
+        ("worker", "ANTIPHON_STREAM_RETAIN_SECONDS", "0"),
+        ("worker", "ANTIPHON_JWT_ISSUER", ""),
+    ] {
+        assert_eq!(variable(&rendered, role, name), Some(format!("\"{value}\"").as_str()), "{role} {name}");
+    }
 }

@@ -171,12 +171,27 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Variables that were given by name, those of the role over those of all. */}}
-{{- define "antiphon.extraEnv" -}}
-{{- range $name, $value := merge (dict) .role .all }}
-- name: {{ $name }}
-  value: {{ $value | toString | quote }}
-{{- end -}}
+{{/* The variables of a container: root, role, uses (kinds of variables), own (variables of the role), given (by name, of the role). */}}
+{{- define "antiphon.env" -}}
+{{- $parts := list }}
+{{- range .uses }}
+{{- $parts = append $parts (include (printf "antiphon.%sEnv" .) (dict "Values" $.root.Values "user" $.user) | trim) }}
+{{- end }}
+{{- $env := append $parts .own | compact | join "\n" }}
+{{- $given := dict }}
+{{- range list .root.Values.env .given }}
+{{- range $name, $value := . }}
+{{- /* A whole number may have been read as a float: as a text it would be 2.68e+08. */}}
+{{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+{{- $value = int64 $value }}
+{{- end }}
+{{- $_ := set $given $name ($value | toString) }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $given }}
+{{- $env = printf "%s\n- name: %s\n  value: %s" $env $name ($value | quote) }}
+{{- end }}
+{{- $env }}
 {{- end -}}
 
 {{/* Of a container that uses these kinds of variables: root, uses. */}}
@@ -280,17 +295,7 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args: [{{ .role }}]
           env:
-            {{- range .uses }}
-            {{- with include (printf "antiphon.%sEnv" .) (dict "Values" $root.Values "user" $.role) | trim }}
-            {{- . | nindent 12 }}
-            {{- end }}
-            {{- end }}
-            {{- with .env }}
-            {{- . | nindent 12 }}
-            {{- end }}
-            {{- with include "antiphon.extraEnv" (dict "role" .values.env "all" $root.Values.env) | trim }}
-            {{- . | nindent 12 }}
-            {{- end }}
+            {{- include "antiphon.env" (dict "root" $root "role" .role "user" .role "uses" .uses "own" .env "given" .values.env) | nindent 12 }}
           ports:
             {{- range $name, $port := .ports }}
             - {name: {{ $name }}, containerPort: {{ $port }}}

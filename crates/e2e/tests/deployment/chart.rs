@@ -5,7 +5,7 @@ use std::process::Command;
 use devservices::tools;
 use testkit::fleet::invoke;
 
-use super::{deploy, render, said};
+use super::{deploy, read, render, said};
 use crate::fixture::Fixture;
 
 /// What the smallest set of values gives with these arguments.
@@ -66,4 +66,23 @@ fn env_is_given_as_it_was_written_and_the_role_counts() {
     ] {
         assert_eq!(variable(&rendered, role, name), Some(format!("\"{value}\"").as_str()), "{role} {name}");
     }
+}
+
+/// What has to be the same in every installation: ports of probes and services, and an engine.
+const FIXED: [&str; 4] =
+    ["ANTIPHON_METRICS_ADDR", "ANTIPHON_HTTP_ADDR", "ANTIPHON_MCP_ADDR", "ANTIPHON_WORKFLOW_ENGINE"];
+
+#[test]
+fn variables_of_the_chart_have_a_value_to_set_them() {
+    let (templates, mut count) = (deploy().join("chart/antiphon/templates"), 0);
+    let helpers = read(&templates.join("_helpers.tpl"));
+    for template in ["_helpers.tpl", "gateway.yaml", "worker.yaml", "workflow.yaml", "mcp.yaml"] {
+        let text = read(&templates.join(template));
+        let names = text.lines().filter_map(|line| line.trim().strip_prefix("- name: "));
+        for name in names.filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase())) {
+            count += 1;
+            assert!(helpers.contains(&format!("  \"{name}\" \"")) != FIXED.contains(&name), "{name}");
+        }
+    }
+    assert!(count > 20, "{count}");
 }

@@ -171,6 +171,42 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- end }}
 {{- end -}}
 
+{{/* The value that sets a variable, for the error of one that `env` names too. */}}
+{{- define "antiphon.valueOf" -}}
+{{- $values := dict
+  "ANTIPHON_EMBEDDINGS_API_KEY" "embeddings.existingSecret"
+  "ANTIPHON_EMBEDDINGS_DIMENSIONS" "embeddings.dimensions"
+  "ANTIPHON_EMBEDDINGS_MODEL" "embeddings.model"
+  "ANTIPHON_EMBEDDINGS_TIMEOUT_MS" "embeddings.timeoutMs"
+  "ANTIPHON_EMBEDDINGS_URL" "embeddings.url"
+  "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS" "gateway.closeDelaySeconds"
+  "ANTIPHON_HTTP_DRAIN_SECONDS" "gateway.drainSeconds"
+  "ANTIPHON_LIMITS_FILE" "turnLimits"
+  "ANTIPHON_LLM_API_KEY" "workflow.llm.existingSecret"
+  "ANTIPHON_LLM_BASE_URL" "workflow.llm.baseUrl"
+  "ANTIPHON_LLM_MODEL" "workflow.llm.model"
+  "ANTIPHON_LOG" "log.level"
+  "ANTIPHON_LOG_FORMAT" "log.format"
+  "ANTIPHON_MCP_HOSTS" "mcp.hosts"
+  "ANTIPHON_NATS_CA" "nats.ca"
+  "ANTIPHON_NATS_CREDENTIALS" "nats.credentials"
+  "ANTIPHON_NATS_INBOX_PREFIX" "nats.usersSecret"
+  "ANTIPHON_PARTITIONS" "partitions"
+  "ANTIPHON_PRICES_FILE" "prices"
+  "ANTIPHON_STREAM_MAX_BYTES" "nats.streamMaxBytes"
+  "ANTIPHON_STREAM_REPLICAS" "nats.streamReplicas"
+  "ANTIPHON_WORKFLOW" "workflow.name"
+  "ANTIPHON_WORKFLOW_DRAIN_SECONDS" "workflow.drainSeconds"
+  "DATABASE_URL" "database.existingSecret"
+  "NATS_URL" "nats.url or nats.usersSecret"
+  "OTEL_EXPORTER_OTLP_ENDPOINT" "otlp.endpoint"
+  "OTEL_EXPORTER_OTLP_HEADERS" "otlp.headers"
+  "OTEL_RESOURCE_ATTRIBUTES" "otlp.resourceAttributes"
+  "OTEL_TRACES_SAMPLER" "otlp.sampler"
+  "OTEL_TRACES_SAMPLER_ARG" "otlp.samplerArg" }}
+{{- with get $values . }}set {{ . }}{{ else }}leave it out{{ end }}
+{{- end -}}
+
 {{/* The variables of a container: root, role, uses (kinds of variables), own (variables of the role), given (by name, of the role). */}}
 {{- define "antiphon.env" -}}
 {{- $parts := list }}
@@ -189,6 +225,9 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- end }}
 {{- end }}
 {{- range $name, $value := $given }}
+{{- if regexMatch (printf "(?m)^- name: %s$" $name) $env }}
+{{- fail (printf "env must not have %s, which the chart sets in pods of %s: %s" $name $.role (include "antiphon.valueOf" $name)) }}
+{{- end }}
 {{- $env = printf "%s\n- name: %s\n  value: %s" $env $name ($value | quote) }}
 {{- end }}
 {{- $env }}

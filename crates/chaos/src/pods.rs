@@ -229,7 +229,7 @@ fn values(chaos: &ChaosSettings, tag: &str, nats_url: &str, model_url: &str) -> 
         format!("env.{retain}={retain_seconds}"),
         format!("env.ANTIPHON_GAP_TIMEOUT_SECONDS={}", chaos.gap_timeout.as_secs()),
         // All clients have the address of this machine.
-        "gateway.env.ANTIPHON_MAX_CONNECTIONS_PER_IP=0".to_owned(),
+        "gateway.maxConnectionsPerIp=0".to_owned(),
         "workflow.enabled=true".to_owned(),
         "workflow.replicas=2".to_owned(),
         format!("workflow.llm.baseUrl={model_url}"),

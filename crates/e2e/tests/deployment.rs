@@ -105,6 +105,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("gateway.service.port=70000", "port"),
     ("gateway.service.type=External", "type"),
     ("gateway.drainSeconds=-1", "drainSeconds"),
+    ("gateway.maxConnectionsPerIp=many", "maxConnectionsPerIp"),
     ("gateway.ingress.enabled=true", "gateway.ingress.hosts"),
     ("gateway.httpRoute.enabled=true", "gateway.httpRoute.parentRefs"),
     ("gateway.autoscaling.enabled=true,gateway.autoscaling.targetSubscribers=100", "prometheusAddress"),

@@ -86,3 +86,19 @@ fn variables_of_the_chart_have_a_value_to_set_them() {
     }
     assert!(count > 20, "{count}");
 }
+
+#[test]
+fn clients_behind_a_proxy_do_not_share_one_bound() {
+    let bound = |set: &str| {
+        let rendered = rendered(&["--set", set]);
+        variable(&rendered, "gateway", "ANTIPHON_MAX_CONNECTIONS_PER_IP").map(str::to_owned)
+    };
+    let (ingress, route) = (
+        "gateway.ingress.enabled=true,gateway.ingress.hosts={a.example}",
+        "gateway.httpRoute.enabled=true,gateway.httpRoute.parentRefs[0].name=public",
+    );
+    assert_eq!(bound("gateway.replicas=2"), None);
+    assert_eq!([ingress, route].map(bound), [Some("\"0\"".to_owned()), Some("\"0\"".to_owned())]);
+    assert_eq!(bound("gateway.maxConnectionsPerIp=0").as_deref(), Some("\"0\""));
+    assert_eq!(bound(&format!("{ingress},gateway.maxConnectionsPerIp=50")).as_deref(), Some("\"50\""));
+}

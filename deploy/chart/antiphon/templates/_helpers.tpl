@@ -187,6 +187,7 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
   "ANTIPHON_LLM_MODEL" "workflow.llm.model"
   "ANTIPHON_LOG" "log.level"
   "ANTIPHON_LOG_FORMAT" "log.format"
+  "ANTIPHON_MAX_CONNECTIONS_PER_IP" "gateway.maxConnectionsPerIp"
   "ANTIPHON_MCP_HOSTS" "mcp.hosts"
   "ANTIPHON_NATS_CA" "nats.ca"
   "ANTIPHON_NATS_CREDENTIALS" "nats.credentials"

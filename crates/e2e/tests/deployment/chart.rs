@@ -40,6 +40,10 @@ fn notes() -> String {
     text.split_once("\nNOTES:\n").expect("no notes").1.to_owned()
 }
 
+fn policy<'a>(rendered: &'a str, role: &str) -> &'a str {
+    manifest(rendered, "NetworkPolicy", &format!("antiphon-{role}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn first_key_is_made_as_the_notes_say() {
     let notes = notes();
@@ -101,4 +105,26 @@ fn clients_behind_a_proxy_do_not_share_one_bound() {
     assert_eq!([ingress, route].map(bound), [Some("\"0\"".to_owned()), Some("\"0\"".to_owned())]);
     assert_eq!(bound("gateway.maxConnectionsPerIp=0").as_deref(), Some("\"0\""));
     assert_eq!(bound(&format!("{ingress},gateway.maxConnectionsPerIp=50")).as_deref(), Some("\"50\""));
+}
+
+#[test]
+fn workflow_pods_may_reach_the_model_and_the_tools() {
+    let model = "workflow.enabled=true,workflow.llm.model=m,workflow.llm.baseUrl=";
+    let closed = "networkPolicy.httpFrom[0].podSelector.matchLabels.app=web";
+    for (url, port) in [("http://vllm.models:8000/v1", 8000), ("http://vllm/v1", 80), ("https://x/v1", 443)] {
+        let set = format!("{model}{url},{closed},mcp.enabled=true");
+        let rendered = rendered(&["--set", &set]);
+        let (workflow, mcp) = (policy(&rendered, "workflow"), policy(&rendered, "mcp"));
+        let ports =
+            |port: u16| workflow.matches(&format!("- ports: [{{port: {port}, protocol: TCP}}]\n")).count();
+        assert_eq!((ports(port), ports(443)), (1, 1), "{url}: {workflow}");
+        let (_, egress) = workflow.split_once("\n  egress:\n").unwrap();
+        assert!(
+            egress.contains("app.kubernetes.io/component: mcp\n      ports: [{port: 8090, protocol: TCP}]")
+        );
+        let (_, ingress) = mcp.split_once("\n  ingress:\n").unwrap();
+        assert!(ingress.contains("app.kubernetes.io/component: workflow\n"), "{ingress}");
+    }
+    let rendered = rendered(&["--set", &format!("{model}https://x/v1")]);
+    assert!(!policy(&rendered, "workflow").contains("8090"), "there is no MCP server");
 }

@@ -278,6 +278,12 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The port of a URL. */}}
+{{- define "antiphon.urlPort" -}}
+{{- $url := urlParse . }}
+{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) }}
+{{- end -}}
+
 {{/* A Deployment of a role: root, role (its name), values (the role's), uses (kinds of variables), ports, env, grace. */}}
 {{- define "antiphon.deployment" -}}
 {{- $root := .root -}}

@@ -128,3 +128,15 @@ fn workflow_pods_may_reach_the_model_and_the_tools() {
     let rendered = rendered(&["--set", &format!("{model}https://x/v1")]);
     assert!(!policy(&rendered, "workflow").contains("8090"), "there is no MCP server");
 }
+
+#[test]
+fn test_pod_pulls_its_image_and_is_let_in() {
+    let closed = "networkPolicy.httpFrom[0].podSelector.matchLabels.app=web";
+    let rendered = rendered(&["--set", &format!("{closed},imagePullSecrets[0].name=images")]);
+    let pod = manifest(&rendered, "Pod", "antiphon-test");
+    assert!(pod.contains("\n  imagePullSecrets:\n    - name: images\n"), "{pod}");
+    let label = "app.kubernetes.io/name: antiphon-test";
+    assert!(pod.contains(&format!("\n    {label}\n")), "{pod}");
+    let gateway = policy(&rendered, "gateway");
+    assert!(gateway.contains(&format!("- podSelector: {{matchLabels: {{{label}}}}}\n")), "{gateway}");
+}

@@ -112,7 +112,12 @@ async def take(nc, js, message, in_hand):
 
 
 async def main():
-    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    nc = await nats.connect(
+        os.environ.get("NATS_URL", "nats://127.0.0.1:4222"),
+        max_reconnect_attempts=-1,
+        # A user of NATS may be answered on subjects of its own only.
+        inbox_prefix=os.environ.get("ANTIPHON_NATS_INBOX_PREFIX", "_INBOX"),
+    )
     js, drain, slots, turns = nc.jetstream(), asyncio.Event(), asyncio.Semaphore(AT_A_TIME), set()
     in_hand, draining = set(), asyncio.ensure_future(drain.wait())
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -124,9 +124,19 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   }
 }
 
-const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
+const server = new URL(process.env.NATS_URL ?? "nats://127.0.0.1:4222");
+const nc = await connect({
+  servers: server.host,
+  // The client takes them from here alone: it drops those of a URL.
+  user: decodeURIComponent(server.username) || undefined,
+  pass: decodeURIComponent(server.password) || undefined,
+  // A user of NATS may be answered on subjects of its own only.
+  inboxPrefix: process.env.ANTIPHON_NATS_INBOX_PREFIX ?? "_INBOX",
+  maxReconnectAttempts: -1,
+});
 const js = jetstream(nc);
-const jsm = await jetstreamManager(nc);
+// Without a look at the account, which a user of NATS may not.
+const jsm = await jetstreamManager(nc, { checkAPI: false });
 // One durable consumer for all services of a workflow, made by whoever comes first.
 const durable = `WORKFLOW_${workflow}`;
 await jsm.consumers.info("WORK", durable).catch(() =>

@@ -11,8 +11,10 @@ use devservices::{
     services::{Port, ScratchDir},
     tools,
 };
+use sqlx::PgPool;
 use testkit::{
     db_snapshot::turns,
+    examples,
     fleet::{Fleet, FleetOptions, invoke},
     services::TestDatabase,
     sse::{FollowOptions, Follower},
@@ -71,6 +73,11 @@ impl ShippedNats {
 
     fn url(&self, role: &str) -> String {
         format!("nats://{role}:{}@127.0.0.1:{}", password(role), self.port.number())
+    }
+
+    /// What it has refused so far.
+    fn violations(&self) -> Vec<String> {
+        read(&self.log).lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
 
     /// Whether the server refuses a role one operation, a line of the protocol.
@@ -187,11 +194,7 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
     let stopped = api.say("others", &format!("slowly {}", "and on ".repeat(200))).await.unwrap();
     follower.wait(SOON, |progress| progress.terminals > 0).await.unwrap();
     api.stop(&stopped.id).await.unwrap();
-    let began = Instant::now();
-    while turns::messages(&pool).await.unwrap().len() < 4 {
-        assert!(began.elapsed() < SOON, "{}", fleet.log_tails());
-        sleep(Duration::from_millis(50)).await;
-    }
+    until_messages(&pool, 4, &fleet).await;
     let env = [
         ("NATS_URL".to_owned(), nats.url("operator")),
         ("DATABASE_URL".to_owned(), database.url().to_owned()),
@@ -199,7 +202,30 @@ async fn a_fleet_works_with_the_nats_users_of_its_roles() {
     ];
     let erased = invoke(&["threads", "erase", "users", "--yes"], &env).await.unwrap();
     assert_eq!(erased.code, Some(0), "{} {}", erased.stdout, erased.stderr);
-    let violations: Vec<String> =
-        read(&nats.log).lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect();
-    assert!(violations.is_empty(), "{violations:#?}");
+    assert_eq!(nats.violations(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_services_answer_as_the_nats_user_of_workflows() {
+    let (nats, database) = (ShippedNats::start().await, TestDatabase::create().await.unwrap());
+    let options = FleetOptions::new("nats://nowhere:1", database.url())
+        .with_env("ANTIPHON_STREAM_MAX_BYTES", 1 << 28)
+        .with_workflow(examples::python("python").await.unwrap())
+        .with_workflow(examples::typescript("typescript").await.unwrap());
+    let fleet = Fleet::start(as_users(&nats, options)).await.unwrap();
+    let api = testkit::api::Api(fleet.gateway_addrs()[0]);
+    for workflow in ["python", "typescript"] {
+        api.put_agent(workflow, workflow, serde_json::json!({})).await.unwrap();
+        api.say(workflow, "Hello").await.unwrap();
+    }
+    until_messages(&database.pool().await.unwrap(), 4, &fleet).await;
+    assert_eq!(nats.violations(), [""; 0]);
+}
+
+async fn until_messages(pool: &PgPool, count: usize, fleet: &Fleet) {
+    let began = Instant::now();
+    while turns::messages(pool).await.unwrap().len() < count {
+        assert!(began.elapsed() < SOON, "{}", fleet.log_tails());
+        sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -140,3 +140,27 @@ fn test_pod_pulls_its_image_and_is_let_in() {
     let gateway = policy(&rendered, "gateway");
     assert!(gateway.contains(&format!("- podSelector: {{matchLabels: {{{label}}}}}\n")), "{gateway}");
 }
+
+#[test]
+fn pods_of_each_role_get_further_secrets_and_files() {
+    let sets = ["worker", "gateway", "workflow", "mcp", "migration"].map(|role| {
+        format!(
+            "{role}.envFrom[0].secretRef.name=more-of-{role},{role}.extraVolumes[0].name=ca,{role}.extraVolumes[0].secret.secretName=ca,\
+             {role}.extraVolumeMounts[0].name=ca,{role}.extraVolumeMounts[0].mountPath=/ca-of-{role}"
+        )
+    });
+    let enabled =
+        "mcp.enabled=true,workflow.enabled=true,workflow.llm.model=m,workflow.llm.baseUrl=http://x/v1";
+    let rendered = rendered(&["--set", enabled, "--set", &sets.join(",")]);
+    for (kind, name, role) in [
+        ("Deployment", "antiphon-worker", "worker"),
+        ("Deployment", "antiphon-gateway", "gateway"),
+        ("Deployment", "antiphon-workflow", "workflow"),
+        ("Deployment", "antiphon-mcp", "mcp"),
+        ("Job", "antiphon-migrate", "migration"),
+    ] {
+        let pod = manifest(&rendered, kind, name);
+        let names = [format!("more-of-{role}"), format!("/ca-of-{role}"), "secretName: ca".to_owned()];
+        assert!(names.iter().all(|name| pod.contains(&format!("{name}\n"))), "{pod}");
+    }
+}

@@ -234,7 +234,7 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- $env }}
 {{- end -}}
 
-{{/* Of a container that uses these kinds of variables: root, uses. */}}
+{{/* Of a container that uses these kinds of variables: root, values (the role's), uses. */}}
 {{- define "antiphon.volumeMounts" -}}
 {{- $nats := .root.Values.nats }}
 {{- if and (has "nats" .uses) $nats.credentials.existingSecret }}
@@ -245,6 +245,9 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- end }}
 {{- if and (has "prices" .uses) (include "antiphon.files" .root) }}
 - {name: files, mountPath: /etc/antiphon/files, readOnly: true}
+{{- end }}
+{{- with .values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
@@ -261,6 +264,9 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
 {{- if and (has "prices" .uses) (include "antiphon.files" .root) }}
 - name: files
   configMap: {name: {{ include "antiphon.fullname" .root }}-files, defaultMode: 0440}
+{{- end }}
+{{- with .values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
@@ -342,6 +348,10 @@ spec:
           args: [{{ .role }}]
           env:
             {{- include "antiphon.env" (dict "root" $root "role" .role "user" .role "uses" .uses "own" .env "given" .values.env) | nindent 12 }}
+          {{- with .values.envFrom }}
+          envFrom:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
           ports:
             {{- range $name, $port := .ports }}
             - {name: {{ $name }}, containerPort: {{ $port }}}
@@ -365,12 +375,12 @@ spec:
             {{- toYaml .values.resources | nindent 12 }}
           securityContext:
             {{- include "antiphon.containerSecurity" $root | nindent 12 }}
-          {{- $mounts := include "antiphon.volumeMounts" (dict "root" $root "uses" .uses) | trim }}
+          {{- $mounts := include "antiphon.volumeMounts" (dict "root" $root "values" .values "uses" .uses) | trim }}
           {{- if $mounts }}
           volumeMounts:
             {{- $mounts | nindent 12 }}
           {{- end }}
-      {{- $volumes := include "antiphon.volumes" (dict "root" $root "uses" .uses) | trim }}
+      {{- $volumes := include "antiphon.volumes" (dict "root" $root "values" .values "uses" .uses) | trim }}
       {{- if $volumes }}
       volumes:
         {{- $volumes | nindent 8 }}

@@ -126,7 +126,7 @@ impl PodTemplate {
         for container in
             spec["containers"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
         {
-            for field in ["ports", "startupProbe", "livenessProbe", "readinessProbe"] {
+            for field in ["ports", "livenessProbe", "readinessProbe"] {
                 container.remove(field);
             }
         }

@@ -74,7 +74,6 @@ impl Pod {
         let prober = Prober {
             name: name.clone(),
             address,
-            startup: template.probe("startupProbe")?,
             readiness: template.probe("readinessProbe")?,
             liveness: template.probe("livenessProbe")?,
             health: Arc::clone(&health),
@@ -199,7 +198,6 @@ fn container(pod: &str, template: &PodTemplate) -> String {
 struct Prober {
     name: String,
     address: Ipv4Addr,
-    startup: Probe,
     readiness: Probe,
     liveness: Probe,
     health: Arc<Health>,
@@ -208,9 +206,6 @@ struct Prober {
 
 impl Prober {
     async fn run(self) {
-        while !self.succeeds(&self.startup).await {
-            sleep(self.startup.period).await;
-        }
         let (mut asked_at, mut failures) = (Instant::now(), 0);
         loop {
             let is_ready = self.succeeds(&self.readiness).await;

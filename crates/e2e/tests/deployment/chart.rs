@@ -164,3 +164,16 @@ fn pods_of_each_role_get_further_secrets_and_files() {
         assert!(names.iter().all(|name| pod.contains(&format!("{name}\n"))), "{pod}");
     }
 }
+
+#[test]
+fn pods_that_wait_for_services_are_not_killed() {
+    let rendered = rendered(&[]);
+    let worker = manifest(&rendered, "Deployment", "antiphon-worker");
+    let asked: Vec<_> =
+        worker.lines().filter_map(|line| line.trim().strip_prefix("httpGet: {path: ")).collect();
+    assert_eq!(
+        asked,
+        ["/livez, port: metrics}", "/readyz, port: metrics}"],
+        "/startupz is not ok while they wait"
+    );
+}

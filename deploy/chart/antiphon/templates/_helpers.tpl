@@ -357,10 +357,7 @@ spec:
             - {name: {{ $name }}, containerPort: {{ $port }}}
             {{- end }}
             - {name: metrics, containerPort: 9464}
-          startupProbe:
-            httpGet: {path: /startupz, port: metrics}
-            periodSeconds: 2
-            failureThreshold: 150
+          # No startup probe: both probes are answered from the start on, and a pod waits for NATS and Postgres as long as they are away.
           livenessProbe:
             httpGet: {path: /livez, port: metrics}
             periodSeconds: 10

@@ -423,6 +423,8 @@ metadata:
     app.kubernetes.io/component: {{ .role }}
 spec:
   maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
+  # A pod that is not ready, as a worker with an open incident, does not keep its node from being drained.
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "antiphon.selector" .root | nindent 6 }}

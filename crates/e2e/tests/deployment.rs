@@ -95,6 +95,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("worker.replica=3", "replica"),
     ("worker.replicas=0", "replicas"),
     ("worker.replicas=33", "32 partitions"),
+    ("worker.terminationGracePeriodSeconds=10", "terminationGracePeriodSeconds"),
     ("worker.autoscaling.enabled=true,worker.autoscaling.maxReplicas=33", "32 partitions"),
     ("partitions=12", "partitions"),
     ("nats.url=http://nats:4222", "nats/url"),

@@ -5,7 +5,7 @@ use std::process::Command;
 use devservices::tools;
 use testkit::fleet::invoke;
 
-use super::{deploy, read, render, said};
+use super::{deploy, read, render, said, value_sets};
 use crate::fixture::Fixture;
 
 /// What the smallest set of values gives with these arguments.
@@ -176,4 +176,17 @@ fn pods_that_wait_for_services_are_not_killed() {
         ["/livez, port: metrics}", "/readyz, port: metrics}"],
         "/startupz is not ok while they wait"
     );
+}
+
+/// The label by which the page has them applied without Helm.
+#[test]
+fn all_but_the_test_pod_have_the_label_of_the_release() {
+    for (set, _) in value_sets() {
+        let golden = read(&deploy().join("chart/golden").join(set));
+        for manifest in golden.split("\n---\n") {
+            let is_test = manifest.contains("\nkind: Pod\n");
+            let has_label = manifest.contains("\n    app.kubernetes.io/instance: antiphon\n");
+            assert!(has_label != is_test, "{manifest}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A stream's events until its clean end, as JSON; what the protocol ends with that is no JSON is left out.
-async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
+pub(crate) async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
     let bytes = body.map(Value::to_string).unwrap_or_default();
     let request = http::HttpRequest {
         method,
@@ -39,7 +39,8 @@ async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>
     events
 }
 
-async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str) -> Vec<Value> {
+/// The events of a run; without a text what a request to connect to one has.
+pub(crate) async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str) -> Vec<Value> {
     let messages = json!([{"id": format!("q-{run}"), "role": "user", "content": text}]);
     let body = json!({"threadId": thread, "runId": run, "messages": messages, "tools": [], "context": [], "state": {},
         "forwardedProps": {}});
@@ -47,7 +48,7 @@ async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str)
 }
 
 /// The text of a run, and the name that it was streamed under.
-fn answer_of(events: &[Value]) -> (String, String) {
+pub(crate) fn answer_of(events: &[Value]) -> (String, String) {
     let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
     let text = texts.map(|event| event["delta"].as_str().unwrap()).collect();
     let end = events.last().unwrap();
@@ -117,7 +118,8 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
     }
 }
 
-fn text_of(parts: &[Value]) -> String {
+/// The text of a page's answer.
+pub(crate) fn text_of(parts: &[Value]) -> String {
     parts
         .iter()
         .filter(|part| part["type"] == "text-delta")

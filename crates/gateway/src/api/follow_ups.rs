@@ -166,9 +166,7 @@ pub(crate) async fn get(
 pub(crate) async fn has_open_input(backend: &Backend, thread: &ThreadId) -> Option<bool> {
     let about = QueryTarget::Thread(thread.clone());
     let status = owner_query::explain(backend, thread.bucket(), &about).await?;
-    let active = status.active.iter().map(|active| &active.turn);
-    let mut open = active.chain(status.waiting.iter().map(|waiting| &waiting.turn));
-    Some(open.any(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none()))
+    Some(owner_query::turns_with_people(&status).next().is_some())
 }
 
 impl FollowUpDetail {

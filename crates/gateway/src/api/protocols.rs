@@ -208,39 +208,46 @@ pub(crate) async fn resume_answer(
     Ok(TurnAnswer::Live(body))
 }
 
-/// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
-/// the thread of their agent do not answer a person.
-pub(crate) async fn active(
+/// The answer of the turn with a person that is under way in a thread, or of the first that waits; `None` when there is none.
+pub(crate) async fn active(backend: &Backend, thread: &ThreadId) -> Result<Option<MessageId>, ProtocolError> {
+    open_answer(backend, thread, |_| true).await
+}
+
+/// The answer of the first turn with a person that has not ended and is wanted.
+pub(crate) async fn open_answer(
     backend: &Backend,
     thread: &ThreadId,
-) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
+    is_wanted: impl Fn(&TurnId) -> bool,
+) -> Result<Option<MessageId>, ProtocolError> {
     // Most clients that come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await
-        && let Some(found) = foreground(backend, thread, &explained).await?
+        && let Some(found) = answer_among(backend, thread, &explained, &is_wanted).await?
     {
         return Ok(Some(found));
     }
-    foreground(backend, thread, &owner_query::explain_up_to_date(backend, thread).await?).await
+    let explained = owner_query::explain_up_to_date(backend, thread).await?;
+    answer_among(backend, thread, &explained, &is_wanted).await
 }
 
-async fn foreground(
+async fn answer_among(
     backend: &Backend,
     thread: &ThreadId,
     explained: &QueueStatus,
-) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
-    if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
-        return Ok(Some((active.turn.clone(), active.message.clone())));
+    is_wanted: impl Fn(&TurnId) -> bool,
+) -> Result<Option<MessageId>, ProtocolError> {
+    let mut turns = owner_query::turns_with_people(explained);
+    let Some(turn) = turns.find(|turn| is_wanted(turn)) else { return Ok(None) };
+    if let Some(active) = explained.active.as_ref().filter(|active| active.turn == *turn) {
+        return Ok(Some(active.message.clone()));
     }
-    let mut waiting = explained.waiting.iter().map(|waiting| &waiting.turn);
-    let Some(turn) = waiting.find(|turn| turn.is_foreground()) else { return Ok(None) };
     // One that has failed waits for its next run.
     let run = match backend.store().turn_state(thread, turn).await? {
         Some(TurnState::Failed { run }) => run + 1,
         Some(TurnState::Open { run }) => run,
         Some(TurnState::Done { .. } | TurnState::Dropped) | None => 0,
     };
-    Ok(Some((turn.clone(), turn.answer(run))))
+    Ok(Some(turn.answer(run)))
 }
 
 /// The answer as a stream.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Bucket, ThreadId, TurnId};
+use model::{Bucket, ThreadId, TimerId, TurnId};
 use model::{QueryTarget, QueueStatus, WaitReason};
 use tokio::time::Instant;
 
@@ -60,6 +60,14 @@ pub(crate) fn is_catching_up(status: &QueueStatus) -> bool {
 pub(crate) fn has_turn(explained: &QueueStatus, turn: &TurnId) -> bool {
     explained.active.as_ref().is_some_and(|active| active.turn == *turn)
         || explained.waiting.iter().any(|waiting| waiting.turn == *turn)
+}
+
+/// The turns with people: the one under way, then those that wait, in their order. Tasks that run in the thread of their agent answer no
+/// person, and a follow-up may end with nothing that a client could be shown.
+pub(crate) fn turns_with_people(explained: &QueueStatus) -> impl Iterator<Item = &TurnId> {
+    let active = explained.active.iter().map(|active| &active.turn);
+    let all = active.chain(explained.waiting.iter().map(|waiting| &waiting.turn));
+    all.filter(|turn| turn.is_foreground() && TimerId::of_turn(turn).is_none())
 }
 
 /// Whether the owner of a partition answered, for clients.

@@ -128,7 +128,8 @@ impl Store {
         self.delete_older(("failed_messages", "created_at"), "ORDER BY t.created_at", age, limit).await
     }
 
-    /// The last answer to a person in the thread, and when it was written.
+    /// The last answer in the thread to an input that a client has sent, and when it was written; neither of a follow-up nor of a
+    /// continuation.
     pub async fn last_answer(&self, thread: &ThreadId) -> Result<Option<(MessageId, Timestamp)>, StoreError> {
         let statement = sqlx::query(include_str!("messages/last_answer.sql"))
             .bind(thread_bucket(thread))

@@ -60,7 +60,7 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let found = match named(&ctx, connection.clone(), &thread, &run).await? {
         Some(found) => Some(found),
         None => match active(backend, &thread).await? {
-            Some((_, message)) => {
+            Some(message) => {
                 let answer = resume_answer(&ctx, connection, &thread, &message).await?;
                 Some((message, answer))
             }

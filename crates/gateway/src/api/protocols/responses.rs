@@ -128,7 +128,7 @@ async fn place(
         // The request is repeated: what was the last response then may no longer be.
         return Ok(thread);
     }
-    let under_way = active(backend, &thread).await?.map(|(_, message)| message);
+    let under_way = active(backend, &thread).await?;
     let last = match under_way {
         Some(message) => Some(message),
         None => backend.store().last_answer(&thread).await?.map(|(message, _)| message),

@@ -4,7 +4,7 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use feed::Subscription;
-use model::{ControlKind, MessageId, Position, Role, TurnOpened};
+use model::{ControlKind, MessageId, Position, Role, TurnId, TurnOpened};
 use protocols::UiMessage;
 use protocols::request::BadRequest;
 use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
@@ -125,7 +125,7 @@ pub(crate) async fn resume(
         let thread = ctx.thread(&thread)?;
         let backend = ctx.backend()?;
         let (message, answer) = match active(backend, &thread).await? {
-            Some((_, message)) => {
+            Some(message) => {
                 let answer = resume_answer(&ctx, connection, &thread, &message).await?;
                 (message, answer)
             }
@@ -216,8 +216,9 @@ pub(crate) async fn stop(
             return Err(missing.into());
         };
         let named = path::id("message", &named, MessageId::parse)?;
-        let under_way = active(backend, &thread).await?.filter(|(_, message)| *message == named);
-        let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+        let under_way = active(backend, &thread).await?.filter(|message| *message == named);
+        let turn = under_way.and_then(|message| TurnId::of_answer(&message));
+        let Some((turn, _)) = turn else { return Ok(StatusCode::NO_CONTENT.into_response()) };
         let acted = control::execute(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };

@@ -203,3 +203,21 @@ async fn a_late_stop_does_not_stop_the_next_answer() {
     assert_eq!(stop(&format!("?message={}", turn.answer)).await, 200);
     assert_eq!(stop(&format!("?message={}", turn.answer)).await, 204);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_reaches_an_answer_that_waits() {
+    let fixture = Fixture::with(scripted).await;
+    let first = fixture.api().say("talk", "slowly and for long, and longer still, and again").await.unwrap();
+    let second = fixture.api().say("talk", "never").await.unwrap();
+    let path = format!("/api/chat/talk/stop?message={}", second.answer);
+    let stop = async || fixture.api().send("POST", &path, None, &[]).await.unwrap().status;
+    assert_eq!([stop().await, stop().await], [200, 204]);
+    assert_eq!(fixture.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
+    let messages = fixture.until_messages("talk", 2).await;
+    assert_eq!(
+        (messages.len(), &messages[1].message_id),
+        (2, &first.answer),
+        "the first one was not stopped"
+    );
+    assert_eq!(messages[1].metadata["stopped"], Value::Null);
+}

@@ -96,14 +96,19 @@ fn of_the_ai_sdk() -> Vec<Operation> {
         .response_with(ResponseSpec::nothing("There is none"))
         .errors(&STREAM)
         .errors(&["partition_unavailable"]),
-        Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way", ui_message::stop)
-            .scope(Scope::WriteThreads)
-            .query::<StopQuery>()
-            .actor_header()
-            .no_body()
-            .acts()
-            .response_with(ResponseSpec::nothing("This answer is not under way"))
-            .errors(&["partition_unavailable", "missing_required_parameter"]),
+        Operation::post(
+            "/api/chat/{thread}/stop",
+            "stopChat",
+            "Stop an answer that is under way or waits",
+            ui_message::stop,
+        )
+        .scope(Scope::WriteThreads)
+        .query::<StopQuery>()
+        .actor_header()
+        .no_body()
+        .acts()
+        .response_with(ResponseSpec::nothing("This answer is not under way, and does not wait"))
+        .errors(&["partition_unavailable", "missing_required_parameter"]),
     ];
     all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
 }

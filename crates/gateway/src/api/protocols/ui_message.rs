@@ -15,8 +15,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::answer_stream;
 use crate::api::history;
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open, posted,
-    resume_answer, stream,
+    ProtocolError, ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open,
+    open_answer, posted, resume_answer, stream,
 };
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
@@ -216,9 +216,11 @@ pub(crate) async fn stop(
             return Err(missing.into());
         };
         let named = path::id("message", &named, MessageId::parse)?;
-        let under_way = active(backend, &thread).await?.filter(|message| *message == named);
-        let turn = under_way.and_then(|message| TurnId::of_answer(&message));
-        let Some((turn, _)) = turn else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+        let nothing_to_stop = || Ok(StatusCode::NO_CONTENT.into_response());
+        let Some((turn, _)) = TurnId::of_answer(&named) else { return nothing_to_stop() };
+        if open_answer(backend, &thread, |open| *open == turn).await?.as_ref() != Some(&named) {
+            return nothing_to_stop();
+        }
         let acted = control::execute(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::{http, sse::Parser};
 
 use crate::{
-    api_client::{SOON, said, scripted},
+    api_client::{SOON, alone, said, scripted},
     fixture::Fixture,
 };
 
@@ -220,4 +220,37 @@ async fn a_stop_reaches_an_answer_that_waits() {
         "the first one was not stopped"
     );
     assert_eq!(messages[1].metadata["stopped"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_are_chained_before_they_are_answered() {
+    let fixture = Fixture::with(alone).await;
+    let workflow = fixture.manual_workflow().await;
+    let after = async |before: Option<&str>| {
+        let body =
+            json!({"input": "next", "model": "talk", "previous_response_id": before, "background": true});
+        fixture.api().send("POST", "/v1/responses", Some(&body), &[]).await.unwrap()
+    };
+    let begun = async |before: Option<&str>| {
+        let response = after(before).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        response.json().unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    let first = begun(None).await;
+    let mut asked = workflow.next(SOON).await.unwrap();
+    let second = begun(Some(&first)).await;
+    let third = begun(Some(&second)).await;
+    assert_eq!([after(Some(&first)).await.status, after(Some(&second)).await.status], [409, 409]);
+    // What goes on with an answer by itself is no response that its client knows.
+    for _ in 0..2 {
+        asked.answer("done").await.unwrap();
+        asked = workflow.next(SOON).await.unwrap();
+    }
+    asked.say_with("and", json!({"is_final": true, "metadata": {"continuation": true}})).await.unwrap();
+    asked.ack().await.unwrap();
+    let asked = workflow.next(SOON).await.unwrap();
+    let fourth = begun(Some(&third)).await;
+    asked.answer("more").await.unwrap();
+    workflow.next(SOON).await.unwrap().answer("done").await.unwrap();
+    begun(Some(&fourth)).await;
 }

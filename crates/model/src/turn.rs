@@ -90,6 +90,21 @@ impl TurnId {
         self.as_str().starts_with('u')
     }
 
+    /// The turn that goes on with the batch of the answer at this position.
+    ///
+    /// # Errors
+    /// None of a real position.
+    pub fn continuation(thread: &ThreadId, answer: Position) -> Result<Self, InvalidTurnId> {
+        Self::foreground(thread, &format!("h{answer}"))
+    }
+
+    /// Whether it goes on with a batch, by itself: no person has sent its input.
+    pub fn is_continuation(&self) -> bool {
+        let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
+        let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+        self.is_foreground() && place.is_some_and(is_place)
+    }
+
     /// The bucket of its thread.
     pub fn bucket(&self) -> Bucket {
         let digits = self.as_str().get(1..5).unwrap_or_default();
@@ -387,6 +402,17 @@ mod tests {
         let task = TurnId::of_task(&agent, Position::from_stored(77));
         assert_eq!(TurnId::parse(task.as_str()), Ok(task.clone()));
         assert_eq!(TurnId::of_answer(&task.answer(3)), Some((task, 3)));
+    }
+
+    #[test]
+    fn continuations_are_known_by_their_ids() {
+        let thread = ThreadId::parse("t").unwrap();
+        let continuation = TurnId::continuation(&thread, Position::from_stored(12)).unwrap();
+        assert!(continuation.is_foreground() && continuation.is_continuation());
+        for other in ["h", "h12x", "f12", "x-h12", "12"] {
+            assert!(!TurnId::foreground(&thread, other).unwrap().is_continuation(), "{other}");
+        }
+        assert!(!TurnId::of_task(&thread.agent(), Position::from_stored(12)).is_continuation());
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
 
 fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<Outgoing> {
     Some(Outgoing::TurnOpened(Box::new(TurnOpened {
-        turn: TurnId::foreground(&opened.thread, &format!("h{answer}")).ok()?,
+        turn: TurnId::continuation(&opened.thread, answer).ok()?,
         run: 0,
         content: CONTENT.to_owned(),
         metadata,

@@ -15,8 +15,8 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, active, answered, collect_answer, enter, json,
-    new_thread, posted, resolve, resume_answer, stream,
+    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread,
+    posted, resolve, resume_answer, stream,
 };
 use crate::api::schemas;
 use crate::api::turns;
@@ -128,17 +128,24 @@ async fn place(
         // The request is repeated: what was the last response then may no longer be.
         return Ok(thread);
     }
-    let under_way = active(backend, &thread).await?;
-    let last = match under_way {
-        Some(message) => Some(message),
-        None => backend.store().last_answer(&thread).await?.map(|(message, _)| message),
-    };
-    if last.as_ref() != Some(&message) {
+    if last_turn(backend, &thread).await?.as_ref() != Some(&turn) {
         let detail =
             "previous_response_id must be the last response of its conversation: a thread has no branches";
         return Err(Problem::conflict("not_the_last_response", detail).into());
     }
     Ok(thread)
+}
+
+/// The newest turn that a client has opened: the last that waits, or the one under way, or the last that was answered. Of follow-ups and
+/// continuations no client has an id.
+async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId>, ProtocolError> {
+    let explained = owner_query::explain_up_to_date(backend, thread).await?;
+    let open = owner_query::turns_with_people(&explained).filter(|turn| !turn.is_continuation());
+    if let Some(last) = open.last() {
+        return Ok(Some(last.clone()));
+    }
+    let answered = backend.store().last_answer(thread).await?;
+    Ok(answered.and_then(|(message, _)| TurnId::of_answer(&message)).map(|(turn, _)| turn))
 }
 
 /// Further fields are the protocol's own (`include`), and are not read.

@@ -28,7 +28,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
-use crate::commands::{owner_query, validate};
+use crate::commands::{owner_query, publish, validate};
 use crate::error;
 use crate::error::{Problem, Retry};
 use crate::extract::body;
@@ -152,7 +152,7 @@ pub(crate) async fn open(
     input: &Input,
 ) -> Result<(MessageId, TurnAnswer), ProtocolError> {
     let submission = resolve(ctx, input).await?;
-    enter(ctx, connection, &input.thread, submission).await
+    enter(ctx, connection, &input.thread, submission, Repeats::of_key(input.key.as_deref())).await
 }
 
 /// Checks an input and reads where it stands; nothing is opened yet.
@@ -168,6 +168,7 @@ async fn enter(
     connection: ConnectionHandle,
     thread: &ThreadId,
     submission: Submission,
+    repeats: Repeats,
 ) -> Result<(MessageId, TurnAnswer), ProtocolError> {
     let backend = ctx.backend()?;
     let turn = submission.turn();
@@ -183,7 +184,8 @@ async fn enter(
         return Ok((message, TurnAnswer::Stored(stored)));
     }
     let subscription = Subscription::Message(message.clone());
-    let send_queue = answer_stream::watch(ctx, connection, thread, &submission, subscription, None).await?;
+    let watched = answer_stream::watch(ctx, connection, thread, &submission, subscription, None).await;
+    let send_queue = watched.map_err(|problem| repeats.refused(problem, thread, &message))?;
     Ok((message, TurnAnswer::Live(send_queue)))
 }
 
@@ -304,6 +306,19 @@ impl Repeats {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, "answer_goes_on", detail)
             }
         }
+    }
+
+    /// An input was not taken, or it is not known whether it was: then libraries must not send it again by themselves.
+    fn refused(self, problem: Problem, thread: &ThreadId, message: &MessageId) -> Problem {
+        if self == Self::Same || problem.code() != publish::UNCONFIRMED {
+            return problem;
+        }
+        let thread = thread.name();
+        let detail = format!(
+            "NATS did not confirm that it has stored the input. If it has, its answer will be message {message} of thread {thread}, and the \
+             same request would open another turn; send an Idempotency-Key with it to find the same answer again"
+        );
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "input_unconfirmed", detail)
     }
 }
 

@@ -13,6 +13,8 @@ use crate::metrics;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The code of an order of which it is not known whether it was stored.
+pub(crate) const UNCONFIRMED: &str = "nats_unavailable";
 /// Orders hold no chunks.
 const NO_CHUNKS: usize = 0;
 
@@ -75,7 +77,7 @@ async fn store(context: &Backend, kind: &'static str, subject: &str, payload: By
             Problem::unavailable("stream_full", "the stream takes nothing at the moment").retry_after(5)
         }
         (_, Disposition::Retry) => Problem::unavailable(
-            "nats_unavailable",
+            UNCONFIRMED,
             "NATS did not confirm that it has stored this; try again with the same ids or the same Idempotency-Key",
         ),
     })

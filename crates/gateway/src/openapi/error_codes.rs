@@ -125,6 +125,14 @@ pub(crate) const ALL: &[Code] = &[
     code("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY, "the key was used with another input"),
     code("incomplete_body", StatusCode::BAD_REQUEST, "the body ended too early"),
     code("input_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the input is too large"),
+    Code {
+        is_retryable: false,
+        ..code(
+            "input_unconfirmed",
+            StatusCode::SERVICE_UNAVAILABLE,
+            "it is not known whether the input was stored; the same request may open another turn",
+        )
+    },
     code("insufficient_scope", StatusCode::FORBIDDEN, "the credential does not allow this"),
     code("internal_error", StatusCode::INTERNAL_SERVER_ERROR, "something is wrong here; the log says what"),
     code("invalid_actor", StatusCode::BAD_REQUEST, "X-Antiphon-Actor is not 1 to 128 visible characters"),

@@ -43,7 +43,8 @@ impl Operation {
             .errors(&PUBLISH)
             .errors(&STREAM)
             .errors(&OPENED)
-            .errors(&["invalid_parameters", "parameters_too_large", "stream_aborted", "answer_goes_on"])
+            .errors(&["invalid_parameters", "parameters_too_large", "stream_aborted"])
+            .errors(&["answer_goes_on", "input_unconfirmed"])
     }
 
     /// The answer is a stream of these events.

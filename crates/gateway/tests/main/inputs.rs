@@ -318,6 +318,20 @@ async fn without_nats_nothing_is_half_done() {
     let streamed = [JSON, ("accept", "text/event-stream")];
     let away = send_with(gateway, "POST", MESSAGES, &streamed, body.as_bytes()).await;
     assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
+    // OpenAI's library sends a request again by itself, and without a key: it must not, for the first one may have been stored.
+    let body_of_library = json!({"model": "t1", "metadata": {"thread_id": "t1"}, "messages": [{"role": "user", "content": "x"}]});
+    for (key, code, again, pause) in [
+        (None, "input_unconfirmed", Some("false"), None),
+        (Some("another"), "nats_unavailable", None, Some("1")),
+    ] {
+        let mut headers = vec![JSON];
+        headers.extend(key.map(|key| ("idempotency-key", key)));
+        let (path, body) = ("/v1/chat/completions", body_of_library.to_string());
+        let away = send_with(gateway, "POST", path, &headers, body.as_bytes()).await;
+        assert_eq!((away.status, &away.json()["error"]["code"]), (503, &json!(code)), "{away:?}");
+        assert_eq!((away.header("x-should-retry"), away.header("retry-after")), (again, pause));
+        assert_eq!(away.text.contains("-a of thread t1"), key.is_none(), "{away:?}");
+    }
     fixture.nats.restart().await.unwrap();
     let orders = quiet(&fixture).await;
     assert_eq!(orders.count().await, 0);

@@ -8,8 +8,8 @@ use protocols::AgUi;
 use protocols::agui::{AgUiRequest, error_body};
 
 use crate::api::protocols::{
-    ProtocolError, ProtocolRequest, TurnAnswer, active, client_idempotency_key, enter, last, open, posted,
-    resume_answer, stream,
+    ProtocolError, ProtocolRequest, Repeats, TurnAnswer, active, client_idempotency_key, enter, last, open,
+    posted, resume_answer, stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
@@ -90,7 +90,8 @@ async fn named(
             return Ok(None);
         }
     }
-    enter(ctx, connection, thread, Submission::Duplicate(claim.turn, state)).await.map(Some)
+    let known = Submission::Duplicate(claim.turn, state);
+    enter(ctx, connection, thread, known, Repeats::Same).await.map(Some)
 }
 
 /// Whether a turn of which nothing is stored is under way, or waits.

@@ -54,7 +54,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     if let Submission::New(turn) = &submission {
         imported::write(backend, &thread, &turn.agent, &earlier).await?;
     }
-    let (message, answer) = enter(&ctx, connection, &thread, submission).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = CompletionOptions {
         message: message.clone(),
         model: request.agent.name().to_owned(),

@@ -82,7 +82,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
     let asked = AskedResponse { model, background, previous_response_id, metadata, options };
     // Stored before the turn begins: a client that has the id finds all of the response, on any gateway.
     let row = backend.store().put_response(&thread, submission.turn(), &asked).await?;
-    let (message, answer) = enter(&ctx, connection, &thread, submission).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
     if request.background && !request.stream && matches!(answer, TurnAnswer::Live(_)) {
         return Ok(json(Responses::under_way(terms, false)));

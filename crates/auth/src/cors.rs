@@ -33,7 +33,7 @@ const REQUEST_HEADERS: [&str; 17] = [
 const DESCRIBING: &str = "x-stainless-";
 /// Headers of answers that a page may read.
 const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
-                       x-vercel-ai-ui-message-stream";
+                       x-should-retry, x-vercel-ai-ui-message-stream";
 /// How long a browser may keep the answer to a preflight, in s. None keeps it longer.
 const MAX_AGE_S: &str = "7200";
 /// Longest list of headers in a preflight, in bytes.

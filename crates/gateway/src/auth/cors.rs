@@ -57,3 +57,46 @@ fn with(mut response: Response, headers: Vec<auth::HeaderPair>) -> Response {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Of requests, for proxies, or a name of an encoding: no page reads them of an answer.
+    const NOT_READ: [&str; 3] = ["x-antiphon-actor", "x-accel-buffering", "x-gzip"];
+
+    #[test]
+    fn every_header_that_is_named_here_can_be_read_by_pages() {
+        let origin = "https://app.example";
+        let answer = CorsRules::parse([origin]).unwrap().actual(Some(origin));
+        let exposed = answer.iter().find(|(name, _)| *name == "access-control-expose-headers").unwrap();
+        let exposed: Vec<&str> = exposed.1.split(", ").collect();
+        let named = headers_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        assert!(named.iter().any(|name| name == "x-antiphon-turn"), "{named:?}");
+        for name in named {
+            assert!(exposed.contains(&&*name) || NOT_READ.contains(&&*name), "{name} is not exposed");
+        }
+    }
+
+    /// The headers of our own and of the protocols in the sources of a folder.
+    fn headers_in(folder: &Path) -> Vec<String> {
+        let is_header = |text: &&str| {
+            text.len() > 2
+                && text.starts_with("x-")
+                && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        };
+        let in_file = |path: &Path| {
+            let text = fs::read_to_string(path).unwrap();
+            text.split('"').filter(is_header).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of_entry = |path: std::path::PathBuf| match path.extension() {
+            None => headers_in(&path),
+            Some(kind) if kind == "rs" => in_file(&path),
+            Some(_) => Vec::new(),
+        };
+        fs::read_dir(folder).unwrap().flat_map(|entry| of_entry(entry.unwrap().path())).collect()
+    }
+}

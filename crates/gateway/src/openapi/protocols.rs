@@ -247,6 +247,6 @@ fn response() -> Value {
         }],
         "parallel_tool_calls": true, "previous_response_id": null, "store": true, "temperature": null,
         "text": { "format": { "type": "text" } }, "tool_choice": "auto", "tools": [], "top_p": null,
-        "truncation": "disabled", "usage": null,
+        "truncation": "auto", "usage": null,
     })
 }

@@ -57,6 +57,7 @@ pub struct ResponseObject<'a> {
     pub(super) tools: [(); 0],
     #[schema(value_type = Option<f64>, required)]
     pub(super) top_p: Option<&'a Value>,
+    /// A context that is too long is always cut.
     pub(super) truncation: &'static str,
     #[schema(required)]
     pub(super) usage: Option<ResponseUsage>,

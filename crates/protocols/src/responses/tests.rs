@@ -63,7 +63,7 @@ macro_rules! object {
             $output,
             r#"],"parallel_tool_calls":true,"previous_response_id":null,"store":true,"temperature":null,"#,
             r#""text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"#,
-            r#""truncation":"disabled","usage":"#,
+            r#""truncation":"auto","usage":"#,
             $usage,
             "}"
         )

@@ -192,7 +192,7 @@ impl ResponseEncoder {
             tool_choice: shown_or("tool_choice", "auto".into()),
             tools: [],
             top_p: shown("top_p"),
-            truncation: "disabled",
+            truncation: "auto",
             usage: self.usage.map(Into::into),
         }
     }

@@ -141,6 +141,8 @@ fn summary(report: &Value) -> Value {
 struct Spoken {
     input: String,
     text: String,
+    /// The texts of its steps, as a chat completion has them: with a blank line between two.
+    paragraphs: String,
     /// Name, arguments and result of each call.
     tools: Vec<Value>,
 }
@@ -157,8 +159,10 @@ fn turns_of(messages: &[TurnMessage]) -> Vec<Spoken> {
             continue;
         }
         let turn = turns.last_mut().expect("an input is first");
-        if message.role == "assistant" {
+        if message.role == "assistant" && !message.content.is_empty() {
+            let between = if turn.text.is_empty() { "" } else { "\n\n" };
             turn.text.push_str(&message.content);
+            turn.paragraphs.push_str(&format!("{between}{}", message.content));
         }
         for call in message.tool_calls.iter().flat_map(|calls| calls.as_array().unwrap()) {
             let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
@@ -200,11 +204,12 @@ async fn compare(fixture: &Fixture, report: &[Value]) -> Vec<String> {
 
 fn faults_of(report: &Value, stored: &Spoken) -> Vec<String> {
     let mut faults = Vec::new();
+    let expected = if report["protocol"] == "chat_completions" { &stored.paragraphs } else { &stored.text };
     // Where a client shows pieces, all of them together must be the text, too.
     for text in ["text", "pieces"].into_iter().filter_map(|name| report[name].as_str()) {
-        if text != stored.text {
-            let what = if text.len() < stored.text.len() { "lost" } else { "repeated" };
-            faults.push(format!("{what}: {text:?} instead of {:?}", stored.text));
+        if text != expected {
+            let what = if text.len() < expected.len() { "lost" } else { "repeated" };
+            faults.push(format!("{what}: {text:?} instead of {expected:?}"));
         }
     }
     if report["protocol"] != "chat_completions" && report["tools"] != json!(stored.tools) {

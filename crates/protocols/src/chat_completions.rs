@@ -4,7 +4,7 @@
 //! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for what a client asks. Source:
 //! <https://platform.openai.com/docs/api-reference/chat>.
 //!
-//! All steps of a turn are one message here: its text is that of all steps. Reasoning and the results of tools have no place in the
+//! All steps of a turn are one message here: its text is that of all steps, with a blank line between those of two. Reasoning and the results of tools have no place in the
 //! protocol and are left out; so are the calls, which were made here: a client would take them for its own to make.
 //!
 //! Resume: none. An answer that starts again after something of it was shown ends in an error.
@@ -51,7 +51,7 @@ impl ChatCompletions {
         let id = format!("chatcmpl-{}", terms.message);
         Self(EncoderDriver::new(
             terms.message.clone(),
-            CompletionEncoder { terms, id, text: String::new(), ended: None },
+            CompletionEncoder { terms, id, text: String::new(), last_step: 0, ended: None },
         ))
     }
 
@@ -75,6 +75,8 @@ struct CompletionEncoder {
     terms: CompletionOptions,
     id: String,
     text: String,
+    /// The step of the last text.
+    last_step: u32,
     ended: Option<CompletionEnd>,
 }
 
@@ -216,8 +218,11 @@ impl ProtocolEncoder for CompletionEncoder {
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         match change {
             PartChange::SpanGrew(span, text) if !span.is_reasoning => {
-                self.text.push_str(text);
-                self.delta(CompletionDelta { content: Some(text), ..CompletionDelta::default() }, out);
+                let is_later = std::mem::replace(&mut self.last_step, span.step) < span.step;
+                if is_later && !self.text.is_empty() {
+                    self.content(BETWEEN_STEPS, out);
+                }
+                self.content(text, out);
             }
             PartChange::StepBegan
             | PartChange::StepEnded
@@ -255,6 +260,7 @@ impl ProtocolEncoder for CompletionEncoder {
 
     fn restart(&mut self, _attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction {
         self.text.clear();
+        self.last_step = 0;
         if !was_shown {
             return StreamAction::Continue;
         }
@@ -264,7 +270,15 @@ impl ProtocolEncoder for CompletionEncoder {
     }
 }
 
+/// Stands between the texts of two steps.
+const BETWEEN_STEPS: &str = "\n\n";
+
 impl CompletionEncoder {
+    fn content(&mut self, text: &str, out: &mut Vec<u8>) {
+        self.text.push_str(text);
+        self.delta(CompletionDelta { content: Some(text), ..CompletionDelta::default() }, out);
+    }
+
     fn delta(&self, delta: CompletionDelta<'_>, out: &mut Vec<u8>) {
         self.chunk(&[choice(delta, None)], None, out);
     }

@@ -42,7 +42,9 @@ fn every_row_of_the_protocol() {
             ("note:{\"x\":1}", &[]),
             ("call:a:{}", &[]),
             ("result:a:one", &[]),
-            (" So", &[delta!(r#"{"content":" So"}"#)]),
+            ("So", &[delta!(r#"{"content":"\n\n"}"#), delta!(r#"{"content":"So"}"#)]),
+            ("think:hm", &[]),
+            (".", &[delta!(r#"{"content":"."}"#)]),
             ("final:{\"tokens_used\":3,\"finish_reason\":\"tool_calls\"}", &[]),
             ("complete", &[delta!("{}", r#""stop""#, ""), "[DONE]"]),
         ],
@@ -51,7 +53,7 @@ fn every_row_of_the_protocol() {
         answer.object().unwrap().unwrap(),
         concat!(
             r#"{"id":"chatcmpl-m","object":"chat.completion","created":1,"model":"a","choices":[{"index":0,"#,
-            r#""message":{"role":"assistant","content":"Hi So","refusal":null},"#,
+            r#""message":{"role":"assistant","content":"Hi\n\nSo.","refusal":null},"#,
             r#""logprobs":null,"finish_reason":"stop"}],"#,
             r#""usage":{"prompt_tokens":0,"completion_tokens":3,"total_tokens":3}}"#
         )

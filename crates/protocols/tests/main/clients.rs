@@ -47,13 +47,34 @@ fn they_take_whatever_a_producer_says(installed: &Path) {
     }
     let understood = node(installed, "random.mjs", &folder);
     for (number, scenario) in scenarios.iter().enumerate() {
-        let is_text = |chunk: &&Chunk| chunk.kind == ChunkKind::Content;
-        let text: String = scenario.chunks.iter().filter(is_text).map(|chunk| &*chunk.text).collect();
+        let texts = texts_of_steps(&scenario.chunks);
         for (client, parsed) in understood.as_object().unwrap() {
-            let expected = json!({"ended": ended(client, &scenario.end), "text": text});
+            let between = if client == "chat_completions" { "\n\n" } else { "" };
+            let expected = json!({"ended": ended(client, &scenario.end), "text": texts.join(between)});
             assert_eq!(parsed[number.to_string()], expected, "{client}: {:?}", scenario.chunks);
         }
     }
+}
+
+/// The text of each step that has one: what the model says after a result is another step.
+fn texts_of_steps(chunks: &[Chunk]) -> Vec<String> {
+    let (mut texts, mut has_results) = (vec![String::new()], false);
+    for chunk in chunks {
+        match chunk.kind {
+            ChunkKind::ToolResult => has_results = true,
+            ChunkKind::Content | ChunkKind::Reasoning | ChunkKind::ToolCall => {
+                if std::mem::take(&mut has_results) {
+                    texts.push(String::new());
+                }
+            }
+            ChunkKind::Metadata | ChunkKind::Error => {}
+        }
+        if chunk.kind == ChunkKind::Content {
+            texts.last_mut().unwrap().push_str(&chunk.text);
+        }
+    }
+    texts.retain(|text| !text.is_empty());
+    texts
 }
 
 /// How a client calls the end.

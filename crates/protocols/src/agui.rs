@@ -171,12 +171,10 @@ impl ProtocolEncoder for AgUiEncoder {
             PartChange::CallEnded(call, _) => {
                 sse::data(out, &AgUiEvent::ToolCallEnd { tool_call_id: self.call_id(&call.id) });
             }
-            // A result is a message of its own and cannot grow: what follows is another message.
-            PartChange::ResultEnded(call, whole) => {
-                self.result(&call, whole.text.get(whole.sent..).unwrap_or_default(), whole.sent, out);
-            }
+            // A result is a message of its own and cannot grow.
+            PartChange::ResultEnded(call, whole) => self.result(&call, &whole.text, out),
             // As in the history: every call has a result, and this one is empty.
-            PartChange::Unanswered(call) => self.result(&call, "", 0, out),
+            PartChange::Unanswered(call) => self.result(&call, "", out),
             PartChange::Noted(value) => sse::data(out, &AgUiEvent::Custom { name: "chunk_metadata", value }),
         }
     }
@@ -212,12 +210,9 @@ impl AgUiEncoder {
         format!("{}-p{part}", self.message)
     }
 
-    fn result(&self, call: &ShownCall, content: &str, sent_bytes: usize, out: &mut Vec<u8>) {
-        // The history counts results from 1. Then the bytes of the result that were sent before.
-        let mut message_id = format!("{}-r{}", self.step_id(call.step), call.number + 1);
-        if sent_bytes > 0 {
-            message_id.push_str(&format!("-b{sent_bytes}"));
-        }
+    fn result(&self, call: &ShownCall, content: &str, out: &mut Vec<u8>) {
+        // The history counts results from 1.
+        let message_id = format!("{}-r{}", self.step_id(call.step), call.number + 1);
         let tool_call_id = self.call_id(&call.id);
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
     }

@@ -59,7 +59,7 @@ pub(crate) enum PartChange<'a> {
     CallEnded(Arc<ShownCall>, String),
     /// The first piece of a result.
     ResultBegan(Arc<ShownCall>, PartDelta<'a>),
-    /// The whole result, as far as is known: where the pieces of results alternate, more may follow.
+    /// The whole result, once, at the end of its step: until then pieces of it may come, whatever comes in between.
     ResultEnded(Arc<ShownCall>, CompletePart),
     /// The step, or the answer, ended without a result.
     Unanswered(Arc<ShownCall>),
@@ -81,8 +81,6 @@ pub(crate) struct CompletePart {
     pub(crate) is_error: bool,
     /// Of how many pieces; of one, [`PartChange::ResultBegan`] had all of it.
     pub(crate) pieces: u32,
-    /// Bytes of the text that were sent as the whole before.
-    pub(crate) sent: usize,
 }
 
 /// See the module.
@@ -96,8 +94,6 @@ pub(crate) struct AnswerParts {
     span: Option<Span>,
     /// The calls of the step.
     calls: Vec<OpenCall>,
-    /// The one of them whose result is coming.
-    result: Option<usize>,
     ids: BTreeSet<String>,
     next_part: u32,
     metadata: Metadata,
@@ -123,7 +119,6 @@ impl AnswerParts {
             has_results: false,
             span: None,
             calls: Vec::new(),
-            result: None,
             ids: BTreeSet::new(),
             next_part: 0,
             metadata: Metadata::EMPTY,
@@ -159,12 +154,12 @@ impl AnswerParts {
     /// Closes whatever is open.
     pub(crate) fn close(&mut self, changes: &mut Vec<PartChange<'_>>) {
         self.end_span(changes);
-        self.end_result(changes);
         for mut open in std::mem::take(&mut self.calls) {
             open.end_arguments(changes);
-            if open.result.is_none() {
-                changes.push(PartChange::Unanswered(open.call));
-            }
+            changes.push(match open.result {
+                Some(result) => PartChange::ResultEnded(open.call, result),
+                None => PartChange::Unanswered(open.call),
+            });
         }
         if std::mem::take(&mut self.is_step_open) {
             changes.push(PartChange::StepEnded);
@@ -210,12 +205,7 @@ impl AnswerParts {
         self.open_step(changes);
         self.end_span(changes);
         self.has_results = true;
-        let known = self.known_call(chunk);
-        if known.is_none() || known != self.result {
-            self.end_result(changes);
-        }
         let at = self.open_call(chunk, changes);
-        self.result = Some(at);
         let open = &mut self.calls[at];
         open.end_arguments(changes);
         let is_error = chunk.metadata.get("is_error") == Some(&Value::Bool(true));
@@ -250,14 +240,6 @@ impl AnswerParts {
 
     fn end_span(&mut self, changes: &mut Vec<PartChange<'_>>) {
         changes.extend(self.span.take().map(PartChange::SpanEnded));
-    }
-
-    fn end_result(&mut self, changes: &mut Vec<PartChange<'_>>) {
-        let Some(open) = self.result.take().and_then(|at| self.calls.get_mut(at)) else { return };
-        if let Some(result) = &mut open.result {
-            changes.push(PartChange::ResultEnded(Arc::clone(&open.call), result.clone()));
-            result.sent = result.text.len();
-        }
     }
 
     /// The call of the step that the chunk is about; a result without a call gets one, as in the history.

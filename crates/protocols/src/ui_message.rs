@@ -208,7 +208,8 @@ impl ProtocolEncoder for UiMessageEncoder {
                 }
                 sse::data(out, &part);
             }
-            // A viewer sees the result at once; when more of it came, the whole takes its place.
+            // A viewer sees the result at once, which mostly is all of it; when more of it came, the whole takes its place, once. It cannot
+            // be marked as `preliminary`: the first clients of version 5 refuse a stream with that.
             PartChange::ResultBegan(call, piece) => {
                 sse::data(out, &result(&call.id, piece.text, piece.is_error));
             }

@@ -62,7 +62,6 @@ fn every_row_of_the_protocol() {
             (
                 "fault:b:no",
                 &[
-                    r#"{"type":"tool-output-available","toolCallId":"a","output":"one, two","providerExecuted":true,"dynamic":true}"#,
                     r#"{"type":"tool-input-available","toolCallId":"b","toolName":"g","input":{},"providerExecuted":true,"dynamic":true}"#,
                     r#"{"type":"tool-output-error","toolCallId":"b","errorText":"no","providerExecuted":true,"dynamic":true}"#,
                 ],
@@ -70,6 +69,7 @@ fn every_row_of_the_protocol() {
             (
                 "So",
                 &[
+                    r#"{"type":"tool-output-available","toolCallId":"a","output":"one, two","providerExecuted":true,"dynamic":true}"#,
                     r#"{"type":"finish-step"}"#,
                     r#"{"type":"start-step"}"#,
                     r#"{"type":"text-start","id":"p4"}"#,

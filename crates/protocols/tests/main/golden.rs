@@ -53,6 +53,16 @@ fn no_reader_breaks_a_line_where_none_ends() {
     }
 }
 
+#[test]
+fn a_stream_grows_no_faster_than_its_answer() {
+    for name in NAMES {
+        let size =
+            |pieces| encode_all(&mut *encoders::of(name), &scenarios::alternating(pieces).events()).len();
+        let (short, long) = (size(100), size(400));
+        assert!(long < 5 * short, "{name}: {short} bytes of 100 pieces, {long} of 400");
+    }
+}
+
 fn line(json: &[u8]) -> Vec<u8> {
     [json, b"\n"].concat()
 }

@@ -121,6 +121,14 @@ pub(crate) fn random(seed: u64) -> Scenario {
     }
 }
 
+/// Two results whose pieces alternate.
+pub(crate) fn alternating(pieces: usize) -> Scenario {
+    let calls = ["call:a:{}", "call:b:{}"].into_iter();
+    let results = ["result:a:a piece of some length, ", "result:b:and one of the other, "];
+    let script: Vec<&str> = calls.chain(results.into_iter().cycle().take(pieces)).chain(["Done."]).collect();
+    scenario("alternating", chunks(&script, json!({})), End::Complete)
+}
+
 /// EventSequence below what is asked for (xorshift): the same for a seed each time.
 pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);

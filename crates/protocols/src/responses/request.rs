@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::request::{
     BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS,
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
+    refuse_unanswered,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
@@ -176,10 +177,8 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     }
     let (message, earlier) = last_message(fields, "input")?;
     let has_history = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
-    let is_of_user = |item: &Value| item["role"] == "user";
-    if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
-        // Nothing has answered it: it would be lost.
-        return Err(fields.unsupported("input", "one new message at a time: a turn has one input"));
+    if *follows != Follows::Nothing {
+        refuse_unanswered(fields, "input", earlier)?;
     }
     if has_history && *follows == Follows::Nothing {
         wanted.history = Some(BadRequest::NoThread {

@@ -1,6 +1,6 @@
 //! What the four protocols take and refuse.
 
-use model::{AgentId, ThreadId};
+use model::{AgentId, ThreadId, TurnId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -190,6 +190,34 @@ mod of_responses {
             assert_eq!((&*request.text, request.wanted), ("b", Wanted::default()));
         }
         let history = parse(json!({ "input": input })).unwrap().wanted.history;
+        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread input");
+    }
+
+    #[test]
+    fn items_of_the_threads_answers_may_be_named_by_their_ids() {
+        let turn = TurnId::foreground(&thread("t"), "x").unwrap();
+        let answer = turn.answer(0);
+        let parse = |id: &str, place: Value| {
+            let mut body = place;
+            body["input"] = json!([
+                {"role": "user", "content": "a"}, {"type": "item_reference", "id": id}, {"role": "user", "content": "b"}
+            ]);
+            parse(body)
+        };
+        let places =
+            [json!({"conversation": "t"}), json!({"previous_response_id": responses::id_of(&answer)})];
+        for place in places {
+            for kind in ["msg", "rs", "mcp"] {
+                let request = parse(&format!("{kind}_{answer}-p1"), place.clone()).unwrap();
+                assert_eq!((&*request.text, request.wanted.history), ("b", None));
+            }
+            let of_another = TurnId::foreground(&thread("u"), "x").unwrap().answer(0);
+            let others = [format!("msg_{of_another}-p1"), format!("msg_{answer}"), format!("fc_{answer}-p1")];
+            for id in others.iter().map(String::as_str).chain(["msg_abc", "msg_x-p1"]) {
+                assert_eq!(refused(parse(id, place.clone())), "unsupported_parameter input[1].id", "{id}");
+            }
+        }
+        let history = parse(&format!("msg_{answer}-p0"), json!({})).unwrap().wanted.history;
         assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread input");
     }
 

@@ -1,6 +1,6 @@
 //! What is posted to `/v1/responses`.
 
-use model::{AgentId, Metadata, Tenant, ThreadId};
+use model::{AgentId, Metadata, Tenant, ThreadId, TurnId};
 use serde_json::{Map, Value, json};
 
 use crate::request::{
@@ -8,6 +8,8 @@ use crate::request::{
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
     refuse_unanswered,
 };
+
+use super::options::{message_of, turn_of_item};
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,9 +172,13 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     }
     for (index, item) in fields.array("input")?.into_iter().flatten().enumerate() {
         let item = Fields::inside(format!("input[{index}]"), item)?;
-        let is_known = |kind: &str| kind == "message" || OUTPUT_ITEMS.contains(&kind);
-        if item.text("type")?.is_some_and(|kind| !is_known(kind)) {
-            return Err(item.unsupported("type", "only messages can be sent, and what came in `output`"));
+        match item.text("type")? {
+            None | Some("message") => {}
+            Some(kind) if OUTPUT_ITEMS.contains(&kind) => {}
+            Some("item_reference") => check_reference(&item, follows)?,
+            Some(_) => {
+                return Err(item.unsupported("type", "only messages can be sent, and what came in `output`"));
+            }
         }
     }
     let (message, earlier) = last_message(fields, "input")?;
@@ -187,6 +193,26 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
         });
     }
     input_of(&message, "content", &RULES)
+}
+
+/// A reference must be to an item of an answer in the thread: it is in the history already.
+fn check_reference(item: &Fields<'_>, follows: &Follows) -> Result<(), BadRequest> {
+    let id = item.required("id", item.text("id")?)?;
+    let turn = turn_of_item(id).ok_or_else(|| item.unsupported("id", "there is no such item here"))?;
+    let bucket = match follows {
+        Follows::Nothing => None,
+        Follows::Thread(thread) => Some(thread.bucket()),
+        Follows::Response(before) => {
+            let answer = message_of(before).and_then(|message| TurnId::of_answer(&message));
+            answer.map(|(turn, _)| turn.bucket())
+        }
+    };
+    match bucket {
+        Some(bucket) if bucket != turn.bucket() => {
+            Err(item.unsupported("id", "the item is one of another conversation"))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// `text.format` as chat completions have it.

@@ -16,7 +16,7 @@ use super::event_sequence::{EventSequence, Resume};
 use super::object::{
     Content, Named, OutputEntry, OutputItem, ResponseObject, ResponseProgress, Status, Text, Written,
 };
-use super::options::{ResponseOptions, id_of};
+use super::options::{self, ResponseOptions, id_of};
 
 #[derive(Debug)]
 pub(super) struct ResponseEncoder {
@@ -208,8 +208,8 @@ impl ResponseEncoder {
     fn begin_span(&mut self, span: Span, out: &mut Vec<u8>) {
         let (status, content) = (Status::InProgress, Vec::new());
         let (prefix, item) = match span.is_reasoning {
-            true => ("rs", OutputItem::Reasoning { status, content }),
-            false => ("msg", OutputItem::Message { status, content }),
+            true => (options::REASONING, OutputItem::Reasoning { status, content }),
+            false => (options::MESSAGE, OutputItem::Message { status, content }),
         };
         let index = self.push(span.part, prefix, item);
         self.item("response.output_item.added", index, out);
@@ -251,8 +251,11 @@ impl ResponseEncoder {
 
     fn begin_call(&mut self, call: &ShownCall, out: &mut Vec<u8>) {
         let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
-        let index =
-            self.push(call.part, "mcp", OutputItem::McpCall { status, name, arguments, result: None });
+        let index = self.push(
+            call.part,
+            options::CALL,
+            OutputItem::McpCall { status, name, arguments, result: None },
+        );
         self.item("response.output_item.added", index, out);
         self.placed("response.mcp_call.in_progress", index, out);
     }
@@ -299,7 +302,7 @@ impl ResponseEncoder {
     }
 
     fn push(&mut self, part: u32, prefix: &str, item: OutputItem) -> usize {
-        let id = format!("{prefix}_{}-p{part}", self.terms.message);
+        let id = options::item_id(prefix, &self.terms.message, part);
         self.output.push(OutputEntry { part, id, item });
         self.output.len() - 1
     }

@@ -111,7 +111,7 @@ pub enum ReplayClaim {
 
 impl Store {
     /// At most `limit` dead letters, the newest first; with `before`, those that come after that one in this order. With a `reason`
-    /// only those.
+    /// only those. Of a tenant's handle they are those of the tenant, also where row-level security does not apply.
     pub async fn list_dead_letters(
         &self,
         reason: Option<&str>,
@@ -124,7 +124,8 @@ impl Store {
             .bind(before.map(|at| at.id.kind.clone()))
             .bind(before.map(|at| at.id.key.clone()))
             .bind(before.map(|at| at.created_us))
-            .bind(i64::from(limit));
+            .bind(i64::from(limit))
+            .bind(self.tenant_setting());
         self.rows(statement).await?.iter().map(dead_letter).collect()
     }
 

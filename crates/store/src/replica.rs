@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::Row;
 use tokio::time::{Instant, sleep};
 
-use crate::config::StoreConfig;
+use crate::config::{StoreConfig, TenantScope};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -72,6 +72,12 @@ impl Replica {
             return Ok(store);
         }
         let store = Store::connect(config).await?;
+        // A role of its own, perhaps.
+        if config.tenant_scope != TenantScope::All && store.bypasses_rls().await? {
+            tracing::warn!(
+                "the role of the standby passes row-level security: only the gateway separates tenants there"
+            );
+        }
         Ok(self.store.get_or_init(|| store))
     }
 }

@@ -67,8 +67,13 @@ impl Database {
 
     /// Runs something as the superuser of the server.
     pub(crate) async fn execute_as_superuser(&self, sql: &str) {
+        execute_at(&self.superuser_url(), sql).await;
+    }
+
+    /// The same database for the superuser of the server, whom row-level security does not concern.
+    pub(crate) fn superuser_url(&self) -> String {
         let (front, _) = self.server.rsplit_once('/').unwrap();
-        execute_at(&format!("{front}/{}", self.name), sql).await;
+        format!("{front}/{}", self.name)
     }
 
     /// A bare session.

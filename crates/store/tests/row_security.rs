@@ -1,8 +1,8 @@
 //! Row-level security between tenants: what Postgres itself shows and accepts.
 
-use model::{AgentId, Metadata, Tenant, ThreadId};
+use model::{AgentId, Metadata, Tenant, ThreadId, Timestamp};
 use sqlx::Row;
-use store::{NewThread, Store, StoreConfig, StoreError, TenantScope};
+use store::{NewThread, Store, StoreConfig, StoreError, TenantScope, UsageGroup};
 
 use crate::fixture::Database;
 
@@ -98,6 +98,46 @@ async fn a_session_that_says_nothing_sees_nothing() {
     assert!(blind.unscoped().thread(&thread).await.unwrap().is_some());
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
     assert!(!blind.bypasses_rls().await.unwrap());
+}
+
+/// The other way round: lists that no id in a request narrows are a tenant's also for a role that row-level security does not concern.
+#[tokio::test]
+async fn usage_and_dead_letters_are_own_for_a_superuser_too() {
+    let (database, _store) = Database::new(2).await;
+    for owner in ["t", "acme~t", "acm~t"] {
+        let bucket = model::Bucket::of_key(owner).get();
+        let tenant = owner.split_once('~').map_or("-", |(tenant, _)| tenant);
+        let insert = format!(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+             VALUES ('2026-03-01T00:00Z', {bucket}, '{owner}', 'm', 0, '{owner}', 'turn', 'm', 1, 1, false);
+             INSERT INTO usage_days (day_at, tenant, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens,
+                                     cached_tokens, cached_input_tokens, reasoning_tokens)
+             VALUES ('2026-02-01T00:00Z', '{tenant}', '{owner}', 'turn', 'm', 1, 0, 1, 1, 0, 0, 0);
+             INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, reason, detail, raw)
+             VALUES (0, 'entry', '{owner}', 0, 1, 'tasks.0.{owner}', 'malformed', '{{}}', '')"
+        );
+        database.execute(&insert).await;
+    }
+    let all = Store::connect(&StoreConfig::new(database.superuser_url())).await.unwrap();
+    assert!(all.bypasses_rls().await.unwrap());
+    let (from, to) = (Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000));
+    let seen = async |store: &Store| {
+        let sums = store.usage(from, to, &[UsageGroup::Agent], 10).await.unwrap();
+        let usage: Vec<_> = sums.into_iter().map(|sum| (sum.of[1].clone().unwrap(), sum.calls)).collect();
+        let letters = store.list_dead_letters(None, None, 10).await.unwrap();
+        let letters: Vec<_> = letters.iter().map(|letter| letter.owner().unwrap()).collect();
+        (usage, letters, store.usage_details_from().await.unwrap())
+    };
+    for owner in ["t", "acme~t", "acm~t"] {
+        let of = owner.split_once('~').map(|(name, _)| tenant(name));
+        let (usage, letters, details_from) = seen(&all.for_tenant(of)).await;
+        assert_eq!(usage, [(owner.to_owned(), 2)]);
+        assert_eq!(letters, [owner]);
+        assert_eq!(details_from.as_deref(), Some("2026-02-02"));
+    }
+    assert_eq!(seen(&all.for_tenant(Some(tenant("ac")))).await, (vec![], vec![], None));
+    let (usage, letters, _) = seen(&all).await;
+    assert_eq!((usage.len(), letters.len()), (3, 3));
 }
 
 /// Row-level security does not depend on the conditions of our statements.

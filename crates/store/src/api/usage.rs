@@ -101,7 +101,7 @@ impl Store {
 
     /// The sums of the calls of turns that ended from `from` on and before `to`, at most `limit` of them, in the order of their groups. Costs
     /// are reckoned by the prices of [`Store::with_prices`]. Calls before [`Store::usage_details_from`] count as of the start of their day, and
-    /// belong to no thread and user.
+    /// belong to no thread and user. Of a tenant's handle they are those of the tenant, also where row-level security does not apply.
     pub async fn usage(
         &self,
         from: Timestamp,
@@ -116,7 +116,8 @@ impl Store {
         let sql = include_str!("usage/sums.sql").replace("{groups}", &groups.join(", "));
         let prices = self.prices().map_or(&[][..], |table| &table.prices);
         let statement = sqlx::query(AssertSqlSafe(sql)).bind(from.0).bind(to.0).bind(i64::from(limit));
-        self.rows(bind_prices(statement, prices)).await?.iter().map(usage_sum).collect()
+        let statement = bind_prices(statement, prices).bind(self.tenant_setting());
+        self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
     /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
@@ -130,9 +131,10 @@ impl Store {
     /// The first day in UTC, like `2026-12-24`, after all those of which only sums are kept; `None`: there are none.
     pub async fn usage_details_from(&self) -> Result<Option<String>, StoreError> {
         let statement = sqlx::query(
-            "SELECT to_char(max(day_at) AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD') AS day FROM usage_days",
+            "SELECT to_char(max(day_at) AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD') AS day
+             FROM usage_days WHERE $1::text IS NULL OR tenant = $1",
         );
-        let rows = self.rows(statement).await?;
+        let rows = self.rows(statement.bind(self.tenant_setting())).await?;
         Ok(rows.first().map(|row| row.try_get("day")).transpose()?.flatten())
     }
 }

@@ -1,5 +1,5 @@
 -- $1 from and $2 before, ms since 1970, $3 limit; prices: $4 model, $5 from, as text (NULL: always), $6 input, $7 cached input, $8 output, each
--- for a million tokens. The groups are six columns, those that are not asked for NULL.
+-- for a million tokens; $9 of this tenant only ('-': the default tenant) or NULL. The groups are six columns, those that are not asked for NULL.
 WITH prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
@@ -12,12 +12,14 @@ WITH prices AS (
            least(coalesce(cached_tokens, 0), input_tokens) AS cached_input_tokens, coalesce(reasoning_tokens, 0) AS reasoning_tokens
     FROM usage
     WHERE created_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND created_at < 'epoch'::timestamptz + $2 * interval '1 ms'
+      AND ($9::text IS NULL OR antiphon_tenant_of(thread_id) = $9)
     UNION ALL
     -- As if all calls of the day had been at its start.
     SELECT day_at, NULL, NULL, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
            cached_input_tokens, reasoning_tokens
     FROM usage_days
     WHERE day_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND day_at < 'epoch'::timestamptz + $2 * interval '1 ms'
+      AND ($9::text IS NULL OR tenant = $9)
 )
 SELECT {groups},
        sum(u.calls)::bigint AS calls,

@@ -115,6 +115,33 @@ async fn sums_and_costs_stay_when_calls_become_sums_of_days() {
 }
 
 #[tokio::test]
+async fn sums_that_no_bigint_holds_are_the_highest_one() {
+    let (database, store) = Database::new(1).await;
+    // The most that a call can report is 2^53: 1,024 of them are one too many.
+    let calls = "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
+                                    cached_tokens, reasoning_tokens, is_partial)
+                 SELECT '2026-02-28T12:00Z', 1, 't', gen_random_uuid()::text, 0, 'ann', 'turn', 'm', 1::bigint << 53, 1::bigint << 53,
+                        1::bigint << 53, 1::bigint << 53, false
+                 FROM generate_series(1, 1500)";
+    database.execute(calls).await;
+    let most = |sum: &UsageSum| {
+        [sum.input_tokens, sum.output_tokens, sum.cached_tokens, sum.reasoning_tokens] == [i64::MAX; 4]
+    };
+    let before = sums(&store, &[]).await;
+    assert!(most(&before[0]), "{before:?}");
+    let age = age(&database).await;
+    // In two parts, each of which a bigint holds, and then all of it on top.
+    for (limit, rolled) in [(900, 900), (900, 600)] {
+        assert_eq!(store.roll_up_usage(age, limit).await.unwrap(), rolled);
+        assert_eq!(sums(&store, &[]).await, before);
+    }
+    database.execute(calls).await;
+    assert_eq!(store.roll_up_usage(age, 5_000).await.unwrap(), 1_500);
+    let after = sums(&store, &[]).await;
+    assert!(most(&after[0]) && after[0].calls == 3_000, "{after:?}");
+}
+
+#[tokio::test]
 async fn what_sums_of_days_do_not_know_is_not_said() {
     let (database, store) = Database::new(1).await;
     database.execute(CALLS).await;

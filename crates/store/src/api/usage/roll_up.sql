@@ -16,8 +16,12 @@ WITH old AS MATERIALIZED (
     INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
                                  cached_input_tokens, reasoning_tokens)
     SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, count(*),
-           count(*) FILTER (WHERE is_partial), sum(input_tokens), sum(output_tokens), coalesce(sum(cached_tokens), 0),
-           sum(least(coalesce(cached_tokens, 0), input_tokens)), coalesce(sum(reasoning_tokens), 0)
+           count(*) FILTER (WHERE is_partial),
+           -- What no bigint holds is kept as the highest one: an error would come again in each round, and the calls would stay.
+           least(sum(input_tokens), 9223372036854775807), least(sum(output_tokens), 9223372036854775807),
+           least(coalesce(sum(cached_tokens), 0), 9223372036854775807),
+           least(sum(least(coalesce(cached_tokens, 0), input_tokens)), 9223372036854775807),
+           least(coalesce(sum(reasoning_tokens), 0), 9223372036854775807)
     FROM gone
     GROUP BY 1, 2, 3, 4, 5
     -- In one order, so that two workers wait for each other at most one way.
@@ -25,10 +29,10 @@ WITH old AS MATERIALIZED (
     ON CONFLICT (day_at, tenant, agent_id, kind, model) DO UPDATE
     SET calls = d.calls + excluded.calls,
         partial_calls = d.partial_calls + excluded.partial_calls,
-        input_tokens = d.input_tokens + excluded.input_tokens,
-        output_tokens = d.output_tokens + excluded.output_tokens,
-        cached_tokens = d.cached_tokens + excluded.cached_tokens,
-        cached_input_tokens = d.cached_input_tokens + excluded.cached_input_tokens,
-        reasoning_tokens = d.reasoning_tokens + excluded.reasoning_tokens
+        input_tokens = least(d.input_tokens::numeric + excluded.input_tokens, 9223372036854775807),
+        output_tokens = least(d.output_tokens::numeric + excluded.output_tokens, 9223372036854775807),
+        cached_tokens = least(d.cached_tokens::numeric + excluded.cached_tokens, 9223372036854775807),
+        cached_input_tokens = least(d.cached_input_tokens::numeric + excluded.cached_input_tokens, 9223372036854775807),
+        reasoning_tokens = least(d.reasoning_tokens::numeric + excluded.reasoning_tokens, 9223372036854775807)
 )
 SELECT count(*) AS count FROM gone

@@ -1,5 +1,6 @@
 -- $1 from and $2 before, ms since 1970, $3 limit; prices: $4 model, $5 from, as text (NULL: always), $6 input, $7 cached input, $8 output, each
--- for a million tokens; $9 of this tenant only ('-': the default tenant) or NULL. The groups are six columns, those that are not asked for NULL.
+-- for a million tokens; $9 of this tenant only ('-': the default tenant) or NULL. Sums that
+-- no bigint holds are shown as the highest one. The groups are six columns, those that are not asked for NULL.
 WITH prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
@@ -24,10 +25,10 @@ WITH prices AS (
 SELECT {groups},
        sum(u.calls)::bigint AS calls,
        sum(u.partial_calls)::bigint AS partial_calls,
-       sum(u.input_tokens)::bigint AS input_tokens,
-       sum(u.output_tokens)::bigint AS output_tokens,
-       sum(u.cached_tokens)::bigint AS cached_tokens,
-       sum(u.reasoning_tokens)::bigint AS reasoning_tokens,
+       least(sum(u.input_tokens), 9223372036854775807)::bigint AS input_tokens,
+       least(sum(u.output_tokens), 9223372036854775807)::bigint AS output_tokens,
+       least(sum(u.cached_tokens), 9223372036854775807)::bigint AS cached_tokens,
+       least(sum(u.reasoning_tokens), 9223372036854775807)::bigint AS reasoning_tokens,
        coalesce(sum(u.calls) FILTER (WHERE p.model IS NULL), 0)::bigint AS unpriced_calls,
        trim_scale(sum(u.input_tokens * p.input + u.output_tokens * p.output
                       - u.cached_input_tokens * (p.input - p.cached)) / 1000000)::text AS cost

@@ -1,7 +1,7 @@
 //! `antiphon mcp`: the reasoning tools, over HTTP or on standard input and output.
 
 use mcp::{McpConfig, StdioError};
-use runtime::{Clock, Health, Shutdown};
+use runtime::{Health, Shutdown};
 use store::{Store, StoreConfig, TenantScope};
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +30,10 @@ pub(crate) async fn run(options: Mcp, shutdown: &Shutdown) -> Result<(), ExitErr
         store = store => store?,
     };
     health.set_started();
-    let clock = Clock::start();
     if !options.stdio {
-        return serve(config, store, health, clock, shutdown.token()).await;
+        return serve(config, store, health, shutdown.token()).await;
     }
-    let served = mcp::run_stdio(&config.http, options.api_key, store, clock, shutdown.token()).await;
+    let served = mcp::run_stdio(&config.http, options.api_key, store, shutdown.token()).await;
     served.map_err(|error| match error {
         StdioError::Client(_) => ExitError::Failed(error.to_string()),
         StdioError::Gateway(_) | StdioError::NoKey | StdioError::InvalidKey(_) => {
@@ -48,10 +47,9 @@ pub(crate) async fn serve(
     config: McpConfig,
     store: Store,
     health: Health,
-    clock: Clock,
     stop: CancellationToken,
 ) -> Result<(), ExitError> {
-    let served = mcp::run(config, store, health, clock, stop).await;
+    let served = mcp::run(config, store, health, stop).await;
     served.map_err(|error| ExitError::Configuration(error.to_string()))
 }
 

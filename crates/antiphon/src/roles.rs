@@ -152,8 +152,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let tools = async {
         let url = &options.process.servers.database_url;
         let store = mcp_role::scoped_store(services.store.clone(), url, tools.http.access.insecure).await?;
-        let (health, clock) = (services.health.clone(), services.clock);
-        let ended = mcp_role::serve(tools, store, health, clock, shutdown.token()).await;
+        let ended = mcp_role::serve(tools, store, services.health.clone(), shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);
         ended
     };

@@ -129,7 +129,6 @@ impl Gateway {
             authenticator: self.authenticator,
             limiter: TenantLimiter::new(self.access.limits, !self.access.insecure),
             open_streams: OpenStreams::default(),
-            clock,
         };
         let cors = Arc::new(self.access.cors);
         let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };

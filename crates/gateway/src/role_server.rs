@@ -13,13 +13,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use model::{Tenant, Timestamp};
-use runtime::{Backoff, Clock, Health, retry, spawn_named};
+use model::Tenant;
+use runtime::{Backoff, Health, retry, spawn_named};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::authorize::class;
-use crate::auth::authenticator::Authenticator;
+use crate::auth::authenticator::{self, Authenticator};
 use crate::auth::cors;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
@@ -39,7 +39,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct AuthenticatedCaller {
     principal: Arc<Principal>,
     limiter: TenantLimiter,
-    clock: Clock,
 }
 
 /// Why something may not be done.
@@ -84,7 +83,7 @@ impl AuthenticatedCaller {
     /// The credential does not have the scope, or the tenant has asked for too much.
     pub fn admit(&self, needs: Permission) -> Result<(), CallerError> {
         self.require(needs)?;
-        let now = Timestamp(self.clock.now_ms());
+        let now = authenticator::now();
         let counted = self.limiter.count(self.principal.tenant(), class(needs), now);
         counted.map_err(|over| CallerError::RateLimited { retry_after_s: over.retry_after_s })
     }
@@ -106,7 +105,6 @@ pub struct CallerAuthenticator {
     authenticator: Arc<Authenticator>,
     store: Store,
     limiter: TenantLimiter,
-    clock: Clock,
 }
 
 impl CallerAuthenticator {
@@ -114,10 +112,10 @@ impl CallerAuthenticator {
     ///
     /// # Errors
     /// The settings of tokens are no good.
-    pub fn new(config: &GatewayConfig, store: Store, clock: Clock) -> Result<Self, GatewayError> {
+    pub fn new(config: &GatewayConfig, store: Store) -> Result<Self, GatewayError> {
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
         let limiter = TenantLimiter::new(config.access.limits, !config.access.insecure);
-        Ok(Self { authenticator, store: store.unscoped(), limiter, clock })
+        Ok(Self { authenticator, store: store.unscoped(), limiter })
     }
 
     /// Checks the credential of a request.
@@ -129,20 +127,16 @@ impl CallerAuthenticator {
         headers: &HeaderMap,
         peer: Option<IpAddr>,
     ) -> Result<AuthenticatedCaller, AuthenticationError> {
-        let now = Timestamp(self.clock.now_ms());
+        let now = authenticator::now();
         let who = self.authenticator.authenticate(Some(&self.store), headers, None, peer, now).await;
         let principal = who.map_err(|denied| AuthenticationError(denied.into()))?;
-        Ok(AuthenticatedCaller {
-            principal: Arc::new(principal),
-            limiter: self.limiter.clone(),
-            clock: self.clock,
-        })
+        Ok(AuthenticatedCaller { principal: Arc::new(principal), limiter: self.limiter.clone() })
     }
 
     /// Reads which keys exist, so that requests with guessed keys do not evict a known one from the cache.
     async fn load_keys(&self) {
         retry(Backoff::default(), "reading the keys", || async {
-            self.authenticator.load_keys(&self.store, Timestamp(self.clock.now_ms())).await
+            self.authenticator.load_keys(&self.store, authenticator::now()).await
         })
         .await;
     }
@@ -157,7 +151,6 @@ impl Gateway {
         routes: Router,
         store: Store,
         health: Health,
-        clock: Clock,
         drain: CancellationToken,
     ) {
         metrics::describe();
@@ -166,12 +159,8 @@ impl Gateway {
             tracing::warn!("--insecure: any client that reaches this address may do everything");
         }
         let limiter = TenantLimiter::new(self.access.limits, !self.access.insecure);
-        let callers = CallerAuthenticator {
-            authenticator: self.authenticator,
-            store: store.unscoped(),
-            limiter,
-            clock,
-        };
+        let callers =
+            CallerAuthenticator { authenticator: self.authenticator, store: store.unscoped(), limiter };
         let cors = Arc::new(self.access.cors);
         let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
         let refuse = router::refusals(Arc::clone(&cors));
@@ -194,7 +183,7 @@ impl Gateway {
                 ready.set_ready(condition, true);
                 loop {
                     tokio::time::sleep(REFRESH_INTERVAL).await;
-                    callers.authenticator.refresh(&callers.store, Timestamp(callers.clock.now_ms())).await;
+                    callers.authenticator.refresh(&callers.store, authenticator::now()).await;
                 }
             };
             tokio::select! { () = look => {}, () = stop.cancelled() => {} }

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderValue, header};
 use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use runtime::{Clock, Health};
+use runtime::Health;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -75,13 +75,12 @@ pub async fn run(
     config: McpConfig,
     store: Store,
     health: Health,
-    clock: Clock,
     drain: CancellationToken,
 ) -> Result<(), GatewayError> {
     metrics::describe();
     let gateway = Gateway::bind(&config.http)?;
     let router = router(&config, store.clone());
-    gateway.serve_role(READINESS, router, store, health, clock, drain).await;
+    gateway.serve_role(READINESS, router, store, health, drain).await;
     Ok(())
 }
 
@@ -120,7 +119,6 @@ pub async fn run_stdio(
     config: &GatewayConfig,
     key: Option<String>,
     store: Store,
-    clock: Clock,
     stop: CancellationToken,
 ) -> Result<(), StdioError> {
     metrics::describe();
@@ -133,7 +131,7 @@ pub async fn run_stdio(
         let value = value.map_err(|error| StdioError::InvalidKey(error.to_string()))?;
         headers.insert(header::AUTHORIZATION, value);
     }
-    let callers = Arc::new(CallerAuthenticator::new(config, store.clone(), clock)?);
+    let callers = Arc::new(CallerAuthenticator::new(config, store.clone())?);
     callers
         .authenticate(&headers, None)
         .await

@@ -1,4 +1,4 @@
-//! The wall clock of a process, deaf to jumps.
+//! The clocks of a process: one that is deaf to jumps, and the system's as it is set now.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 ///
 /// When the system clock is set later, this clock does not follow: timeouts neither fire at once nor stand still.
 /// Over weeks it may therefore differ from the system clock by what that one was corrected by; use it for
-/// durations and labels, never to compare with another machine's clock. Copies tick alike.
+/// durations and labels, never to compare with another machine's clock ([`system_time_ms`]). Copies tick alike.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started_at_ms: i64,
@@ -16,16 +16,21 @@ pub struct Clock {
 
 impl Clock {
     /// Reads the system clock once.
-    #[allow(clippy::disallowed_methods, reason = "the one reading of the system clock in a process")]
     pub fn start() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started_at_ms: whole_ms(since_epoch.as_millis()), started: Instant::now() }
+        Self { started_at_ms: system_time_ms(), started: Instant::now() }
     }
 
     /// Milliseconds since the Unix epoch.
     pub fn now_ms(&self) -> i64 {
         self.started_at_ms.saturating_add(whole_ms(self.started.elapsed().as_millis()))
     }
+}
+
+/// Milliseconds since the Unix epoch by the system clock as it is set now: for times that others have set by theirs, such as the end of a
+/// credential. It may jump in either direction.
+#[allow(clippy::disallowed_methods, reason = "the one reading of the system clock in a process")]
+pub fn system_time_ms() -> i64 {
+    whole_ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis())
 }
 
 fn whole_ms(ms: u128) -> i64 {
@@ -35,6 +40,13 @@ fn whole_ms(ms: u128) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn system_time_does_not_depend_on_the_start() {
+        let clock = Clock { started_at_ms: 0, started: Instant::now() };
+        assert!(clock.now_ms() < 1_000_000, "as if the system clock had been set forward after the start");
+        assert!(system_time_ms() > 1_700_000_000_000);
+    }
 
     #[test]
     fn it_moves_on_and_copies_agree() {

@@ -15,7 +15,7 @@ pub mod telemetry;
 pub mod traces;
 
 pub use backoff::Backoff;
-pub use clock::Clock;
+pub use clock::{Clock, system_time_ms};
 pub use health::{Condition, Health, Heartbeat};
 pub use retry::{retry, retry_until};
 pub use shutdown::Shutdown;

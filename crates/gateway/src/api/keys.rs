@@ -10,7 +10,7 @@ use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::views::KeyView;
 use crate::app::request_context::RequestContext;
-use crate::auth::authenticator::new_key;
+use crate::auth::authenticator::{self, new_key};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path::PathParam;
@@ -105,7 +105,7 @@ pub(crate) async fn create(
     });
     let lifetime = lifetime.transpose()?;
     let (backend, actor, made) = (ctx.backend()?, ctx.actor(&headers)?, new_key());
-    let wanted_end = lifetime.map(|seconds| backend.now().plus_ms(seconds * 1_000));
+    let wanted_end = lifetime.map(|seconds| authenticator::now().plus_ms(seconds * 1_000));
     // A key must not outlive the credential that makes it.
     let expires_at = [wanted_end, ctx.principal().expires_at()].into_iter().flatten().min();
     let key = StoredKey {

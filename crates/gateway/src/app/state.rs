@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use auth::Principal;
 use model::Timestamp;
-use runtime::Clock;
 
-use crate::auth::authenticator::Authenticator;
+use crate::auth::authenticator::{self, Authenticator};
 use crate::auth::quota::TenantLimiter;
 use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
@@ -20,12 +19,12 @@ pub(crate) struct AppState {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) limiter: TenantLimiter,
     pub(crate) open_streams: OpenStreams,
-    pub(crate) clock: Clock,
 }
 
 impl AppState {
+    /// For credentials and limits.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp(self.clock.now_ms())
+        authenticator::now()
     }
 }
 

@@ -247,8 +247,7 @@ impl Cached {
 impl CacheState {
     fn seen(&self, id: KeyId, now: Timestamp, for_ms: i64) -> Option<Option<StoredKey>> {
         let seen = self.seen.get(&id)?;
-        // A clock that was set back makes nothing older than it is.
-        (now.since_ms(seen.at) < for_ms).then(|| seen.key.clone())
+        is_within(seen.at, now, for_ms).then(|| seen.key.clone())
     }
 
     /// Whether there was such a key when it was last looked up, however long ago that was.
@@ -258,7 +257,7 @@ impl CacheState {
 
     fn has_just_failed(&self, id: KeyId, now: Timestamp) -> bool {
         let failed_at = self.seen.get(&id).and_then(|seen| seen.failed_at);
-        failed_at.is_some_and(|at| now.since_ms(at) < RETRY_MS)
+        failed_at.is_some_and(|at| is_within(at, now, RETRY_MS))
     }
 
     fn remember(&mut self, id: KeyId, seen: Cached) {
@@ -271,6 +270,12 @@ impl CacheState {
         }
         self.seen.insert(id, seen);
     }
+}
+
+/// Whether less time is between the two, in either direction: a request may have read the clock before another and come after it, but what is
+/// further in the future is from before the clock was set back.
+fn is_within(at: Timestamp, now: Timestamp, ms: i64) -> bool {
+    now.since_ms(at).max(at.since_ms(now)) < ms
 }
 
 #[cfg(test)]
@@ -403,6 +408,16 @@ mod tests {
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_prolongs_no_key() {
+        let (mut state, hour) = (CacheState::default(), Timestamp(3_600_000));
+        state.remember(id(1), Cached::new(Some(key(1)), hour));
+        let before = |ms: i64| Timestamp(hour.0 - ms);
+        assert!(state.seen(id(1), before(FRESH_MS - 1), FRESH_MS).is_some(), "two requests at once");
+        assert!(state.seen(id(1), before(FRESH_MS), FRESH_MS).is_none());
+        assert!(state.seen(id(1), before(STALE_MS), STALE_MS).is_none());
     }
 
     #[test]

@@ -170,6 +170,12 @@ impl Authenticator {
     }
 }
 
+/// The time by which credentials begin and end: that of the system's clock, for those who issue them go by theirs. What is compared with it must
+/// bear that it is set in either direction.
+pub(crate) fn now() -> Timestamp {
+    Timestamp(runtime::system_time_ms())
+}
+
 /// A key of 256 random bits; its text is shown once and never stored.
 pub fn new_key() -> NewKey {
     // The generator of the process is one for cryptography, seeded by the system.

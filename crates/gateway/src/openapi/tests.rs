@@ -11,7 +11,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
 use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
 use protocols::{Cursor, MessageHeader, MessageOffset, Native, StreamError};
-use runtime::{Clock, Health};
+use runtime::Health;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -36,7 +36,6 @@ fn bare() -> Router {
         authenticator: Arc::new(Authenticator::new(&access).unwrap()),
         limiter: TenantLimiter::new(access.limits, false),
         open_streams: OpenStreams::default(),
-        clock: Clock::start(),
     };
     let policy = HostPolicy { cors: Arc::new(access.cors), is_insecure: false };
     router(state, policy, Health::default())

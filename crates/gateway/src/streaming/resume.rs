@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use model::{Position, ThreadId};
+use model::{Position, ThreadId, Timestamp};
 use protocols::Cursor;
 use store::{PositionLookup, Store, StoreError};
 
@@ -37,13 +37,14 @@ pub(crate) async fn validate_cursor(
             if let Ok(Err(error)) = unanswered {
                 tracing::debug!(%thread, %error, "a cursor could not be checked");
             }
-            if is_in_the_future(backend, base) { Err(ahead()) } else { Ok(()) }
+            if is_in_the_future(base) { Err(ahead()) } else { Ok(()) }
         }
     }
 }
 
-fn is_in_the_future(backend: &Backend, base: Position) -> bool {
-    base.timestamp().since_ms(backend.now()) > SKEW_MS
+/// Positions are given by the database's clock, so it is the system's that is compared with it.
+fn is_in_the_future(base: Position) -> bool {
+    base.timestamp().since_ms(Timestamp(runtime::system_time_ms())) > SKEW_MS
 }
 
 pub(crate) fn unknown() -> Problem {
@@ -65,7 +66,7 @@ async fn check_position(
     let store = backend.store();
     Ok(match store.find_position(thread, base).await? {
         PositionLookup::Found => Ok(()),
-        _ if is_in_the_future(backend, base) => Err(ahead()),
+        _ if is_in_the_future(base) => Err(ahead()),
         // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
         _ if base.bucket() != thread.bucket() => Err(unknown()),
         PositionLookup::Ahead => Err(ahead()),

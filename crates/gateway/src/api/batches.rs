@@ -156,10 +156,15 @@ pub(crate) async fn incomplete_of_agent(
             threads.extend(more.into_iter().map(|thread| (thread, Position::MAX)));
             continue;
         };
+        if read >= MOST_READ {
+            return page(found, Some((thread, before)));
+        }
         let ids = store.batch_ids(&thread, Some(before), BATCHES_AT_ONCE).await?.unwrap_or_default();
+        // Also where it has no batch: what it costs is the question.
+        read += READ_OF_THREAD;
         let Some(oldest) = ids.last().copied() else { continue };
         let messages = store.batches(&thread, &ids).await?;
-        read += messages.len() + READ_OF_THREAD;
+        read += messages.len();
         for batch in batches::group(messages.into_iter().map(Into::into)).iter().rev() {
             let shown = BatchView::new(batch, now, timeout_ms);
             if wanted.contains(&shown.state) {
@@ -168,9 +173,6 @@ pub(crate) async fn incomplete_of_agent(
             if found.len() == limit {
                 return page(found, Some((thread, batch.id())));
             }
-        }
-        if read >= MOST_READ {
-            return page(found, Some((thread, oldest)));
         }
         threads.push_front((thread, oldest));
     }

@@ -97,6 +97,25 @@ async fn incomplete_batches_are_listed_by_agent_and_time_out() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_without_batches_end_a_page_too() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let threads: Vec<_> = (0..150).map(|n| format!("($bucket(t{n}), 't{n}', 'ann')")).collect();
+    fixture
+        .write(&format!("INSERT INTO threads (bucket, thread_id, agent_id) VALUES {}", threads.join(", ")))
+        .await;
+    let (mut pages, mut next) = (0, String::new());
+    loop {
+        let path = format!("/v1/agents/ann/batches{next}");
+        let page = http::get_json(fixture.gateways[0], &path).await.unwrap();
+        assert_eq!(page["batches"], json!([]));
+        pages += 1;
+        let Some(place) = page["next"].as_str() else { break };
+        next = format!("?next={place}");
+    }
+    assert_eq!(pages, 2);
+}
+
 fn numbers(batch: &Value) -> (&Value, &Value) {
     (&batch["first_number"], &batch["last_number"])
 }

@@ -98,6 +98,8 @@ impl Backend {
                     metrics::read(ReadFrom::Replica);
                     return Ok(found);
                 }
+                // It answers, and so would the primary be as busy.
+                Err(error @ StoreError::Busy) => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "the standby could not be read");
                     self.replica.avoid();

@@ -130,6 +130,10 @@ impl Problem {
     fn store(error: &StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
+            (StoreError::Busy, _) => {
+                let detail = "as many reports and lists over much are being read as may be";
+                Self::unavailable("database_busy", detail)
+            }
             (StoreError::Stopping, _) | (_, Disposition::Retry) => {
                 Self::unavailable(DATABASE_UNAVAILABLE, "the database cannot be reached at the moment")
             }

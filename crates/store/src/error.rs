@@ -41,6 +41,9 @@ pub enum StoreError {
     /// No answer in time; the connection was closed.
     #[error("Postgres did not answer in time")]
     TimedOut,
+    /// As many statements of [`crate::Store::wide`] run as may.
+    #[error("as many statements over much run as may")]
+    Busy,
     /// The statement failed.
     #[error(transparent)]
     Statement(sqlx::Error),
@@ -93,7 +96,7 @@ impl StoreError {
     pub fn disposition(&self) -> Disposition {
         match self {
             // Its lease ends it, unless the store goes back to when it was the owner.
-            Self::TimedOut | Self::NotOwner => Disposition::Retry,
+            Self::TimedOut | Self::Busy | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
                 Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,

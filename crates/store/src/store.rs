@@ -7,6 +7,7 @@ use model::{PartitionCount, Tenant, ThreadId};
 use sqlx::pool::PoolConnectionMetadata;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::PriceTable;
 use crate::commit::CommitWriter;
@@ -21,6 +22,11 @@ use crate::statement::Statement;
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Statements of [`Store::wide`] that run at a time.
+const WIDE_STATEMENTS: usize = 2;
+/// How long one waits for the end of others.
+const WIDE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long such a trial may take. The next statement must not wait for each session of a host that is gone.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -73,6 +79,8 @@ pub struct Store {
     /// `None`: that of the session.
     scope: Option<TenantScope>,
     prices: Option<Arc<PriceTable>>,
+    wide_statements: Arc<Semaphore>,
+    is_wide: bool,
 }
 
 impl Store {
@@ -97,7 +105,15 @@ impl Store {
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, failures, config: Arc::new(config.clone()), scope: None, prices: None })
+        Ok(Self {
+            pool,
+            failures,
+            config: Arc::new(config.clone()),
+            scope: None,
+            prices: None,
+            wide_statements: Arc::new(Semaphore::new(WIDE_STATEMENTS)),
+            is_wide: false,
+        })
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
@@ -118,6 +134,13 @@ impl Store {
         self.prices.as_deref()
     }
 
+    /// The same database for statements that may read much. Two of them run at a time, so that they leave connections to others; one that
+    /// has waited for three seconds fails with [`StoreError::Busy`].
+    #[must_use]
+    pub fn wide(&self) -> Self {
+        Self { is_wide: true, ..self.clone() }
+    }
+
     /// The same database without a tenant scope, for what concerns the whole installation.
     #[must_use]
     pub fn unscoped(&self) -> Self {
@@ -127,7 +150,8 @@ impl Store {
 
     /// This database, with the scope and the prices of another handle.
     pub(crate) fn seeing_as(&self, other: &Self) -> Self {
-        Self { scope: other.scope.clone(), prices: other.prices.clone(), ..self.clone() }
+        let (scope, prices) = (other.scope.clone(), other.prices.clone());
+        Self { scope, prices, is_wide: other.is_wide, ..self.clone() }
     }
 
     pub(crate) fn config(&self) -> &StoreConfig {
@@ -200,8 +224,13 @@ impl Store {
     /// Runs one statement to its end, in a task of its own, and gives its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
+        let turn = if self.is_wide { Some(Box::pin(self.wide_turn()).await?) } else { None };
         // On the heap: else it would be a part of every future that may once call the store, requests above all.
-        let answering = Box::pin(async move { answer(&pool, statement, limit, scope).await });
+        let answering = Box::pin(async move {
+            // Until the statement ends, and not only until its caller goes.
+            let _turn = turn;
+            answer(&pool, statement, limit, scope).await
+        });
         let answered = run_uncancelled(answering).await.unwrap_or(Err(StoreError::Stopping));
         match &answered {
             Err(StoreError::TimedOut) => self.failures.silent.note(),
@@ -209,6 +238,15 @@ impl Store {
             Err(_) | Ok(_) => {}
         }
         answered
+    }
+
+    async fn wide_turn(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        let turn = Arc::clone(&self.wide_statements).acquire_owned();
+        match tokio::time::timeout(WIDE_TIMEOUT, turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) => Err(StoreError::Stopping),
+            Err(_) => Err(StoreError::Busy),
+        }
     }
 }
 

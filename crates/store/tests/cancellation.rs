@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
+use model::Timestamp;
 use store::{Applied, Committed, Store, StoreConfig, StoreError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -25,6 +26,24 @@ async fn polled<T>(work: impl Future<Output = T>, times: usize) -> Option<T> {
         }
     }
     None
+}
+
+/// Their callers may come and go as they like: connections stay free for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_wide_reads_run_two_at_a_time() {
+    let (database, store) = Database::new(1).await;
+    let mut session = database.session().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE usage").execute(&mut session).await.unwrap();
+    let wide = store.wide();
+    let read = async || wide.usage(Timestamp(0), Timestamp(1), &[], 1).await;
+    for _ in 0..12 {
+        assert!(tokio::time::timeout(Duration::from_millis(50), read()).await.is_err());
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    assert_eq!(database.number(waiting).await, 2);
+    store.ping().await.unwrap();
+    sqlx::raw_sql("COMMIT").execute(&mut session).await.unwrap();
+    assert!(read().await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

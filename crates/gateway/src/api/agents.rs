@@ -159,8 +159,9 @@ pub(crate) async fn list(
     let limit = query::limit(query.limit.as_deref())?;
     // No id in the request names a tenant. On an insecure gateway, too, these are the agents of one tenant.
     let (tenant, after) = (ctx.tenant(), after.as_ref());
+    // One tenant's page may go through the agents of all.
     let agents = ctx.read(move |store| async move {
-        store.for_tenant(tenant.cloned()).agents(waiting, after, limit + 1).await
+        store.for_tenant(tenant.cloned()).wide().agents(waiting, after, limit + 1).await
     });
     let mut agents = agents.await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());

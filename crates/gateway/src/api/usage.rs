@@ -98,7 +98,7 @@ pub(crate) async fn get(
         invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind"))
     })?;
     let by = by.as_slice();
-    let report = ctx.read(move |store| async move { UsageReport::read(&store, from, to, by).await });
+    let report = ctx.read(move |store| async move { UsageReport::read(&store.wide(), from, to, by).await });
     let report = report.await?.ok_or_else(|| invalid(UsageReport::TOO_MANY.to_owned()))?;
     Ok(if is_csv { csv_no_store(report.to_csv()) } else { json_no_store(report) })
 }

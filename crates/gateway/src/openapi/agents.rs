@@ -23,7 +23,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadAgents)
             .query::<AgentsQuery>()
             .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
-            .errors(&["invalid_limit"]),
+            .errors(&["database_busy", "invalid_limit"]),
         Operation::get(
             "/v1/agents/{agent}",
             "showAgent",
@@ -100,7 +100,8 @@ pub(crate) fn operations() -> Vec<Operation> {
                 "Sums, in the order of their groups",
                 json!({ "currency": "USD", "details_from": "2025-10-18", "usage": [used()] }),
             )
-            .or_as("text/csv", json!({ "type": "string" })),
+            .or_as("text/csv", json!({ "type": "string" }))
+            .errors(&["database_busy"]),
     ]
 }
 

@@ -105,6 +105,11 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
     code(
+        "database_busy",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "as many reports and lists over much are being read as may be",
+    ),
+    code(
         "database_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
         "the database cannot be reached at the moment",

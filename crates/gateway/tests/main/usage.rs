@@ -1,7 +1,8 @@
 //! What the calls of models have used, over HTTP.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::json;
 use testkit::http;
 
@@ -61,6 +62,35 @@ async fn usage_is_summed_by_what_is_asked_for() {
         let refused = bare(gateway, "GET", &format!("/v1/usage?from=2026-11-22T00:00:00Z&{query}")).await;
         assert_eq!(refused.problem(), (400, "invalid_query".to_owned(), false), "{query}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_leave_connections_to_other_requests() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    let pool = fixture.database.pool().await.unwrap();
+    let mut lock = pool.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE usage").execute(&mut *lock).await.unwrap();
+    let path = "/v1/usage?from=2026-11-22T00:00:00Z&to=2026-11-24T00:00:00Z";
+    // More than there are connections.
+    let reports = join_all((0..12).map(|_| bare(gateway, "GET", path)));
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let began = Instant::now();
+        let answered = bare(gateway, "GET", "/v1/budgets").await;
+        (answered.status, began.elapsed())
+    };
+    let (reports, (status, time)) = tokio::join!(reports, other);
+    assert_eq!(status, 200);
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    let busy = ("database_busy".to_owned(), true);
+    let refused = reports.iter().filter(|report| {
+        let (status, code, is_retryable) = report.problem();
+        status == 503 && (code, is_retryable) == busy
+    });
+    assert!(refused.count() >= 6);
+    lock.rollback().await.unwrap();
+    assert_eq!(bare(gateway, "GET", path).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,7 +116,7 @@ pub struct GatewayLimits {
     pub feed_bytes: usize,
     /// Bytes that a viewer may lag behind.
     pub lag_bytes: usize,
-    /// How long a thread is followed after its last viewer left, ms.
+    /// How long a thread is followed after its last viewer left, ms; one of which nothing came meanwhile for a moment only.
     pub linger_ms: i64,
     /// How long a stop waits for the owner of its turn, ms.
     pub owner_timeout_ms: u64,

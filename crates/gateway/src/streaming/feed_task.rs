@@ -21,6 +21,8 @@ use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
 /// After a subscriber has gone; those that go in the meantime are forgotten with it.
 const FORGET_DELAY: Duration = Duration::from_millis(100);
+/// For so long at most a thread of which nothing came is followed after its last viewer left: it may be none at all.
+const SILENT_LINGER_MS: i64 = 100;
 /// Commands, of which most are frames, that are taken in before subscribers are shown what is in them.
 const COMMANDS: usize = 64;
 /// Of what a subscriber may lag, one in so many is handed to it at once.
@@ -51,6 +53,8 @@ struct FeedTask {
     departures: Arc<Notify>,
     forget_at: Option<Instant>,
     idle_since: Option<Timestamp>,
+    /// Something of the thread has come while it was followed.
+    has_shown: bool,
     /// While the gateway drains: when each subscriber gets its notice, the next one last.
     drain_notices: Option<Vec<(Instant, SendQueue)>>,
 }
@@ -112,6 +116,7 @@ impl FeedTask {
             departures: Arc::default(),
             forget_at: None,
             idle_since: None,
+            has_shown: false,
             drain_notices: None,
         }
     }
@@ -181,7 +186,7 @@ impl FeedTask {
 
     /// When something is due that nothing but the time brings.
     fn poll_timeout(&self) -> Option<Instant> {
-        let retire_at = self.idle_since.map(|at| at.plus_ms(self.context.backend.limits.linger_ms));
+        let retire_at = self.idle_since.map(|at| at.plus_ms(self.linger_ms()));
         let due = [self.feed.poll_timeout(), self.waiting.poll_timeout(&self.feed), retire_at];
         let due = due.into_iter().flatten().min().map(|at| {
             let delay_ms = at.since_ms(self.context.backend.now());
@@ -320,11 +325,17 @@ impl FeedTask {
             return false;
         }
         let now = self.context.backend.now();
-        if now.since_ms(*self.idle_since.get_or_insert(now)) < self.context.backend.limits.linger_ms {
+        if now.since_ms(*self.idle_since.get_or_insert(now)) < self.linger_ms() {
             return false;
         }
         self.idle_since = Some(now);
         self.context.retire(&self.thread)
+    }
+
+    /// Else one client that opens streams of ever new names and leaves them would take all feeds.
+    fn linger_ms(&self) -> i64 {
+        let most = self.context.backend.limits.linger_ms;
+        if self.has_shown { most } else { most.min(SILENT_LINGER_MS) }
     }
 
     /// Hands every event on. A burst of more than a part of what a subscriber may lag is handed on in such parts, with time between them to
@@ -361,6 +372,7 @@ impl FeedTask {
         if burst.encoded.is_empty() {
             return;
         }
+        self.has_shown = true;
         metrics::events((burst.encoded.len() * self.subscribers.len()) as u64);
         let mut are_all_open = true;
         let mut groups = self.subscribers.chunks(GROUP).peekable();

@@ -56,6 +56,26 @@ async fn too_many_subscribers_get_retry_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn thread_of_which_nothing_came_is_not_followed_on() {
+    let fixture = Fixture::with(GatewayLimits { feeds: 1, ..GatewayLimits::default() }, 1).await;
+    let _owner = fixture.owner(1, vec![]).await;
+    let status = async |thread: &str| {
+        let stream = http::open(fixture.gateways[0], &format!("/v1/threads/{thread}/events"), &[]).await;
+        stream.unwrap().status
+    };
+    for thread in ["a", "b", "c"] {
+        assert_eq!(status(thread).await, 200, "{thread}");
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    let mut viewer = Client::open(fixture.gateways[0], None).await;
+    fixture.send("a", 0, "one ").await;
+    assert_eq!(viewer.next().await, "a:one ");
+    drop(viewer);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(status("d").await, 503, "who comes back to a thread that is spoken in finds it followed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drain_is_announced_and_never_ends_cleanly() {
     let fixture = Fixture::new().await;
     let _owner = fixture.owner(1, vec![("a", 0, "one ")]).await;

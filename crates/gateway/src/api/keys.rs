@@ -121,6 +121,7 @@ pub(crate) async fn create(
     backend.store().add_key(&key, &actor).await?;
     let row = backend.store().key(key.id).await?.ok_or_else(unknown)?;
     tracing::info!(key = %key.id, actor, role = role.name(), "an API key was made");
+    ctx.add_key(row.key.clone());
     let shown = MadeKey { key: made.text().to_owned(), shown: KeyView::from(&row) };
     Ok((StatusCode::CREATED, json_no_store(shown)).into_response())
 }

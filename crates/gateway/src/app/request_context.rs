@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use auth::ticket::Ticket;
-use auth::{CredentialSource, Principal};
+use auth::{CredentialSource, Principal, StoredKey};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -155,6 +155,11 @@ impl RequestContext {
                 Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail))
             }
         }
+    }
+
+    /// A key has been stored.
+    pub(crate) fn add_key(&self, key: StoredKey) {
+        self.state.authenticator.add_key(key);
     }
 
     /// A ticket for the events of a thread.

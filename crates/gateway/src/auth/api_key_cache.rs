@@ -217,6 +217,11 @@ impl ApiKeyCache {
         }
     }
 
+    /// Takes in a key that has just been made, so that its first use here does not count as a guess.
+    pub(crate) fn made(&self, key: StoredKey, now: Timestamp) {
+        self.state().remember(key.id, Cached::new(Some(key), now));
+    }
+
     /// What is cached of a key, though it may be old; nothing when nothing is.
     pub(crate) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
         self.state().seen(id, now, STALE_MS)
@@ -261,12 +266,15 @@ impl CacheState {
     }
 
     fn remember(&mut self, id: KeyId, seen: Cached) {
-        if self.seen.len() >= MOST {
-            // First the ids without a key: requests with guessed ids must not evict keys that exist.
-            self.seen.retain(|_, seen| seen.key.is_some());
-        }
-        if self.seen.len() >= MOST {
-            self.seen.clear();
+        if !self.seen.contains_key(&id) && self.seen.len() >= MOST {
+            // First what counts no longer, and the ids without a key: requests with guessed ids must not evict keys that exist.
+            self.seen.retain(|_, seen| seen.key.as_ref().is_some_and(|key| key.revoked_at.is_none()));
+            // Then the key that was looked up the longest ago, and not all of them: one tenant may have as many as there is room for.
+            if self.seen.len() >= MOST
+                && let Some(oldest) = self.seen.iter().min_by_key(|(_, seen)| seen.at).map(|(id, _)| *id)
+            {
+                self.seen.remove(&oldest);
+            }
         }
         self.seen.insert(id, seen);
     }
@@ -408,6 +416,41 @@ mod tests {
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
+    }
+
+    #[test]
+    fn a_full_cache_forgets_the_oldest_key_and_no_other() {
+        let mut state = CacheState::default();
+        let of = |n: u64| (id(n), Cached::new(Some(key(n)), Timestamp(n as i64)));
+        for (id, seen) in (0..MOST as u64).map(of) {
+            state.remember(id, seen);
+        }
+        // One that is there already takes no room.
+        state.remember(id(1), Cached::new(Some(key(1)), Timestamp(MOST as i64)));
+        assert!(state.exists(id(0)));
+        state.remember(id(MOST as u64), of(MOST as u64).1);
+        assert_eq!(state.seen.len(), MOST);
+        assert!(!state.exists(id(0)) && state.exists(id(1)) && state.exists(id(2)));
+        state.remember(id(60_000), Cached::new(None, Timestamp(0)));
+        let revoked = StoredKey { revoked_at: Some(Timestamp(1)), ..key(3) };
+        state.remember(id(3), Cached::new(Some(revoked), Timestamp(MOST as i64)));
+        state.remember(id(50_000), of(50_000).1);
+        assert!(state.exists(id(4)), "what counts no longer goes first");
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_made_here_is_no_guess() {
+        let (cache, now) = (ApiKeyCache::default(), Timestamp(1_000_000));
+        for n in 1..2_000 {
+            cache.looked_up(id(n), PEER, now, || async { Ok(None) }).await.ok();
+        }
+        cache.made(key(0), now);
+        let later = now.plus_ms(STALE_MS);
+        for n in 2_000..4_000 {
+            cache.looked_up(id(n), PEER, later, || async { Ok(None) }).await.ok();
+        }
+        let first = cache.looked_up(id(0), PEER, later, || async { Ok(Some(key(0))) });
+        assert_eq!(first.await.unwrap(), Some(key(0)));
     }
 
     #[test]

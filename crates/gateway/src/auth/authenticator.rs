@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use auth::ticket::{self, Ticket, TicketError, TicketKey};
-use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, Principal};
+use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, Principal, StoredKey};
 use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
@@ -55,6 +55,11 @@ impl Authenticator {
     /// The store cannot be read.
     pub(crate) async fn load_keys(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.cache.learn(store, now).await
+    }
+
+    /// Takes in a key that has just been stored, so that its first use here does not count as a guess.
+    pub(crate) fn add_key(&self, key: StoredKey) {
+        self.cache.made(key, now());
     }
 
     /// Who sends a request from the address `peer`. `ticket` is the one in the request's address, where tickets are taken.

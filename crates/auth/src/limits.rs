@@ -111,6 +111,7 @@ struct TenantUsage {
     reads: Option<TokenBucket>,
     writes: Option<TokenBucket>,
     streams: u32,
+    opened: Option<TokenBucket>,
     born: u64,
     used: u64,
 }
@@ -137,6 +138,14 @@ impl Rate {
 
     fn full(self) -> u64 {
         u64::from(self.burst) * PARTS
+    }
+}
+
+impl TenantLimits {
+    /// How streams may be opened: beyond a burst of reads as many at once as may be open.
+    fn opens(self) -> Option<Rate> {
+        let (reads, streams) = (self.reads?, self.streams?);
+        Some(Rate { burst: reads.burst.saturating_add(streams), ..reads })
     }
 }
 
@@ -190,10 +199,11 @@ impl TenantRateLimiter {
     }
 
     /// Lets a tenant open a stream. It costs no request, so that the clients of a gateway that has gone can all come back at
-    /// once: an `EventSource` that is refused does not try again.
+    /// once: an `EventSource` that is refused does not try again. Who opens and leaves streams all the time gets as many more as the rate of
+    /// reads brings.
     ///
     /// # Errors
-    /// Too many are open.
+    /// Too many are open, or were opened in a short time.
     pub fn open_stream(
         &mut self,
         tenant: &TenantName,
@@ -203,6 +213,9 @@ impl TenantRateLimiter {
         let usage = self.usage(tenant, now);
         if usage.streams >= most {
             return Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_STREAM_S });
+        }
+        if !usage.opened.as_mut().is_none_or(|bucket| bucket.take(now)) {
+            return Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_REQUEST_S });
         }
         let born = usage.born;
         self.count(tenant, |streams| streams + 1);
@@ -228,6 +241,7 @@ impl TenantRateLimiter {
             reads: limits.reads.map(|rate| TokenBucket::new(rate, now)),
             writes: limits.writes.map(|rate| TokenBucket::new(rate, now)),
             streams: 0,
+            opened: limits.opens().map(|rate| TokenBucket::new(rate, now)),
             born: used,
             used,
         });

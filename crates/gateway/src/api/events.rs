@@ -46,6 +46,8 @@ pub(crate) async fn stream_events(
     let thread = ctx.thread(&thread)?;
     ctx.check_follows(&thread)?;
     let backend = ctx.backend()?;
+    // Before anything is read: a stream costs no request, so its place is all that keeps its reads within a bound.
+    let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let cursor = match resume::last_event_id(&headers)? {
         Some(cursor) => {
             resume::validate_cursor(backend, &thread, &cursor).await?;
@@ -53,7 +55,6 @@ pub(crate) async fn stream_events(
         }
         None => cursor_of(backend, &thread, query).await?,
     };
-    let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let (permit, verdict) = ctx
         .feeds()?
         .subscribe(&thread, send_queue, cursor, Subscription::Thread)

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use auth::jwt::JwtRules;
-use auth::{AccessRole, CorsRules, StoredKey, TenantName};
+use auth::{AccessRole, CorsRules, StoredKey, TenantLimits, TenantName};
 use futures_util::{StreamExt, stream};
 use gateway::{AccessConfig, GatewayLimits, TokenConfig, TokenKeys};
+use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -98,6 +99,28 @@ async fn all_requests_at_once_with_a_key_that_was_never_used_pass() {
     fixture.open_for(AccessConfig::keys_only(), GatewayLimits::default()).await;
     let key = stored(&fixture).await;
     assert_eq!(statuses(fixture.gateways[0], [127, 0, 0, 1], &vec![key; 20]).await, [200; 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_without_a_place_reads_nothing() {
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
+    let key = stored(&fixture).await;
+    let limits = TenantLimits { streams: Some(1), ..TenantLimits::default() };
+    fixture.open_for(AccessConfig { limits, ..AccessConfig::keys_only() }, GatewayLimits::default()).await;
+    let authorization = format!("Bearer {key}");
+    let open = async |query: &str| {
+        let path = format!("/v1/threads/t1/events{query}");
+        http::open(fixture.gateways[0], &path, &[("authorization", authorization.as_str())]).await.unwrap()
+    };
+    let first = open("").await;
+    assert_eq!(first.status, 200);
+    // The thread has nothing of the kind, which a look would show.
+    for query in ["?after=7", "?message=none"] {
+        assert_eq!(open(query).await.status, 429, "{query}");
+    }
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(open("?after=7").await.status, 404, "it is of another bucket");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use auth::Principal;
 use auth::jwt::{self, Jwks, JwksRefresh, JwtError, JwtRules, RefreshReason};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use model::Timestamp;
 use reqwest::{Client, Url};
 use runtime::spawn_named;
@@ -31,6 +33,19 @@ pub(crate) struct JwksClient {
 struct JwksSource {
     keys_at: KeySource,
     gate: Mutex<JwksRefresh>,
+    /// The fetch that is under way, for all who wait for it. Locked before `gate`.
+    fetching: Mutex<Option<Fetching>>,
+}
+
+type Fetching = Shared<BoxFuture<'static, ()>>;
+
+/// A fetch is no longer under way when it has ended, even by a panic.
+struct UnderWay(Arc<JwksSource>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        *self.0.fetching() = None;
+    }
 }
 
 #[derive(Debug)]
@@ -58,7 +73,8 @@ impl JwksClient {
                 KeySource::Secret(secret.clone())
             }
         };
-        let source = Arc::new(JwksSource { keys_at, gate: Mutex::new(JwksRefresh::new()) });
+        let (gate, fetching) = (Mutex::new(JwksRefresh::new()), Mutex::default());
+        let source = Arc::new(JwksSource { keys_at, gate, fetching });
         Ok(Self { rules: config.rules.clone(), source })
     }
 
@@ -81,10 +97,10 @@ impl JwksClient {
         match jwt::verify(token, &keys, &self.rules, now) {
             // The provider may have rotated its keys since they were fetched.
             Err(unknown @ JwtError::UnknownKey { .. }) => {
-                if !self.gate().may_fetch(RefreshReason::UnknownKey, now) {
+                let Some(fetching) = self.fetching(RefreshReason::UnknownKey, now) else {
                     return Err(refused(unknown));
-                }
-                self.fetch(now).await;
+                };
+                fetching.await;
                 let newer = self.gate().keys(now).unwrap_or(keys);
                 jwt::verify(token, &newer, &self.rules, now).map_err(refused)
             }
@@ -94,24 +110,35 @@ impl JwksClient {
 
     /// Fetches the keys when they are old.
     pub(crate) async fn refresh(&self, now: Timestamp) {
-        let is_due = self.gate().may_fetch(RefreshReason::Age, now);
-        if is_due {
-            self.fetch(now).await;
+        if let Some(fetching) = self.fetching(RefreshReason::Age, now) {
+            fetching.await;
         }
     }
 
-    /// In a task of its own: the gate lets one fetch pass in half a minute, and a request that is given up must not take it along.
-    async fn fetch(&self, now: Timestamp) {
-        let source = Arc::clone(&self.source);
-        let fetched = spawn_named("identity provider", async move { source.fetch(now).await });
-        // A panic is in the log already, and the keys stay.
-        let _ = fetched.await;
+    /// The fetch that is under way, or one that begins; `None`: it is too early for another. In a task of its own: the gate lets one fetch
+    /// pass in half a minute, many requests wait for it, and one that is given up must not take it along.
+    fn fetching(&self, why: RefreshReason, now: Timestamp) -> Option<Fetching> {
+        let mut fetching = self.source.fetching();
+        if fetching.is_none() && self.gate().may_fetch(why, now) {
+            let source = Arc::clone(&self.source);
+            let fetch = spawn_named("identity provider", async move {
+                let under_way = UnderWay(source);
+                under_way.0.fetch(now).await;
+            });
+            // A panic is in the log already, and the keys stay.
+            *fetching = Some(fetch.map(drop).boxed().shared());
+        }
+        fetching.clone()
     }
 }
 
 impl JwksSource {
     fn gate(&self) -> MutexGuard<'_, JwksRefresh> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fetching(&self) -> MutexGuard<'_, Option<Fetching>> {
+        self.fetching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn fetch(&self, now: Timestamp) {
@@ -191,6 +218,7 @@ mod tests {
 
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use futures_util::future::join_all;
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
     use serde_json::{Value, json};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -286,6 +314,26 @@ mod tests {
         provider.refresh(later).await;
         assert!(provider.verify(&token("a", &first, later), later).await.is_err());
         assert!(provider.verify(&token("b", &second, later), later).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn all_who_show_a_new_key_at_once_wait_for_its_fetch() {
+        let (idp, first, second) = (Idp::new().await, pair(1), pair(2));
+        idp.says(&[("a", &first)]);
+        let provider = idp.provider();
+        let now = Timestamp(1_800_000_000_000);
+        // The first keys, too.
+        let first_token = token("a", &first, now);
+        for verified in join_all((0..20).map(|_| provider.verify(&first_token, now))).await {
+            assert!(verified.is_ok(), "{verified:?}");
+        }
+        idp.says(&[("a", &first), ("b", &second)]);
+        let later = now.plus_ms(31_000);
+        let new = token("b", &second, later);
+        for verified in join_all((0..20).map(|_| provider.verify(&new, later))).await {
+            assert!(verified.is_ok(), "{verified:?}");
+        }
+        assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The operator's commands: the shipped binary on a real Postgres, and what it leaves there.
 
 mod budgets;
+mod compactions;
 mod imports_of_erased;
 mod memory;
 mod messages;

@@ -109,7 +109,8 @@ impl Exporter<'_> {
         if row.last_number > self.last_number {
             sink.write(&self.writer.last_number(row.last_number))?;
         }
-        for one in compactions {
+        // One that waits for its summary counts nowhere yet, and its task stays here.
+        for one in compactions.into_iter().filter(|one| !one.is_pending) {
             sink.write(&self.writer.compaction(one.compaction))?;
         }
         self.follow_ups(id, sink).await

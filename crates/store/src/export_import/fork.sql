@@ -36,5 +36,7 @@ WITH next AS MATERIALIZED (
            c.valid_from_position, CASE WHEN c.undone_at_position < n.position THEN c.undone_at_position END, c.actor, c.created_at
     FROM compactions AS c, next AS n
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
+      -- The summary that one waits for comes to the original alone.
+      AND c.pending_task IS NULL
 )
 SELECT message_count AS count FROM made

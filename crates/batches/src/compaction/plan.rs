@@ -188,6 +188,25 @@ fn made(
 }
 
 impl Plan {
+    /// The same without the batches that are to stay after all; all of them are newer than those that still leave.
+    #[must_use]
+    pub fn without(self, staying: &[BatchHeader], live: Option<&Compaction>) -> Self {
+        let stays = |id: &Position| staying.iter().any(|batch| batch.id == *id);
+        let (kept, replaces): (Vec<_>, Vec<_>) = self.replaces.into_iter().partition(stays);
+        let through = replaces.last().copied().max(live.map(|live| live.through)).unwrap_or(self.through);
+        let mut kept: Vec<_> = self.kept.into_iter().chain(kept).filter(|id| *id <= through).collect();
+        kept.sort();
+        let sum = |of: fn(&BatchHeader) -> u64| staying.iter().map(of).sum::<u64>();
+        Self {
+            through,
+            kept,
+            replaces,
+            messages: self.messages - sum(|batch| batch.messages),
+            tokens_after: self.tokens_after + sum(|batch| batch.tokens),
+            ..self
+        }
+    }
+
     /// The compaction, with the id that was taken when it was planned; `summary` is what was written or is carried.
     pub fn into_compaction(self, id: Position, summary: Option<String>) -> Compaction {
         Compaction {

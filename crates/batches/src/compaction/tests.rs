@@ -167,6 +167,29 @@ fn what_is_away_stays_away_when_only_a_kept_one_leaves() {
 }
 
 #[test]
+fn what_is_to_stay_after_all_is_seen_as_before() {
+    let mut batches = headers(10);
+    let first = plan(&input(&batches), &rules(Strategy::Summarise)).unwrap();
+    let some = first.without(&batches[2..5], None);
+    assert_eq!((ids(&some.replaces), some.through, some.kept.len()), (vec![10, 20], position(20), 0));
+    assert_eq!((some.messages, some.tokens_after), (4, 900));
+    // Below what is away already, one that was kept and one that goes on: the former leaves, the latter stays.
+    let live = Compaction {
+        kept: vec![position(10)],
+        ..plan(&input(&batches), &rules(Strategy::DropOldest)).unwrap().into_compaction(position(105), None)
+    };
+    batches.extend(headers(14).split_off(10));
+    batches[1].last = position(145);
+    let input = PlanInput { live: Some(&live), ..input(&batches) };
+    let second = plan(&input, &rules(Strategy::Summarise)).unwrap();
+    assert_eq!(ids(&second.replaces), [10, 20, 50, 60, 70, 80, 90]);
+    let leaving: Vec<BatchHeader> =
+        batches.iter().filter(|batch| second.replaces.contains(&batch.id)).cloned().collect();
+    let some = second.without(&leaving[1..], Some(&live));
+    assert_eq!((ids(&some.replaces), some.through, ids(&some.kept)), (vec![10], live.through, vec![20]));
+}
+
+#[test]
 fn undoing_makes_the_one_before_count_again() {
     let made = |id, through, previous: Option<i64>| Compaction {
         id: position(id),

@@ -8,9 +8,13 @@ use crate::{Batch, Item};
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
 const MOST_OF_RESULT: usize = 2_000;
 
-/// The input of the task that writes a summary: what is wanted, the summary before, and the batches that leave, oldest first. A
-/// batch that has no room any more is left out with those after it, and the text says so.
-pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) -> String {
+/// Bytes of the first batch, at least: something leaves however long the summary before is.
+const LEAST_OF_FIRST: usize = 2_000;
+
+/// The input of the task that writes a summary: what is wanted, the summary before, and the batches that leave, oldest first; and how
+/// many batches it has. One that has no room is not in it, nor are those after it, but the first one always is, if need be
+/// without its middle.
+pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) -> (String, usize) {
     let mut text = String::from(
         "Summarise the part of a thread below, for the assistant that will go on with it and will not see this part \
          again. Keep what was decided, promised, asked and found out, with names, numbers and dates; leave out courtesies \
@@ -24,14 +28,14 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     text += "\nThe part:\n";
     for (number, batch) in batches.iter().enumerate() {
         let lines: String = batch.items().iter().map(|item| line(item)).collect();
-        if text.len() + lines.len() > most_bytes {
-            text += &format!("\n({} more turns have no room here.)\n", batches.len() - number);
-            break;
+        let room = most_bytes.saturating_sub(text.len());
+        if number > 0 && lines.len() > room {
+            return (text, number);
         }
         text.push('\n');
-        text += &lines;
+        text += &without_middle(lines, room.max(LEAST_OF_FIRST));
     }
-    text
+    (text, batches.len())
 }
 
 /// The messages of one turn, one line each, for work that is done later and cannot look it up. Beyond `most_bytes` the middle is left out,
@@ -43,6 +47,10 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
             line_of(message.role, &message.content, &ItemCall::all_of(message.tool_calls.as_ref()))
         })
         .collect();
+    without_middle(text, most_bytes)
+}
+
+fn without_middle(text: String, most_bytes: usize) -> String {
     if text.len() <= most_bytes {
         return text;
     }
@@ -87,7 +95,8 @@ mod tests {
     #[test]
     fn it_has_the_summary_before_and_the_batches_in_order() {
         let batches = group(items("1.0u 1.1A:c 1.2t:c 1.3a 2.0u 2.1a"));
-        let text = transcript(Some("They met."), &batches, 10_000);
+        let (text, count) = transcript(Some("They met."), &batches, 10_000);
+        assert_eq!(count, 2);
         let (_, after) = text.split_once("Answer with the summary alone.\n").unwrap();
         assert_eq!(
             after,
@@ -130,13 +139,31 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_left_out_whole_and_long_results_are_cut() {
+    fn batches_have_room_whole_and_long_results_are_cut() {
         let mut rows = items("1.0u 1.1A:c 1.2t:c 1.3a 2.0u 2.1a 3.0u 3.1a");
         rows[2].content = "é".repeat(3_000);
         let batches = group(rows);
-        let whole = transcript(None, &batches[..1], usize::MAX).len();
+        let whole = transcript(None, &batches[..1], usize::MAX).0.len();
         assert!(whole < 2_600, "{whole}");
-        let text = transcript(None, &batches, whole + 10);
-        assert!(text.ends_with("assistant: text 1.3\n\n(2 more turns have no room here.)\n"), "{text}");
+        let (text, count) = transcript(None, &batches, whole + 10);
+        assert!(text.ends_with("assistant: text 1.3\n"), "{text}");
+        assert_eq!(count, 1);
+    }
+
+    #[test]
+    fn the_first_batch_always_has_room() {
+        let mut rows = items("1.0u 1.1a 2.0u 2.1a");
+        rows[0].content = "x".repeat(100_000);
+        let batches = group(rows);
+        for (before, most) in [(None, 10_000), (Some("y".repeat(20_000)), 10_000)] {
+            let (text, count) = transcript(before.as_deref(), &batches, most);
+            assert_eq!(count, 1);
+            assert!(
+                text.ends_with("assistant: text 1.1\n") && text.contains("bytes have no room here.)"),
+                "{text}"
+            );
+            let most = most.max(before.map_or(0, |before| before.len()) + LEAST_OF_FIRST + 500);
+            assert!(text.len() < most + 60, "{}", text.len());
+        }
     }
 }

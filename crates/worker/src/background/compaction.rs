@@ -148,7 +148,9 @@ impl Due {
                 let summary = self.live.as_ref().and_then(|live| live.summary.clone());
                 self.add(context, plan.into_compaction(id, summary), None).await
             }
-            Summary::Wanted { .. } => self.ask_for_summary(context, plan, id, &batches).await,
+            Summary::Wanted { .. } => {
+                self.ask_for_summary(context, plan, id, &batches, counter.as_ref()).await
+            }
         }
     }
 
@@ -248,11 +250,15 @@ impl Due {
         plan: Plan,
         id: Position,
         batches: &[Batch],
+        counter: &dyn TokenCounter,
     ) -> Result<&'static str, Trouble> {
         let before = self.live.as_ref().and_then(|live| live.summary.as_deref());
         let leaving: Vec<Batch> =
             batches.iter().filter(|batch| plan.replaces.contains(&batch.id())).cloned().collect();
-        let content = transcript(before, &leaving, TRANSCRIPT_BYTES);
+        let (content, count) = transcript(before, &leaving, TRANSCRIPT_BYTES);
+        // What the summary cannot stand for leaves with a later one.
+        let staying: Vec<_> = leaving[count..].iter().map(|batch| BatchHeader::of(batch, counter)).collect();
+        let plan = plan.without(&staying, self.live.as_ref());
         let name = format!("compaction-{id}");
         let task = TaskId::parse(&name).map_err(|error| Trouble::Task(error.to_string()))?;
         let outcome = self.add(context, plan.into_compaction(id, None), Some((&self.agent, &task))).await?;

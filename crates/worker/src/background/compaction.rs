@@ -119,6 +119,12 @@ fn in_thread(how: CompactionRules, thread: &ThreadId) -> CompactionRules {
     }
 }
 
+/// Tokens of the active batch that are not those of the batches that were read: of the input, and of what was too old to be read.
+fn unread_tokens(active_tokens: u64, active: Option<Position>, read: &[BatchHeader]) -> u64 {
+    let stored = read.iter().find(|batch| active == Some(batch.id));
+    active_tokens.saturating_sub(stored.map_or(0, |batch| batch.tokens))
+}
+
 fn may_be_due(how: &CompactionRules, rules: &ContextRules, built: &Built, now: Timestamp) -> bool {
     let is_high = built.tokens.saturating_mul(100) > rules.tokens.saturating_mul(how.high_percent.into());
     let is_cut = built.decisions.iter().any(|decision| {
@@ -212,7 +218,8 @@ impl Due {
             active: self.active,
             live: self.live.as_ref(),
             budget: self.rules.tokens,
-            system_tokens: tokens(self.rules.system.as_ref()) + self.active_tokens,
+            system_tokens: tokens(self.rules.system.as_ref())
+                + unread_tokens(self.active_tokens, self.active, &headers),
             summary_tokens: tokens(self.live.as_ref().and_then(|live| live.summary.as_ref())),
             timeout_ms: self.rules.timeout_ms,
             now,
@@ -312,6 +319,26 @@ enum Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_continued_batch_counts_once() {
+        let header = |id| BatchHeader {
+            id: Position::from_stored(id),
+            last: Position::from_stored(id + 1),
+            batch_type: model::BatchType::UserRequest,
+            is_complete: true,
+            messages: 2,
+            tokens: 100,
+            bytes: 300,
+            last_at: Timestamp(0),
+            is_pinned: false,
+            importance: 0.5,
+        };
+        let active = Some(Position::from_stored(20));
+        assert_eq!(unread_tokens(130, active, &[header(10), header(20)]), 30, "its input");
+        assert_eq!(unread_tokens(130, active, &[header(10)]), 130, "it was too old to be read");
+        assert_eq!(unread_tokens(30, None, &[header(10), header(20)]), 30, "a batch of its own");
+    }
 
     #[test]
     fn threads_of_queues_are_not_summed_up() {

@@ -164,6 +164,35 @@ async fn a_model_compresses_its_own_steps_over_mcp() {
     all.comes_back("research").await;
 }
 
+/// A model that asks for several steps of a session at once: each needs the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_one_step_reach_the_server_in_order() {
+    let append = |message: Value| {
+        let arguments = json!({ "session_id": "steps", "messages": [message] });
+        json!({ "name": "frs_append", "arguments": arguments })
+    };
+    let pair = |number: u32| {
+        let id = format!("c{number}");
+        [
+            append(json!({ "role": "assistant", "tool_calls": [{ "id": id, "name": "search" }] })),
+            append(json!({ "role": "tool", "tool_call_id": id, "content": "found" })),
+        ]
+    };
+    let calls: Vec<Value> = (0..8).flat_map(pair).collect();
+    let script = json!({ "scenarios": [{ "steps": [
+        tool("frs_create_session", json!({ "agent_id": "t", "session_id": "steps" })),
+        { "tools": calls },
+        { "text": { "content": "All done." } },
+    ] }] });
+    let all = All::start(&script, None).await;
+    let history = all.turn("t", "search").await;
+    let results = results(&history);
+    assert_eq!(results.len(), 17, "{history:?}");
+    for (number, result) in (1..).zip(&results[1..]) {
+        assert_eq!(*result, format!("Appended 1 message: rm-{number}."));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
     let script = json!({ "scenarios": [{ "steps": [

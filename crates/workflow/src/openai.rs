@@ -16,6 +16,7 @@ use model::ModelCall;
 use runtime::Clock;
 use runtime::traces::{Span, TraceContext, with_current};
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
 use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, ReceiverDropped};
 use crate::metrics;
@@ -132,7 +133,8 @@ impl OpenAi {
         partial.finish()
     }
 
-    /// Calls the tools all at once and says their results in the order of the calls; returns them for the model.
+    /// Calls the tools all at once, but those that share a state in their order, and says their results in the order of the calls;
+    /// returns them for the model.
     async fn results(
         &self,
         turn: &TurnAttempt,
@@ -142,9 +144,18 @@ impl OpenAi {
         sender: &EngineSender,
     ) -> Result<Vec<Value>, Failure> {
         let mut answers = FuturesOrdered::new();
+        let mut last_in_order: Option<oneshot::Receiver<()>> = None;
         for (index, call) in calls.iter().enumerate() {
             let key = idempotency_key(turn, step, index);
+            let (has_ended, end) = oneshot::channel();
+            let before =
+                if self.tools.is_in_order(&call.name.tool) { last_in_order.replace(end) } else { None };
             let answer = async move {
+                if let Some(before) = before {
+                    // An error: it has ended.
+                    let _ = before.await;
+                }
+                let _has_ended: oneshot::Sender<()> = has_ended;
                 let mut span = spans::of_tool_call(turn, &call.name);
                 let called = self.tools.call(&call.name.tool, &call.arguments, &key, allowed);
                 let result = with_current(span.context(), called).await;

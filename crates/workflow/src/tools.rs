@@ -183,6 +183,11 @@ impl Tools {
         }
     }
 
+    /// Whether the calls of a step come to this tool one after the other: of an MCP server, whose tools may share a state.
+    pub(crate) fn is_in_order(&self, name: &str) -> bool {
+        self.mcp.is_some() && !self.tools.contains_key(name)
+    }
+
     /// Calls a tool. A failure is a result for the model, which may correct its call: the turn goes on.
     pub(crate) async fn call(
         &self,

@@ -2,6 +2,7 @@
 //!
 //! A server that cannot be reached is an error of its tools, never of a turn: the model gets it as a result, as of any other tool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -108,7 +110,8 @@ impl McpServer {
     /// Calls a tool. `key` names the call: the same in every run and attempt of its turn.
     pub(super) async fn call(&self, name: &str, mut arguments: Map<String, Value>, key: &str) -> ToolResult {
         if self.takes_request_id(name).await && !arguments.contains_key(REQUEST_ID) {
-            arguments.insert(REQUEST_ID.to_owned(), json!(key));
+            let request = request_id(key, name, &arguments);
+            arguments.insert(REQUEST_ID.to_owned(), json!(request));
         }
         let called = async {
             let connection = self.connection().await?;
@@ -156,6 +159,15 @@ impl McpServer {
     }
 }
 
+/// The same for the same call with the same arguments. A model that is asked again and puts them in other words asks for something else,
+/// which a server that compares requests would refuse under the same name.
+fn request_id(key: &str, name: &str, arguments: &Map<String, Value>) -> String {
+    let sorted: BTreeMap<&String, &Value> = arguments.iter().collect();
+    let digest = Sha256::digest(json!([name, sorted]).to_string());
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{key}:{short}")
+}
+
 /// The texts of a result, one after the other.
 fn answer(result: &CallToolResult) -> ToolResult {
     let texts = result.content.iter().filter_map(|block| block.as_text());
@@ -165,4 +177,27 @@ fn answer(result: &CallToolResult) -> ToolResult {
         text.push_str(&format!("\n[cut off after {} bytes]", text.len()));
     }
     ToolResult { text, is_error: result.is_error.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_the_same_for_the_same_arguments() {
+        let request = |key: &str, name: &str, arguments: Value| match arguments {
+            Value::Object(arguments) => request_id(key, name, &arguments),
+            _ => String::new(),
+        };
+        let first = request("u0001-x:0.1", "frs_undo", json!({ "session_id": "s", "count": 3 }));
+        assert_eq!(first, request("u0001-x:0.1", "frs_undo", json!({ "count": 3, "session_id": "s" })));
+        assert!(first.starts_with("u0001-x:0.1:") && first.len() == "u0001-x:0.1:".len() + 16, "{first}");
+        for other in [
+            request("u0001-x:0.2", "frs_undo", json!({ "session_id": "s", "count": 3 })),
+            request("u0001-x:0.1", "frs_restore", json!({ "session_id": "s", "count": 3 })),
+            request("u0001-x:0.1", "frs_undo", json!({ "session_id": "s", "count": 4 })),
+        ] {
+            assert_ne!(other, first);
+        }
+    }
 }

@@ -422,9 +422,10 @@ fn is_of(tool: &str, argument: &str) -> bool {
         "frs_append" => &["session_id", "messages", "request_id"],
         "frs_compress_last" => &["session_id", "count", "summary", "token", "request_id"],
         "frs_compress_range" => &["session_id", "from", "to", "numbers", "summary", "token", "request_id"],
-        "frs_undo" => &["session_id", "summary_id"],
+        "frs_undo" => &["session_id", "summary_id", "request_id"],
         "frs_plan" => &["session_id", "items"],
-        "frs_checkpoint" | "frs_restore" => &["session_id", "name"],
+        "frs_checkpoint" => &["session_id", "name"],
+        "frs_restore" => &["session_id", "name", "request_id"],
         _ => &["session_id", "limit", "before"],
     };
     own.contains(&argument)
@@ -452,6 +453,17 @@ async fn sessions_outlive_the_process() {
             json!({ "session_id": "s", "count": 2, "summary": "x", "request_id": "r" }),
         )
         .await;
+    assert_eq!(code, "request_id_reused");
+    assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
+    // An undo, too, takes one compression back however often it is sent.
+    server.done("frs_compress_last", json!({ "session_id": "s", "count": 2, "summary": "5 to 8" })).await;
+    let undo = json!({ "session_id": "s", "request_id": "u" });
+    let undone = server.done("frs_undo", undo.clone()).await;
+    assert!(undone.starts_with("Took the compression into rm-10 back."), "{undone}");
+    let again = server.done("frs_undo", undo).await;
+    assert_eq!(again, "This request was made before: it has taken the compression into rm-10 back.");
+    let (code, _) =
+        server.refused("frs_restore", json!({ "session_id": "s", "name": "x", "request_id": "u" })).await;
     assert_eq!(code, "request_id_reused");
     assert_eq!(server.done("frs_view_thread", json!({ "session_id": "s" })).await, view);
 }

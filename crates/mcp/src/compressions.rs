@@ -7,7 +7,7 @@ use reasoning::{
 };
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
-use store::{DiscardedLayer, EarlierCompression, ReasoningThread, RequestId};
+use store::{DiscardedLayer, EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
@@ -150,8 +150,18 @@ pub(crate) async fn undo(
 ) -> Result<ToolAnswer, ToolError> {
     let arguments = ToolArguments::new(arguments, ToolName::Undo.known())?;
     let id = arguments.session(context.tenant.as_ref())?;
-    let wanted = arguments.name("summary_id")?;
+    let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    if let Some((request, earlier)) = earlier(context, &id, once).await? {
+        let is_same = |summary: &String| earlier.is_undo && wanted.is_none_or(|wanted| wanted == summary);
+        let summary = earlier.oldest.as_ref().filter(|summary| is_same(summary));
+        let summary =
+            summary.ok_or_else(|| Reason::RequestReused(request.to_owned())).map_err(Refusal::from)?;
+        return Ok(ToolAnswer {
+            text: format!("This request was made before: it has taken the compression into {summary} back."),
+            json: json!({ "summary_id": summary, "repeated": true }),
+        });
+    }
     let Some(summary) = seen.summary.map(message_id) else {
         return Err(Refusal::from(Reason::NothingToUndo).into());
     };
@@ -159,7 +169,7 @@ pub(crate) async fn undo(
         let reason = Reason::NotNewest(wanted.to_owned());
         return Err(Refusal { reason, valid: Valid::Names(vec![summary]) }.into());
     }
-    if !context.store.undo_reasoning(&id, &seen, &context.actor).await? {
+    if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
         return Err(changed_meanwhile(context, &id).await);
     }
     let now = read(context, &id, None).await?;
@@ -168,8 +178,18 @@ pub(crate) async fn undo(
         text: format!(
             "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
-        json: json!({ "summary_id": summary, "messages": messages, "token": token }),
+        json: json!({ "summary_id": summary, "messages": messages, "token": token, "repeated": false }),
     })
+}
+
+/// What the same request has done before.
+async fn earlier<'a>(
+    context: &ToolContext,
+    id: &ReasoningSessionId,
+    once: Option<&'a str>,
+) -> Result<Option<(&'a str, EarlierReturn)>, ToolError> {
+    let Some(request) = once else { return Ok(None) };
+    Ok(context.store.earlier_return(id, request).await?.map(|earlier| (request, earlier)))
 }
 
 async fn changed_meanwhile(context: &ToolContext, id: &ReasoningSessionId) -> ToolError {
@@ -216,9 +236,20 @@ pub(crate) async fn restore(
     let id = arguments.session(context.tenant.as_ref())?;
     let name = arguments.required_text("name")?;
     reasoning::checkpoint_name(name)?;
+    let once = arguments.name("request_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    if let Some((request, earlier)) = earlier(context, &id, once).await? {
+        if earlier.is_undo {
+            return Err(Refusal::from(Reason::RequestReused(request.to_owned())).into());
+        }
+        return Ok(ToolAnswer {
+            text: "This request was made before: it has returned to its checkpoint.".to_owned(),
+            json: json!({ "repeated": true }),
+        });
+    }
     let layer = restorable(name, &seen.checkpoints)?;
-    let Some(count) = context.store.restore_reasoning(&id, &seen, layer, &context.actor).await? else {
+    let back = context.store.restore_reasoning(&id, &seen, layer, once, &context.actor);
+    let Some(count) = back.await? else {
         return Err(changed_meanwhile(context, &id).await);
     };
     let now = read(context, &id, None).await?;
@@ -228,7 +259,7 @@ pub(crate) async fn restore(
         text: format!(
             "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
         ),
-        json: json!({ "name": name, "undone": count, "messages": messages, "token": token }),
+        json: json!({ "name": name, "undone": count, "messages": messages, "token": token, "repeated": false }),
     })
 }
 

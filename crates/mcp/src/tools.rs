@@ -148,9 +148,10 @@ impl ToolName {
             Self::Append => &["session_id", "messages", "request_id"],
             Self::CompressLast => &["session_id", "count", "summary", "token", "request_id"],
             Self::CompressRange => &["session_id", "from", "to", "numbers", "summary", "token", "request_id"],
-            Self::Undo => &["session_id", "summary_id"],
+            Self::Undo => &["session_id", "summary_id", "request_id"],
             Self::Plan => &["session_id", "items"],
-            Self::Checkpoint | Self::Restore => &["session_id", "name"],
+            Self::Checkpoint => &["session_id", "name"],
+            Self::Restore => &["session_id", "name", "request_id"],
             Self::Discarded => &["session_id", "limit", "before"],
         }
     }
@@ -207,13 +208,16 @@ impl ToolName {
             ),
             Self::Undo => (
                 &["session_id"],
-                json!({ "session_id": session, "summary_id": id("The id of the summary message.") }),
+                json!({
+                    "session_id": session, "summary_id": id("The id of the summary message."), "request_id": request
+                }),
             ),
             Self::Plan => (&["session_id"], json!({ "session_id": session, "items": plan_items() })),
             Self::Checkpoint => (&["session_id"], json!({ "session_id": session, "name": id("The name.") })),
-            Self::Restore => {
-                (&["session_id", "name"], json!({ "session_id": session, "name": id("The name.") }))
-            }
+            Self::Restore => (
+                &["session_id", "name"],
+                json!({ "session_id": session, "name": id("The name."), "request_id": request }),
+            ),
             Self::Discarded => (
                 &["session_id"],
                 json!({

@@ -73,8 +73,8 @@ pub use partition::{DueSchedule, DueTimer, TaskDelay, TimerState};
 pub use partition_change::{BeginChange, ChangeLock, PartitionChange, StreamEnd, StreamLimits};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
-    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningRows, ReasoningThread,
-    RequestId, Restorable,
+    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, EarlierReturn, ReasoningRows,
+    ReasoningThread, RequestId, Restorable,
 };
 pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};

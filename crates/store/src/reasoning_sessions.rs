@@ -27,7 +27,7 @@ use crate::store::Store;
 use shown::{BLOCK_MESSAGES, ShownPieces, longest_result};
 use values::{bucket, number, stored};
 
-pub use changes::{Appended, RequestId, Restorable};
+pub use changes::{Appended, EarlierReturn, RequestId, Restorable};
 pub use export_import::ReasoningRows;
 pub use log::DiscardedLayer;
 

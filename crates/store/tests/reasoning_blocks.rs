@@ -62,7 +62,7 @@ async fn blocks_show_what_their_messages_are() {
         same(&store, &id, &stack).await;
         if random.random_range(0..3) == 0 && stack.undo(None).is_ok() {
             let newest = store.restorable_reasoning(&id).await.unwrap().unwrap();
-            assert!(store.undo_reasoning(&id, &newest, "x").await.unwrap());
+            assert!(store.undo_reasoning(&id, &newest, None, "x").await.unwrap());
             same(&store, &id, &stack).await;
         }
     }

@@ -99,7 +99,7 @@ async fn change(store: &Store, id: &ReasoningSessionId, what: &str) -> Result<()
         }
         _ => {
             let newest = store.restorable_reasoning(id).await.map_err(text)?.ok_or("gone")?;
-            store.undo_reasoning(id, &newest, "x").await.map(drop).map_err(text)
+            store.undo_reasoning(id, &newest, None, "x").await.map(drop).map_err(text)
         }
     }
 }

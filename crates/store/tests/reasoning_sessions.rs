@@ -11,7 +11,7 @@ use reasoning::{
     CompressionRequest, ContextSource, NewMessage, PlanItem, PlanState, ReasoningRole, ReasoningThreadStack,
     Selection, SessionCall, SessionMessage, append, compress, message_id, restorable,
 };
-use store::{Appended, CreatedReasoning, ErasedOwner, ReasoningThread, RequestId, Store};
+use store::{Appended, CreatedReasoning, EarlierReturn, ErasedOwner, ReasoningThread, RequestId, Store};
 
 use crate::fixture::{Database, Owner, thread};
 use crate::values::{agent, at, finishes, turn};
@@ -189,7 +189,7 @@ async fn random_changes_give_what_the_stack_in_memory_has() {
                     let seen = store.restorable_reasoning(&id).await.unwrap().unwrap();
                     let undone = stack.undo(None).is_ok();
                     assert_eq!(seen.head > 0, undone);
-                    assert!(!undone || store.undo_reasoning(&id, &seen, "x").await.unwrap());
+                    assert!(!undone || store.undo_reasoning(&id, &seen, None, "x").await.unwrap());
                 }
                 _ => {
                     let name = random.random_range(0..3).to_string();
@@ -203,7 +203,7 @@ async fn random_changes_give_what_the_stack_in_memory_has() {
                     let expected = stack.restore(&name);
                     match restorable(&name, &seen.checkpoints) {
                         Ok(layer) => {
-                            let count = store.restore_reasoning(&id, &seen, layer, "x").await.unwrap();
+                            let count = store.restore_reasoning(&id, &seen, layer, None, "x").await.unwrap();
                             assert_eq!(count, expected.ok());
                         }
                         Err(refusal) => assert_eq!(Err(refusal), expected),
@@ -389,7 +389,7 @@ async fn erasing_a_user_takes_the_name_out() {
     let (database, store) = Database::new(1).await;
     busy(&store, "s", "ann", &[]).await;
     let seen = store.restorable_reasoning(&session("s")).await.unwrap().unwrap();
-    store.undo_reasoning(&session("s"), &seen, "jwt:user").await.unwrap();
+    store.undo_reasoning(&session("s"), &seen, None, "jwt:user").await.unwrap();
     store.erase_owner(&ErasedOwner::User(None, "user".to_owned())).await.unwrap();
     let actors =
         "SELECT count(*) FROM (SELECT created_by AS name FROM reasoning_sessions UNION ALL SELECT undone_by
@@ -427,6 +427,31 @@ async fn sessions_that_rest_for_long_are_forgotten() {
     assert_eq!(store.purge_reasoning(day, 1).await.unwrap(), 1);
     assert_eq!(store.purge_reasoning(day, 10).await.unwrap(), 1);
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages").await, 0);
+}
+
+#[tokio::test]
+async fn an_undo_that_is_sent_twice_takes_one_back() {
+    let (_database, store) = Database::new(1).await;
+    let id = made(&store, "acme~s").await;
+    appended(&store, &id, (0..4).map(|_| user("x")).collect()).await;
+    for summary in ["first", "second", "third"] {
+        compressed(&store, &seen(&store, &id).await, &range(1, 2, summary)).await.unwrap();
+    }
+    let restorable = async || store.restorable_reasoning(&id).await.unwrap().unwrap();
+    let before = restorable().await;
+    assert_eq!(store.earlier_return(&id, "r").await.unwrap(), None);
+    assert!(store.undo_reasoning(&id, &before, Some("r"), "test").await.unwrap());
+    assert!(!store.undo_reasoning(&id, &before, Some("r"), "test").await.unwrap(), "at the same moment");
+    let earlier = EarlierReturn { is_undo: true, oldest: Some("rm-7".to_owned()) };
+    assert_eq!(store.earlier_return(&id, "r").await.unwrap(), Some(earlier));
+    assert!(!store.undo_reasoning(&id, &restorable().await, Some("r"), "test").await.unwrap());
+    assert_eq!(restorable().await.head, before.previous);
+    // Of a restore that finds nothing to take back, too.
+    let now = restorable().await;
+    let restored = async || store.restore_reasoning(&id, &now, now.head, Some("c"), "test").await.unwrap();
+    assert_eq!((restored().await, restored().await), (Some(0), None));
+    let earlier = EarlierReturn { is_undo: false, oldest: None };
+    assert_eq!(store.earlier_return(&id, "c").await.unwrap(), Some(earlier));
 }
 
 #[tokio::test]
@@ -477,7 +502,7 @@ async fn sessions_come_back_from_an_export_as_they_were() {
     store.checkpoint_reasoning(&id, "here").await.unwrap().unwrap().unwrap();
     compressed(&store, &seen(&store, &id).await, &range(5, 6, "again")).await.unwrap();
     let restorable = store.restorable_reasoning(&id).await.unwrap().unwrap();
-    assert!(store.undo_reasoning(&id, &restorable, "test").await.unwrap());
+    assert!(store.undo_reasoning(&id, &restorable, None, "test").await.unwrap());
     made(&store, "empty").await;
     let before = all_rows(&database).await;
 

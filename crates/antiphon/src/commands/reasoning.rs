@@ -37,7 +37,7 @@ pub(super) async fn undo(store: &Store, options: &UndoReasoning) -> Result<(), E
     let Some(summary) = seen.summary else {
         return Err(ExitError::Failed(format!("session {session} has no compression to take back")));
     };
-    if !store.undo_reasoning(session, &seen, ACTOR).await? {
+    if !store.undo_reasoning(session, &seen, None, ACTOR).await? {
         return Err(ExitError::Failed(format!("session {session} has changed meanwhile: look at it again")));
     }
     let json = json!({ "session_id": session.as_str(), "undone": message_id(summary) });

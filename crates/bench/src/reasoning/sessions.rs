@@ -128,7 +128,7 @@ async fn compress_two(store: &Store, id: &ReasoningSessionId) -> Result<()> {
 
 async fn undo(store: &Store, id: &ReasoningSessionId) -> Result<()> {
     let seen = store.restorable_reasoning(id).await?.context("no session")?;
-    ensure!(store.undo_reasoning(id, &seen, "bench").await?, "nothing to take back");
+    ensure!(store.undo_reasoning(id, &seen, None, "bench").await?, "nothing to take back");
     Ok(())
 }
 

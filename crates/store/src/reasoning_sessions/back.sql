@@ -1,5 +1,5 @@
--- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that counts again (0: none), $5 actor, $6 what the audit calls it. All
--- layers above it are undone, and none where another one has become the newest meanwhile.
+-- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that counts again (0: none), $5 actor, $6 what the audit calls it,
+-- $7 what the request is called, if it may be sent twice. All layers above it are undone, and none where another one has become the newest meanwhile.
 WITH taken AS (
     UPDATE reasoning_sessions SET head_layer = $4, changed_at = clock_timestamp()
     WHERE bucket = $1 AND session_id = $2 AND head_layer = $3
@@ -13,6 +13,6 @@ WITH taken AS (
 )
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
-    SELECT $1, $2 || '+reasoning', gen_random_uuid()::text, $5, $6, (SELECT 'rm-' || min(summary_number) FROM undone) FROM taken
+    SELECT $1, $2 || '+reasoning', coalesce($7, gen_random_uuid()::text), $5, $6, (SELECT 'rm-' || min(summary_number) FROM undone) FROM taken
 )
 SELECT (SELECT count(*) FROM undone) AS count FROM taken

@@ -16,6 +16,10 @@ use crate::error::sqlstate;
 use crate::statement::Statement;
 use crate::store::Store;
 
+/// What the audit log calls taking one compression back,
+const UNDO: &str = "reasoning_undo";
+/// and all since a checkpoint.
+const RESTORE: &str = "reasoning_restore";
 /// Tries of an append that meets others at the same moment.
 const APPEND_TRIES: u32 = 16;
 
@@ -26,6 +30,15 @@ pub struct RequestId<'a> {
     pub id: &'a str,
     /// The same for the same request.
     pub digest: &'a str,
+}
+
+/// What a request has taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierReturn {
+    /// Not a restore of a checkpoint.
+    pub is_undo: bool,
+    /// The id of the oldest summary that was taken back.
+    pub oldest: Option<String>,
 }
 
 /// What became of messages that were to be appended.
@@ -129,25 +142,44 @@ impl Store {
         }
     }
 
-    /// Takes the newest compression back, if it still is the newest; false if not.
+    /// Takes the newest compression back, if it still is the newest; false if not. With a `request`, once: see [`Store::earlier_return`].
     pub async fn undo_reasoning(
         &self,
         id: &ReasoningSessionId,
         seen: &Restorable,
+        request: Option<&str>,
         actor: &str,
     ) -> Result<bool, StoreError> {
-        Ok(self.back_to(id, seen.head, seen.previous, actor, "reasoning_undo").await?.is_some())
+        Ok(self.back_to(id, seen.head, seen.previous, actor, (UNDO, request)).await?.is_some())
     }
 
-    /// Takes all compressions above a layer back, if the newest is still the one that was seen; `None` if not. Gives how many.
+    /// Takes all compressions above a layer back, if the newest is still the one that was seen; `None` if not. Gives how many. With a
+    /// `request`, once: see [`Store::earlier_return`].
     pub async fn restore_reasoning(
         &self,
         id: &ReasoningSessionId,
         seen: &Restorable,
         layer: LayerId,
+        request: Option<&str>,
         actor: &str,
     ) -> Result<Option<u64>, StoreError> {
-        self.back_to(id, seen.head, layer, actor, "reasoning_restore").await
+        self.back_to(id, seen.head, layer, actor, (RESTORE, request)).await
+    }
+
+    /// What an undo or a restore of this name has taken back before, as far back as the audit log goes. Asked after the session was
+    /// read: what has been done since makes that state an old one.
+    pub async fn earlier_return(
+        &self,
+        id: &ReasoningSessionId,
+        request: &str,
+    ) -> Result<Option<EarlierReturn>, StoreError> {
+        let names: Vec<String> = [UNDO, RESTORE].map(|what| command(what, request)).to_vec();
+        let sql = "SELECT action, target FROM audit_log
+                   WHERE bucket = $1 AND subject_id = $2 || '+reasoning' AND command_id = ANY($3)";
+        let rows = self.rows(of(sql, id).bind(names)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let is_undo = row.try_get::<String, _>("action")? == UNDO;
+        Ok(Some(EarlierReturn { is_undo, oldest: row.try_get("target")? }))
     }
 
     async fn back_to(
@@ -156,15 +188,19 @@ impl Store {
         seen: LayerId,
         layer: LayerId,
         actor: &str,
-        what: &str,
+        (what, request): (&str, Option<&str>),
     ) -> Result<Option<u64>, StoreError> {
         let statement = of(include_str!("back.sql"), id)
             .bind(stored(seen))
             .bind(stored(layer))
             .bind(actor.to_owned())
-            .bind(what.to_owned());
-        let rows = self.rows(statement).await?;
-        rows.first().map(|row| Ok(number(row.try_get("count")?))).transpose()
+            .bind(what.to_owned())
+            .bind(request.map(|request| command(what, request)));
+        match self.rows(statement).await {
+            // The same request is being made at this moment.
+            Err(error) if is_taken(&error) => Ok(None),
+            rows => rows?.first().map(|row| Ok(number(row.try_get("count")?))).transpose(),
+        }
     }
 
     /// Names the newest layer. Gives it, or that there are too many checkpoints; `None` without such a session.
@@ -219,6 +255,11 @@ impl Store {
 /// A statement about a session: its bucket is `$1`, its id `$2`.
 fn of(sql: &'static str, id: &ReasoningSessionId) -> Statement {
     sqlx::query(sql).bind(bucket(id)).bind(id.as_str().to_owned())
+}
+
+/// The key in the audit log of a request that may be sent twice.
+fn command(what: &str, request: &str) -> String {
+    format!("{what}:{request}")
 }
 
 fn appending(id: &ReasoningSessionId, new: &NewMessages, request: Option<RequestId<'_>>) -> Statement {

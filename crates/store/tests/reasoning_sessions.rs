@@ -516,8 +516,9 @@ async fn sessions_come_back_from_an_export_as_they_were() {
         let messages = store.reasoning_message_rows(id, 0, rows.last_number).await.unwrap();
         assert!(to.begin_reasoning_import(id, &rows.session).await.unwrap());
         to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers.clone()).await.unwrap();
-        // Cut off here, and begun again.
-        assert_eq!(to.begin_reasoning_import(id, &rows.session).await.unwrap(), rows.last_number > 0);
+        // Cut off here, and begun again; nothing gets between its messages.
+        assert_eq!(appended(&to, id, vec![user("x")]).await, Appended::NoSession);
+        assert!(to.begin_reasoning_import(id, &rows.session).await.unwrap());
         assert_eq!(to.import_reasoning_rows(id, ReasoningRow::Layer, rows.layers).await.unwrap(), 0);
         to.import_reasoning_rows(id, ReasoningRow::Checkpoint, rows.checkpoints).await.unwrap();
         let count = messages.len() as u64;

@@ -9,7 +9,7 @@ WITH earlier AS (
     SET last_number = s.last_number + $3, changed_at = clock_timestamp(),
         waiting_calls = ARRAY(SELECT unnest(s.waiting_calls) EXCEPT SELECT unnest($4::text[])) || $6::text[]
     WHERE s.bucket = $1 AND s.session_id = $2 AND s.waiting_calls @> $4::text[] AND NOT s.waiting_calls && $5::text[]
-      AND s.last_number + $3 <= $7 AND NOT EXISTS (SELECT FROM earlier)
+      AND s.last_number + $3 <= $7 AND s.sealed_number >= 0 AND NOT EXISTS (SELECT FROM earlier)
     RETURNING s.last_number - $3 AS before
 )
 , added AS (
@@ -24,3 +24,5 @@ SELECT s.waiting_calls, s.last_number, s.sealed_number, (SELECT before FROM take
        e.number AS earlier, e.request_hash AS earlier_hash
 FROM reasoning_sessions AS s LEFT JOIN earlier AS e ON true
 WHERE s.bucket = $1 AND s.session_id = $2
+  -- Else it is still being imported.
+  AND s.sealed_number >= 0

@@ -1,14 +1,15 @@
--- $1 bucket, $2 session, $3 its row elsewhere. Without numbers and layers until all of them are there: so an import that was interrupted
--- is distinguished from a session that is whole.
+-- $1 bucket, $2 session, $3 its row elsewhere. Without numbers and layers until all of them are there, and with a sealed number below 0: nothing
+-- can be appended, as it would have the numbers of what is still to come, and an import that was interrupted is distinguished from a session
+-- that is whole.
 WITH given AS (
     SELECT * FROM jsonb_populate_record(NULL::reasoning_sessions, $3::jsonb)
 )
 , made AS (
-    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, created_by, created_at)
-    SELECT $1, $2, g.agent_id, g.sources, g.source_threads, g.created_by, g.created_at FROM given AS g
+    INSERT INTO reasoning_sessions (bucket, session_id, agent_id, sources, source_threads, sealed_number, created_by, created_at)
+    SELECT $1, $2, g.agent_id, g.sources, g.source_threads, -1, g.created_by, g.created_at FROM given AS g
     ON CONFLICT (bucket, session_id) DO NOTHING
     RETURNING true
 )
 SELECT EXISTS (SELECT FROM made)
        OR EXISTS (SELECT FROM reasoning_sessions AS s JOIN given AS g ON (s.agent_id, s.created_by, s.created_at) = (g.agent_id, g.created_by, g.created_at)
-                  WHERE s.bucket = $1 AND s.session_id = $2 AND s.last_number = 0 AND g.last_number > 0) AS goes_on
+                  WHERE s.bucket = $1 AND s.session_id = $2 AND s.last_number = 0 AND (g.last_number > 0 OR s.sealed_number < 0)) AS goes_on

@@ -23,7 +23,7 @@ use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
 use self::sessions::SessionImporter;
 use super::exported_follow_up;
-use super::lookup::not_erased;
+use super::lookup::{erasure, not_erased};
 use super::output::{self, eprint_line};
 use super::progress::Progress;
 use crate::exit::ExitError;
@@ -108,6 +108,8 @@ struct Importer<'a> {
     file: CursorFile,
     /// The thread that is being read.
     thread: Option<ThreadId>,
+    /// It was erased here: what the file has of it is left out.
+    is_erased: bool,
     /// Whole batches of it that are not written yet.
     group: Vec<Item>,
     bytes: u64,
@@ -129,6 +131,7 @@ impl<'a> Importer<'a> {
             totals: Totals::default(),
             file: CursorFile::new(cursor),
             thread: None,
+            is_erased: false,
             group: Vec::new(),
             bytes: 0,
             lines: Vec::new(),
@@ -144,8 +147,8 @@ impl<'a> Importer<'a> {
         let limits = ImportLimits { invalid_batches, ..ImportLimits::default() };
         let mut reader = match self.file.read()? {
             Some(saved) => {
-                self.thread = Some(saved.cursor.thread.clone());
                 self.beside = saved.beside;
+                self.next_thread(&saved.cursor.thread).await?;
                 ExportReader::resume(limits, saved.cursor)
             }
             None => ExportReader::new(limits),
@@ -183,7 +186,17 @@ impl<'a> Importer<'a> {
         match record {
             Record::Thread(thread) => {
                 self.flush().await?;
-                self.begin(&thread).await
+                self.beside.clear();
+                self.next_thread(&thread.thread_id).await?;
+                if self.is_erased { Ok(()) } else { self.begin(&thread).await }
+            }
+            Record::Batch { .. }
+            | Record::LastNumber { .. }
+            | Record::Compaction { .. }
+            | Record::FollowUp { .. }
+                if self.is_erased =>
+            {
+                Ok(())
             }
             Record::Batch { items, cursor, .. } => self.batch(items, cursor).await,
             Record::Note { batch, fault } => {
@@ -233,9 +246,19 @@ impl<'a> Importer<'a> {
         }
     }
 
+    /// What is read from now on is of this thread.
+    async fn next_thread(&mut self, thread: &ThreadId) -> Result<(), ExitError> {
+        let erasure = erasure(self.store, thread).await?;
+        self.thread = Some(thread.clone());
+        self.is_erased = erasure.is_some();
+        if let Some(erasure) = erasure {
+            eprint_line(&format!("{erasure}, and is left out"));
+        }
+        Ok(())
+    }
+
     async fn begin(&mut self, thread: &ExportedThread) -> Result<(), ExitError> {
         let id = &thread.thread_id;
-        not_erased(self.store, id).await?;
         let metadata = Metadata::new(thread.metadata.clone())
             .map_err(|error| ExitError::Failed(format!("thread {id}: {error}")))?;
         let is_new = self.store.import_thread(id, thread.agent_id.as_ref(), &metadata).await?;
@@ -251,13 +274,11 @@ impl<'a> Importer<'a> {
         }
         self.totals.threads += 1;
         self.totals.new_threads += u64::from(is_new);
-        self.thread = Some(id.clone());
-        self.beside.clear();
         Ok(())
     }
 
     /// Batches of one origin often follow each other.
-    async fn is_erased(&mut self, origin: &ThreadId) -> Result<bool, ExitError> {
+    async fn is_origin_erased(&mut self, origin: &ThreadId) -> Result<bool, ExitError> {
         if let Some((thread, is_erased)) = &self.last_origin
             && thread == origin
         {
@@ -270,7 +291,7 @@ impl<'a> Importer<'a> {
 
     async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), ExitError> {
         if let Some(origin) = origin(&cursor.thread, &items)
-            && self.is_erased(&origin).await?
+            && self.is_origin_erased(&origin).await?
         {
             eprint_line(&format!(
                 "thread {}: batch {} is left out: it has text of thread {origin}, which was erased",
@@ -389,6 +410,7 @@ impl<'a> Importer<'a> {
         for one in read.notes.iter().chain(&numbered.notes) {
             eprint_line(&one.to_string());
         }
+        not_erased(self.store, thread).await?;
         self.begin(&ExportedThread {
             thread_id: thread.clone(),
             agent_id: None,

@@ -17,12 +17,14 @@ pub(super) fn unknown(thread: &ThreadId) -> ExitError {
 
 /// Fails for a thread that was erased and not named again since.
 pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), ExitError> {
-    let Some(erased) = store.erased(thread).await? else { return Ok(()) };
-    match erased.is_named {
-        true => Ok(()),
-        false => {
-            let at = views::rfc3339(erased.at).unwrap_or_default();
-            Err(ExitError::Failed(format!("thread {thread} was erased at {at} by {}", erased.actor)))
-        }
-    }
+    erasure(store, thread).await?.map_or(Ok(()), |erasure| Err(ExitError::Failed(erasure)))
+}
+
+/// Says that a thread was erased, if it was and was not named again since.
+pub(super) async fn erasure(store: &Store, thread: &ThreadId) -> Result<Option<String>, ExitError> {
+    let erased = store.erased(thread).await?.filter(|erased| !erased.is_named);
+    Ok(erased.map(|erased| {
+        let at = views::rfc3339(erased.at).unwrap_or_default();
+        format!("thread {thread} was erased at {at} by {}", erased.actor)
+    }))
 }

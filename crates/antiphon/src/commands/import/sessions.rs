@@ -5,7 +5,8 @@ use model::{AgentId, ReasoningSessionId, ThreadId};
 use serde_json::{Map, Value};
 use store::Store;
 
-use super::super::lookup::not_erased;
+use super::super::lookup::erasure;
+use super::super::output::eprint_line;
 use crate::exit::ExitError;
 
 /// Rows are written together up to so many,
@@ -70,7 +71,12 @@ impl SessionImporter {
         let threads = session.get("source_threads").and_then(Value::as_array);
         for thread in threads.ok_or_else(|| wrong("source_threads is no array".to_owned()))? {
             let thread = ThreadId::parse(thread.as_str().unwrap_or_default());
-            not_erased(store, &thread.map_err(|error| wrong(format!("source_threads: {error}")))?).await?;
+            let thread = thread.map_err(|error| wrong(format!("source_threads: {error}")))?;
+            if let Some(erasure) = erasure(store, &thread).await? {
+                eprint_line(&format!("reasoning session {id} is left out: {erasure}"));
+                self.read += 1;
+                return Ok(());
+            }
         }
         let goes_on = store.begin_reasoning_import(&id, &session).await?;
         self.read += 1;

@@ -24,7 +24,7 @@ mod writer;
 
 use std::fmt;
 
-use model::{AgentId, MessageId, Position, ThreadId};
+use model::{AgentId, BusyPolicy, MessageId, Position, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -46,6 +46,9 @@ pub struct ExportedThread {
     /// Whose workflow answers in it, where that is not the agent of the thread's own name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
+    /// What a second input does to it, where its client has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_policy: Option<BusyPolicy>,
     /// As it was given.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,

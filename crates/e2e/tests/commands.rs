@@ -90,7 +90,7 @@ impl CommandFixture {
 
     /// Everything that is stored of threads, but for when.
     async fn stored(&self) -> Vec<Value> {
-        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
+        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, hidden_count, last_number, agent_id, busy_policy, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
         all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id, valid_from_position, undone_at_position FROM compactions ORDER BY 1, 2, 3").await);
         all
@@ -160,7 +160,7 @@ async fn fixture_with_talk() -> CommandFixture {
         "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, valid_from_position, provenance)
          VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise', 36,
                  '{{\"batches\": [\"20\"], \"messages\": 2, \"tokens_before\": 9, \"tokens_after\": 5}}');
-         INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({}, 'u', 'kind', '{{\"title\": \"T\"}}')",
+         INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) VALUES ({}, 'u', 'kind', 'reject', '{{\"title\": \"T\"}}')",
         bucket("t"),
         bucket("u")
     ))

@@ -2,11 +2,12 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{AgentId, Metadata, Position, ThreadId};
+use model::{BusyPolicy, Position, ThreadId};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::api::NewThread;
 use crate::error::StoreError;
 use crate::history::StoredMessage;
 use crate::history::message;
@@ -153,20 +154,16 @@ impl Store {
     }
 
     /// Makes sure that a thread exists; false when it did, and stays as it is.
-    pub async fn import_thread(
-        &self,
-        thread: &ThreadId,
-        agent: Option<&AgentId>,
-        metadata: &Metadata,
-    ) -> Result<bool, StoreError> {
+    pub async fn import_thread(&self, named: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ($1, $2, $3, $4)
+            "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT DO NOTHING RETURNING true",
         )
-        .bind(bucket(thread))
-        .bind(thread.as_str().to_owned())
-        .bind(agent.map(|agent| agent.as_str().to_owned()))
-        .bind(metadata.to_value());
+        .bind(bucket(&named.thread))
+        .bind(named.thread.as_str().to_owned())
+        .bind(named.agent.as_ref().map(|agent| agent.as_str().to_owned()))
+        .bind(named.policy.map(BusyPolicy::name))
+        .bind(named.metadata.to_value());
         Ok(!self.rows(statement).await?.is_empty())
     }
 

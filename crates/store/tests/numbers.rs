@@ -4,7 +4,7 @@ use batches::Item;
 use batches::retention::BatchSize;
 use model::Position;
 use partition::Commit;
-use store::{Committed, ImportOutcome, Range, Store};
+use store::{Committed, ImportOutcome, NewThread, Range, Store};
 
 use crate::fixture::{Database, Owner, message, thread};
 use crate::values::{at, finishes, turn};
@@ -33,6 +33,10 @@ async fn numbers(database: &Database) -> Vec<Option<u64>> {
 
 async fn last_number(database: &Database) -> i64 {
     database.number("SELECT last_number FROM threads WHERE thread_id = 't'").await
+}
+
+fn named(of: &str) -> NewThread {
+    NewThread { thread: thread(of), agent: None, policy: None, metadata: model::Metadata::EMPTY }
 }
 
 fn from_to(first: u64, last: u64) -> Vec<Option<u64>> {
@@ -141,7 +145,7 @@ async fn imported_numbers_stay_where_they_fit() {
     assert_eq!(items.iter().map(|item| item.number).collect::<Vec<_>>(), from_to(1, 12));
     items.iter_mut().for_each(|item| item.number = item.number.map(|number| number + 100));
     let (database, store) = Database::new(1).await;
-    store.import_thread(&thread("t"), None, &model::Metadata::EMPTY).await.unwrap();
+    store.import_thread(&named("t")).await.unwrap();
     assert_eq!(store.import_batches(&thread("t"), &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(4));
     let mut tangled = items[4..].to_vec();
     tangled[3].position = Position::from_stored(40);
@@ -175,7 +179,7 @@ async fn imported_numbers_between_others_stay() {
     items[3].number = Some(8);
     items[4..].iter_mut().zip(4..).for_each(|(item, number)| item.number = Some(number));
     let (database, store) = Database::new(1).await;
-    store.import_thread(&thread("t"), None, &model::Metadata::EMPTY).await.unwrap();
+    store.import_thread(&named("t")).await.unwrap();
     for (batch, beside) in [(&items[..4], vec![]), (&items[4..], vec![at(10)])] {
         let outcome = store.import_batches(&thread("t"), batch, &beside).await.unwrap();
         assert_eq!(outcome, ImportOutcome::Stored(4));

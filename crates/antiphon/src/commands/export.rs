@@ -100,7 +100,12 @@ impl Exporter<'_> {
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
-        let thread = ExportedThread { thread_id: id.clone(), agent_id: row.named.agent.clone(), metadata };
+        let thread = ExportedThread {
+            thread_id: id.clone(),
+            agent_id: row.named.agent.clone(),
+            busy_policy: row.named.policy,
+            metadata,
+        };
         sink.write(&self.writer.thread(thread))?;
         self.last_number = 0;
         if let Some(head) = row.head {

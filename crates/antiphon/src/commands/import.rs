@@ -16,7 +16,7 @@ use batches::export_import::{
 use batches::foreign::{self, ForeignFormat};
 use model::{Metadata, Position, ThreadId, Timestamp};
 use serde_json::{Value, json};
-use store::{CompactionImport, ImportOutcome, Store, StoreError};
+use store::{CompactionImport, ImportOutcome, NewThread, Store, StoreError};
 use tokio::task::JoinHandle;
 
 use self::cursor::{CursorFile, Mark};
@@ -261,14 +261,19 @@ impl<'a> Importer<'a> {
         let id = &thread.thread_id;
         let metadata = Metadata::new(thread.metadata.clone())
             .map_err(|error| ExitError::Failed(format!("thread {id}: {error}")))?;
-        let is_new = self.store.import_thread(id, thread.agent_id.as_ref(), &metadata).await?;
+        let named = NewThread {
+            thread: id.clone(),
+            agent: thread.agent_id.clone(),
+            policy: thread.busy_policy,
+            metadata,
+        };
+        let is_new = self.store.import_thread(&named).await?;
         if !is_new {
             let row = self.store.thread(id).await?;
-            let is_same =
-                row.is_none_or(|row| row.named.agent == thread.agent_id && row.named.metadata == metadata);
+            let is_same = row.is_none_or(|row| row.named == named);
             if !is_same {
                 eprint_line(&format!(
-                    "thread {id} is there with another agent or other metadata, and keeps them"
+                    "thread {id} is there with another agent, policy or metadata, and keeps them"
                 ));
             }
         }
@@ -414,6 +419,7 @@ impl<'a> Importer<'a> {
         self.begin(&ExportedThread {
             thread_id: thread.clone(),
             agent_id: None,
+            busy_policy: None,
             metadata: serde_json::Map::new(),
         })
         .await?;

@@ -7,7 +7,8 @@ use crate::{Batch, group};
 
 fn thread(id: &str) -> ExportedThread {
     let metadata = json!({"title": "T"}).as_object().cloned().unwrap();
-    ExportedThread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, metadata }
+    let busy_policy = (id == "t1").then_some(BusyPolicy::Reject);
+    ExportedThread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, busy_policy, metadata }
 }
 
 fn follow_up() -> Map<String, Value> {

@@ -16,7 +16,12 @@ fn thread() -> ThreadId {
 fn exported(batches: &[Batch]) -> String {
     let mut writer = ExportWriter::new();
     let mut text = writer.header();
-    text += &writer.thread(ExportedThread { thread_id: thread(), agent_id: None, metadata: Map::new() });
+    text += &writer.thread(ExportedThread {
+        thread_id: thread(),
+        agent_id: None,
+        busy_policy: None,
+        metadata: Map::new(),
+    });
     batches.iter().for_each(|batch| text += &writer.batch(batch));
     text + &writer.trailer()
 }

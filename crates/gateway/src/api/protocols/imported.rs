@@ -5,7 +5,7 @@ use batches::foreign::{self, ForeignFormat};
 use model::{AgentId, AgentSetting, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
-use store::ImportOutcome;
+use store::{ImportOutcome, NewThread};
 
 use crate::api::protocols::ProtocolError;
 use crate::backend::Backend;
@@ -52,7 +52,13 @@ pub(crate) async fn write(
     if items.is_empty() {
         return Ok(());
     }
-    backend.store().import_thread(thread, Some(agent), &Metadata::EMPTY).await?;
+    let named = NewThread {
+        thread: thread.clone(),
+        agent: Some(agent.clone()),
+        policy: None,
+        metadata: Metadata::EMPTY,
+    };
+    backend.store().import_thread(&named).await?;
     if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
         return Ok(());
     }

@@ -26,8 +26,8 @@ const KEEP_FACTS: Duration = Duration::from_secs(730 * 86_400);
 const KEEP_USAGE: Duration = Duration::from_secs(400 * 86_400);
 /// As long as books have to be kept in most countries.
 const KEEP_USAGE_DAYS: Duration = Duration::from_secs(3_653 * 86_400);
-/// Sessions of one statement: each goes with its messages.
-const MOST_SESSIONS: u32 = 50;
+/// Sessions of one statement, which has 5 s: each goes with all its messages.
+const MOST_SESSIONS: u32 = 1;
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
@@ -87,7 +87,7 @@ async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
                 return tracing::warn!(%error, "{what} are not forgotten");
             }
             // Made up for by the next round.
-            Err(error) => return tracing::debug!(%error, "{what} were not forgotten"),
+            Err(error) => return tracing::warn!(%error, "{what} were not forgotten"),
         }
     }
 }

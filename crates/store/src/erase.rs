@@ -38,8 +38,11 @@ const OF_TENANTS: [(&str, &str); 9] = [
     ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
-    // Of the budgets: all other entries are of threads and agents, and go with these.
-    ("audit_log", "CASE WHEN subject_id LIKE '%+budget' THEN antiphon_tenant_of(subject_id) END"),
+    // Of the budgets, and of reasoning sessions that earlier builds have forgotten: all other entries are of threads and agents, and go with these.
+    (
+        "audit_log",
+        "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
+    ),
 ];
 
 /// What is for one user by its scope, in whatever thread it came about: the table, and whose a row is.

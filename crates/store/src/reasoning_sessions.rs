@@ -21,7 +21,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
-use crate::row::{column_error, parse_column};
+use crate::row::{column_error, count, interval, parse_column};
 use crate::store::Store;
 
 use shown::{BLOCK_MESSAGES, ShownPieces, longest_result};
@@ -158,7 +158,8 @@ impl Store {
 
     /// Forgets at most `limit` sessions that have not changed for so long, and says how many; to be called until it says fewer.
     pub async fn purge_reasoning(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.delete_older(("reasoning_sessions", "changed_at"), "", age, limit).await
+        let statement = sqlx::query(include_str!("reasoning_sessions/purge.sql"));
+        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
     }
 }
 

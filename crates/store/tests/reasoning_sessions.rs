@@ -379,6 +379,11 @@ async fn erasing_reaches_sessions() {
     assert_eq!(threads, [thread("acme~ann")]);
     erase(&store, &threads).await;
     assert_eq!(database.number(LEFT).await, 0);
+    let of_forgotten = "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action)
+                        VALUES (1, 'acme~gone+reasoning', 'x', 'jwt:user', 'reasoning_undo')";
+    database.execute(of_forgotten).await;
+    store.erase_owner(&owner).await.unwrap();
+    assert_eq!(database.number(LEFT).await, 0);
     // What was erased is not copied again.
     let again = store.create_reasoning(&session("s1"), &agent("ann"), &[source("t", None, None)], "x").await;
     assert_eq!(again.unwrap(), CreatedReasoning::Nothing("t".to_owned()));
@@ -414,6 +419,8 @@ async fn copies_do_not_outlive_what_is_retired() {
     assert_eq!(store.delete_batches(&thread("t"), head, &[batch(10, 13)]).await.unwrap(), Some(4));
     let left = database.rows("SELECT session_id AS s FROM reasoning_sessions ORDER BY 1").await;
     assert_eq!(left, [r#"{"s":"new"}"#, r#"{"s":"other"}"#]);
+    assert_eq!(database.number("SELECT count(*) FROM audit_log WHERE subject_id = 'old+reasoning'").await, 0);
+    assert_eq!(database.number("SELECT count(*) FROM audit_log WHERE subject_id = 'new+reasoning'").await, 2);
 }
 
 #[tokio::test]
@@ -427,6 +434,7 @@ async fn sessions_that_rest_for_long_are_forgotten() {
     assert_eq!(store.purge_reasoning(day, 1).await.unwrap(), 1);
     assert_eq!(store.purge_reasoning(day, 10).await.unwrap(), 1);
     assert_eq!(database.number("SELECT count(*) FROM reasoning_messages").await, 0);
+    assert_eq!(database.number(LEFT).await, 0);
 }
 
 #[tokio::test]

@@ -35,5 +35,11 @@ WITH still AS MATERIALIZED (
               ON c.source_position BETWEEN k.first AND k.last
           WHERE c.bucket = r.bucket AND c.session_id = r.session_id AND c.source_thread = $2
       )
+    RETURNING r.bucket, r.session_id
+)
+, audited AS (
+    -- Arrays, for which the index is used in any case.
+    DELETE FROM audit_log WHERE bucket = ANY (ARRAY(SELECT bucket FROM copies))
+      AND subject_id = ANY (ARRAY(SELECT session_id || '+reasoning' FROM copies))
 )
 SELECT (SELECT count(*) FROM gone) AS count FROM still

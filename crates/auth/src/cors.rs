@@ -6,7 +6,7 @@
 /// Methods that are used here.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
-const REQUEST_HEADERS: [&str; 17] = [
+const REQUEST_HEADERS: [&str; 21] = [
     "authorization",
     "content-type",
     "idempotency-key",
@@ -28,6 +28,11 @@ const REQUEST_HEADERS: [&str; 17] = [
     // OpenAI's library, together with `x-stainless-…`.
     "openai-organization",
     "openai-project",
+    // Clients of the Model Context Protocol.
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "mcp-method",
+    "mcp-name",
 ];
 /// OpenAI's library describes itself in headers of this prefix.
 const DESCRIBING: &str = "x-stainless-";
@@ -46,7 +51,10 @@ pub type HeaderPair = (&'static str, String);
 
 /// The origins whose pages may read answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CorsRules(Origins);
+pub struct CorsRules {
+    origins: Origins,
+    allows_this_machine: bool,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origins {
@@ -73,12 +81,19 @@ impl CorsRules {
     pub fn parse<'a>(origins: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidOrigin> {
         let origins: Vec<&str> = origins.into_iter().collect();
         if origins == ["*"] {
-            return Ok(Self(Origins::Any));
+            return Ok(Self { origins: Origins::Any, allows_this_machine: false });
         }
         for origin in &origins {
             check(origin).map_err(|why| InvalidOrigin { origin: (*origin).to_owned(), why })?;
         }
-        Ok(Self(Origins::These(origins.into_iter().map(str::to_owned).collect())))
+        let origins = Origins::These(origins.into_iter().map(str::to_owned).collect());
+        Ok(Self { origins, allows_this_machine: false })
+    }
+
+    /// Pages that this machine serves may read, too: `http://localhost` and `http://127.0.0.1` with any port.
+    #[must_use]
+    pub fn with_this_machine(self) -> Self {
+        Self { allows_this_machine: true, ..self }
     }
 
     /// The answer to a preflight (an `OPTIONS` with `Access-Control-Request-Method`): its headers, for a 204. Nothing when the
@@ -110,7 +125,7 @@ impl CorsRules {
             answer.push(("access-control-expose-headers", EXPOSED.to_owned()));
         }
         // Even where nothing is allowed: a cache must not show one origin what another one was answered.
-        if self.0 != Origins::These(Vec::new()) {
+        if self.allows_this_machine || self.origins != Origins::These(Vec::new()) {
             answer.push(("vary", "Origin".to_owned()));
         }
         answer
@@ -122,12 +137,21 @@ impl CorsRules {
     }
 
     /// What to say for this origin, if it may read.
-    fn allowed<'a>(&'a self, origin: &str) -> Option<&'a str> {
-        match &self.0 {
-            Origins::Any => Some("*"),
-            Origins::These(origins) => origins.iter().find(|allowed| *allowed == origin).map(String::as_str),
-        }
+    fn allowed<'a>(&self, origin: &'a str) -> Option<&'a str> {
+        let is_allowed = match &self.origins {
+            Origins::Any => return Some("*"),
+            Origins::These(origins) => {
+                origins.iter().any(|allowed| allowed == origin)
+                    || (self.allows_this_machine && is_of_this_machine(origin))
+            }
+        };
+        is_allowed.then_some(origin)
     }
+}
+
+fn is_of_this_machine(origin: &str) -> bool {
+    let host = origin.strip_prefix("http://").map(|host| host.split_once(':').map_or(host, |(host, _)| host));
+    check(origin).is_ok() && matches!(host, Some("localhost" | "127.0.0.1"))
 }
 
 /// The same headers, if all may be sent. Named one by one: `*` would not stand for `authorization`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::fleet::invoke;
-use testkit::http;
+use testkit::http::{self, HttpRequest};
 use testkit::services::TestDatabase;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -105,6 +105,26 @@ async fn foreign_hosts_and_origins_are_refused() {
     }
     let get = http::get(server.addr(), "/elsewhere").await.unwrap();
     assert_eq!(get.status, 404);
+    // What a page may call it may read.
+    let page = "http://localhost:3000";
+    let asked = "authorization, content-type, mcp-protocol-version";
+    for (origin, status, allowed) in [(page, 204, Some(page)), ("https://evil.example", 403, None)] {
+        let headers = [
+            ("origin", origin),
+            ("access-control-request-method", "POST"),
+            ("access-control-request-headers", asked),
+        ];
+        let preflight = HttpRequest { method: "OPTIONS", path: "/mcp", headers: &headers, body: b"" };
+        let answer = http::exchange(server.addr(), preflight).await.unwrap();
+        assert_eq!(
+            (answer.status, answer.header("access-control-allow-origin")),
+            (status, allowed),
+            "{origin}"
+        );
+    }
+    let headers = [("origin", page), ("authorization", bearer.as_str())];
+    let answer = server.post(&body, &headers).await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some(page));
 }
 
 #[tokio::test(flavor = "multi_thread")]

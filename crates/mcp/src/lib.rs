@@ -78,7 +78,10 @@ pub async fn run(
     drain: CancellationToken,
 ) -> Result<(), GatewayError> {
     metrics::describe();
-    let gateway = Gateway::bind(&config.http)?;
+    let mut http = config.http.clone();
+    // As in the check of origins: what a page may call it may read.
+    http.access.cors = http.access.cors.with_this_machine();
+    let gateway = Gateway::bind(&http)?;
     let router = router(&config, store.clone());
     gateway.serve_role(READINESS, router, store, health, drain).await;
     Ok(())

@@ -65,6 +65,29 @@ fn a_page_of_another_origin_may_not() {
 }
 
 #[test]
+fn pages_of_this_machine_may_where_they_are_allowed() {
+    let rules = rules(&[APP]).with_this_machine();
+    let headers = "authorization, content-type, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name";
+    for origin in [APP, "http://localhost", "http://localhost:6274", "http://127.0.0.1:8080"] {
+        let preflight = rules.preflight(origin, "POST", Some(headers)).unwrap();
+        assert_eq!(value(&preflight, "access-control-allow-origin"), Some(origin));
+        assert_eq!(value(&rules.actual(Some(origin)), "access-control-allow-origin"), Some(origin));
+    }
+    for origin in [
+        "https://localhost",
+        "http://localhost.evil.example",
+        "http://localhost:6274@evil.example",
+        "http://localhost:x",
+        "http://127.0.0.1.evil.example",
+        "http://[::1]:80",
+        "null",
+    ] {
+        assert!(!rules.allows(origin), "{origin}");
+    }
+    assert_eq!(self::rules(&[]).with_this_machine().actual(None), [("vary", "Origin".to_owned())]);
+}
+
+#[test]
 fn a_star_allows_all_and_never_credentials() {
     let any = rules(&["*"]);
     let preflight = any.preflight("null", "DELETE", Some("last-event-id")).unwrap();

@@ -432,6 +432,15 @@ fn is_of(tool: &str, argument: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_body_of_a_request_is_one_message() {
+    let server = Server::start(&[]).await;
+    let call = request("frs_view_thread", &json!({ "session_id": "s" }));
+    for (body, status) in [(call.clone(), 200), (json!([call]), 415), (json!("text"), 415)] {
+        assert_eq!(server.post(&body, &[]).await.status, status, "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sessions_outlive_the_process() {
     let mut server = Server::start(&[]).await;
     server.eight_messages("s").await;

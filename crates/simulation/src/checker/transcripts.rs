@@ -140,7 +140,9 @@ impl<'a> Check<'a> {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
-                if shown.ended || (is_lower && !is_anew && !self.is_stopped(message)) {
+                if shown.ended
+                    || (is_lower && !is_anew && !self.is_stopped(message) && !self.has_lost_chunks(message))
+                {
                     let expected = format!("an attempt above {:?}", shown.attempt);
                     self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));
                 }
@@ -292,7 +294,7 @@ impl<'a> Check<'a> {
             }
             Some(stored) if self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)) => {}
             // Its stream has lost a chunk, in place of which another one came.
-            Some(_) if self.rules.lost.contains(&self.key(message)) => {}
+            Some(_) if self.has_lost_chunks(message) => {}
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);
@@ -340,8 +342,11 @@ impl<'a> Check<'a> {
     /// What is accepted is not determined: its stream has lost some of it, or a store that went back had it requested twice.
     fn is_unsure(&self, message: &MessageId) -> bool {
         let may_be_asked_twice = !self.rules.stepped_back.is_empty();
+        self.has_lost_chunks(message) || (may_be_asked_twice && TurnId::of_answer(message).is_some())
+    }
+
+    fn has_lost_chunks(&self, message: &MessageId) -> bool {
         self.rules.lost.contains(&self.key(message))
-            || (may_be_asked_twice && TurnId::of_answer(message).is_some())
     }
 
     /// What was stopped may have got further for an owner that did not come to store it.

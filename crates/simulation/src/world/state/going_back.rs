@@ -47,6 +47,8 @@ pub(crate) struct GoingBack {
     pub(crate) last: BTreeMap<PartitionId, i64>,
     /// How often a stream lost its end or was made anew.
     pub(crate) partings: BTreeMap<PartitionId, u32>,
+    /// From when on the database's clock is behind what it was, and by how much, ms.
+    pub(crate) slow_clock: Option<(i64, i64)>,
 }
 
 impl GoingBack {
@@ -55,6 +57,7 @@ impl GoingBack {
             rng,
             copy: None,
             put_back_at: None,
+            slow_clock: None,
             purges: false,
             is_armed: false,
             stepped_at: None,

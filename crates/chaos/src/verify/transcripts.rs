@@ -71,7 +71,7 @@ fn translated(event: &StreamEvent) -> Result<Option<SeenEvent>> {
         StreamEvent::Failed { message, position, .. } => {
             SeenEvent::Failed { message: MessageId::parse(message)?, position: number(position)? }
         }
-        StreamEvent::Restart { .. } => SeenEvent::Restart,
+        StreamEvent::Restart { after } => SeenEvent::Restart { after: after.parse()? },
         StreamEvent::Other { .. } => return Ok(None),
     }))
 }

@@ -1,7 +1,8 @@
 //! Servers that go back in time while a fleet works: copies of Postgres and of NATS are put back under load.
 //!
 //! [`run`] does each [`RestoreKind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
-//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences.
+//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences. A viewer that stays connected has
+//! every end that is stored, once, whatever it was shown before.
 
 use std::{
     collections::BTreeMap,
@@ -29,10 +30,15 @@ use testkit::{
     load::{Disorder, PlannedMessage},
     publisher::{Addressing, Publisher},
     services::{NatsServer, PostgresServer},
+    sse::{FollowOptions, Follower, StreamEvent, Transcript},
 };
 
 const PARTITIONS: u16 = 4;
 const THREADS: usize = 12;
+/// The thread of a viewer.
+const VIEWED: &str = "thread-0";
+/// So long after everything has ended a viewer may lack some of it.
+const VIEWER_LIMIT: Duration = Duration::from_secs(15);
 const LEASE: Duration = Duration::from_secs(3);
 const GAP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Short, so that a copy of Postgres is behind it after some seconds.
@@ -82,6 +88,8 @@ pub struct RestoreCounts {
     pub gone: usize,
     /// Rounds with the incident that there should be.
     pub noticed: usize,
+    /// Restarts that viewers were sent.
+    pub restarts: usize,
     /// Incidents by kind.
     pub incidents: BTreeMap<String, usize>,
 }
@@ -89,10 +97,10 @@ pub struct RestoreCounts {
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, counts) in &self.rounds {
-            let RestoreCounts { rounds, acknowledged, ended, gone, noticed, incidents } = counts;
+            let RestoreCounts { rounds, acknowledged, ended, gone, noticed, restarts, incidents } = counts;
             writeln!(
                 f,
-                "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named; {incidents:?}"
+                "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named, {restarts} restarts of a viewer; {incidents:?}"
             )?;
         }
         self.violations.iter().try_for_each(|violation| writeln!(f, "WRONG: {violation}"))
@@ -169,6 +177,8 @@ impl ChaosEnvironment {
         let since: f64 = self.float("SELECT extract(epoch FROM clock_timestamp())::float8").await?;
         let ack_log = Arc::new(AckLog::default());
         let stop = Arc::new(AtomicBool::new(false));
+        let viewer = Follower::start(&self.fleet.gateway_addrs(), VIEWED, FollowOptions::default());
+        viewer.opened().await?;
         let load = self.load(Arc::clone(&ack_log), Arc::clone(&stop)).await?;
         sleep(Duration::from_millis(700)).await;
         self.go_back(kind).await?;
@@ -183,6 +193,7 @@ impl ChaosEnvironment {
             RestoreKind::Stream => "stream_parted",
         };
         let mut violations = judged.violations;
+        violations.extend(self.compare_viewer(&viewer, report.rounds.entry(kind).or_default()).await?);
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
         // A partition that goes to another owner while Postgres is away knows the older store only, and nothing is lost by it.
@@ -326,6 +337,37 @@ impl ChaosEnvironment {
         Ok((texts.collect(), incidents))
     }
 
+    /// Compares the ends that the viewer has after its restarts with those that are stored since it began.
+    async fn compare_viewer(&self, viewer: &Follower, counts: &mut RestoreCounts) -> Result<Option<String>> {
+        let began = Instant::now();
+        loop {
+            let transcripts = viewer.transcripts();
+            let viewed = ViewedEnds::of(&transcripts);
+            let mut connection = PgConnection::connect(self.postgres.url()).await?;
+            let stored: Vec<(i64, String)> = sqlx::query_as(
+                "SELECT position, message_id FROM messages WHERE thread_id = $1 AND position > $2
+                 UNION ALL SELECT position, message_id FROM failed_messages WHERE thread_id = $1 AND position > $2
+                 ORDER BY position",
+            )
+            .bind(VIEWED)
+            .bind(viewed.since)
+            .fetch_all(&mut connection)
+            .await?;
+            connection.close().await?;
+            if viewed.ends == stored {
+                counts.restarts += viewed.restarts;
+                return Ok(None);
+            }
+            if began.elapsed() > VIEWER_LIMIT {
+                let ends: Vec<_> = transcripts.iter().map(|transcript| &transcript.end).collect();
+                return Ok(Some(format!(
+                    "a viewer has {viewed:?}, stored is {stored:?}; its connections: {ends:?}"
+                )));
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
     /// How many different chunks the streams have of each message.
     async fn streamed(&self) -> Result<BTreeMap<MessageKey, usize>> {
         let count = PartitionCount::new(PARTITIONS.into())?;
@@ -369,6 +411,44 @@ impl ChaosEnvironment {
     async fn float(&self, sql: &'static str) -> Result<f64> {
         let mut connection = PgConnection::connect(self.postgres.url()).await?;
         Ok(sqlx::query_scalar(sql).fetch_one(&mut connection).await?)
+    }
+}
+
+/// What a viewer has: what a restart took back is forgotten.
+#[derive(Debug, Default)]
+struct ViewedEnds {
+    /// The position after which it is shown everything.
+    since: i64,
+    /// In the order in which they came.
+    ends: Vec<(i64, String)>,
+    restarts: usize,
+}
+
+impl ViewedEnds {
+    fn of(transcripts: &[Transcript]) -> Self {
+        let number = |text: &str| text.split('~').next().and_then(|base| base.parse().ok()).unwrap_or(0);
+        let mut viewed = Self::default();
+        for transcript in transcripts {
+            if let Some(ready) = &transcript.ready {
+                viewed = Self { since: number(ready), restarts: viewed.restarts, ends: Vec::new() };
+            }
+            for received in &transcript.events {
+                match &received.event {
+                    StreamEvent::Complete { message, position: Some(position), .. }
+                    | StreamEvent::Failed { message, position: Some(position), .. } => {
+                        viewed.ends.push((number(position), message.clone()));
+                    }
+                    StreamEvent::Restart { after } => {
+                        let after = number(after);
+                        viewed.since = viewed.since.min(after);
+                        viewed.ends.retain(|(position, _)| *position <= after);
+                        viewed.restarts += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        viewed
     }
 }
 

@@ -8,8 +8,9 @@ use testkit::{
     api::{AcceptedTurn, Api},
     db_snapshot::turns::{self, StoredTask, TurnMessage},
     fleet::{FleetOptions, WorkflowOptions},
+    http,
     manual_workflow::{DeliveredRequest, ManualWorkflow},
-    sse::{Follower, StreamEvent},
+    sse::{Follower, Parser, SseItem, StreamEvent},
 };
 
 use crate::fixture::Fixture;
@@ -185,6 +186,23 @@ pub(crate) fn events(follower: &Follower) -> Vec<StreamEvent> {
         let all = transcripts.iter().flat_map(|transcript| &transcript.events);
         all.map(|received| received.event.clone()).collect()
     })
+}
+
+/// The events of a stream up to the end of a message.
+pub(crate) async fn events_until(api: Api, path: &str, message: &str) -> Vec<StreamEvent> {
+    let mut response = http::open(api.0, path, &[]).await.unwrap();
+    assert_eq!(response.status, 200);
+    let (mut parser, mut events) = (Parser::default(), Vec::new());
+    while !events.iter().any(|event: &StreamEvent| event.terminal() == Some(message)) {
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(SOON, response.body.read(&mut bytes)).await;
+        assert!(read.expect("no end came").unwrap() > 0, "cut: {events:?}");
+        events.extend(parser.feed(&bytes).into_iter().filter_map(|item| match item {
+            SseItem::Event { name, data, .. } => Some(StreamEvent::read(name.as_deref(), &data)),
+            SseItem::Comment(_) => None,
+        }));
+    }
+    events
 }
 
 /// Waits until a follower has seen the end of a message.

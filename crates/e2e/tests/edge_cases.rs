@@ -7,33 +7,20 @@ use serde_json::{Value, json};
 use testkit::{
     api::Api,
     db_snapshot::{self, turns},
-    http,
-    sse::{Parser, SseItem, StreamEvent},
+    sse::StreamEvent,
     turn_events,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::{
-    api_client::{SOON, alone, asked_for, events, said, until_ended},
+    api_client::{SOON, alone, asked_for, events, events_until, said, until_ended},
     fixture::{Fixture, PARTITIONS},
 };
 
 /// The events that a client of one message gets, up to its end.
 async fn events_of_message(api: Api, thread: &str, message: &str) -> Vec<StreamEvent> {
     let path = format!("/v1/threads/{thread}/events?message={message}");
-    let mut response = http::open(api.0, &path, &[]).await.unwrap();
-    assert_eq!(response.status, 200);
-    let (mut parser, mut events) = (Parser::default(), Vec::new());
-    while !events.iter().any(|event: &StreamEvent| event.terminal() == Some(message)) {
-        let mut bytes = Vec::new();
-        let read = timeout(SOON, response.body.read(&mut bytes)).await;
-        assert!(read.expect("no end came").unwrap() > 0, "cut: {events:?}");
-        events.extend(parser.feed(&bytes).into_iter().filter_map(|item| match item {
-            SseItem::Event { name, data, .. } => Some(StreamEvent::read(name.as_deref(), &data)),
-            SseItem::Comment(_) => None,
-        }));
-    }
-    events
+    events_until(api, &path, message).await
 }
 
 /// Code, text and metadata of the failure of a message.

@@ -16,7 +16,9 @@ use testkit::{
 use tokio::time::sleep;
 
 use crate::{
-    api_client::{A_WHILE, SOON, alone, asked_for, events, said, scripted, text_seen, until_ended},
+    api_client::{
+        A_WHILE, SOON, alone, asked_for, events, events_until, said, scripted, text_seen, until_ended,
+    },
     fixture::Fixture,
 };
 
@@ -414,6 +416,18 @@ async fn stopped_turn_keeps_its_text_and_frees_the_thread() {
     assert!(messages[..4].iter().all(|message| message.transaction == messages[0].transaction));
     until_ended(&follower, &waiting.answer).await;
     assert_eq!(text_seen(&follower, &turn.answer), "Once upon");
+    // Its end says so, live as to a client that comes back from before it.
+    let path = "/v1/threads/talk/events?after=0";
+    for seen in [events(&follower), events_until(fixture.api(), path, &waiting.answer).await] {
+        let ends: Vec<_> = seen.iter().filter(|event| event.terminal().is_some()).collect();
+        let is_stopped = |event: &StreamEvent| match event {
+            StreamEvent::Complete { is_stopped, .. } => Some(*is_stopped),
+            _ => None,
+        };
+        let ends: Vec<_> = ends.iter().map(|end| (end.terminal(), is_stopped(end))).collect();
+        let expected = [(Some(&*turn.answer), Some(true)), (Some(&*waiting.answer), Some(false))];
+        assert_eq!(ends, expected, "{seen:?}");
+    }
     fixture
         .until("the late chunk is counted", SOON, async || {
             fixture.metric("antiphon_worker_fenced_chunks_total").await == 1.0

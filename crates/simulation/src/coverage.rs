@@ -221,8 +221,10 @@ coverage! {
     purges_behind,
     /// Streams that lost an entry.
     entries_lost,
-    /// Clients that may have been shown what was undone: they are not checked.
+    /// Clients that were gone when what they had been shown was undone: they are not checked.
     undone_transcripts,
+    /// Restarts that took back an end that their client had been shown.
+    taken_back,
     /// Holes that owners came upon.
     holes_named,
     /// Streams that were not as their stores knew them.

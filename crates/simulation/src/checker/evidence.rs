@@ -168,6 +168,26 @@ pub struct Transcript {
     pub is_connected: bool,
 }
 
+impl Transcript {
+    /// Restarts that took back an end which the client had been shown.
+    pub(crate) fn restarts_of_ends(&self) -> u64 {
+        let (mut last, mut restarts) = (0, 0);
+        for seen in &self.seen {
+            match seen {
+                SeenEvent::Complete { position, .. } | SeenEvent::Failed { position, .. } => {
+                    last = position.unwrap_or(last);
+                }
+                SeenEvent::Restart { after } => {
+                    restarts += u64::from(*after < last);
+                    last = last.min(*after);
+                }
+                _ => {}
+            }
+        }
+        restarts
+    }
+}
+
 /// One thing that a client saw.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeenEvent {

@@ -167,6 +167,7 @@ impl World {
         self.coverage.undone_transcripts += (all - transcripts.len()) as u64;
         let transcripts: Vec<Transcript> =
             transcripts.into_iter().map(|(_, _, transcript)| transcript).collect();
+        self.coverage.taken_back = transcripts.iter().map(Transcript::restarts_of_ends).sum();
         let seen = transcripts.iter().flat_map(|transcript| &transcript.seen);
         let terminals =
             seen.filter(|seen| matches!(seen, SeenEvent::Complete { .. } | SeenEvent::Failed { .. }));

@@ -38,6 +38,8 @@ pub enum StoreRead {
         after: Position,
         /// Up to this one; [`Position::MAX`]: whatever there is.
         through: Position,
+        /// Whether the page has to say if `after` still exists: see [`StorePage::back_to`].
+        is_checked: bool,
     },
 }
 
@@ -46,7 +48,9 @@ pub enum StoreRead {
 pub struct StorePage {
     /// After this position.
     pub after: Position,
-    /// The last end before `after`, if no message is stored at `after` itself, as when the store has gone back in time; 0 when there is none.
+    /// Where a reader at `after` has to go back to, because the store has gone back in time and has no message there any more; 0 is the beginning.
+    /// Everything up to here is as it was when the reader was shown it: positions come from clocks that differ by less than a minute, so this is the
+    /// last end that is older than `after` by that.
     pub back_to: Option<Position>,
     /// The ends.
     pub ends: Vec<EndedMessage>,
@@ -61,17 +65,17 @@ pub enum CatchUp {
     Events(Vec<StreamPart>),
     /// These events, the last of which is the end of the message that it wanted.
     Last(Vec<StreamPart>),
-    /// This event: what it has seen does not exist any more, and it begins at 0.
+    /// This event: some of what it has seen does not exist any more, and it goes on from where it went back to.
     Restart(StreamPart),
     /// It claims to have seen more of a message than there is.
     Ahead,
 }
 
 /// The events of what has ended after a reader's cursor, up to the end of the message that it wants. A reader at a place
-/// that does not exist any more, for the store has gone back in time, goes back to the thread's beginning.
+/// that does not exist any more, for the store has gone back in time, goes back first, and the next page goes on from there.
 pub fn catch_up(native: &mut Native, page: &StorePage, subscription: &Subscription) -> CatchUp {
-    if page.back_to.is_some() && native.cursor().base() == page.after {
-        let bytes = native.restart(Cursor::at(Position::from_stored(0)));
+    if let Some(end) = page.back_to.filter(|_| native.cursor().base() == page.after) {
+        let bytes = native.restart(Cursor::at(end));
         return CatchUp::Restart(subscription.part(bytes, NativeEvent::Restart));
     }
     let mut out = Vec::new();

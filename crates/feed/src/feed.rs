@@ -24,9 +24,6 @@ const READ_PAUSE_MS: i64 = 500;
 /// Frames that wait for an answer or for the store: at most so many bytes. Beyond it they are dropped, and a new cut is asked for.
 const PENDING_BYTES: usize = 1 << 20;
 
-/// Ends that a feed remembers to have shown.
-const SHOWN_ENDS: usize = 16;
-
 /// What a feed counted since it was last asked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FeedCounts {
@@ -52,8 +49,6 @@ pub struct Feed {
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
     target: Position,
-    /// The last ends that were shown, oldest first; before them, where the feed began.
-    shown: VecDeque<Position>,
     /// The owner has changed, and the next page of the store says whether the last end that was shown still exists: a store that has gone back
     /// in time has another owner, and lacks ends.
     is_unsure: bool,
@@ -89,6 +84,8 @@ pub(crate) struct SnapshotRequests {
 #[derive(Debug, Default)]
 struct StoreReads {
     under_way: bool,
+    /// The one that is under way was begun before the owner changed: the store may have gone back since.
+    is_stale: bool,
     not_before: Timestamp,
 }
 
@@ -109,7 +106,6 @@ impl Feed {
             least_epoch: 0,
             through: None,
             target: Position::from_stored(0),
-            shown: VecDeque::new(),
             is_unsure: false,
             reply: None,
             pending: BTreeMap::new(),
@@ -231,6 +227,7 @@ impl Feed {
         if known.is_some() && !is_same_owner && self.through.is_some() {
             // Nothing has ended between the two; what an earlier owner knew of counts no more.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
+            self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;
         }
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
@@ -242,24 +239,6 @@ impl Feed {
         }
         self.reply = Some(reply);
         self.advance(now);
-    }
-
-    fn remember_end(&mut self) {
-        self.shown.push_back(self.native.cursor().base());
-        if self.shown.len() > SHOWN_ENDS {
-            self.shown.pop_front();
-        }
-    }
-
-    /// The store has nothing at `gone`, up to which all was shown; `last`: its last end before. If that was not shown, it may have come in place of
-    /// what was: positions of an owner with a fast clock are above those of the next.
-    fn go_back(&mut self, last: Position, gone: Position) {
-        let is_known = last.get() == 0 || self.shown.contains(&last);
-        let oldest = self.shown.front().copied().filter(|oldest| *oldest < gone);
-        let end = if is_known { last } else { oldest.unwrap_or(Position::from_stored(0)) };
-        self.shown.retain(|shown| *shown <= end);
-        (self.through, self.is_unsure) = (Some(end), !is_known && end.get() > 0);
-        self.begin_anew(end);
     }
 
     /// What was shown does not exist any more: the store has gone back in time and lost ends, the stream has lost what was open, or a task was
@@ -310,8 +289,10 @@ impl Feed {
         let through = self.target;
         match self.through {
             None => Some(StoreRead::Last(through)),
-            Some(after) if self.is_unsure => Some(StoreRead::Ends { after, through: through.max(after) }),
-            Some(after) => (after < through).then_some(StoreRead::Ends { after, through }),
+            Some(after) if after < through || self.is_unsure => {
+                Some(StoreRead::Ends { after, through: through.max(after), is_checked: self.is_unsure })
+            }
+            Some(_) => None,
         }
     }
 
@@ -321,7 +302,6 @@ impl Feed {
         if self.through.is_none() {
             self.native = Native::new(self.thread.clone(), Cursor::at(last));
             self.through = Some(self.target);
-            self.remember_end();
         }
         self.advance(now);
     }
@@ -329,18 +309,18 @@ impl Feed {
     /// The answer to [`StoreRead::Ends`].
     pub fn on_page(&mut self, page: &StorePage, now: Timestamp) {
         self.reads.under_way = false;
-        if self.through != Some(page.after) {
+        if std::mem::take(&mut self.reads.is_stale) || self.through != Some(page.after) {
             return;
         }
         if std::mem::take(&mut self.is_unsure)
-            && let Some(last) = page.back_to
+            && let Some(end) = page.back_to
         {
-            self.go_back(last, page.after);
+            self.through = Some(end);
+            self.begin_anew(end);
             return self.advance(now);
         }
         for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
             ended::append_end(&mut self.native, ended, &mut self.events);
-            self.remember_end();
             self.let_go(&ended.header.message);
             // It was asked about as open; an owner that still looks it up does not know better.
             if let Some(reply) = &mut self.reply {
@@ -353,7 +333,7 @@ impl Feed {
 
     /// The store could not be read.
     pub fn on_read_failed(&mut self, now: Timestamp) {
-        self.reads = StoreReads { under_way: false, not_before: now.plus_ms(READ_PAUSE_MS) };
+        self.reads = StoreReads { under_way: false, is_stale: false, not_before: now.plus_ms(READ_PAUSE_MS) };
     }
 
     /// Everything that is known so far has been shown.
@@ -522,7 +502,6 @@ impl Feed {
             }
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
-        self.remember_end();
         self.let_go(&header.message);
         self.events.push_back(event);
     }

@@ -56,6 +56,15 @@ fn begun(base: i64) -> Feed {
     feed
 }
 
+fn ends(after: i64, through: i64, is_checked: bool) -> StoreRead {
+    StoreRead::Ends { after: at(after), through: at(through), is_checked }
+}
+
+/// A page of all ends up to 9.
+fn page(after: i64, back_to: Option<i64>, ends: Vec<EndedMessage>) -> StorePage {
+    StorePage { after: at(after), back_to: back_to.map(at), ends, through: at(9) }
+}
+
 /// A message that failed at this position.
 fn ended(message: &str, position: i64) -> EndedMessage {
     let message = MessageId::parse(message).unwrap();
@@ -103,7 +112,7 @@ fn an_owner_of_a_lower_epoch_is_not_heard() {
     let later = NOW.plus_ms(10_000);
     assert!(feed.poll_snapshot_request(later).is_some());
     feed.on_reply(reply(EPOCH + 1, 0, 6), later);
-    assert_eq!(feed.poll_store_read(later), Some(StoreRead::Ends { after: at(5), through: at(6) }));
+    assert_eq!(feed.poll_store_read(later), Some(ends(5, 6, true)));
 }
 
 #[test]
@@ -134,36 +143,67 @@ fn feed_restarts_its_viewers_when_shown_ends_are_undone() {
     assert!(feed.poll_snapshot_request(NOW).is_some());
     // The positions of a new owner are above all that were given out, whatever the store has forgotten.
     feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
-    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(5), through: at(9) }));
-    let page = |after: i64, back_to: Option<i64>, ends: Vec<EndedMessage>| StorePage {
-        after: at(after),
-        back_to: back_to.map(at),
-        ends,
-        through: at(9),
-    };
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, true)));
     feed.on_page(&page(5, Some(3), vec![ended("m", 8)]), NOW);
     let text = shown(&mut feed);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
+    assert!(!text.contains("stalled"), "what is between has not been read");
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
     assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is shown from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
     // What was shown may end again.
-    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(3), through: at(9) }));
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(3, 9, false)));
     feed.on_page(&page(3, None, vec![ended("m", 8)]), NOW);
     assert!(shown(&mut feed).contains("stalled") && feed.cursor().base() == at(8));
-    // Positions that were given out by a clock ahead of the database's are above those that come in their place.
-    feed.on_owner(EPOCH + 2);
+}
+
+#[test]
+fn a_page_from_before_a_takeover_does_not_count() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("m", 1, 0, &[], Some(9)), NOW);
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, false)), "it was left out");
+    feed.on_owner(EPOCH + 1);
     assert!(feed.poll_snapshot_request(NOW).is_some());
-    feed.on_reply(reply(EPOCH + 2, 0, 9), NOW);
-    feed.on_page(&page(8, Some(7), Vec::new()), NOW);
-    assert_eq!(feed.cursor().base(), at(3), "7 was not shown");
-    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(3), through: at(9) }));
-    feed.on_page(&page(3, Some(0), Vec::new()), NOW);
-    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(0), through: at(9) }));
-    feed.on_page(&page(0, None, vec![ended("other", 7)]), NOW);
-    let text = shown(&mut feed);
-    assert!(text.ends_with("\n\n") && text.matches("event: restart").count() == 2, "{text}");
-    assert!(text.contains("\"after\":\"0\"") && feed.cursor().base() == at(7), "{text}");
+    feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
+    feed.on_page(&page(5, None, vec![ended("m", 9)]), NOW);
+    assert_eq!(shown(&mut feed), "", "the store may have gone back since it was read");
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, true)));
+    feed.on_page(&page(5, None, Vec::new()), NOW);
+    assert_eq!((shown(&mut feed).as_str(), feed.cursor().base()), ("", at(5)));
+}
+
+#[test]
+fn a_waiting_viewer_goes_back_with_the_store() {
+    let mut feed = begun(5);
+    let mut waiting = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
+    let mut sent = Vec::new();
+    // At what is no end, like an input; at what does not exist any more; and at what was before both.
+    for (viewer, base) in [("above", 7), ("gone", 6), ("behind", 3)] {
+        waiting.push(viewer, Some(Cursor::at(at(base))), Subscription::Thread, &feed);
+    }
+    feed.on_resync();
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    feed.on_reply(reply(EPOCH, 1, 9), NOW);
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(5, 9, false)));
+    feed.on_page(&page(5, None, Vec::new()), NOW);
+    assert_eq!(waiting.let_in(&mut feed, NOW), Vec::new(), "the store is asked about each");
+    for (read, page) in [
+        (ends(7, 7, true), StorePage { through: at(7), ..page(7, None, Vec::new()) }),
+        (ends(6, 6, true), StorePage { through: at(6), ..page(6, Some(3), Vec::new()) }),
+        (ends(3, 5, true), StorePage { through: at(5), ..page(3, None, vec![ended("m", 5)]) }),
+    ] {
+        assert_eq!(waiting.poll_store_read(&feed, NOW), Some(read));
+        let send = |viewer: &&'static str, events: Vec<StreamPart>| sent.push((*viewer, text(&events)));
+        assert_eq!(waiting.on_page(&page, &feed, send), Vec::new());
+    }
+    let texts = |viewer: &str| {
+        sent.iter().filter(|(to, _)| *to == viewer).map(|(_, text)| &**text).collect::<String>()
+    };
+    assert_eq!(texts("above"), "");
+    assert!(texts("gone").contains("\"after\":\"3\"") && texts("gone").contains("stalled"), "{sent:?}");
+    assert!(!texts("behind").contains("restart") && texts("behind").contains("stalled"), "{sent:?}");
+    let joined: Vec<&str> = waiting.let_in(&mut feed, NOW).into_iter().map(|(viewer, _)| viewer).collect();
+    assert_eq!(joined, ["above", "gone", "behind"]);
 }
 
 #[test]
@@ -175,7 +215,7 @@ fn feed_goes_on_after_a_takeover_that_lost_nothing() {
     feed.on_owner(EPOCH + 1);
     assert!(feed.poll_snapshot_request(NOW).is_some());
     feed.on_reply(reply(EPOCH + 1, 0, 9), NOW);
-    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Ends { after: at(6), through: at(9) }));
+    assert_eq!(feed.poll_store_read(NOW), Some(ends(6, 9, true)));
     feed.on_page(&StorePage { after: at(6), back_to: None, ends: vec![ended("n", 8)], through: at(9) }, NOW);
     let text = shown(&mut feed);
     assert!(text.contains("stalled") && !text.contains("restart"), "{text}");
@@ -249,7 +289,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     assert_eq!(placed[1..], [("next", Some(ready(8)))]);
     assert_eq!(
         waiting.poll_store_read(&feed, NOW),
-        Some(StoreRead::Ends { after: at(5), through: Position::MAX })
+        Some(StoreRead::Ends { after: at(5), through: Position::MAX, is_checked: true })
     );
     waiting.on_read_failed(NOW);
     // A message ended between the two: the first is shown it, the second is not.
@@ -261,7 +301,7 @@ fn viewer_without_an_owner_begins_at_the_stored_end() {
     assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()))]);
     let later = waiting.poll_timeout(&feed).unwrap();
     assert_eq!((later, waiting.poll_store_read(&feed, NOW)), (NOW.plus_ms(500), None));
-    assert_eq!(waiting.poll_store_read(&feed, later), Some(StoreRead::Ends { after: at(5), through: at(8) }));
+    assert_eq!(waiting.poll_store_read(&feed, later), Some(ends(5, 8, true)));
     assert_eq!(waiting.poll_timeout(&feed), None, "it is being read");
     let page = StorePage { after: at(5), back_to: None, ends: Vec::new(), through: at(8) };
     waiting.on_page(&page, &feed, |_, _: Vec<StreamPart>| ());

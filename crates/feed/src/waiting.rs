@@ -27,8 +27,6 @@ pub enum WaitOutcome {
     Joined(Vec<StreamPart>),
     /// It has been shown the end of the one message that it wanted.
     Finished,
-    /// It gets this last: the place that it came from does not exist any more, and it comes back from 0.
-    Restart(StreamPart),
     /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
     Refused(BadCursor),
     /// The text of an open message was let go.
@@ -43,6 +41,8 @@ pub struct WaitingSubscribers<V> {
     /// The store is read from then on.
     read_at: Timestamp,
     is_reading: bool,
+    /// The epoch of the feed's owner when the read began.
+    read_in: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl<V> WaitingSubscriber<V> {
 impl<V> WaitingSubscribers<V> {
     /// Without subscribers.
     pub fn new(thread: ThreadId) -> Self {
-        Self { thread, all: Vec::new(), read_at: Timestamp::default(), is_reading: false }
+        Self { thread, all: Vec::new(), read_at: Timestamp::default(), is_reading: false, read_in: None }
     }
 
     /// Those who wait.
@@ -130,7 +130,7 @@ impl<V> WaitingSubscribers<V> {
     /// unknown, they are shown what is committed.
     pub fn poll_store_read(&mut self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
         let read = self.read(feed).filter(|_| now >= self.read_at)?;
-        self.is_reading = true;
+        (self.is_reading, self.read_in) = (true, feed.epoch());
         Some(read)
     }
 
@@ -149,12 +149,12 @@ impl<V> WaitingSubscribers<V> {
         if let Some(base) =
             self.all.iter().filter(|waiter| waiter.is_unsure).find_map(WaitingSubscriber::base)
         {
-            return Some(StoreRead::Ends { after: base, through: base });
+            return Some(StoreRead::Ends { after: base, through: base, is_checked: true });
         }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
         let after = behind.filter_map(WaitingSubscriber::base).min()?;
         let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
-        Some(StoreRead::Ends { after, through })
+        Some(StoreRead::Ends { after, through, is_checked: true })
     }
 
     /// The store could not be read.
@@ -191,7 +191,8 @@ impl<V> WaitingSubscribers<V> {
         }
     }
 
-    /// Shows those who stand where a page begins what they have missed of its ends. Of others it does not say whether their place still exists.
+    /// Shows those who stand where a page begins, or at one of its ends, what they have missed. Of others it does not say whether their place still
+    /// exists.
     pub fn on_page(
         &mut self,
         page: &StorePage,
@@ -204,9 +205,12 @@ impl<V> WaitingSubscribers<V> {
             if waiter.is_unsure && waiter.base() == Some(page.after) {
                 waiter.is_unsure = false;
                 waiter.is_behind = page.back_to.is_some();
-                waiter.found_in = feed.epoch();
+                waiter.found_in = self.read_in;
             }
-            let native = waiter.native.as_mut().filter(|native| native.cursor().base() == page.after);
+            let native = waiter.native.as_mut().filter(|native| {
+                let base = native.cursor().base();
+                base == page.after || page.ends.iter().any(|ended| ended.position == base)
+            });
             let Some(native) = native.filter(|_| waiter.is_behind) else {
                 self.all.push(waiter);
                 continue;
@@ -224,7 +228,10 @@ impl<V> WaitingSubscribers<V> {
                     send(&waiter.viewer, events);
                     gone.push((waiter.viewer, WaitOutcome::Finished));
                 }
-                CatchUp::Restart(event) => gone.push((waiter.viewer, WaitOutcome::Restart(event))),
+                CatchUp::Restart(event) => {
+                    send(&waiter.viewer, vec![event]);
+                    self.all.push(waiter);
+                }
                 CatchUp::Ahead => gone.push((waiter.viewer, WaitOutcome::Refused(BadCursor::Ahead))),
             }
         }

@@ -1,6 +1,7 @@
 //! Snowflake positions: 41 bits of milliseconds, 10 bits of bucket, 12 bits of sequence.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -41,6 +42,13 @@ impl Position {
     /// The bucket of its thread.
     pub fn bucket(self) -> Bucket {
         Bucket::from_number(((self.0 >> SEQUENCE_BITS) & i64::from(BUCKETS - 1)) as u16)
+    }
+
+    /// The lowest position of its bucket that was given so long before it.
+    #[must_use]
+    pub fn before(self, time: Duration) -> Self {
+        let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        Self::compose(Timestamp(self.timestamp().0.saturating_sub(ms)), self.bucket(), 0)
     }
 
     fn compose(at: Timestamp, bucket: Bucket, sequence: u16) -> Self {

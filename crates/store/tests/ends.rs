@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, ErrorClass, FailedMessage, IdRange, MessageFailure, MessageId, Position, RetryHint, Role,
-    TurnId,
+    BatchType, ErrorClass, FailedMessage, IdRange, MessageFailure, MessageId, Position, Positions, RetryHint,
+    Role, Timestamp, TurnId,
 };
 use partition::Commit;
 use serde_json::{Value, json};
@@ -114,6 +114,12 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
     let words: Vec<&str> = all.split_whitespace().collect();
     for limit in 1..=words.len() {
         assert_eq!(ends(&store, (0, i64::MAX), limit as u32).await, words[..limit].join(" "));
+    }
+    // Also after a place at which something is stored: an answer, a failure.
+    for (after, rest) in [(10, &words[1..]), (45, &words[9..])] {
+        for limit in 1..=rest.len() {
+            assert_eq!(ends(&store, (after, i64::MAX), limit as u32).await, rest[..limit].join(" "));
+        }
     }
     let rows = store.ends(&t, at(40), at(41), 9).await.unwrap().rows;
     let row = &rows[0];
@@ -307,4 +313,33 @@ async fn an_erased_thread_keeps_no_failures() {
     assert_eq!(rows["failed_messages"], 0);
     let receipt = store.erased(&thread("t")).await.unwrap().unwrap();
     assert_eq!(receipt.counts["failed_messages"], 1);
+}
+
+#[tokio::test]
+async fn readers_go_back_where_the_store_has_and_not_for_retention() {
+    let (database, store) = Database::new(1).await;
+    let t = thread("t");
+    let now = database.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").await;
+    let place =
+        |ago_ms: i64| Positions::above(Timestamp(0)).next(t.bucket(), Timestamp(now).plus_ms(-ago_ms)).get();
+    let (old, older, young) = (place(61_000), place(120_000), place(30_000));
+    let rows = [older, old, young].map(|at| (at, at, format!("m{at}")));
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(at, batch, id)| (*at, *batch, id.as_str(), "system_trigger", "assistant", "text"))
+        .collect();
+    messages(&database, &rows).await;
+    let back_to =
+        async |ago_ms| store.end_to_go_back_to(&t, at(place(ago_ms))).await.unwrap().map(Position::get);
+    // The last end that no clock of ours can have given after what is gone.
+    assert_eq!(back_to(0).await, Some(old));
+    assert_eq!(back_to(45_000).await, Some(older));
+    assert_eq!(back_to(150_000).await, Some(0));
+    // A failure of which nothing is kept any more.
+    assert_eq!(back_to(31 * 86_400_000).await, None);
+    // Retention deletes from the beginning: what it deleted has nothing before it.
+    database
+        .execute("INSERT INTO expired_messages (bucket, message_id, thread_id) SELECT bucket, message_id, thread_id FROM messages")
+        .await;
+    assert_eq!((back_to(150_000).await, back_to(0).await), (None, Some(old)));
 }

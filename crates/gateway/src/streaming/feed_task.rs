@@ -283,10 +283,6 @@ impl FeedTask {
                 subscriber.accept();
                 subscriber.send_queue.finish();
             }
-            WaitOutcome::Restart(event) => {
-                subscriber.accept();
-                subscriber.send_queue.end_with(event);
-            }
             WaitOutcome::Refused(why) => self.refuse(subscriber, why),
             WaitOutcome::OverBudget => subscriber.send_queue.abort(AbortReason::OverBudget),
         }

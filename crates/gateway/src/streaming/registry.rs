@@ -240,7 +240,8 @@ async fn catch_up_from_store(context: &FeedContext, thread: &ThreadId, subscribe
     let mut native = Native::new(thread.clone(), cursor);
     let mut backoff = runtime::Backoff::default();
     while subscriber.send_queue.is_open() {
-        match store_reads::page(context.backend.store(), thread, native.cursor().base(), Position::MAX).await
+        match store_reads::page(context.backend.store(), thread, native.cursor().base(), Position::MAX, true)
+            .await
         {
             Ok(page) if page.ends.len() < NEAR => {
                 subscriber.cursor = Some(native.cursor().clone());

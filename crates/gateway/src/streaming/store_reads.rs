@@ -53,7 +53,9 @@ pub(crate) async fn has_ended_by(
 pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> Result<Fetched, StoreError> {
     match read {
         StoreRead::Last(through) => Ok(Fetched::Last(last(store, thread, through).await?)),
-        StoreRead::Ends { after, through } => Ok(Fetched::Page(page(store, thread, after, through).await?)),
+        StoreRead::Ends { after, through, is_checked } => {
+            Ok(Fetched::Page(page(store, thread, after, through, is_checked).await?))
+        }
     }
 }
 
@@ -63,6 +65,7 @@ pub(crate) async fn page(
     thread: &ThreadId,
     after: Position,
     through: Position,
+    is_checked: bool,
 ) -> Result<StorePage, StoreError> {
     let mut limit = PAGE;
     loop {
@@ -78,9 +81,9 @@ pub(crate) async fn page(
         // Of what is still to come nothing is known.
         let is_all = is_whole && through < Position::MAX;
         let through = if is_all { through } else { last.unwrap_or(after) };
-        let back_to = match has_after {
+        let back_to = match has_after || !is_checked {
             true => None,
-            false => Some(self::last(store, thread, after).await?),
+            false => store.end_to_go_back_to(thread, after).await?,
         };
         return Ok(StorePage { after, back_to, ends, through });
     }
@@ -155,7 +158,7 @@ pub(crate) async fn answer(
 ) -> Result<Option<StoredAnswer>, StoreError> {
     let Some(end) = store.end_of(thread, message).await? else { return Ok(None) };
     let after = last(store, thread, Position::from_stored(end.get() - 1)).await?;
-    let mut page = page(store, thread, after, end).await?;
+    let mut page = page(store, thread, after, end, false).await?;
     Ok(match page.ends.pop().map(|ended| ended.how) {
         Some(EndKind::Stored(answer)) => Some(answer),
         Some(EndKind::Failed(_)) | None => None,

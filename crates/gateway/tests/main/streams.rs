@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gateway::GatewayLimits;
-use model::{FrameNumber, LiveFrame, MessageOutcome};
+use model::{FrameNumber, LiveFrame, MessageOutcome, Positions, Timestamp};
 use testkit::http;
 use tokio::time::timeout;
 
@@ -105,7 +105,11 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     let first_owner = fixture.owner(1, vec![]).await;
     let mut viewer = Client::open(fixture.gateways[0], None).await;
     settle().await;
-    for (message, position) in [("a", 5), ("b", 6)] {
+    // What is older than clocks differ is as it was.
+    let now = Timestamp(runtime::system_time_ms());
+    let at = |ms| Positions::above(Timestamp(0)).next(fixture.thread.bucket(), now.plus_ms(ms)).get();
+    let (a, b, again) = (at(-61_000), at(-2), at(-1));
+    for (message, position) in [("a", a), ("b", b)] {
         fixture.send(message, 0, "text").await;
         fixture.commit(message, position, "text").await;
         fixture.send_end(message, 1, position).await;
@@ -114,13 +118,13 @@ async fn viewers_restart_when_the_store_has_lost_an_end() {
     drop(first_owner);
     // The store goes back behind the second message, which is read and committed again.
     let pool = fixture.database.pool().await.unwrap();
-    sqlx::query("DELETE FROM messages WHERE position = 6").execute(&pool).await.unwrap();
-    fixture.commit_unheard("b", 9, "text").await;
+    sqlx::query("DELETE FROM messages WHERE position = $1").bind(b).execute(&pool).await.unwrap();
+    fixture.commit_unheard("b", again, "text").await;
     let _second = fixture.owner(2, vec![]).await;
-    assert_eq!(viewer.until("b!").await, "restart 5|b:text|b:|b!");
+    assert_eq!(viewer.until("b!").await, format!("restart {a}|b:text|b:|b!"));
     // Who comes back from there is refused.
     for gateway in &fixture.gateways {
-        let back = http::open(*gateway, "/v1/threads/t1/events", &[("last-event-id", "6")]).await;
+        let back = http::open(*gateway, "/v1/threads/t1/events", &[("last-event-id", &b.to_string())]).await;
         assert_eq!(back.unwrap().status, 404);
     }
 }

@@ -206,6 +206,9 @@ impl<'a> Check<'a> {
         else {
             return false;
         };
+        if self.rules.stepped_back.is_empty() {
+            return false;
+        }
         // It is part of what ended here, or has not ended before the restart.
         let mut end = None;
         for later in &self.transcript.seen[index..] {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
 use feed::{EndKind, EndedMessage, StorePage};
 use model::{MessageId, MessageKey, Position, ThreadId};
@@ -11,6 +12,9 @@ use protocols::{MessageHeader, StoredAnswer, StreamError};
 use super::Store;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TurnPart, part_of};
+
+/// As in the store: positions that were given at the same time by different clocks differ by less.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 impl Store {
     /// An answer with its steps, or a message that no turn asked for.
@@ -79,8 +83,8 @@ impl Store {
         let is_all = all.len() <= limit && through < Position::MAX;
         let ends: Vec<EndedMessage> = all.into_iter().take(limit).map(|(_, ended)| ended.clone()).collect();
         let last = ends.last().map_or(after, |ended| ended.position);
-        let end = self.last_end(thread, after);
-        let back_to = (end < after).then_some(end);
+        let exists = self.last_end(thread, after) == after || after.get() == 0;
+        let back_to = (!exists).then(|| self.last_end(thread, after.before(CLOCK_SKEW)));
         StorePage { after, back_to, ends, through: if is_all { through } else { last } }
     }
 

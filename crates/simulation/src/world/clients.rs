@@ -229,7 +229,7 @@ impl World {
                 }
                 // It is cut, and comes back.
                 WaitOutcome::OverBudget => cut.push(viewer),
-                WaitOutcome::Finished | WaitOutcome::Refused(_) | WaitOutcome::Restart(_) => {}
+                WaitOutcome::Finished | WaitOutcome::Refused(_) => {}
             }
         }
         let counts = follower.feed.take_counts();
@@ -363,14 +363,14 @@ impl World {
         let fetched = match read {
             _ if self.fault(|faults| faults.refused) => Fetched::Failed,
             StoreRead::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
-            StoreRead::Ends { after, through } => {
+            StoreRead::Ends { after, through, is_checked } => {
                 let through = match self.bug {
                     Some(PlantedBug::PageBeyondCut) => Position::MAX,
                     _ => through,
                 };
                 let page = self.rng.pick(PAGES);
                 let mut page = self.store.page(&thread, after, through, page);
-                if self.bug == Some(PlantedBug::UndoneEndsKept) {
+                if !is_checked || self.bug == Some(PlantedBug::UndoneEndsKept) {
                     page.back_to = None;
                 }
                 if self.bug == Some(PlantedBug::PageCutShort) {
@@ -402,12 +402,7 @@ impl World {
                     .on_page(&page, &follower.feed, |viewer, events| shown.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     self.clients[viewer.client].may_be_undone |= is_before_step;
-                    if let WaitOutcome::Restart(event) = fate {
-                        // It comes back at once.
-                        shown.push((viewer, vec![event]));
-                        let cursor = Cursor::at(Position::from_stored(0));
-                        follower.waiting.push(viewer, Some(cursor), Subscription::Thread, &follower.feed);
-                    } else if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
+                    if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
                         (fate, follower.feed.restart(&Subscription::Thread))
                     {
                         self.coverage.restarts += 1;

@@ -56,6 +56,9 @@ pub enum EndContent {
     },
 }
 
+/// Positions that were given at the same time by different clocks differ by less.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
+
 /// Rows of what ended in a thread after a position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndRows {
@@ -86,6 +89,24 @@ impl Store {
         rows.drain(..usize::from(has_after));
         rows.truncate(limit as usize);
         Ok(EndRows { has_after: has_after || after.get() == 0, rows })
+    }
+
+    /// Where a reader has to go back to who was shown everything up to `place`, where nothing is stored: the last end that is older by more than clocks
+    /// differ, 0 without one. `None`: the store has not gone back, but deletes messages of the thread in time, or a failure that it keeps no more.
+    pub async fn end_to_go_back_to(
+        &self,
+        thread: &ThreadId,
+        place: Position,
+    ) -> Result<Option<Position>, StoreError> {
+        let statement = sqlx::query(include_str!("messages/back_to.sql"))
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str())
+            .bind(place.get())
+            .bind(place.before(CLOCK_SKEW).get())
+            .bind(place.timestamp().0);
+        let rows = self.rows(statement).await?;
+        let end = rows.first().map(|row| row.try_get::<Option<i64>, _>("back_to")).transpose()?;
+        Ok(end.flatten().map(Position::from_stored))
     }
 
     /// The position of the thread's last end up to `through`.
@@ -130,10 +151,15 @@ impl Store {
 
     /// The last answer in the thread to an input that a client has sent, and when it was written; neither of a follow-up nor of a
     /// continuation.
-    pub async fn last_answer(&self, thread: &ThreadId) -> Result<Option<(MessageId, Timestamp)>, StoreError> {
+    pub async fn last_answer(
+        &self,
+        thread: &ThreadId,
+        with_continuations: bool,
+    ) -> Result<Option<(MessageId, Timestamp)>, StoreError> {
         let statement = sqlx::query(include_str!("messages/last_answer.sql"))
             .bind(thread_bucket(thread))
-            .bind(thread.as_str());
+            .bind(thread.as_str())
+            .bind(with_continuations);
         let rows = self.rows(statement).await?;
         rows.first().map(|row| Ok((message_id(row)?, timestamp(row, "created_ms")?))).transpose()
     }

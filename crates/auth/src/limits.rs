@@ -198,12 +198,23 @@ impl TenantRateLimiter {
         }
     }
 
-    /// Lets a tenant open a stream. It costs no request, so that the clients of a gateway that has gone can all come back at
-    /// once: an `EventSource` that is refused does not try again. Who opens and leaves streams all the time gets as many more as the rate of
-    /// reads brings.
+    /// Counts a stream that a tenant opens with no other request. It costs no request, so that the clients of a gateway that has gone can all
+    /// come back at once: an `EventSource` that is refused does not try again. Who opens and leaves streams all the time gets as many more as
+    /// the rate of reads brings.
     ///
     /// # Errors
-    /// Too many are open, or were opened in a short time.
+    /// Too many were opened in a short time.
+    pub fn count_opening(&mut self, tenant: &TenantName, now: Timestamp) -> Result<(), LimitExceeded> {
+        match self.usage(tenant, now).opened.as_mut().is_none_or(|bucket| bucket.take(now)) {
+            true => Ok(()),
+            false => Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_REQUEST_S }),
+        }
+    }
+
+    /// Gives a tenant's stream a place.
+    ///
+    /// # Errors
+    /// Too many are open.
     pub fn open_stream(
         &mut self,
         tenant: &TenantName,
@@ -213,9 +224,6 @@ impl TenantRateLimiter {
         let usage = self.usage(tenant, now);
         if usage.streams >= most {
             return Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_STREAM_S });
-        }
-        if !usage.opened.as_mut().is_none_or(|bucket| bucket.take(now)) {
-            return Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_REQUEST_S });
         }
         let born = usage.born;
         self.count(tenant, |streams| streams + 1);

@@ -131,7 +131,7 @@ impl Problem {
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
             (StoreError::Busy, _) => {
-                let detail = "as many reports and lists over much are being read as may be";
+                let detail = "too many reports are being read at the moment";
                 Self::unavailable("database_busy", detail)
             }
             (StoreError::Stopping, _) | (_, Disposition::Retry) => {

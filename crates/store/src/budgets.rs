@@ -187,8 +187,14 @@ impl Store {
             return Ok(false);
         }
         // A part of the ledger at a time. If this stops early, workers count the rest.
-        while self.count_usage(Some((tenant, name))).await? > 0 {}
-        Ok(true)
+        let counting = self.wide();
+        loop {
+            match counting.count_usage(Some((tenant, name))).await {
+                Ok(0) | Err(StoreError::Busy) => return Ok(true),
+                Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Deletes a budget: turns that it kept from beginning may begin. False when there is none of that name.

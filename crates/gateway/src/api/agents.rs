@@ -161,7 +161,7 @@ pub(crate) async fn list(
     let (tenant, after) = (ctx.tenant(), after.as_ref());
     // One tenant's page may go through the agents of all.
     let agents = ctx.read(move |store| async move {
-        store.for_tenant(tenant.cloned()).wide().agents(waiting, after, limit + 1).await
+        store.for_tenant(tenant.cloned()).agents(waiting, after, limit + 1).await
     });
     let mut agents = agents.await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());

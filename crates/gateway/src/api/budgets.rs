@@ -201,7 +201,7 @@ pub(crate) async fn put(
     let budget = body.budget(ctx.tenant(), store.prices().is_some()).map_err(invalid)?;
     let command = control::new_id()?;
     // What has been used in the period is counted.
-    if !store.wide().put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
+    if !store.put_budget(ctx.tenant(), &name, &budget, &command, &actor).await? {
         let detail = format!("the tenant has {} budgets, which is as many as it may", store::MOST_BUDGETS);
         return Err(Problem::conflict("too_many_budgets", detail));
     }

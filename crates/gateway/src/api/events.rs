@@ -46,7 +46,8 @@ pub(crate) async fn stream_events(
     let thread = ctx.thread(&thread)?;
     ctx.check_follows(&thread)?;
     let backend = ctx.backend()?;
-    // Before anything is read: a stream costs no request, so its place is all that keeps its reads within a bound.
+    // Before anything is read: a stream costs no request, so these are all that keeps its reads within a bound.
+    ctx.count_opening()?;
     let (send_queue, mut body, place) = ctx.send_queue(connection)?;
     let cursor = match resume::last_event_id(&headers)? {
         Some(cursor) => {

@@ -168,6 +168,11 @@ impl RequestContext {
         self.state.authenticator.ticket(&self.principal, thread, lifetime_s, now)
     }
 
+    /// Counts a stream that no other request opens.
+    pub(crate) fn count_opening(&self) -> Result<(), Problem> {
+        self.state.limiter.count_opening(&self.principal, self.state.now())
+    }
+
     /// The queue of a stream that has begun; what the stream uses is given back when the last part is dropped.
     pub(crate) fn send_queue(
         &self,

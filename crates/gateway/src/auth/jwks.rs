@@ -97,10 +97,17 @@ impl JwksClient {
         match jwt::verify(token, &keys, &self.rules, now) {
             // The provider may have rotated its keys since they were fetched.
             Err(unknown @ JwtError::UnknownKey { .. }) => {
-                let Some(fetching) = self.fetching(RefreshReason::UnknownKey, now) else {
-                    return Err(refused(unknown));
+                let has_newer = match self.fetching(RefreshReason::UnknownKey, now) {
+                    Some(fetching) => {
+                        fetching.await;
+                        true
+                    }
+                    // A fetch may have ended since the keys were read.
+                    None => self.gate().keys(now).is_some_and(|newer| !Arc::ptr_eq(&newer, &keys)),
                 };
-                fetching.await;
+                if !has_newer {
+                    return Err(refused(unknown));
+                }
                 let newer = self.gate().keys(now).unwrap_or(keys);
                 jwt::verify(token, &newer, &self.rules, now).map_err(refused)
             }

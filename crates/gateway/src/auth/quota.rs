@@ -54,6 +54,11 @@ impl TenantLimiter {
         tenants.lock().unwrap_or_else(PoisonError::into_inner).admit(tenant, class, now)
     }
 
+    pub(crate) fn count_opening(&self, principal: &Principal, now: Timestamp) -> Result<(), Problem> {
+        let Some(tenants) = &self.tenants else { return Ok(()) };
+        Ok(tenants.lock().unwrap_or_else(PoisonError::into_inner).count_opening(principal.tenant(), now)?)
+    }
+
     pub(crate) fn open_stream(
         &self,
         principal: &Principal,

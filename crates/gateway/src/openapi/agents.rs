@@ -23,7 +23,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ReadAgents)
             .query::<AgentsQuery>()
             .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
-            .errors(&["database_busy", "invalid_limit"]),
+            .errors(&["invalid_limit"]),
         Operation::get(
             "/v1/agents/{agent}",
             "showAgent",

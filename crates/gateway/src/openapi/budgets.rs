@@ -36,7 +36,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             )
             .response::<BudgetView>(201, "It is new", budget())
             .response::<BudgetView>(200, "It has taken the place of the one of that name", budget())
-            .errors(&["database_busy", "invalid_budget", "too_many_budgets", "unknown_budget"]),
+            .errors(&["invalid_budget", "too_many_budgets", "unknown_budget"]),
         Operation::delete(one, "deleteBudget", "Delete a budget", budgets::delete)
             .tag(BUDGETS)
             .description("What it has kept waiting begins within seconds.")

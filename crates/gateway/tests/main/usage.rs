@@ -77,7 +77,7 @@ async fn reports_leave_connections_to_other_requests() {
     let other = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let began = Instant::now();
-        let answered = bare(gateway, "GET", "/v1/budgets").await;
+        let answered = bare(gateway, "GET", "/v1/agents").await;
         (answered.status, began.elapsed())
     };
     let (reports, (status, time)) = tokio::join!(reports, other);

@@ -153,14 +153,7 @@ pub(crate) async fn undo(
     let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        let is_same = |summary: &String| earlier.is_undo && wanted.is_none_or(|wanted| wanted == summary);
-        let summary = earlier.oldest.as_ref().filter(|summary| is_same(summary));
-        let summary =
-            summary.ok_or_else(|| Reason::RequestReused(request.to_owned())).map_err(Refusal::from)?;
-        return Ok(ToolAnswer {
-            text: format!("This request was made before: it has taken the compression into {summary} back."),
-            json: json!({ "summary_id": summary, "repeated": true }),
-        });
+        return repeated_undo(request, &earlier, wanted);
     }
     let Some(summary) = seen.summary.map(message_id) else {
         return Err(Refusal::from(Reason::NothingToUndo).into());
@@ -170,7 +163,11 @@ pub(crate) async fn undo(
         return Err(Refusal { reason, valid: Valid::Names(vec![summary]) }.into());
     }
     if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
-        return Err(changed_meanwhile(context, &id).await);
+        // The same request may have been made at this moment.
+        return match earlier(context, &id, once).await? {
+            Some((request, earlier)) => repeated_undo(request, &earlier, wanted),
+            None => Err(changed_meanwhile(context, &id).await),
+        };
     }
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
@@ -179,6 +176,30 @@ pub(crate) async fn undo(
             "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "summary_id": summary, "messages": messages, "token": token, "repeated": false }),
+    })
+}
+
+fn repeated_undo(
+    request: &str,
+    earlier: &EarlierReturn,
+    wanted: Option<&str>,
+) -> Result<ToolAnswer, ToolError> {
+    let is_same = |summary: &String| earlier.is_undo && wanted.is_none_or(|wanted| wanted == summary);
+    let summary = earlier.oldest.as_ref().filter(|summary| is_same(summary));
+    let summary = summary.ok_or_else(|| Reason::RequestReused(request.to_owned())).map_err(Refusal::from)?;
+    Ok(ToolAnswer {
+        text: format!("This request was made before: it has taken the compression into {summary} back."),
+        json: json!({ "summary_id": summary, "repeated": true }),
+    })
+}
+
+fn repeated_restore(request: &str, earlier: &EarlierReturn) -> Result<ToolAnswer, ToolError> {
+    if earlier.is_undo {
+        return Err(Refusal::from(Reason::RequestReused(request.to_owned())).into());
+    }
+    Ok(ToolAnswer {
+        text: "This request was made before: it has returned to its checkpoint.".to_owned(),
+        json: json!({ "repeated": true }),
     })
 }
 
@@ -239,18 +260,15 @@ pub(crate) async fn restore(
     let once = arguments.name("request_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        if earlier.is_undo {
-            return Err(Refusal::from(Reason::RequestReused(request.to_owned())).into());
-        }
-        return Ok(ToolAnswer {
-            text: "This request was made before: it has returned to its checkpoint.".to_owned(),
-            json: json!({ "repeated": true }),
-        });
+        return repeated_restore(request, &earlier);
     }
     let layer = restorable(name, &seen.checkpoints)?;
     let back = context.store.restore_reasoning(&id, &seen, layer, once, &context.actor);
     let Some(count) = back.await? else {
-        return Err(changed_meanwhile(context, &id).await);
+        return match earlier(context, &id, once).await? {
+            Some((request, earlier)) => repeated_restore(request, &earlier),
+            None => Err(changed_meanwhile(context, &id).await),
+        };
     };
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use store::{Disposition, Store, StoreError};
+use store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Before the first round: short, for some workers do not live for long.
@@ -82,11 +82,8 @@ async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
         match forget().await {
             Ok(forgotten) if forgotten == u64::from(most) => {}
             Ok(_) => return,
-            // The next round will fail as well, and the rows stay.
-            Err(error) if error.disposition() == Disposition::Fatal && !stop.is_cancelled() => {
-                return tracing::warn!(%error, "{what} are not forgotten");
-            }
-            // Made up for by the next round.
+            Err(error) if stop.is_cancelled() => return tracing::debug!(%error, "{what} were not forgotten"),
+            // Mostly made up for by the next round.
             Err(error) => return tracing::warn!(%error, "{what} were not forgotten"),
         }
     }

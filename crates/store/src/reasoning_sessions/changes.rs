@@ -16,9 +16,9 @@ use crate::error::sqlstate;
 use crate::statement::Statement;
 use crate::store::Store;
 
-/// What the audit log calls taking one compression back,
+/// What the audit log calls taking one compression back.
 const UNDO: &str = "reasoning_undo";
-/// and all since a checkpoint.
+/// What it calls taking back all compressions since a checkpoint.
 const RESTORE: &str = "reasoning_restore";
 /// Tries of an append that meets others at the same moment.
 const APPEND_TRIES: u32 = 16;

@@ -4,8 +4,8 @@
 //! Entry types: [`ChatCompletions`] for the answer, [`CompletionRequest`] for what a client asks. Source:
 //! <https://platform.openai.com/docs/api-reference/chat>.
 //!
-//! All steps of a turn are one message here: its text is that of all steps, with a blank line between those of two. Reasoning and the results of tools have no place in the
-//! protocol and are left out; so are the calls, which were made here: a client would take them for its own to make.
+//! All steps of a turn are one message here: its text is that of all steps, with a blank line between the texts of two steps. Reasoning and the
+//! results of tools have no place in the protocol and are left out; so are the calls, which were made here: a client would take them for its own to make.
 //!
 //! Resume: none. An answer that starts again after something of it was shown ends in an error.
 //!

@@ -462,18 +462,6 @@ pub(crate) fn last_message<'a>(
     }
 }
 
-/// Refuses to lose a message of the user that no answer stands after: of the messages only the last one is read, and those before it are in
-/// the history if they were answered.
-pub(crate) fn refuse_unanswered(fields: &Fields<'_>, key: &str, earlier: &[Value]) -> Result<(), BadRequest> {
-    let is_said = |message: &&Value| message["role"] != "system" && message["role"] != "developer";
-    match earlier.iter().rfind(is_said) {
-        Some(last) if last["role"] == "user" => {
-            Err(fields.unsupported(key, "one new message at a time: a turn has one input"))
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
 /// Adds the texts of the system and developer messages among these, and returns whether there are others.
 pub(crate) fn instructions(
     path: &str,

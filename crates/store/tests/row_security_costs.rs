@@ -53,7 +53,7 @@ fn statements() -> Vec<(&'static str, &'static str, String)> {
         (shipped!("api/turns/state.sql"), format!("5::smallint, 't', '{TURN}', '{TURN}-q'")),
         (shipped!("context/batch_ids.sql"), "5::smallint, 't', 9223372036854775807, 20".to_owned()),
         (shipped!("compactions/find_summary.sql"), format!("5::smallint, 't', '{TURN}-q'")),
-        (shipped!("api/messages/last_answer.sql"), "5::smallint, 't'".to_owned()),
+        (shipped!("api/messages/last_answer.sql"), "5::smallint, 't', true".to_owned()),
         (shipped!("api/tasks/one.sql"), "5::smallint, 'a', 'task-7'".to_owned()),
     ];
     all.into_iter().map(|((path, sql), values)| (path, sql, values)).collect()

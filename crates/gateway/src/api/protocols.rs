@@ -308,7 +308,7 @@ impl Repeats {
         }
     }
 
-    /// An input was not taken, or it is not known whether it was: then libraries must not send it again by themselves.
+    /// Where it is not known whether an input was taken, libraries must not send it again by themselves.
     fn refused(self, problem: Problem, thread: &ThreadId, message: &MessageId) -> Problem {
         if self == Self::Same || problem.code() != publish::UNCONFIRMED {
             return problem;

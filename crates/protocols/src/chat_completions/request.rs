@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 use crate::request::{
     BadRequest, ContentRules, FieldShape, Fields, KEPT, Known, NOT_HERE, PENALTY, PROBABILITY, SETTINGS,
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
-    refuse_unanswered,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
@@ -96,9 +95,6 @@ impl CompletionRequest {
         let thread = thread.or(named);
         let mut said = None;
         let has_history = instructions("messages", earlier, "content", &RULES, &mut said)?;
-        if thread.is_some() {
-            refuse_unanswered(&fields, "messages", earlier)?;
-        }
         let options = fields.object("stream_options")?;
         options.as_ref().map_or(Ok(()), |options| options.take(STREAM_OPTIONS, &mut Map::new()))?;
         let unplaced = || BadRequest::NoThread {

@@ -286,12 +286,6 @@ mod of_completions {
         let named = with(&body, "metadata", json!({"thread_id": "t2"}));
         assert_eq!(parse(&named, None).unwrap().thread, Some(thread("t2")));
         assert_eq!(parse(&named, Some(thread("t1"))).unwrap().thread, Some(thread("t1")));
-        let system = json!({"role": "system", "content": "be brief"});
-        let [a, b] = ["a", "b"].map(|text| json!({"role": "user", "content": text}));
-        for lost in [json!([a, b]), json!([a, system, b])] {
-            let two = with(&body, "messages", lost);
-            assert_eq!(refused(parse(&two, Some(thread("t1")))), "unsupported_parameter messages");
-        }
         let wrong = with(&body, "metadata", json!({"thread_id": "a.b"}));
         assert_eq!(refused(parse(&wrong, None)), "invalid_value metadata.thread_id");
     }

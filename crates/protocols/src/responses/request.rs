@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use crate::request::{
     BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS,
     TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
-    refuse_unanswered,
 };
 
 use super::options::{message_of, turn_of_item};
@@ -183,8 +182,10 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     }
     let (message, earlier) = last_message(fields, "input")?;
     let has_history = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
-    if *follows != Follows::Nothing {
-        refuse_unanswered(fields, "input", earlier)?;
+    let is_of_user = |item: &Value| item["role"] == "user";
+    if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
+        // Nothing has answered it: it would be lost.
+        return Err(fields.unsupported("input", "one new message at a time: a turn has one input"));
     }
     if has_history && *follows == Follows::Nothing {
         wanted.history = Some(BadRequest::NoThread {
@@ -195,7 +196,7 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     input_of(&message, "content", &RULES)
 }
 
-/// A reference must be to an item of an answer in the thread: it is in the history already.
+/// A reference must have the form of an item of an answer in the thread, which is in the history already.
 fn check_reference(item: &Fields<'_>, follows: &Follows) -> Result<(), BadRequest> {
     let id = item.required("id", item.text("id")?)?;
     let turn = turn_of_item(id).ok_or_else(|| item.unsupported("id", "there is no such item here"))?;

@@ -20,7 +20,7 @@ pub(crate) struct Last {
 /// `None` in a thread in which no person was answered yet.
 pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, ProtocolError> {
     let store = backend.store();
-    let answered = store.last_answer(thread).await?;
+    let answered = store.last_answer(thread, true).await?;
     if let Some(failed) = failed_after(backend, thread, answered.as_ref().map(|(_, at)| *at)).await? {
         let message = failed.opened.turn.answer(failed.opened.run);
         let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
@@ -37,7 +37,7 @@ pub(crate) async fn failed(
     backend: &Backend,
     thread: &ThreadId,
 ) -> Result<Option<FailedTurnRow>, ProtocolError> {
-    let answered = backend.store().last_answer(thread).await?;
+    let answered = backend.store().last_answer(thread, true).await?;
     failed_after(backend, thread, answered.map(|(_, at)| at)).await
 }
 

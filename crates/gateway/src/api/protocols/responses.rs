@@ -144,7 +144,7 @@ async fn last_turn(backend: &Backend, thread: &ThreadId) -> Result<Option<TurnId
     if let Some(last) = open.last() {
         return Ok(Some(last.clone()));
     }
-    let answered = backend.store().last_answer(thread).await?;
+    let answered = backend.store().last_answer(thread, false).await?;
     Ok(answered.and_then(|(message, _)| TurnId::of_answer(&message)).map(|(turn, _)| turn))
 }
 

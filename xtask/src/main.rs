@@ -70,8 +70,8 @@ fn dispatch(args: &[String]) -> Result<i32> {
         return Ok(2);
     };
     // The others pass it on to a program that describes its own options.
-    let is_described = ["tidy", "doctor", "image", "services", "restores", "fuzz", "mutants"];
-    if is_described.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
+    let without_options = ["tidy", "doctor", "image", "services", "restores", "fuzz", "mutants"];
+    if without_options.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{USAGE}");
         return Ok(0);
     }

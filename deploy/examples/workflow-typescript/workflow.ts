@@ -124,12 +124,17 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   }
 }
 
-const server = new URL(process.env.NATS_URL ?? "nats://127.0.0.1:4222");
+// A list of nats://user:password@host:port, of which the host alone is needed.
+const servers = (process.env.NATS_URL ?? "nats://127.0.0.1:4222").split(",").map((text) => {
+  const [, user, pass, host] = /^(?:[a-z]+:\/\/)?(?:([^:@]*)(?::(.*))?@)?([^@/]+)\/?$/.exec(text.trim()) ?? [];
+  if (host === undefined) throw new Error(`NATS_URL has no server in ${JSON.stringify(text)}`);
+  return { user, pass, host };
+});
 const nc = await connect({
-  servers: server.host,
+  servers: servers.map((server) => server.host),
   // The client takes them from here alone: it drops those of a URL.
-  user: decodeURIComponent(server.username) || undefined,
-  pass: decodeURIComponent(server.password) || undefined,
+  user: servers[0]?.user,
+  pass: servers[0]?.pass,
   // A user of NATS may be answered on subjects of its own only.
   inboxPrefix: process.env.ANTIPHON_NATS_INBOX_PREFIX ?? "_INBOX",
   maxReconnectAttempts: -1,

@@ -453,13 +453,17 @@ fn what_follows_turns_is_kept_apart_from_tasks_and_inputs() {
 
 #[test]
 fn agents_of_another_tenant_do_not_answer() {
-    let by = |agent: &str| {
-        let agent = agent.to_owned();
-        opening(move |it: &mut pb::TurnOpened| it.agent_id = agent)
+    let by = |thread: &str, agent: &str| {
+        let bucket = ThreadId::parse(thread).unwrap().bucket().get();
+        opening(|it| {
+            it.turn_id = format!("u{bucket:04x}-x");
+            (it.session_id, it.agent_id) = (thread.to_owned(), agent.to_owned());
+        })
     };
-    assert!(decode("chunks.0.acme~t1", by("acme~a1")).is_ok());
+    assert!(decode("chunks.0.acme~t1", by("acme~t1", "acme~a1")).is_ok());
     for (thread, agent) in [("acme~t1", "other~a1"), ("acme~t1", "a1"), ("t1", "acme~a1")] {
-        assert_eq!(code(&format!("chunks.0.{thread}"), by(agent)), "other_tenant", "{agent} in {thread}");
+        let entry = by(thread, agent);
+        assert_eq!(code(&format!("chunks.0.{thread}"), entry), "other_tenant", "{agent} in {thread}");
     }
 }
 

@@ -141,7 +141,7 @@ impl<'a> Check<'a> {
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
                 if shown.ended
-                    || (is_lower && !is_anew && !self.is_stopped(message) && !self.has_lost_chunks(message))
+                    || (is_lower && !is_anew && !self.is_stopped(message) && !self.is_unsure(message))
                 {
                     let expected = format!("an attempt above {:?}", shown.attempt);
                     self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));

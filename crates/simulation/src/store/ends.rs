@@ -13,8 +13,8 @@ use super::Store;
 use crate::bug::PlantedBug;
 use crate::checker::turns::{TurnPart, part_of};
 
-/// As in the store: positions that were given at the same time by different clocks differ by less.
-const CLOCK_SKEW: Duration = Duration::from_secs(60);
+/// Positions that were given at the same time by different clocks differ by less; a minute in the store, which is longer than most histories.
+const CLOCK_SKEW: Duration = Duration::from_millis(500);
 
 impl Store {
     /// An answer with its steps, or a message that no turn asked for.

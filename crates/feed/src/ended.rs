@@ -49,8 +49,8 @@ pub struct StorePage {
     /// After this position.
     pub after: Position,
     /// Where a reader at `after` has to go back to, because the store has gone back in time and has no message there any more; 0 is the beginning.
-    /// Everything up to here is as it was when the reader was shown it: positions come from clocks that differ by less than a minute, so this is the
-    /// last end that is older than `after` by that.
+    /// Everything up to here is as it was when the reader was shown it: this is the last end that is a minute older than `after`, which is more
+    /// than clocks differ, and than an owner may be paused between giving a position and storing it.
     pub back_to: Option<Position>,
     /// The ends.
     pub ends: Vec<EndedMessage>,

@@ -56,7 +56,7 @@ pub enum EndContent {
     },
 }
 
-/// Positions that were given at the same time by different clocks differ by less.
+/// Positions of ends that are stored at the same time differ by less: clocks differ, and an owner may have been paused since it gave them.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// Rows of what ended in a thread after a position.

@@ -83,6 +83,7 @@ fn seeds_that_have_failed_once_hold() {
         8_806_207_456_020,
         8_806_208_193_503,
         8_806_208_966_930,
+        8_807_200_174_315,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

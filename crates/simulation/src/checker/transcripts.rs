@@ -183,7 +183,9 @@ impl<'a> Check<'a> {
                 // A gateway that follows the thread since before its store went back finds out when an owner answers, which may take long: a
                 // client that has joined it meanwhile begins anew with the others.
                 let has_gone_back = !self.rules.stepped_back.is_empty();
-                let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message));
+                // A gateway restarts all its viewers, also one that had joined before anything of the lost message was shown to it.
+                let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
+                    || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
                 if !is_justified && !has_gone_back {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";

@@ -72,7 +72,7 @@ async fn thread_of_which_nothing_came_is_not_followed_on() {
     assert_eq!(viewer.next().await, "a:one ");
     drop(viewer);
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert_eq!(status("d").await, 503, "who comes back to a thread that is spoken in finds it followed");
+    assert_eq!(status("d").await, 503, "a thread of which something came is followed on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

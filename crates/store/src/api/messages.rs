@@ -98,15 +98,18 @@ impl Store {
         thread: &ThreadId,
         place: Position,
     ) -> Result<Option<Position>, StoreError> {
-        let statement = sqlx::query(include_str!("messages/back_to.sql"))
+        let statement = sqlx::query(include_str!("messages/is_lost.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str())
             .bind(place.get())
-            .bind(place.before(CLOCK_SKEW).get())
             .bind(place.timestamp().0);
         let rows = self.rows(statement).await?;
-        let end = rows.first().map(|row| row.try_get::<Option<i64>, _>("back_to")).transpose()?;
-        Ok(end.flatten().map(Position::from_stored))
+        let is_lost = rows.first().map(|row| row.try_get("is_lost")).transpose()?;
+        if is_lost != Some(true) {
+            return Ok(None);
+        }
+        let end = self.last_end(thread, place.before(CLOCK_SKEW)).await?;
+        Ok(Some(end.unwrap_or(Position::from_stored(0))))
     }
 
     /// The position of the thread's last end up to `through`.

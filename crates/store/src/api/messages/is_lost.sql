@@ -1,0 +1,7 @@
+-- $1 bucket, $2 thread, $3 a place at which nothing is stored, $4 its time in ms. Retention deletes the oldest messages of a thread, so where it
+-- deleted this one nothing is before it, and what it deleted it did afterwards; failures are kept for thirty days.
+SELECT $4 > extract(epoch FROM clock_timestamp() - interval '30 days') * 1000
+   AND (EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < $3)
+        OR NOT EXISTS (SELECT FROM expired_messages AS e
+                       WHERE e.bucket = $1 AND e.thread_id = $2
+                         AND e.expired_at > to_timestamp($4::float8 / 1000) - interval '1 minute')) AS is_lost

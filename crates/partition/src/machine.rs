@@ -478,7 +478,9 @@ impl Partition {
             }
             self.settle(slot, now, actions);
         }
-        self.check_deadlines(time, now, &blocked_turns);
+        if self.clock.is_caught_up() {
+            self.check_deadlines(time, now, &blocked_turns);
+        }
     }
 
     /// Sends what became ready, each message's chunks as one run.

@@ -471,7 +471,8 @@ impl Partition {
         self.push_ended(EndedInput::Turn(id.clone()));
     }
 
-    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command.
+    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command. While the reader is behind none does:
+    /// what it lacks may stand unread in the stream.
     ///
     /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
     /// afterwards, and the stream's time moves with it.
@@ -485,7 +486,6 @@ impl Partition {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
-                && !turn.is_unread
                 && !blocked_turns.contains(&turn.id)
                 && deadline.is_some_and(|deadline| {
                     time.since_ms(turn.progress_at) >= deadline

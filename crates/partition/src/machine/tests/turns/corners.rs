@@ -63,6 +63,24 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
 }
 
 #[test]
+fn no_deadline_is_judged_while_the_reader_is_behind() {
+    let mut script = TurnScript::new();
+    assert_eq!(script.open("x"), ["start x run 0"]);
+    script.handle(Input::CaughtUp(false));
+    for _ in 0..200 {
+        script.now = script.now.plus_ms(1_000);
+        script.entry(EntryBody::Refused {
+            subject: "s".into(),
+            payload: "?".into(),
+            refusal: RejectedEntry { code: "malformed", detail: String::new() },
+        });
+        assert!(!failed(&script.handle(Input::Tick)), "its answer may stand behind what has been read");
+    }
+    script.handle(Input::CaughtUp(true));
+    assert!(failed(&script.handle(Input::Tick)));
+}
+
+#[test]
 fn an_edit_is_stored_before_its_task_begins() {
     let mut script = TurnScript::new();
     script.command(control("pause", ControlKind::Pause));

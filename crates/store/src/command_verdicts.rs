@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
+use model::{AgentId, Bucket, Position, QueuedTask, ThreadId, TimerId};
 use partition::{CommandKey, CommandVerdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -50,7 +50,8 @@ impl Store {
             )
             .bind(wanted.iter().map(|row| row.origin).collect::<Vec<_>>())
             .bind(partition)
-            .bind(epoch);
+            .bind(epoch)
+            .bind(wanted.iter().map(|row| row.timer.as_ref().map(TimerId::as_str)).collect::<Vec<_>>());
         let rows = self.rows(statement).await?;
         check_owner(&rows)?;
         keys.iter()
@@ -127,6 +128,8 @@ struct Wanted<'a> {
     input: Option<String>,
     task: Option<&'a str>,
     origin: Option<&'a str>,
+    /// Whose follow-up a turn is.
+    timer: Option<TimerId>,
 }
 
 impl<'a> From<&'a CommandKey> for Wanted<'a> {
@@ -145,7 +148,11 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
             CommandKey::Task(.., origin) => origin.as_ref().map(ThreadId::as_str),
             CommandKey::Turn(..) | CommandKey::Control(..) => None,
         };
-        Self { kind, subject, id, run, input, task, origin }
+        let timer = match key {
+            CommandKey::Turn(_, turn, _) => TimerId::of_turn(turn),
+            CommandKey::Task(..) | CommandKey::Control(..) => None,
+        };
+        Self { kind, subject, id, run, input, task, origin, timer }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use model::{Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, Timestamp, TurnId};
-use partition::{ArmedTimer, AuditWrite, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite};
+use partition::{
+    ArmedTimer, AuditWrite, CommandKey, CommandVerdict, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite,
+};
 use serde_json::json;
 use sqlx::Row;
 use store::{Applied, Committed, DueTimer, Store, StoreError, TimerState};
@@ -145,6 +147,23 @@ async fn timers_are_set_fired_and_ended_by_commits() {
     let last = row(f("u", 3), "withdrawn", "message", &fired);
     assert_eq!(sorted(states(&database).await), expected(last));
     assert_eq!(store.load(&owner.grant, 8).await.unwrap().timers.timers, []);
+}
+
+/// Its input is sent at least once, and leaves nothing else.
+#[tokio::test]
+async fn a_follow_up_that_was_taken_back_is_known() {
+    let (_database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    write(&owner, vec![arm("t", 1, 0), arm("u", 2, 0)]).await;
+    write(&owner, vec![fire("t", 1), fire("u", 2)]).await;
+    let keys = [("t", 1), ("u", 2)].map(|(of, n)| CommandKey::Turn(thread(of), id(of, n).turn().unwrap(), 0));
+    let verdicts = async || {
+        let found = store.check(None, &keys, true).await.unwrap();
+        found.into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts().await, [CommandVerdict::New, CommandVerdict::New]);
+    write(&owner, vec![end("u", 2, TimerEnd::Withdrawn, "producer_error")]).await;
+    assert_eq!(verdicts().await, [CommandVerdict::New, CommandVerdict::Known { digest: 0 }]);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::Store;
 use super::timer_rows::TimerRow;
 use crate::bug::PlantedBug;
-use crate::checker::turns::{TimerEvent, TimerStep};
+use crate::checker::turns::{TimerEvent, TimerStep, Transition, TransitionKind};
 use crate::log::START;
 
 /// Follow-ups of a thread that the rules look at.
@@ -110,6 +110,15 @@ impl Store {
             ended.push((id.clone(), state));
         }
         for (id, state) in ended {
+            if let (Ok(turn), "withdrawn") = (id.turn(), state) {
+                self.tables[number].taken_back.insert(turn.clone());
+                self.history.push(Transition {
+                    at_ms: now - START - self.timers.ahead_ms,
+                    partition: PartitionId(number as u16),
+                    number: self.commits,
+                    what: TransitionKind::TakenBack { turn },
+                });
+            }
             let step = self.ended_step(state, "message");
             self.note_timer(&id, Some(thread.clone()), now, step);
         }

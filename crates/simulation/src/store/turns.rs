@@ -351,7 +351,9 @@ impl Tables {
                 let key = (thread.clone(), turn.clone());
                 let has_failed = self.has_failed(&key, *run) && bug != Some(PlantedBug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
-                if self.committed.contains(&key) || has_failed || is_open {
+                let timer = TimerId::of_turn(turn).and_then(|timer| self.timers.get(&timer));
+                let is_withdrawn = timer.is_some_and(|timer| timer.state == "withdrawn");
+                if self.committed.contains(&key) || has_failed || is_open || is_withdrawn {
                     known
                 } else {
                     CommandVerdict::New

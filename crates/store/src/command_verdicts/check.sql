@@ -1,6 +1,6 @@
 -- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input message of a turn,
 -- $7 the task itself, or the task that an act is about; $8 bucket and $9 thread whose text a task carries. $10 partition and
--- $11 epoch of the owner that asks, if one does. One row each, in their order.
+-- $11 epoch of the owner that asks, if one does. $12 the timer that has fired a turn. One row each, in their order.
 --
 -- OFFSET 0: each look-up is by key, whatever the planner thinks of the size of the tables. CASE: only those of the kind.
 SELECT CASE k.kind
@@ -18,6 +18,12 @@ SELECT CASE k.kind
                OR EXISTS (SELECT FROM spilled_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
+               -- A follow-up that was taken back leaves nothing else.
+               OR CASE WHEN k.timer_id IS NOT NULL THEN
+                      EXISTS (SELECT FROM timers AS w
+                              WHERE w.bucket = k.bucket AND w.timer_id = k.timer_id AND w.thread_id = k.subject_id
+                                AND w.state = 'withdrawn'
+                              OFFSET 0) ELSE false END
            -- After seven days the id of a completed task may mean another one.
            WHEN 'task' THEN
                CASE WHEN t.position IS NULL THEN false
@@ -56,8 +62,8 @@ SELECT CASE k.kind
        $10::smallint IS NULL
        OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $10 AND p.epoch = $11::bigint) AS is_owner
 FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[],
-            $8::smallint[], $9::text[])
-     WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, origin_bucket, origin_id, number)
+            $8::smallint[], $9::text[], $12::text[])
+     WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, origin_bucket, origin_id, timer_id, number)
 LEFT JOIN LATERAL (
     SELECT t.position, t.digest, t.created_at FROM task_ids AS t
     WHERE t.bucket = k.bucket AND t.agent_id = k.subject_id AND t.task_id = k.task_id

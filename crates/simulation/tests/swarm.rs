@@ -84,6 +84,11 @@ fn seeds_that_have_failed_once_hold() {
         8_806_208_193_503,
         8_806_208_966_930,
         8_807_200_174_315,
+        8_807_300_397_655,
+        8_807_303_354_618,
+        8_807_304_430_998,
+        8_807_305_434_212,
+        8_807_306_795_245,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

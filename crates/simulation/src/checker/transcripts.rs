@@ -140,9 +140,10 @@ impl<'a> Check<'a> {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
-                if shown.ended
-                    || (is_lower && !is_anew && !self.is_stopped(message) && !self.is_unsure(message))
-                {
+                // An owner whose store has gone back shows what comes late of a message that it knows as ended no more.
+                let may_be_lower =
+                    is_anew || self.is_stopped(message) || self.is_unsure(message) || self.has_gone_back();
+                if shown.ended || (is_lower && !may_be_lower) {
                     let expected = format!("an attempt above {:?}", shown.attempt);
                     self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));
                 }
@@ -180,13 +181,12 @@ impl<'a> Check<'a> {
                 // The answer of a task that was dropped is gone, and what the stream has lost, which may come again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
-                // A gateway that follows the thread since before its store went back finds out when an owner answers, which may take long: a
-                // client that has joined it meanwhile begins anew with the others.
-                let has_gone_back = !self.rules.stepped_back.is_empty();
                 // A gateway restarts all its viewers, also one that had joined before anything of the lost message was shown to it.
                 let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
                     || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
-                if !is_justified && !has_gone_back {
+                // A gateway that follows the thread since before its store went back finds out when an owner answers, which may take long: a
+                // client that has joined it meanwhile begins anew with the others.
+                if !is_justified && !self.has_gone_back() {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";
                     self.violations.push(Violation::new(Invariant::NothingMissed, subject, "to go on", seen));
@@ -198,7 +198,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the client was sent a restart afterwards that goes back behind this event.
+    /// Whether the client was sent a restart afterwards that goes back behind this event, or the message anew, because the store went back.
     fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
         let (SeenEvent::Chunk { message, .. }
         | SeenEvent::Reset { message, .. }
@@ -208,9 +208,13 @@ impl<'a> Check<'a> {
         else {
             return false;
         };
-        if self.rules.stepped_back.is_empty() {
+        if !self.has_gone_back() {
             return false;
         }
+        let shown_in = match seen {
+            SeenEvent::Chunk { attempt, .. } | SeenEvent::Reset { attempt, .. } => Some(*attempt),
+            _ => None,
+        };
         // It is part of what ended here, or has not ended before the restart.
         let mut end = None;
         for later in &self.transcript.seen[index..] {
@@ -222,6 +226,15 @@ impl<'a> Check<'a> {
                     end = end.or(*position);
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
+                // In the same attempt or an earlier one: a later attempt takes back nothing that was wrong.
+                SeenEvent::Reset { message: anew, attempt }
+                    if anew == message
+                        && end.is_none()
+                        && !std::ptr::eq(later, seen)
+                        && shown_in.is_some_and(|shown| *attempt <= shown) =>
+                {
+                    return true;
+                }
                 _ => {}
             }
         }
@@ -332,6 +345,7 @@ impl<'a> Check<'a> {
         if let Some(stored) = self.stored(message)
             && shown.attempt.is_none_or(|attempt| attempt == stored.attempt)
             && !self.ends.text(stored).starts_with(&shown.text)
+            && !(self.is_stopped(message) && shown.text.starts_with(self.ends.text(stored)))
         {
             let (expected, seen) =
                 (format!("a prefix of {:?}", self.ends.text(stored)), format!("{:?}", shown.text));
@@ -346,8 +360,11 @@ impl<'a> Check<'a> {
 
     /// What is accepted is not determined: its stream has lost some of it, or a store that went back had it requested twice.
     fn is_unsure(&self, message: &MessageId) -> bool {
-        let may_be_asked_twice = !self.rules.stepped_back.is_empty();
-        self.has_lost_chunks(message) || (may_be_asked_twice && TurnId::of_answer(message).is_some())
+        self.has_lost_chunks(message) || (self.has_gone_back() && TurnId::of_answer(message).is_some())
+    }
+
+    fn has_gone_back(&self) -> bool {
+        !self.rules.stepped_back.is_empty()
     }
 
     fn has_lost_chunks(&self, message: &MessageId) -> bool {

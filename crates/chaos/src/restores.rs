@@ -1,8 +1,12 @@
 //! Servers that go back in time while a fleet works: copies of Postgres and of NATS are put back under load.
 //!
 //! [`run`] does each [`RestoreKind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
-//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences. A viewer that stays connected has
-//! every end that is stored, once, whatever it was shown before.
+//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences. That is so of bare messages, and of
+//! inputs and tasks, which a workflow service answers. A viewer that stays connected has every end that is stored, once, whatever it was
+//! shown before.
+
+mod commands;
+mod incidents;
 
 use std::{
     collections::BTreeMap,
@@ -19,10 +23,11 @@ use devservices::services::ScratchDir;
 use model::{MessageKey, PartitionCount};
 use simulation::checker::Published;
 use sqlx::{Connection, PgConnection};
-use testkit::from_row;
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::verify;
+use crate::{turns, verify};
+use commands::CommandLoad;
+use incidents::IncidentRow;
 use testkit::{
     acked_publishes::{AckLog, AckedMessage},
     fleet::{Fleet, FleetOptions, READY_LIMIT, invoke},
@@ -32,6 +37,8 @@ use testkit::{
     services::{NatsServer, PostgresServer},
     sse::{FollowOptions, Follower, StreamEvent, Transcript},
 };
+
+pub use commands::CommandCounts;
 
 const PARTITIONS: u16 = 4;
 const THREADS: usize = 12;
@@ -69,7 +76,7 @@ impl RestoreKind {
 /// What came of all rounds.
 #[derive(Debug, Default)]
 pub struct RestoreReport {
-    /// By kind: rounds, messages acknowledged, ended, gone and named, and incidents by their kind.
+    /// By kind: rounds, what was acknowledged, ended, gone and named, and incidents by their kind.
     pub rounds: BTreeMap<RestoreKind, RestoreCounts>,
     /// What should not be.
     pub violations: Vec<String>,
@@ -86,6 +93,8 @@ pub struct RestoreCounts {
     pub ended: usize,
     /// Messages of which the stream has lost a chunk before it was stored, all of them named.
     pub gone: usize,
+    /// Inputs and tasks.
+    pub commands: CommandCounts,
     /// Rounds with the incident that there should be.
     pub noticed: usize,
     /// Restarts that viewers were sent.
@@ -97,34 +106,19 @@ pub struct RestoreCounts {
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, counts) in &self.rounds {
-            let RestoreCounts { rounds, acknowledged, ended, gone, noticed, restarts, incidents } = counts;
+            let RestoreCounts { rounds, acknowledged, ended, gone, commands, noticed, restarts, incidents } =
+                counts;
             writeln!(
                 f,
                 "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named, {restarts} restarts of a viewer; {incidents:?}"
             )?;
+            let CommandCounts { acknowledged, answered, failed, gone } = commands;
+            writeln!(
+                f,
+                "  {acknowledged} inputs and tasks acknowledged, {answered} answered, {failed} failed, {gone} gone and named"
+            )?;
         }
         self.violations.iter().try_for_each(|violation| writeln!(f, "WRONG: {violation}"))
-    }
-}
-
-from_row! {
-    /// An incident as it stands in its table.
-    #[derive(Debug, Clone)]
-    struct IncidentRow {
-        partition_id: i16,
-        kind: String,
-        first_seq: i64,
-        last_seq: Option<i64>,
-    }
-}
-
-impl IncidentRow {
-    fn names(&self, partition: u16, seq: u64) -> bool {
-        let seq = i64::try_from(seq).unwrap_or(i64::MAX);
-        self.kind != "store_stepped_back"
-            && u16::try_from(self.partition_id) == Ok(partition)
-            && self.first_seq <= seq
-            && self.last_seq.is_none_or(|last| seq <= last)
     }
 }
 
@@ -132,6 +126,7 @@ struct ChaosEnvironment {
     nats: NatsServer,
     postgres: PostgresServer,
     fleet: Fleet,
+    commands: CommandLoad,
     copies: ScratchDir,
     number: usize,
     is_verbose: bool,
@@ -149,9 +144,12 @@ pub async fn run(rounds: usize, is_verbose: bool) -> Result<RestoreReport> {
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", GAP_TIMEOUT.as_secs())
         .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", PURGE_TAIL.as_secs());
     (options.workers, options.partitions) = (2, PARTITIONS);
+    options.workflows = vec![turns::workflow()];
     let fleet = Fleet::start(options).await?;
+    let count = PartitionCount::new(PARTITIONS.into())?;
+    let commands = CommandLoad::prepare(nats.url(), count, &fleet.gateway_addrs()).await?;
     let copies = ScratchDir::new("copies")?;
-    let mut environment = ChaosEnvironment { nats, postgres, fleet, copies, number: 0, is_verbose };
+    let mut environment = ChaosEnvironment { nats, postgres, fleet, commands, copies, number: 0, is_verbose };
     let mut report = RestoreReport::default();
     for _ in 0..rounds {
         for kind in RestoreKind::ALL {
@@ -167,6 +165,9 @@ pub async fn run(rounds: usize, is_verbose: bool) -> Result<RestoreReport> {
             .violations
             .push(format!("{kind:?}: noticed in {} of {} rounds", counts.noticed, counts.rounds));
     }
+    for (kind, _) in report.rounds.iter().filter(|(_, counts)| counts.commands.answered == 0) {
+        report.violations.push(format!("{kind:?}: no input and no task was answered"));
+    }
     Ok(report)
 }
 
@@ -180,11 +181,13 @@ impl ChaosEnvironment {
         let viewer = Follower::start(&self.fleet.gateway_addrs(), VIEWED, FollowOptions::default());
         viewer.opened().await?;
         let load = self.load(Arc::clone(&ack_log), Arc::clone(&stop)).await?;
+        let commands = self.commands.begin(self.number, Arc::clone(&stop)).await?;
         sleep(Duration::from_millis(700)).await;
         self.go_back(kind).await?;
         sleep(Duration::from_millis(1_000)).await;
         stop.store(true, Ordering::Relaxed);
         load.await??;
+        let commands = commands.await??;
         let counts = report.rounds.entry(kind).or_default();
         let judged = self.judge(&ack_log.snapshot(), since, counts).await?;
         let noticed = match kind {
@@ -193,6 +196,8 @@ impl ChaosEnvironment {
             RestoreKind::Stream => "stream_parted",
         };
         let mut violations = judged.violations;
+        let (database, counts) = (self.postgres.url(), &mut counts.commands);
+        violations.extend(self.commands.judge(&commands, database, since, LIMIT, counts).await?);
         violations.extend(self.compare_viewer(&viewer, report.rounds.entry(kind).or_default()).await?);
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
@@ -252,7 +257,7 @@ impl ChaosEnvironment {
         }))
     }
 
-    /// Waits until everything has ended or is named, and compares.
+    /// Waits until every message has ended or is named, and compares.
     async fn judge(
         &self,
         sent: &BTreeMap<MessageKey, AckedMessage>,
@@ -319,12 +324,7 @@ impl ChaosEnvironment {
         )
         .fetch_all(&mut connection)
         .await?;
-        let incidents = sqlx::query_as(
-            "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE detected_at >= to_timestamp($1)",
-        )
-        .bind(since)
-        .fetch_all(&mut connection)
-        .await?;
+        let incidents = incidents::since(&mut connection, since).await?;
         connection.close().await?;
         let mut ended: BTreeMap<(&str, &str), &Option<String>> = BTreeMap::new();
         for (thread, message, text) in &rows {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use chaos::restores;
 use clap::Parser;
 
-/// Starts NATS, Postgres, workers and a gateway, and puts servers back in time under load.
+/// Starts NATS, Postgres, workers, a gateway and a workflow service, and puts servers back in time under load.
 #[derive(Debug, Parser)]
 struct RestoresArguments {
     /// How often each kind is done.

@@ -1,0 +1,263 @@
+//! Inputs and tasks of the load, which a scripted workflow service answers.
+//!
+//! Only the tables count: an answer that Postgres has forgotten may be given again. Each input and each task has a text of its own, by which
+//! its rows are found, whichever turns it had.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{self, stream::RawMessageErrorKind};
+use bytes::Bytes;
+use model::{
+    AgentId, Metadata, PartitionCount, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    TurnOptions,
+};
+use serde_json::json;
+use sqlx::{Connection, PgConnection};
+use tokio::{task::JoinHandle, time::sleep};
+
+use super::incidents::{self, IncidentRow};
+use testkit::{
+    api::Api,
+    manual_workflow::ManualWorkflow,
+    publisher::{Addressing, Publisher},
+};
+use wire::subject;
+
+/// So many threads have inputs, and so many agents have tasks.
+const PLACES: usize = 4;
+/// Between an input with a task and the next ones.
+const PACE: Duration = Duration::from_millis(250);
+/// Each so many of them is answered over a second, so that some are under way whenever a server goes back.
+const SLOW: usize = 3;
+/// A request that is not acknowledged comes again after so long.
+const ACK_WAIT: Duration = Duration::from_secs(3);
+/// So long a run may take: the stream of requests drops one that it has had before the store went back, and then only the next run is answered.
+const DEADLINE_MS: u64 = 8_000;
+
+/// What came of inputs and tasks.
+#[derive(Debug, Default)]
+pub struct CommandCounts {
+    /// Those of which the entry was acknowledged.
+    pub acknowledged: usize,
+    /// Those of which input and answer are stored.
+    pub answered: usize,
+    /// Those with a row that says why they failed.
+    pub failed: usize,
+    /// Those that neither tables nor streams have, all of them named.
+    pub gone: usize,
+}
+
+/// An input or a task that its stream has acknowledged.
+#[derive(Debug)]
+pub(super) struct AckedCommand {
+    partition: PartitionId,
+    seq: u64,
+    payload: Bytes,
+    content: String,
+    answer: String,
+}
+
+/// Sends inputs and tasks.
+#[derive(Debug)]
+pub(super) struct CommandLoad {
+    nats_url: String,
+    partitions: PartitionCount,
+}
+
+impl CommandLoad {
+    /// Sets the agents of a fleet that is ready.
+    pub(super) async fn prepare(
+        nats_url: &str,
+        partitions: PartitionCount,
+        gateways: &[SocketAddr],
+    ) -> Result<Self> {
+        // Sets the consumer that the workflow service has made.
+        ManualWorkflow::connect(nats_url, "default", ACK_WAIT).await?;
+        let settings = json!({
+            "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": DEADLINE_MS, "work_request": false, "memory": false,
+        });
+        let gateway = Api(*gateways.first().context("there is no gateway")?);
+        for number in 0..PLACES {
+            gateway.put_agent(agent(number)?.as_str(), "default", settings.clone()).await?;
+        }
+        Ok(Self { nats_url: nats_url.to_owned(), partitions })
+    }
+
+    /// An input and a task, one pair after the other, until `stop`.
+    pub(super) async fn begin(
+        &self,
+        round: usize,
+        stop: Arc<AtomicBool>,
+    ) -> Result<JoinHandle<Result<Vec<AckedCommand>>>> {
+        let partitions = self.partitions;
+        let publisher = Publisher::connect(&self.nats_url, Addressing::Exact(partitions)).await?;
+        Ok(tokio::spawn(async move {
+            let mut acked = Vec::new();
+            for number in 0_usize.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (slowly, id) = (number.is_multiple_of(SLOW), format!("r{round}-{number}"));
+                let opened = input(&id, number, text("input", &id, slowly))?;
+                let (subject, payload) =
+                    (subject::partition_chunks(partitions, &opened.thread), wire::encode_opened(&opened));
+                let seq = publish(&publisher, &subject, &payload).await?;
+                let partition = opened.thread.bucket().partition(partitions);
+                acked.push(AckedCommand::new(partition, seq, payload, opened.content, slowly));
+                let task = task(&id, number, text("task", &id, slowly))?;
+                let (subject, payload) =
+                    (subject::partition_tasks(partitions, &task.agent), wire::encode_task(&task));
+                let seq = publish(&publisher, &subject, &payload).await?;
+                let partition = task.bucket().partition(partitions);
+                acked.push(AckedCommand::new(partition, seq, payload, task.content, slowly));
+                sleep(PACE).await;
+            }
+            Ok(acked)
+        }))
+    }
+
+    /// Waits until everything has ended or is gone and named, at most for `limit`; what has not is a violation.
+    pub(super) async fn judge(
+        &self,
+        sent: &[AckedCommand],
+        database_url: &str,
+        since: f64,
+        limit: Duration,
+        counts: &mut CommandCounts,
+    ) -> Result<Vec<String>> {
+        let began = Instant::now();
+        let reader = Publisher::connect(&self.nats_url, Addressing::Exact(self.partitions)).await?;
+        let (ended, open) = loop {
+            let is_over = began.elapsed() > limit;
+            match look(sent, database_url, since, reader.context()).await {
+                Ok((ended, open)) if open.is_empty() || is_over => break (ended, open),
+                Err(error) if is_over => return Err(error),
+                Ok(_) | Err(_) => sleep(Duration::from_millis(250)).await,
+            }
+        };
+        counts.acknowledged += ended.acknowledged;
+        counts.answered += ended.answered;
+        counts.failed += ended.failed;
+        counts.gone += ended.gone;
+        Ok(open)
+    }
+}
+
+impl AckedCommand {
+    fn new(partition: PartitionId, seq: u64, payload: Bytes, content: String, slowly: bool) -> Self {
+        // As the script has it.
+        let answer = match slowly {
+            true => format!("{content}, as slowly as it goes, {content}"),
+            false => format!("You said: {content}"),
+        };
+        Self { partition, seq, payload, content, answer }
+    }
+
+    /// Whether an incident says that its entry may be gone, and it is.
+    async fn is_gone(&self, incidents: &[IncidentRow], context: &jetstream::Context) -> Result<bool> {
+        if !incidents.iter().any(|incident| incident.names(self.partition.0, self.seq)) {
+            return Ok(false);
+        }
+        let stream = context.get_stream(subject::stream_name(self.partition)).await?;
+        match stream.get_raw_message(self.seq).await {
+            // A stream that was written past has other entries there.
+            Ok(entry) => Ok(entry.payload != self.payload),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How everything stands, and what is neither ended, once, nor gone and named.
+async fn look(
+    sent: &[AckedCommand],
+    database_url: &str,
+    since: f64,
+    context: &jetstream::Context,
+) -> Result<(CommandCounts, Vec<String>)> {
+    let texts: Vec<&str> = sent.iter().flat_map(|sent| [sent.content.as_str(), &sent.answer]).collect();
+    let mut connection = PgConnection::connect(database_url).await?;
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "SELECT content, state
+         FROM (SELECT content, 'stored' AS state FROM messages
+               UNION ALL SELECT content, 'failed' FROM failed_turns
+               UNION ALL SELECT content, 'pending' FROM spilled_turns
+               UNION ALL SELECT content, status FROM agent_tasks WHERE status <> 'completed') AS rows
+         WHERE content = ANY($1)",
+    )
+    .bind(texts)
+    .fetch_all(&mut connection)
+    .await?;
+    let incidents = incidents::since(&mut connection, since).await?;
+    connection.close().await?;
+    let count = |text: &str, state: &str| rows.iter().filter(|(of, is)| of == text && is == state).count();
+    let (mut counts, mut open) =
+        (CommandCounts { acknowledged: sent.len(), ..CommandCounts::default() }, Vec::new());
+    for command in sent {
+        let (content, seq) = (&command.content, command.seq);
+        let found = (
+            count(content, "stored"),
+            count(&command.answer, "stored"),
+            count(content, "failed"),
+            count(content, "pending"),
+        );
+        match found {
+            (1, 1, 0, 0) => counts.answered += 1,
+            (0, 0, 1, 0) => counts.failed += 1,
+            (0, 0, 0, 0) if command.is_gone(&incidents, context).await? => counts.gone += 1,
+            (inputs, answers, failures, pending) => open.push(format!(
+                "{content:?}, entry {seq} of partition {}, is stored {inputs} times with {answers} answers, has failed {failures} times, \
+                 and is pending {pending} times",
+                command.partition.0
+            )),
+        }
+    }
+    Ok((counts, open))
+}
+
+fn text(what: &str, id: &str, slowly: bool) -> String {
+    if slowly { format!("{what} {id} slowly") } else { format!("{what} {id}") }
+}
+
+fn agent(number: usize) -> Result<AgentId> {
+    Ok(AgentId::parse(&format!("agent-{}", number % PLACES))?)
+}
+
+fn input(id: &str, number: usize, content: String) -> Result<TurnOpened> {
+    let thread = ThreadId::parse(&format!("talk-{}", number % PLACES))?;
+    Ok(TurnOpened {
+        turn: TurnId::foreground(&thread, id)?,
+        thread,
+        agent: agent(number)?,
+        run: 0,
+        content,
+        metadata: Metadata::EMPTY,
+        actor: None,
+        options: TurnOptions::default(),
+    })
+}
+
+fn task(id: &str, number: usize, content: String) -> Result<Task> {
+    let (agent, id) = (agent(number)?, TaskId::parse(id)?);
+    Ok(Task { agent, id, kind: TaskKind::Task, content, metadata: Metadata::EMPTY })
+}
+
+/// As often as it takes.
+async fn publish(publisher: &Publisher, subject: &str, payload: &Bytes) -> Result<u64> {
+    let began = Instant::now();
+    loop {
+        match publisher.publish_raw(subject, None, payload.clone()).await {
+            Ok(seq) => return Ok(seq),
+            Err(error) if began.elapsed() > Publisher::DEADLINE => return Err(error),
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

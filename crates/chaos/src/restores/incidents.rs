@@ -1,0 +1,35 @@
+//! What has been lost, as the owners say.
+
+use anyhow::Result;
+use sqlx::PgConnection;
+use testkit::from_row;
+
+from_row! {
+    /// An incident as it stands in its table.
+    #[derive(Debug, Clone)]
+    pub(super) struct IncidentRow {
+        partition_id: i16,
+        pub(super) kind: String,
+        first_seq: i64,
+        last_seq: Option<i64>,
+    }
+}
+
+impl IncidentRow {
+    /// Whether it says that this entry may be gone.
+    pub(super) fn names(&self, partition: u16, seq: u64) -> bool {
+        let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+        self.kind != "store_stepped_back"
+            && u16::try_from(self.partition_id) == Ok(partition)
+            && self.first_seq <= seq
+            && self.last_seq.is_none_or(|last| seq <= last)
+    }
+}
+
+/// Those that were noticed at this time or later, seconds since 1970 by the database's clock.
+pub(super) async fn since(connection: &mut PgConnection, since: f64) -> Result<Vec<IncidentRow>> {
+    let rows = sqlx::query_as(
+        "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE detected_at >= to_timestamp($1)",
+    );
+    Ok(rows.bind(since).fetch_all(connection).await?)
+}

@@ -1,17 +1,30 @@
-//! A stream that holds as many bytes as it may: publishers get an error, nothing that was acknowledged is lost, and what makes room is the
-//! fleet's own purge.
+//! A stream that holds as many bytes as it may, and a NATS server whose streams do together: publishers get an error, nothing that was
+//! acknowledged is lost, and what makes room is the fleet's own purge.
 
 use std::time::Duration;
 
+use async_nats::jetstream::{
+    self,
+    stream::{Config, Stream},
+};
 use model::{PartitionCount, ThreadId};
-use serde_json::json;
-use testkit::db_snapshot;
+use serde_json::{Value, json};
+use testkit::{
+    db_snapshot,
+    fleet::{Fleet, READY_LIMIT},
+    services::{NatsServer, TestDatabase},
+};
 use wire::subject;
 
-use crate::fixture::{Fixture, PARTITIONS};
+use crate::{
+    api_client::alone,
+    fixture::{Fixture, PARTITIONS, options, short},
+};
 
 /// The least that the stream of a partition may be given.
 const STREAM_BYTES: usize = 1 << 20;
+/// Those of the partitions, of turn requests and of turns' ends.
+const STREAMS: usize = PARTITIONS as usize + 2;
 const CHUNK_BYTES: usize = 16 << 10;
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -22,32 +35,127 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
         options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 3)
     })
     .await;
-    let mut acknowledged = 0;
-    let refused = loop {
-        assert!(acknowledged * CHUNK_BYTES <= STREAM_BYTES, "the stream takes more than it may hold");
-        match publish(&fixture, acknowledged).await {
-            Ok(()) => acknowledged += 1,
-            Err(refused) => break refused,
-        }
-    };
+    let (acknowledged, refused) = fill(&fixture).await;
     assert!(acknowledged * CHUNK_BYTES > STREAM_BYTES / 2, "{acknowledged} were taken before: {refused}");
     assert!(refused.contains("maximum bytes exceeded"), "{refused}");
     // An input is refused with a code that says to come again; the other partitions go on.
-    let input = json!({"content": "x".repeat(CHUNK_BYTES)});
-    let answer = fixture.api().say_with("full", &input, &[]).await.unwrap();
-    assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_full")));
-    assert_eq!(answer.header("retry-after"), Some("5"));
-    let other =
-        (0..).map(|n| format!("other-{n}")).find(|name| partition(name) != partition("full")).unwrap();
-    assert_eq!(fixture.api().say_with(&other, &input, &[]).await.unwrap().status, 202);
-    // What was acknowledged is stored, and what is stored makes room.
+    is_refused(&fixture, "full").await;
+    assert_eq!(status_of_input(&fixture, &of_another_partition()).await, 202);
+    takes_more_after_a_purge(&fixture, acknowledged).await;
+    assert_eq!(status_of_input(&fixture, "full").await, 202);
+}
+
+/// Streams without a bound of their own reserve nothing, so that one of another program on the same server takes what the fleet's have reserved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
+    // Just what the fleet's streams reserve.
+    let storage = STREAMS * STREAM_BYTES;
+    let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
+    let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+    let config =
+        Config { name: "OTHER".to_owned(), subjects: vec!["other.*".to_owned()], ..Config::default() };
+    let other = context.create_stream(config).await.unwrap().get_info().await.unwrap();
+    assert!(other.config.max_bytes <= 0, "it has a bound: {}", other.config.max_bytes);
+    let database = TestDatabase::create().await.unwrap();
+    // A gateway tries for five seconds to publish an input; until then nothing is to make room.
+    let options = alone(options(&nats, database.url()))
+        .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES)
+        .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 15);
+    let fleet = Fleet::start(options).await.unwrap();
+    let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    let another = of_another_partition();
+    fixture.until_owned("full").await;
+    fixture.until_owned(&another).await;
+    store_for_another_program(&context, storage - STREAM_BYTES / 2).await;
+    let (acknowledged, refused) = fill(&fixture).await;
+    assert!(acknowledged > 0, "none was taken before: {refused}");
+    let stream = format!("PARTITION_{}", partition("full"));
+    let held = bytes_of(&context.get_stream_no_info(stream).await.unwrap()).await;
+    assert!(held < STREAM_BYTES * 3 / 4, "the stream has reached its own bound: it holds {held} bytes");
+    assert!(refused.contains("insufficient resources"), "{refused}");
+    // Of all partitions.
+    tokio::join!(is_refused(&fixture, "full"), is_refused(&fixture, &another));
+    takes_more_after_a_purge(&fixture, acknowledged).await;
+    for thread in ["full", another.as_str()] {
+        assert_eq!(status_of_input(&fixture, thread).await, 202, "{thread}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_do_not_fit_the_nats_server_are_refused() {
+    // The last one lacks a byte.
+    let nats = NatsServer::start_with_storage((STREAMS * 2 * STREAM_BYTES - 1) as u64).await.unwrap();
+    let database = TestDatabase::create().await.unwrap();
+    let with_streams_of = |bytes: usize| {
+        let options = alone(options(&nats, database.url()));
+        Fleet::prepare(options.with_env("ANTIPHON_STREAM_MAX_BYTES", bytes)).unwrap()
+    };
+    let refused = with_streams_of(2 * STREAM_BYTES).migrate().await.unwrap_err().to_string();
+    let expected = format!("JetStream cannot reserve {} bytes for the stream", 2 * STREAM_BYTES);
+    assert!(refused.contains(&expected), "{refused}");
+    assert!(refused.contains("raise max_file_store"), "{refused}");
+    // What it advises helps, though most of the streams have been made.
+    let mut fleet = with_streams_of(STREAM_BYTES);
+    fleet.migrate().await.unwrap();
+    fleet.spawn().unwrap();
+    fleet.ready(READY_LIMIT).await.unwrap();
+    let mut fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    fixture.send(&short("fits", "m", 0)).await;
+    fixture.until_ended(LIMIT).await;
+    fixture.audit(Vec::new()).await;
+}
+
+/// Publishes until a message is refused; how many were acknowledged before, and the error.
+async fn fill(fixture: &Fixture) -> (usize, String) {
+    let mut acknowledged = 0;
+    loop {
+        assert!(acknowledged * CHUNK_BYTES <= STREAM_BYTES, "the stream takes more than it may hold");
+        match publish(fixture, acknowledged).await {
+            Ok(()) => acknowledged += 1,
+            Err(refused) => return (acknowledged, refused),
+        }
+    }
+}
+
+/// Fills a stream of which the fleet knows nothing.
+async fn store_for_another_program(context: &jetstream::Context, bytes: usize) {
+    let stream = context.get_stream_no_info("OTHER").await.unwrap();
+    while bytes_of(&stream).await < bytes {
+        context.publish("other.x", vec![0; 64 << 10].into()).await.unwrap().await.unwrap();
+    }
+}
+
+async fn bytes_of<Info>(stream: &Stream<Info>) -> usize {
+    usize::try_from(stream.get_info().await.unwrap().state.bytes).unwrap()
+}
+
+/// What was acknowledged is stored, and what is stored makes room.
+async fn takes_more_after_a_purge(fixture: &Fixture, acknowledged: usize) {
     let stored = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
     let wanted = i64::try_from(acknowledged).unwrap();
     fixture.until("what was acknowledged is stored", LIMIT, async || stored().await.0 >= wanted).await;
-    fixture.until("there is room", LIMIT, async || publish(&fixture, acknowledged).await.is_ok()).await;
+    fixture.until("there is room", LIMIT, async || publish(fixture, acknowledged).await.is_ok()).await;
     fixture.until("what came then is stored", LIMIT, async || stored().await.0 > wanted).await;
     assert_eq!(stored().await, (wanted + 1, 0), "each once");
-    assert_eq!(fixture.api().say_with("full", &input, &[]).await.unwrap().status, 202);
+}
+
+fn input() -> Value {
+    json!({"content": "x".repeat(CHUNK_BYTES)})
+}
+
+async fn status_of_input(fixture: &Fixture, thread: &str) -> u16 {
+    fixture.api().say_with(thread, &input(), &[]).await.unwrap().status
+}
+
+/// An input is refused with a code that says to come again.
+async fn is_refused(fixture: &Fixture, thread: &str) {
+    let answer = fixture.api().say_with(thread, &input(), &[]).await.unwrap();
+    assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_full")));
+    assert_eq!(answer.header("retry-after"), Some("5"), "{thread}");
+}
+
+fn of_another_partition() -> String {
+    (0..).map(|n| format!("other-{n}")).find(|name| partition(name) != partition("full")).unwrap()
 }
 
 /// Publishes a message of one chunk, as a publisher without a retry does.

@@ -29,17 +29,22 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts one without the account mapping: publishers use exact subjects.
     pub async fn start() -> Result<Self> {
-        Self::start_with(None).await
+        Self::start_with(|_| {}).await
     }
 
     /// Starts one that maps `chunks.*` to this many partitions.
     pub async fn start_mapped(partitions: u16) -> Result<Self> {
-        Self::start_with(Some(partitions.into())).await
+        Self::start_with(|options| options.partitions = Some(partitions.into())).await
     }
 
-    async fn start_with(partitions: Option<u32>) -> Result<Self> {
+    /// Starts one whose streams together may take, and reserve, so many bytes.
+    pub async fn start_with_storage(max_file_store: u64) -> Result<Self> {
+        Self::start_with(|options| options.max_file_store = max_file_store).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut NatsOptions)) -> Result<Self> {
         let mut options = NatsOptions::new(blocking(tools::nats_server).await?.path);
-        options.partitions = partitions;
+        change(&mut options);
         Self::start_as(options).await
     }
 

@@ -20,8 +20,7 @@ use super::{
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes that all streams together may reserve. The server's own default is three quarters of the free disk, so that a test would pass
-/// on one machine and not on another.
+/// The server's own default is three quarters of the free disk, so that a test would pass on one machine and not on another.
 const MAX_FILE_STORE: u64 = 64 << 30;
 
 /// How a server is set up. Everything not named here is the server's default.
@@ -33,6 +32,8 @@ pub struct NatsOptions {
     pub address: Ipv4Addr,
     /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
     pub partitions: Option<u32>,
+    /// Bytes that all streams together may take, and reserve. 64 GiB.
+    pub max_file_store: u64,
     /// Present: a server of a cluster, with what production has: every acknowledged entry is on disk.
     pub cluster: Option<ClusterOptions>,
 }
@@ -49,17 +50,23 @@ pub struct ClusterOptions {
 impl NatsOptions {
     /// Defaults for a program: no mapping, the server's own sync interval.
     pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
-        let address = Ipv4Addr::LOCALHOST;
-        NatsOptions { program: program.into(), address, partitions: None, cluster: None }
+        NatsOptions {
+            program: program.into(),
+            address: Ipv4Addr::LOCALHOST,
+            partitions: None,
+            max_file_store: MAX_FILE_STORE,
+            cluster: None,
+        }
     }
 
     fn config(&self, port: u16, store: &Path) -> String {
         let sync = if self.cluster.is_some() { ", sync_interval: always" } else { "" };
         let mut config = format!(
             "server_name: {}\nhost: {}\nport: {port}\n\
-             jetstream {{ store_dir: {store:?}, max_file_store: {MAX_FILE_STORE}{sync} }}\n",
+             jetstream {{ store_dir: {store:?}, max_file_store: {}{sync} }}\n",
             name(port),
-            self.address
+            self.address,
+            self.max_file_store
         );
         if let Some(ClusterOptions { port, routes }) = &self.cluster {
             let routes: Vec<_> = routes.iter().map(|route| format!("nats://{route}")).collect();

@@ -51,6 +51,7 @@ mod refusals;
 mod replicas;
 mod resent_inputs;
 mod restores;
+mod resumes;
 mod streams;
 mod subscribers;
 mod tasks;

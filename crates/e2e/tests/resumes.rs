@@ -1,0 +1,146 @@
+//! Viewers that are cut and come back in the worst moment, when all that they have open ends: each gets everything once and in order.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use testkit::{
+    fleet::Fleet,
+    link::Link,
+    load::PlannedMessage,
+    services::{NatsServer, TestDatabase},
+    sse::{FollowOptions, Follower, StreamEvent, Transcript},
+};
+use tokio::time::sleep;
+
+use crate::{
+    api_client::alone,
+    fixture::{Fixture, options},
+};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// Messages that are open at the cut; a cursor names 64 at most.
+const OPEN: usize = 60;
+/// A viewer that resumes has all ends within this time.
+const ENDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How late the gateways hear from NATS and are heard, and by how much the viewer comes after the ends are published; less than none: before.
+const TRIES: [(u64, i64); 12] = [
+    (0, -20),
+    (0, 0),
+    (0, 5),
+    (0, 10),
+    (0, 20),
+    (0, 40),
+    (0, 80),
+    (150, -300),
+    (150, -150),
+    (150, -100),
+    (150, 0),
+    (150, 150),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_resume_elsewhere_while_60_messages_end() {
+    let (fixture, link) = with_late_gateways(2).await;
+    for number in 0..TRIES.len() {
+        fixture.until_owned(&format!("many-{number}")).await;
+    }
+    let mut faults = Vec::new();
+    for (number, (late_ms, after_ms)) in TRIES.into_iter().enumerate() {
+        link.set_delay(Duration::from_millis(late_ms));
+        let found = resumed_while_all_end(&fixture, &format!("many-{number}"), after_ms).await;
+        let what = format!("{late_ms} ms late, resumed after {after_ms} ms");
+        faults.extend(found.into_iter().map(|fault| format!("{what}: {fault}")));
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// What is wrong with what a viewer was shown that had [`OPEN`] messages open, and came to another gateway when they ended.
+async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -> Vec<String> {
+    let gateways = fixture.fleet.gateway_addrs();
+    let messages: Vec<_> = (0..OPEN).map(|number| planned(thread, number, 2)).collect();
+    let part = |id| messages.iter().map(|message| message.publication(id)).collect::<Vec<_>>();
+    let viewer = follow_once(gateways[0], thread, None);
+    viewer.opened().await.unwrap();
+    fixture.publisher.publish(part(0), &fixture.ack_log).await.unwrap();
+    viewer.wait(LIMIT, |progress| progress.events >= OPEN).await.unwrap();
+    let first = viewer.stop().remove(0);
+    let cursor = first.events.last().and_then(|received| received.id.clone()).unwrap();
+    assert_eq!(cursor.matches('~').count(), OPEN, "open messages of {cursor}");
+    let (wait, lead) = (after_ms.max(0).unsigned_abs(), (-after_ms).max(0).unsigned_abs());
+    let resume = async {
+        sleep(Duration::from_millis(wait)).await;
+        follow_once(gateways[1], thread, Some(cursor))
+    };
+    let end = async {
+        sleep(Duration::from_millis(lead)).await;
+        fixture.publisher.publish(part(1), &fixture.ack_log).await.unwrap();
+    };
+    let (viewer, ()) = tokio::join!(resume, end);
+    let waited = viewer.wait(ENDS_TIMEOUT, |progress| progress.terminals >= OPEN).await;
+    let mut found: Vec<String> = waited.err().map(|error| format!("{error:#}")).into_iter().collect();
+    found.extend(fixture.faults(&continued(first, viewer.stop()), &messages).await);
+    found
+}
+
+/// A worker, and gateways that reach NATS over a link.
+async fn with_late_gateways(gateways: usize) -> (Fixture, Link) {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let link = Link::before(nats.url()).await.unwrap();
+    let url = link.url(nats.url()).unwrap();
+    let mut options = alone(options(&nats, database.url())).with_role_env("gateway", "NATS_URL", url);
+    options.gateways = gateways;
+    let fleet = Fleet::start(options).await.unwrap();
+    (Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await, link)
+}
+
+fn planned(thread: &str, number: usize, chunks: usize) -> PlannedMessage {
+    let pieces: Vec<String> = (0..chunks).map(|id| format!("{number}.{id} ")).collect();
+    PlannedMessage::of_pieces(thread, &format!("m{number}"), &pieces).unwrap()
+}
+
+/// A viewer that does not come back by itself when it is cut.
+fn follow_once(gateway: SocketAddr, thread: &str, last_event_id: Option<String>) -> Follower {
+    let options = FollowOptions { last_event_id, once: true, ..FollowOptions::default() };
+    Follower::start(&[gateway], thread, options)
+}
+
+/// What a viewer has after it was resumed.
+fn continued(mut first: Transcript, rest: Vec<Transcript>) -> Transcript {
+    for transcript in rest {
+        first.events.extend(transcript.events);
+        first.end = transcript.end;
+    }
+    first
+}
+
+impl Fixture {
+    /// What is wrong with what a viewer was shown of a thread whose messages are these: each once, whole, and ended in the order of the store.
+    async fn faults(&self, shown: &Transcript, messages: &[PlannedMessage]) -> Vec<String> {
+        let mut faults: Vec<String> =
+            shown.end.iter().map(|end| format!("it was cut again: {end:?}")).collect();
+        for message in messages {
+            let (id, expected) = (message.key.message.as_str(), message.text());
+            let text = shown.text_of(id);
+            if text != expected {
+                faults.push(format!("{id} is {text:?} instead of {expected:?}"));
+            }
+        }
+        let (mut ends, mut ids) = (Vec::new(), BTreeSet::new());
+        for received in &shown.events {
+            match &received.event {
+                StreamEvent::Complete { message, .. } => ends.push(message.as_str()),
+                StreamEvent::Chunk(_) => {}
+                // What was forgotten may come again with the id that it had.
+                StreamEvent::Reset { .. } => ids.clear(),
+                other => faults.push(format!("it was shown {other:?}")),
+            }
+            let is_new = received.id.as_ref().is_none_or(|id| ids.insert(id));
+            faults.extend((!is_new).then(|| format!("id {:?} came twice", received.id)));
+        }
+        let stored = self.messages_of(&messages[0].key.thread.to_string()).await;
+        let stored: Vec<_> = stored.iter().map(|message| message.message_id.as_str()).collect();
+        if stored.len() != messages.len() || ends != stored {
+            faults.push(format!("the ends are {ends:?}, stored are {stored:?}"));
+        }
+        faults
+    }
+}

@@ -1,4 +1,5 @@
-//! Viewers that are cut and come back in the worst moment, when all that they have open ends: each gets everything once and in order.
+//! Viewers that are cut and come back in the worst moment: when all that they have open ends, and while what they wait for is still on its way to
+//! their gateway. Each gets everything once and in order.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -79,6 +80,57 @@ async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -
     let mut found: Vec<String> = waited.err().map(|error| format!("{error:#}")).into_iter().collect();
     found.extend(fixture.faults(&continued(first, viewer.stop()), &messages).await);
     found
+}
+
+/// How late everything is that the gateway hears from NATS, and that it sends there.
+const FAR: Duration = Duration::from_secs(1);
+/// Messages that are stored before the gateway hears of them.
+const STORED: usize = 7;
+/// How long after it was let in the first chunk for a viewer is published, and how long after that one the others, in milliseconds. At once its
+/// gateway has not heard yet how the thread stands.
+const PACES: [(u64, u64); 7] =
+    [(0, 0), (0, 300), (1_500, 300), (2_500, 0), (2_500, 300), (5_000, 0), (5_000, 300)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn viewer_cut_in_frames_that_are_late_gets_what_is_stored() {
+    let (fixture, link) = with_late_gateways(1).await;
+    let threads: Vec<_> = (0..PACES.len()).map(|number| format!("late-{number}")).collect();
+    for thread in &threads {
+        fixture.until_owned(thread).await;
+    }
+    link.set_delay(FAR);
+    let tries = threads.iter().zip(PACES).map(|(thread, pace)| cut_in_first(&fixture, thread, pace));
+    let found = futures_util::future::join_all(tries).await;
+    let was_stored = found.iter().any(|(was_stored, _)| *was_stored);
+    let faults: Vec<String> = found.into_iter().flat_map(|(_, faults)| faults).collect();
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert!(was_stored, "no viewer was cut in a message whose end was stored and still on its way");
+}
+
+/// Cuts a viewer after the first chunk of the first message, and has it come back at once. Whether all messages were stored by then, and the
+/// chunk came from a frame; and what is wrong with what it was shown.
+async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u64)) -> (bool, Vec<String>) {
+    let gateway = fixture.fleet.gateway_addrs()[0];
+    let messages: Vec<_> = (0..STORED).map(|number| planned(thread, number, 8)).collect();
+    let viewer = follow_once(gateway, thread, None);
+    viewer.opened().await.unwrap();
+    sleep(Duration::from_millis(before)).await;
+    fixture.send_part(&messages[0], 0..1).await;
+    sleep(Duration::from_millis(pause)).await;
+    let chunks = messages.iter().flat_map(|message| (0..8).map(|id| message.publication(id)));
+    fixture.publisher.publish(chunks.skip(1), &fixture.ack_log).await.unwrap();
+    viewer.wait(LIMIT, |progress| progress.events >= 1).await.unwrap();
+    let mut first = viewer.stop().remove(0);
+    // What came together with the first chunk was lost on the way.
+    first.events.truncate(1);
+    let are_stored = fixture.messages_of(thread).await.len() == STORED;
+    let is_live = matches!(&first.events[0].event, StreamEvent::Chunk(chunk) if !chunk.is_compacted);
+    let viewer = follow_once(gateway, thread, first.events[0].id.clone());
+    let waited = viewer.wait(LIMIT, |progress| progress.terminals >= STORED).await;
+    let mut found: Vec<String> = waited.err().map(|error| format!("{error:#}")).into_iter().collect();
+    found.extend(fixture.faults(&continued(first, viewer.stop()), &messages).await);
+    let what = format!("first chunk after {before} ms, others {pause} ms later");
+    (are_stored && is_live, found.into_iter().map(|fault| format!("{what}: {fault}")).collect())
 }
 
 /// A worker, and gateways that reach NATS over a link.

@@ -89,6 +89,7 @@ fn seeds_that_have_failed_once_hold() {
         8_807_304_430_998,
         8_807_305_434_212,
         8_807_306_795_245,
+        8_807_307_428_366,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

@@ -194,11 +194,11 @@ impl Partition {
         self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
-    /// The command opens a turn that is here already, which the owner before this one took. The store may have nothing of it any more: a
-    /// follow-up that is taken back leaves nothing.
+    /// The command opens a run of a turn that is here already, or one that is over since a later one is here. The store may have nothing of it:
+    /// the owner before this one took it, and a follow-up that is taken back leaves nothing.
     fn is_here(&self, command: &Command) -> bool {
         let Command::Turn(opened) = command else { return false };
-        self.table.turns.get(&opened.turn).is_some_and(|turn| turn.run == opened.run)
+        self.table.turns.get(&opened.turn).is_some_and(|turn| turn.run >= opened.run)
     }
 
     fn take_command(

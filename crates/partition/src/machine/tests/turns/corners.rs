@@ -62,6 +62,16 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     assert!(failed(&script.later(9_500)));
 }
 
+/// As when the store went back in time: it knows of neither run.
+#[test]
+fn an_earlier_run_does_not_replace_a_later_one() {
+    let mut script = TurnScript::new();
+    assert_eq!(script.command(opened("x", 2, BusyPolicy::Enqueue)), ["start x run 2"]);
+    assert_eq!(script.command(opened("x", 1, BusyPolicy::Enqueue)), Vec::<String>::new());
+    let ended = script.later(120_000);
+    assert!(ended.iter().any(|action| action.starts_with("end x run 2 deadline")), "{ended:?}");
+}
+
 #[test]
 fn no_deadline_is_judged_while_the_reader_is_behind() {
     let mut script = TurnScript::new();

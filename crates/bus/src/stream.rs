@@ -174,11 +174,14 @@ impl Bus {
         give_up_at: Instant,
     ) -> Result<(), BusError> {
         let mut backoff = Backoff::default();
-        let of_one_server = |error| match error {
+        let explained = |error| match error {
             BusError::JetStream { code: 10074, .. } => BusError::NoCluster { replicas: options.replicas },
+            BusError::JetStream { code: 10047, .. } => {
+                BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: options.max_bytes }
+            }
             error => error,
         };
-        while let Err(error) = self.ensure_stream(kind, options).await.map_err(of_one_server) {
+        while let Err(error) = self.ensure_stream(kind, options).await.map_err(explained) {
             if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
                 return Err(error);
             }
@@ -208,9 +211,6 @@ impl Bus {
         match self.shared.api.create_stream(new).await.map_err(BusError::from) {
             // Made by another process since we looked, with another incarnation: that one counts.
             Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
-            Err(BusError::JetStream { code: 10047, .. }) => {
-                Err(BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: options.max_bytes })
-            }
             Err(error) => Err(error),
             Ok(_) => {
                 tracing::info!(stream = kind.name(), "stream made");

@@ -83,23 +83,25 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_do_not_fit_the_nats_server_are_refused() {
-    // The last one lacks a byte.
-    let nats = NatsServer::start_with_storage((STREAMS * 2 * STREAM_BYTES - 1) as u64).await.unwrap();
+    // Not one fits. (Of several that are made at once the server may take more than fit.)
+    let storage = STREAMS * STREAM_BYTES;
+    let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let database = TestDatabase::create().await.unwrap();
-    let with_streams_of = |bytes: usize| {
-        let options = alone(options(&nats, database.url()));
-        Fleet::prepare(options.with_env("ANTIPHON_STREAM_MAX_BYTES", bytes)).unwrap()
-    };
-    let refused = with_streams_of(2 * STREAM_BYTES).migrate().await.unwrap_err().to_string();
-    let expected = format!("JetStream cannot reserve {} bytes for the stream", 2 * STREAM_BYTES);
+    let of_fleet = alone(options(&nats, database.url()));
+    let with_streams_of =
+        |bytes: usize| Fleet::prepare(of_fleet.clone().with_env("ANTIPHON_STREAM_MAX_BYTES", bytes)).unwrap();
+    let refused = with_streams_of(storage + 1).migrate().await.unwrap_err().to_string();
+    let expected = format!("JetStream cannot reserve {} bytes for the stream", storage + 1);
     assert!(refused.contains(&expected), "{refused}");
     assert!(refused.contains("raise max_file_store"), "{refused}");
-    // What it advises helps, though most of the streams have been made.
+    // What it advises helps.
     let mut fleet = with_streams_of(STREAM_BYTES);
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
     let mut fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    let grown = with_streams_of(storage + 1).migrate().await.unwrap_err().to_string();
+    assert!(grown.contains(&expected), "streams that are there already: {grown}");
     fixture.send(&short("fits", "m", 0)).await;
     fixture.until_ended(LIMIT).await;
     fixture.audit(Vec::new()).await;

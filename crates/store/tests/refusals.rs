@@ -36,27 +36,30 @@ async fn two_messages_at_one_position_are_a_defect() {
 
 #[tokio::test]
 async fn damaged_rows_differ_from_defects() {
-    let (database, store) = Database::new(2).await;
-    let owner = Owner::new(&store, "a").await;
-    database
-        .execute(
-            "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
-        )
-        .await;
-    database
-        .execute(
-            "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
-             WHEN (NEW.message_id = 'two') EXECUTE FUNCTION damaged()",
-        )
-        .await;
-    let mut commit = owner.empty();
-    commit.messages = vec![message("t", "one", 1), message("t", "two", 2)];
-    let error = owner.commit(&commit).await.unwrap_err();
-    assert_eq!(error.disposition(), Disposition::Damaged, "{error}");
-    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
-    commit.messages.truncate(1);
-    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    // internal_error, which is what a page that is damaged usually gives; data_corrupted; index_corrupted.
+    for code in ["XX000", "XX001", "XX002"] {
+        let (database, store) = Database::new(2).await;
+        let owner = Owner::new(&store, "a").await;
+        database
+            .execute(&format!(
+                "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = '{code}'; END $$"
+            ))
+            .await;
+        database
+            .execute(
+                "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
+                 WHEN (NEW.message_id = 'two') EXECUTE FUNCTION damaged()",
+            )
+            .await;
+        let mut commit = owner.empty();
+        commit.messages = vec![message("t", "one", 1), message("t", "two", 2)];
+        let error = owner.commit(&commit).await.unwrap_err();
+        assert_eq!(error.disposition(), Disposition::Damaged, "{error}");
+        assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+        commit.messages.truncate(1);
+        assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    }
 }
 
 #[tokio::test]

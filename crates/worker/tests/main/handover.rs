@@ -133,7 +133,7 @@ async fn what_meets_a_damaged_page_fails_alone_and_holds_up_nothing() {
     fixture
         .execute(
             "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
+         $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX000'; END $$",
         )
         .await;
     fixture

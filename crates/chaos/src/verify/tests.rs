@@ -403,7 +403,27 @@ fn a_client_knows_all_when_nothing_is_open_or_missed() {
     assert!(!knows(vec![]), "it was to see every end");
     assert!(!knows(vec![chunk(0, "a")]));
     assert!(!knows(vec![chunk(0, "a"), complete()]));
-    assert!(knows([vec![complete()], from_store("n", "6").to_vec()].concat()));
+    let all = || [vec![complete()], from_store("n", "6").to_vec()].concat();
+    assert!(knows(all()));
+    let restart = |after: &str| vec![StreamEvent::Restart { after: after.into() }];
+    assert!(!knows([all(), restart("5")].concat()), "the last end was taken back");
+    assert!(knows([vec![chunk(0, "a")], restart("0"), all()].concat()));
+}
+
+#[test]
+fn places_come_again_after_a_reset_and_after_a_restart() {
+    let ids = |between: StreamEvent| {
+        let events = vec![chunk(0, "a"), between, chunk(0, "a"), chunk(1, "b"), complete()];
+        let mut case = EvidenceFixture::good().with_events(events);
+        let events = &mut case.transcripts[0].events;
+        events[0].id = Some("3~m.0.1.1".into());
+        (events[1].id, events[2].id) = (None, events[0].id.clone());
+        let repeated = Invariant::EventIds.statement();
+        case.rules().into_iter().filter(|rule| *rule == repeated).count()
+    };
+    assert_eq!(ids(StreamEvent::Other { name: None, data: String::new() }), 1);
+    assert_eq!(ids(StreamEvent::Reset { message: "m".into(), attempt: 0 }), 0);
+    assert_eq!(ids(StreamEvent::Restart { after: "3".into() }), 0);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! What clients saw: as the shared checker wants it, and by the rules that need the connections of HTTP.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, Result};
 use model::{Chunk, ChunkKind, MessageId, ThreadId};
@@ -22,14 +25,23 @@ pub(super) fn translate(
 ) -> Option<checker::Transcript> {
     let id = ThreadId::parse(thread)
         .map_err(|error| findings.add("a thread has an id", thread, error.to_string()));
-    let (mut seen, mut ids) = (Vec::new(), BTreeSet::new());
+    let (mut seen, mut ids) = (Vec::new(), BTreeSet::<&str>::new());
     for (connection, transcript) in transcripts.iter().enumerate() {
         if connection > 0 {
             seen.push(SeenEvent::Cut);
         }
         for received in &transcript.events {
-            if let Some(id) = received.id.as_ref().filter(|id| !ids.insert(*id)) {
-                seen.push(SeenEvent::RepeatedId { id: id.clone() });
+            match &received.event {
+                // Places come again in a message that is sent anew, and behind the one that the client went back to.
+                StreamEvent::Reset { message, .. } => ids.retain(|id| !id.contains(message.as_str())),
+                StreamEvent::Restart { after } => {
+                    let after = base(after);
+                    ids.retain(|id| base(id) < after);
+                }
+                _ => {}
+            }
+            if let Some(id) = received.id.as_deref().filter(|id| !ids.insert(id)) {
+                seen.push(SeenEvent::RepeatedId { id: id.to_owned() });
             }
             match translated(&received.event) {
                 Ok(event) => seen.extend(event),
@@ -52,10 +64,14 @@ pub(super) fn translate(
 /// The position after which a client gets every end: that of the cursor with which it came, else of the one that its first connection to begin
 /// was given.
 pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
-    let base = |id: &str| id.split('~').next().and_then(|base| base.parse::<i64>().ok());
     let cursor =
         |connection: &Transcript| connection.last_event_id.clone().or_else(|| connection.ready.clone());
     transcripts.iter().find_map(cursor).and_then(|id| base(&id))
+}
+
+/// The position in an event's id.
+fn base(id: &str) -> Option<i64> {
+    id.split('~').next().and_then(|base| base.parse().ok())
 }
 
 fn translated(event: &StreamEvent) -> Result<Option<SeenEvent>> {
@@ -126,17 +142,23 @@ pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[EndRow]) -> b
     begun.is_subset(&ended) && wanted.all(|end| ended.contains(end.message_id.as_str()))
 }
 
-/// The messages of which a client saw a chunk, and those of which it saw the end.
+/// The messages of which a client saw a chunk, and those of which it saw the end, but for what a restart has taken back.
 fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<&str>, BTreeSet<&str>) {
-    let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    let (mut begun, mut ended) = (BTreeSet::new(), BTreeMap::new());
     for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
         match &received.event {
             StreamEvent::Chunk(chunk) => _ = begun.insert(chunk.message.as_str()),
-            StreamEvent::Complete { message, .. } | StreamEvent::Failed { message, .. } => {
-                _ = ended.insert(message.as_str())
+            StreamEvent::Complete { message, position, .. }
+            | StreamEvent::Failed { message, position, .. } => {
+                _ = ended.insert(message.as_str(), position.as_deref().and_then(base))
             }
-            StreamEvent::Reset { .. } | StreamEvent::Restart { .. } | StreamEvent::Other { .. } => {}
+            StreamEvent::Restart { after } => {
+                let after = base(after);
+                ended.retain(|_, position| position.is_none() || *position <= after);
+                begun.retain(|message| ended.contains_key(message));
+            }
+            StreamEvent::Reset { .. } | StreamEvent::Other { .. } => {}
         }
     }
-    (begun, ended)
+    (begun, ended.into_keys().collect())
 }

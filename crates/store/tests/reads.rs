@@ -1,9 +1,9 @@
 //! Look-ups and history.
 
-use model::{AgentId, MessageFailure, Position, TaskId};
+use model::{AgentId, MessageFailure, Position, TaskId, TimerId};
 use partition::{CommandKey, Lookup};
 use serde_json::json;
-use store::{Applied, Range, StoreError};
+use store::{Applied, QueueRead, Range, StoreError};
 
 use crate::fixture::{Database, Owner, dead_message, key, message, metadata, thread};
 use crate::values::{finishes, turn};
@@ -39,6 +39,23 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
+    // Nor does one whose lease was taken: what it would be told may be undone by a store that goes back, and gives it the lease again.
+    store.renounce(&[mine.partition]).await.unwrap();
+    let refused = [
+        store.lookup(Some(mine), &keys, true).await.unwrap_err(),
+        store.check(Some(mine), &task, true).await.unwrap_err(),
+        store.load_tasks(mine, &[queue_read()]).await.unwrap_err(),
+        store.due_timers(Some(mine), &[timer()]).await.unwrap_err(),
+    ];
+    assert!(refused.iter().all(|error| matches!(error, StoreError::NotOwner)), "{refused:?}");
+}
+
+fn queue_read() -> QueueRead {
+    QueueRead { agent: AgentId::parse("a").unwrap(), after: Position::from_stored(0), limit: 1 }
+}
+
+fn timer() -> TimerId {
+    TimerId::follow_up(&thread("t"), Position::from_stored(1))
 }
 
 #[tokio::test]

@@ -341,9 +341,10 @@ impl World {
     }
 
     pub(super) fn is_owner(&mut self, address: Address) -> bool {
-        let epoch = self.store.rows[usize::from(address.partition.0)].epoch;
+        let row = &self.store.rows[usize::from(address.partition.0)];
+        let (epoch, has_owner) = (row.epoch, row.owner.is_some());
         // Of a session that is gone the answer is not heard.
-        self.session(address).is_none_or(|session| session.known.epoch == epoch)
+        self.session(address).is_none_or(|session| session.known.epoch == epoch && has_owner)
     }
 
     pub(super) fn look_up_delay(&mut self) -> i64 {

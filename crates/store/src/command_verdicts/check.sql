@@ -60,7 +60,7 @@ SELECT CASE k.kind
                WHERE f.bucket = k.bucket AND f.agent_id = k.subject_id AND f.position = t.position
                OFFSET 0) AS is_failed,
        $10::smallint IS NULL
-       OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $10 AND p.epoch = $11::bigint) AS is_owner
+       OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $10 AND p.epoch = $11::bigint AND p.owner IS NOT NULL) AS is_owner
 FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[],
             $8::smallint[], $9::text[], $12::text[])
      WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, origin_bucket, origin_id, timer_id, number)

@@ -20,7 +20,7 @@ SELECT EXISTS (SELECT FROM messages AS m
                 THEN 'there'
             ELSE 'absent' END AS thread,
        $4::smallint IS NULL
-       OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $4 AND p.epoch = $5::bigint) AS is_owner
+       OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $4 AND p.epoch = $5::bigint AND p.owner IS NOT NULL) AS is_owner
 FROM unnest($1::smallint[], $2::text[], $3::text[])
      WITH ORDINALITY AS k (bucket, thread_id, message_id, number)
 ORDER BY k.number

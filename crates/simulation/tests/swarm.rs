@@ -90,6 +90,10 @@ fn seeds_that_have_failed_once_hold() {
         8_807_305_434_212,
         8_807_306_795_245,
         8_807_307_428_366,
+        8_807_308_596_475,
+        8_807_304_576_266,
+        8_807_305_362_670,
+        8_807_307_223_453,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

@@ -262,9 +262,15 @@ impl<'a> Check<'a> {
             }
         }
         let is_last = self.rules.is_settled && self.transcript.is_connected;
-        let until = if is_last { i64::MAX } else { shown.last().map_or(since, |(position, _)| *position) };
+        let heard = shown.last().map_or(since, |(position, _)| *position);
+        let until = if is_last { i64::MAX } else { heard };
+        // What lost a chunk with its stream may end after everything else has settled.
+        let may_be_open = |key: &MessageKey, position: i64| position > heard && self.rules.lost.contains(key);
         let is_wanted = |(key, position): &&(MessageKey, i64)| {
-            key.thread == self.transcript.thread && *position > since && *position <= until
+            key.thread == self.transcript.thread
+                && *position > since
+                && *position <= until
+                && !may_be_open(key, *position)
         };
         let wanted = self.ends.all.iter().filter(is_wanted).map(|(key, position)| (*position, &key.message));
         let mut wanted: Vec<(i64, &MessageId)> = wanted.collect();

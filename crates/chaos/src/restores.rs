@@ -112,10 +112,10 @@ impl fmt::Display for RestoreReport {
                 f,
                 "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named, {restarts} restarts of a viewer; {incidents:?}"
             )?;
-            let CommandCounts { acknowledged, answered, failed, gone } = commands;
+            let CommandCounts { acknowledged, answered, late, gone } = commands;
             writeln!(
                 f,
-                "  {acknowledged} inputs and tasks acknowledged, {answered} answered, {failed} failed, {gone} gone and named"
+                "  {acknowledged} inputs and tasks acknowledged, {answered} answered, {late} failed at their deadline, {gone} gone and named"
             )?;
         }
         self.violations.iter().try_for_each(|violation| writeln!(f, "WRONG: {violation}"))
@@ -184,6 +184,7 @@ impl ChaosEnvironment {
         let commands = self.commands.begin(self.number, Arc::clone(&stop)).await?;
         sleep(Duration::from_millis(700)).await;
         self.go_back(kind).await?;
+        let restored_at = Instant::now();
         sleep(Duration::from_millis(1_000)).await;
         stop.store(true, Ordering::Relaxed);
         load.await??;
@@ -197,7 +198,8 @@ impl ChaosEnvironment {
         };
         let mut violations = judged.violations;
         let (database, counts) = (self.postgres.url(), &mut counts.commands);
-        violations.extend(self.commands.judge(&commands, database, since, LIMIT, counts).await?);
+        violations
+            .extend(self.commands.judge(&commands, database, (since, restored_at), LIMIT, counts).await?);
         violations.extend(self.compare_viewer(&viewer, report.rounds.entry(kind).or_default()).await?);
         let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
@@ -218,14 +220,45 @@ impl ChaosEnvironment {
         Ok(())
     }
 
+    /// The checkpoint of each partition.
+    async fn checkpoints(&self) -> Result<Vec<(i16, i64)>> {
+        let mut connection = PgConnection::connect(self.postgres.url()).await?;
+        let sql = "SELECT partition_id, checkpoint FROM partitions";
+        let rows = sqlx::query_as(sql).fetch_all(&mut connection).await?;
+        connection.close().await?;
+        Ok(rows)
+    }
+
+    /// Whether a stream has lost entries behind one of these checkpoints.
+    async fn is_purged_beyond(&self, checkpoints: &[(i16, i64)]) -> Result<bool> {
+        let client = async_nats::connect(self.nats.url()).await?;
+        let context = async_nats::jetstream::new(client);
+        for (partition, checkpoint) in checkpoints {
+            let name = wire::subject::stream_name(model::PartitionId(partition.cast_unsigned()));
+            let stream = context.get_stream(name).await?;
+            if stream.cached_info().state.first_sequence > checkpoint.cast_unsigned() + 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     async fn go_back(&self, kind: RestoreKind) -> Result<()> {
         let copy = self.copies.path().join("copy");
         match kind {
-            RestoreKind::Replica | RestoreKind::Snapshot => {
+            RestoreKind::Replica => {
                 self.postgres.copy(&copy).await?;
-                let ago =
-                    if kind == RestoreKind::Replica { Duration::from_secs(1) } else { BEHIND_THE_PURGE };
-                sleep(ago).await;
+                sleep(Duration::from_secs(1)).await;
+                self.postgres.put_back(&copy).await
+            }
+            RestoreKind::Snapshot => {
+                let checkpoints = self.checkpoints().await?;
+                self.postgres.copy(&copy).await?;
+                sleep(BEHIND_THE_PURGE).await;
+                let began = Instant::now();
+                while !self.is_purged_beyond(&checkpoints).await? && began.elapsed() < LIMIT {
+                    sleep(Duration::from_millis(250)).await;
+                }
                 self.postgres.put_back(&copy).await
             }
             RestoreKind::Stream => {

@@ -32,7 +32,7 @@ use testkit::{
 use wire::subject;
 
 /// So many threads have inputs, and so many agents have tasks.
-const PLACES: usize = 4;
+const THREADS: usize = 4;
 /// Between an input with a task and the next ones.
 const PACE: Duration = Duration::from_millis(250);
 /// Each so many of them is answered over a second, so that some are under way whenever a server goes back.
@@ -49,8 +49,8 @@ pub struct CommandCounts {
     pub acknowledged: usize,
     /// Those of which input and answer are stored.
     pub answered: usize,
-    /// Those with a row that says why they failed.
-    pub failed: usize,
+    /// Inputs that have failed at their deadline. Tasks are tried until they are answered.
+    pub late: usize,
     /// Those that neither tables nor streams have, all of them named.
     pub gone: usize,
 }
@@ -63,6 +63,7 @@ pub(super) struct AckedCommand {
     payload: Bytes,
     content: String,
     answer: String,
+    acked_at: Instant,
 }
 
 /// Sends inputs and tasks.
@@ -85,7 +86,7 @@ impl CommandLoad {
             "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": DEADLINE_MS, "work_request": false, "memory": false,
         });
         let gateway = Api(*gateways.first().context("there is no gateway")?);
-        for number in 0..PLACES {
+        for number in 0..THREADS {
             gateway.put_agent(agent(number)?.as_str(), "default", settings.clone()).await?;
         }
         Ok(Self { nats_url: nats_url.to_owned(), partitions })
@@ -124,12 +125,13 @@ impl CommandLoad {
         }))
     }
 
-    /// Waits until everything has ended or is gone and named, at most for `limit`; what has not is a violation.
+    /// Waits until everything has ended or is gone and named, at most for `limit`; what has not is a violation. What was acknowledged after the
+    /// server was put back can not be gone. `since`: when the round began, by the database's clock.
     pub(super) async fn judge(
         &self,
         sent: &[AckedCommand],
         database_url: &str,
-        since: f64,
+        (since, restored_at): (f64, Instant),
         limit: Duration,
         counts: &mut CommandCounts,
     ) -> Result<Vec<String>> {
@@ -137,7 +139,7 @@ impl CommandLoad {
         let reader = Publisher::connect(&self.nats_url, Addressing::Exact(self.partitions)).await?;
         let (ended, open) = loop {
             let is_over = began.elapsed() > limit;
-            match look(sent, database_url, since, reader.context()).await {
+            match look(sent, database_url, (since, restored_at), reader.context()).await {
                 Ok((ended, open)) if open.is_empty() || is_over => break (ended, open),
                 Err(error) if is_over => return Err(error),
                 Ok(_) | Err(_) => sleep(Duration::from_millis(250)).await,
@@ -145,7 +147,7 @@ impl CommandLoad {
         };
         counts.acknowledged += ended.acknowledged;
         counts.answered += ended.answered;
-        counts.failed += ended.failed;
+        counts.late += ended.late;
         counts.gone += ended.gone;
         Ok(open)
     }
@@ -158,7 +160,7 @@ impl AckedCommand {
             true => format!("{content}, as slowly as it goes, {content}"),
             false => format!("You said: {content}"),
         };
-        Self { partition, seq, payload, content, answer }
+        Self { partition, seq, payload, content, answer, acked_at: Instant::now() }
     }
 
     /// Whether an incident says that its entry may be gone, and it is.
@@ -180,7 +182,7 @@ impl AckedCommand {
 async fn look(
     sent: &[AckedCommand],
     database_url: &str,
-    since: f64,
+    (since, restored_at): (f64, Instant),
     context: &jetstream::Context,
 ) -> Result<(CommandCounts, Vec<String>)> {
     let texts: Vec<&str> = sent.iter().flat_map(|sent| [sent.content.as_str(), &sent.answer]).collect();
@@ -188,9 +190,9 @@ async fn look(
     let rows: Vec<(String, String)> = sqlx::query_as(
         "SELECT content, state
          FROM (SELECT content, 'stored' AS state FROM messages
-               UNION ALL SELECT content, 'failed' FROM failed_turns
+               UNION ALL SELECT content, CASE code WHEN 'deadline' THEN 'late' ELSE code END FROM failed_turns
                UNION ALL SELECT content, 'pending' FROM spilled_turns
-               UNION ALL SELECT content, status FROM agent_tasks WHERE status <> 'completed') AS rows
+               UNION ALL SELECT content, 'pending' FROM agent_tasks WHERE status <> 'completed') AS rows
          WHERE content = ANY($1)",
     )
     .bind(texts)
@@ -206,13 +208,15 @@ async fn look(
         let found = (
             count(content, "stored"),
             count(&command.answer, "stored"),
-            count(content, "failed"),
+            count(content, "late"),
             count(content, "pending"),
         );
         match found {
             (1, 1, 0, 0) => counts.answered += 1,
-            (0, 0, 1, 0) => counts.failed += 1,
-            (0, 0, 0, 0) if command.is_gone(&incidents, context).await? => counts.gone += 1,
+            (0, 0, 1, 0) => counts.late += 1,
+            (0, 0, 0, 0) if command.acked_at < restored_at && command.is_gone(&incidents, context).await? => {
+                counts.gone += 1
+            }
             (inputs, answers, failures, pending) => open.push(format!(
                 "{content:?}, entry {seq} of partition {}, is stored {inputs} times with {answers} answers, has failed {failures} times, \
                  and is pending {pending} times",
@@ -228,11 +232,11 @@ fn text(what: &str, id: &str, slowly: bool) -> String {
 }
 
 fn agent(number: usize) -> Result<AgentId> {
-    Ok(AgentId::parse(&format!("agent-{}", number % PLACES))?)
+    Ok(AgentId::parse(&format!("agent-{}", number % THREADS))?)
 }
 
 fn input(id: &str, number: usize, content: String) -> Result<TurnOpened> {
-    let thread = ThreadId::parse(&format!("talk-{}", number % PLACES))?;
+    let thread = ThreadId::parse(&format!("talk-{}", number % THREADS))?;
     Ok(TurnOpened {
         turn: TurnId::foreground(&thread, id)?,
         thread,

@@ -39,9 +39,9 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
     assert!(acknowledged * CHUNK_BYTES > STREAM_BYTES / 2, "{acknowledged} were taken before: {refused}");
     assert!(refused.contains("maximum bytes exceeded"), "{refused}");
     // An input is refused with a code that says to come again; the other partitions go on.
-    is_refused(&fixture, "full").await;
+    assert_refused(&fixture, "full").await;
     assert_eq!(status_of_input(&fixture, &of_another_partition()).await, 202);
-    takes_more_after_a_purge(&fixture, acknowledged).await;
+    assert_room_after_purge(&fixture, acknowledged).await;
     assert_eq!(status_of_input(&fixture, "full").await, 202);
 }
 
@@ -74,8 +74,8 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
     assert!(held < STREAM_BYTES * 3 / 4, "the stream has reached its own bound: it holds {held} bytes");
     assert!(refused.contains("insufficient resources"), "{refused}");
     // Of all partitions.
-    tokio::join!(is_refused(&fixture, "full"), is_refused(&fixture, &another));
-    takes_more_after_a_purge(&fixture, acknowledged).await;
+    tokio::join!(assert_refused(&fixture, "full"), assert_refused(&fixture, &another));
+    assert_room_after_purge(&fixture, acknowledged).await;
     for thread in ["full", another.as_str()] {
         assert_eq!(status_of_input(&fixture, thread).await, 202, "{thread}");
     }
@@ -132,7 +132,7 @@ async fn bytes_of<Info>(stream: &Stream<Info>) -> usize {
 }
 
 /// What was acknowledged is stored, and what is stored makes room.
-async fn takes_more_after_a_purge(fixture: &Fixture, acknowledged: usize) {
+async fn assert_room_after_purge(fixture: &Fixture, acknowledged: usize) {
     let stored = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
     let wanted = i64::try_from(acknowledged).unwrap();
     fixture.until("what was acknowledged is stored", LIMIT, async || stored().await.0 >= wanted).await;
@@ -150,7 +150,7 @@ async fn status_of_input(fixture: &Fixture, thread: &str) -> u16 {
 }
 
 /// An input is refused with a code that says to come again.
-async fn is_refused(fixture: &Fixture, thread: &str) {
+async fn assert_refused(fixture: &Fixture, thread: &str) {
     let answer = fixture.api().say_with(thread, &input(), &[]).await.unwrap();
     assert_eq!((answer.status, answer.json().unwrap()["code"].as_str()), (503, Some("stream_full")));
     assert_eq!(answer.header("retry-after"), Some("5"), "{thread}");

@@ -83,23 +83,23 @@ async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -
 }
 
 /// How late everything is that the gateway hears from NATS, and that it sends there.
-const FAR: Duration = Duration::from_secs(1);
+const NATS_DELAY: Duration = Duration::from_secs(1);
 /// Messages that are stored before the gateway hears of them.
-const STORED: usize = 7;
+const MESSAGES: usize = 7;
 /// How long after it was let in the first chunk for a viewer is published, and how long after that one the others, in milliseconds. At once its
 /// gateway has not heard yet how the thread stands.
-const PACES: [(u64, u64); 7] =
+const CHUNK_TIMINGS: [(u64, u64); 7] =
     [(0, 0), (0, 300), (1_500, 300), (2_500, 0), (2_500, 300), (5_000, 0), (5_000, 300)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn viewer_cut_in_frames_that_are_late_gets_what_is_stored() {
     let (fixture, link) = with_late_gateways(1).await;
-    let threads: Vec<_> = (0..PACES.len()).map(|number| format!("late-{number}")).collect();
+    let threads: Vec<_> = (0..CHUNK_TIMINGS.len()).map(|number| format!("late-{number}")).collect();
     for thread in &threads {
         fixture.until_owned(thread).await;
     }
-    link.set_delay(FAR);
-    let tries = threads.iter().zip(PACES).map(|(thread, pace)| cut_in_first(&fixture, thread, pace));
+    link.set_delay(NATS_DELAY);
+    let tries = threads.iter().zip(CHUNK_TIMINGS).map(|(thread, pace)| cut_in_first(&fixture, thread, pace));
     let found = futures_util::future::join_all(tries).await;
     let was_stored = found.iter().any(|(was_stored, _)| *was_stored);
     let faults: Vec<String> = found.into_iter().flat_map(|(_, faults)| faults).collect();
@@ -111,7 +111,7 @@ async fn viewer_cut_in_frames_that_are_late_gets_what_is_stored() {
 /// chunk came from a frame; and what is wrong with what it was shown.
 async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u64)) -> (bool, Vec<String>) {
     let gateway = fixture.fleet.gateway_addrs()[0];
-    let messages: Vec<_> = (0..STORED).map(|number| planned(thread, number, 8)).collect();
+    let messages: Vec<_> = (0..MESSAGES).map(|number| planned(thread, number, 8)).collect();
     let viewer = follow_once(gateway, thread, None);
     viewer.opened().await.unwrap();
     sleep(Duration::from_millis(before)).await;
@@ -123,10 +123,10 @@ async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u6
     let mut first = viewer.stop().remove(0);
     // What came together with the first chunk was lost on the way.
     first.events.truncate(1);
-    let are_stored = fixture.messages_of(thread).await.len() == STORED;
+    let are_stored = fixture.messages_of(thread).await.len() == MESSAGES;
     let is_live = matches!(&first.events[0].event, StreamEvent::Chunk(chunk) if !chunk.is_compacted);
     let viewer = follow_once(gateway, thread, first.events[0].id.clone());
-    let waited = viewer.wait(LIMIT, |progress| progress.terminals >= STORED).await;
+    let waited = viewer.wait(LIMIT, |progress| progress.terminals >= MESSAGES).await;
     let mut found: Vec<String> = waited.err().map(|error| format!("{error:#}")).into_iter().collect();
     found.extend(fixture.faults(&continued(first, viewer.stop()), &messages).await);
     let what = format!("first chunk after {before} ms, others {pause} ms later");

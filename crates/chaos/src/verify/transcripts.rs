@@ -33,7 +33,7 @@ pub(super) fn translate(
         for received in &transcript.events {
             match &received.event {
                 // Places come again in a message that is sent anew, and behind the one that the client went back to.
-                StreamEvent::Reset { message, .. } => ids.retain(|id| !id.contains(message.as_str())),
+                StreamEvent::Reset { message, .. } => ids.retain(|id| !names(id, message)),
                 StreamEvent::Restart { after } => {
                     let after = base(after);
                     ids.retain(|id| base(id) < after);
@@ -67,6 +67,12 @@ pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
     let cursor =
         |connection: &Transcript| connection.last_event_id.clone().or_else(|| connection.ready.clone());
     transcripts.iter().find_map(cursor).and_then(|id| base(&id))
+}
+
+/// Whether an event's id says how far its client is with this message: `<position>~<message>.<attempt>...` for each that is open.
+fn names(id: &str, message: &str) -> bool {
+    let of_message = |part: &str| part.strip_prefix(message).is_some_and(|rest| rest.starts_with('.'));
+    id.split('~').skip(1).any(of_message)
 }
 
 /// The position in an event's id.

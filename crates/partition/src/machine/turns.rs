@@ -268,10 +268,12 @@ impl Partition {
             return;
         };
         self.counters.late += 1;
+        let held = turn.hold.map_or(seq, |(held, _)| held);
         if turn.hold.is_none() {
             self.table.hold(id, seq, now);
-            self.holds.insert((seq, NO_SLOT));
         }
+        // Read twice while it waited behind a command, the chunk was released with its entry.
+        self.holds.insert((held, NO_SLOT));
     }
 
     pub(super) fn reject_unauthorized(

@@ -62,6 +62,42 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
     assert!(failed(&script.later(9_500)));
 }
 
+/// The reader was set back while the chunk waited behind the message that takes its turn back: it waits twice.
+#[test]
+fn a_late_chunk_that_was_read_twice_is_held() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    assert_eq!(script.last_start().thread, agent().thread());
+    script.auto = false;
+    // The end of the run has to wait for the commit after this one.
+    script.task("t2");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    let Command::Turn(mut message) = opened("y", 0, BusyPolicy::Rollback) else { return };
+    message.thread = agent().thread();
+    message.turn = TurnId::foreground(&message.thread, "y").unwrap();
+    script.command(Command::Turn(message));
+    let bare = IncomingChunk {
+        message: MessageId::parse("m").unwrap(),
+        attempt: 0,
+        step: 0,
+        role: Role::Assistant,
+        chunk: chunk(0, "bare", false),
+    };
+    let frame = Frame { thread: thread("u"), chunks: vec![bare], token: None };
+    script.seq += 1;
+    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body: EntryBody::Frame(frame) };
+    script.handle(Input::Entries { entries: vec![entry.clone()], room: 0 });
+    assert!(script.machine.is_deferring());
+    script.say(0, &["hello"]);
+    let late = script.log.last().unwrap().clone();
+    script.handle(Input::Room);
+    script.handle(Input::Entries { entries: vec![entry, late.clone()], room: 1_000 });
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    assert!(script.machine.holds.contains(&(late.seq, crate::machine::NO_SLOT)));
+}
+
 /// As when the store went back in time: it knows of neither run.
 #[test]
 fn an_earlier_run_does_not_replace_a_later_one() {

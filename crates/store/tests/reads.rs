@@ -39,7 +39,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
-    // Nor does one whose lease was taken: what it would be told may be undone by a store that goes back, and gives it the lease again.
+    // Nor does one whose lease was taken: what it would read may be undone by a store that goes back, and gives it the lease again.
     store.renounce(&[mine.partition]).await.unwrap();
     let refused = [
         store.lookup(Some(mine), &keys, true).await.unwrap_err(),

@@ -1,44 +1,32 @@
 -- What the owners of partitions keep between two commits: open messages and turns that are spilled, what is still to be published,
 -- and what could not be used.
 
--- Messages that are open for so long that they are saved, so that the checkpoint can pass them.
+-- Parts of open messages whose entries a new owner would otherwise have to read again from far back. They are written beside the commits,
+-- and deleted by the commit of the message's end.
 CREATE TABLE spilled_messages (
-    bucket     smallint    NOT NULL,
-    thread_id  text        NOT NULL,
-    message_id text        NOT NULL,
-    attempt    bigint      NOT NULL,
-    role       text        NOT NULL,
-    first_seq  bigint      NOT NULL,
+    bucket      smallint    NOT NULL,
+    thread_id   text        NOT NULL,
+    message_id  text        NOT NULL,
+    -- The chunks below this id are in other rows of the message. Only rows of its highest attempt count.
+    first_chunk integer     NOT NULL,
+    attempt     bigint      NOT NULL,
+    role        text        NOT NULL,
+    first_seq   bigint      NOT NULL,
     -- Ages in milliseconds at `saved_at`, and not instants: clocks of different machines do not matter. A reader adds the database's
     -- now() - saved_at.
-    open_ms    bigint      NOT NULL,
-    gap_ms     bigint,
-    idle_ms    bigint      NOT NULL,
-    saved_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- How many chunks are saved: where the next save goes on counting.
-    chunks     integer     NOT NULL DEFAULT 0,
-    PRIMARY KEY (bucket, thread_id, message_id)
+    open_ms     bigint      NOT NULL,
+    gap_ms      bigint,
+    idle_ms     bigint      NOT NULL,
+    saved_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The calls of models that attempts before this one have made, as chunks list them; NULL: none. What they have used was paid for, so
+    -- that the ledger needs it when the answer ends, also under another owner of the partition.
+    earlier_calls jsonb,
+    -- A JSON array of chunks. bytea, because nothing in it may be refused: its entries are purged from the stream.
+    chunks      bytea       NOT NULL,
+    PRIMARY KEY (bucket, thread_id, message_id, first_chunk)
 );
 
-CREATE TABLE spilled_chunks (
-    bucket         smallint NOT NULL,
-    thread_id      text     NOT NULL,
-    message_id     text     NOT NULL,
-    attempt        bigint   NOT NULL,
-    chunk_id       integer  NOT NULL,
-    -- Order of saving, which is the order of arrival.
-    arrival        integer  NOT NULL,
-    chunk          text     NOT NULL,
-    chunk_type     text     NOT NULL,
-    is_final       boolean  NOT NULL,
-    metadata       jsonb    NOT NULL,
-    "timestamp"    text,
-    correlation_id text,
-    -- No foreign key: both tables are written and emptied together, in one statement.
-    PRIMARY KEY (bucket, thread_id, message_id, attempt, chunk_id)
-);
-
--- Inputs that wait or run for so long that they are saved, so that the checkpoint can pass them.
+-- Inputs that wait or run, and whose entries a new owner would otherwise have to read again from far back.
 CREATE TABLE spilled_turns (
     bucket         smallint    NOT NULL,
     thread_id      text        NOT NULL,
@@ -114,7 +102,7 @@ CREATE FUNCTION antiphon_dead_letter_owner(thread_id text, subject text) RETURNS
 -- and WAL but no time of its own.
 DO $$
 DECLARE
-    wide CONSTANT text[][] := ARRAY[['messages', 'content'], ['tasks', 'content'], ['outbox', 'entries']];
+    wide CONSTANT text[][] := ARRAY[['messages', 'content'], ['tasks', 'content'], ['outbox', 'entries'], ['spilled_messages', 'chunks']];
     entry text[];
 BEGIN
     FOREACH entry SLICE 1 IN ARRAY wide LOOP

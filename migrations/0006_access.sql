@@ -85,7 +85,6 @@ DECLARE
         ['usage', 'antiphon_tenant_visible(thread_id)'],
         ['usage_days', 'antiphon_tenant_visible(CASE tenant WHEN ''-'' THEN '''' ELSE tenant || ''~'' END)'],
         ['spilled_messages', 'antiphon_tenant_visible(thread_id)'],
-        ['spilled_chunks', 'antiphon_tenant_visible(thread_id)'],
         ['spilled_turns', 'antiphon_tenant_visible(thread_id)'],
         ['agents', 'antiphon_tenant_visible(agent_id)'],
         ['agent_settings', 'antiphon_tenant_visible(agent_id)'],

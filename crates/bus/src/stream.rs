@@ -66,6 +66,8 @@ pub struct StreamState {
     pub incarnation: String,
     /// Bytes in it.
     pub bytes: u64,
+    /// Bytes that it may have; `None`: no limit of its own.
+    pub max_bytes: Option<u64>,
     /// Entries in it.
     pub messages: u64,
     /// When it was made, by the server's clock.
@@ -85,6 +87,7 @@ impl StreamState {
             last_seq,
             incarnation: info.config.metadata.get(INCARNATION).cloned().unwrap_or_default(),
             bytes: info.state.bytes,
+            max_bytes: u64::try_from(info.config.max_bytes).ok().filter(|bytes| *bytes > 0),
             messages: info.state.messages,
             created_at: Timestamp(to_ms(info.created.unix_timestamp_nanos())),
             replicas: info.config.num_replicas,

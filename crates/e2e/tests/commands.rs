@@ -480,9 +480,8 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     fixture.execute(&format!(
         "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, thread_id, reason, detail, raw)
          VALUES ({bucket}, 'message', 'long/x', 0, 1, 'long', 'gap', '{{}}', ''), (mod({bucket}, 8), 'entry', 's:1', 0, 1, 'long', 'bad', '{{}}', '');
-         INSERT INTO spilled_messages (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
-         INSERT INTO spilled_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final, metadata)
-         VALUES ({bucket}, 'long', 'x', 0, 0, 0, 'secret', 'content', false, '{{}}');
+         INSERT INTO spilled_messages (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, idle_ms, chunks)
+         VALUES ({bucket}, 'long', 'x', 0, 0, 'user', 1, 1, 1, 'secret');
          INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable)
          VALUES ({bucket}, 'long', 'u1', 'a', 0, 'secret', '{{}}', 'c', 't', true);
          INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, is_retryable)

@@ -24,11 +24,9 @@ const MARKER: &str = "marker-7f3a9c";
 /// In what is not erased.
 const KEPT: &str = "kept-51d08e";
 
-/// What is open for long is saved at once, and what was used leaves the streams soon.
+/// What is open is saved with the next entry, and what was used leaves the streams soon.
 fn hasty(options: FleetOptions) -> FleetOptions {
-    alone(options)
-        .with_env("ANTIPHON_SPILL_AFTER_SECONDS", "0.5")
-        .with_env("ANTIPHON_TURN_DEADLINE_SECONDS", 60)
+    alone(options).with_env("ANTIPHON_REPLAY_ENTRIES", 1).with_env("ANTIPHON_TURN_DEADLINE_SECONDS", 60)
 }
 
 fn marked(text: &str) -> String {
@@ -210,7 +208,7 @@ async fn erased_thread_leaves_no_text_anywhere() {
         "messages",
         "spilled_turns",
         "responses",
-        "spilled_chunks",
+        "spilled_messages",
         "tasks",
         "threads",
         "usage",

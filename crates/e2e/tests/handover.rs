@@ -93,14 +93,14 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_straggler_survives_a_kill() {
-    let mut fixture = Fixture::new().await;
+    let mut fixture = Fixture::with(|options| options.with_env("ANTIPHON_REPLAY_ENTRIES", 40)).await;
     let follower = fixture.following("straggler").await;
     let message = long("straggler", "m");
     let half = message.chunks.len() / 2;
     fixture.send_part(&message, 0..half).await;
     let began = Instant::now();
     let mut salt = 0;
-    // It is saved when newer messages want the checkpoint to pass it.
+    // It is saved when a replay from its first chunk on has become long.
     while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
         .fetch_one(&fixture.pool)
         .await

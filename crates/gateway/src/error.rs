@@ -134,7 +134,7 @@ impl Problem {
                 let detail = "too many reports are being read at the moment";
                 Self::unavailable("database_busy", detail)
             }
-            (StoreError::Stopping, _) | (_, Disposition::Retry) => {
+            (StoreError::Stopping, _) | (_, Disposition::Retry | Disposition::TooSlow) => {
                 Self::unavailable(DATABASE_UNAVAILABLE, "the database cannot be reached at the moment")
             }
             (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
 
 use crate::{InvalidMetadata, MessageId, Metadata, ThreadId};
 
@@ -183,6 +183,34 @@ impl Serialize for Chunk {
             map.serialize_entry("correlation_id", correlation_id)?;
         }
         map.end()
+    }
+}
+
+/// As it was serialized.
+impl<'de> Deserialize<'de> for Chunk {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Fields {
+            chunk_id: u32,
+            chunk: Box<str>,
+            chunk_type: String,
+            is_final: bool,
+            metadata: Metadata,
+            timestamp: Option<Box<str>>,
+            correlation_id: Option<Box<str>>,
+        }
+        let fields = Fields::deserialize(deserializer)?;
+        let kind = ChunkKind::from_name(&fields.chunk_type)
+            .ok_or_else(|| D::Error::custom(format!("there is no chunk_type {:?}", fields.chunk_type)))?;
+        Ok(Self {
+            id: fields.chunk_id,
+            kind,
+            is_final: fields.is_final,
+            text: fields.chunk,
+            metadata: fields.metadata,
+            timestamp: fields.timestamp,
+            correlation_id: fields.correlation_id,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use model::{
     RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
-use crate::commit::{Commit, Lookup};
+use crate::commit::{Commit, Lookup, Save};
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
     CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, TaskDelay,
@@ -22,6 +22,8 @@ pub struct StreamEntry {
     pub seq: Seq,
     /// When the stream stored it, by the stream's clock.
     pub stored_at: Timestamp,
+    /// Bytes that it takes in the stream, about.
+    pub bytes: usize,
     /// What it says, or why it cannot be used.
     pub body: EntryBody,
 }
@@ -136,6 +138,8 @@ pub enum Input {
         /// What came of it.
         outcome: TaskDelay,
     },
+    /// The answer to [`Action::Save`]: it is stored.
+    Saved,
     /// Others than the owner have written timers of the partition.
     TimersChanged,
     /// All of this batch of the outbox has been published.
@@ -164,6 +168,8 @@ pub enum Action {
     Publish(ReadyChunks),
     /// Write this; answer with [`Input::Committed`], or drop the partition. One at a time.
     Commit(Commit),
+    /// Save this beside the commits, until the store has it; answer with [`Input::Saved`]. One at a time.
+    Save(Save),
     /// Send the end of the message to the gateways.
     End(MessageEnded),
     /// A gateway knows of an owner with this higher epoch: ask the store whether the partition is held still, and by which epoch it would be
@@ -226,6 +232,7 @@ impl Action {
             Self::Lookup(_) => "lookup",
             Self::Publish(_) => "publish",
             Self::Commit(_) => "commit",
+            Self::Save(_) => "save",
             Self::End(_) => "end",
             Self::Snapshot(_) => "snapshot",
             Self::ChangedThreads(_) => "changed_threads",

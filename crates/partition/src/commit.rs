@@ -29,8 +29,6 @@ pub struct Commit {
     pub dead_letters: Vec<DeadLetter>,
     /// Messages that failed, for clients that come later: every end that clients are sent has a row here or is a message.
     pub failed_messages: Vec<FailedMessage>,
-    /// What is saved of messages that have been open for long, so that the checkpoint can pass them.
-    pub spilled_messages: Vec<SpilledMessage>,
     /// Messages that were spilled and have ended with this commit: their saved chunks go.
     pub ended_spills: Vec<MessageKey>,
     /// Finished turns.
@@ -49,8 +47,6 @@ pub struct Commit {
     pub failed_turns: Vec<FailedTurn>,
     /// Failed turns that were dropped by a command.
     pub dropped_turns: Vec<(ThreadId, TurnId)>,
-    /// Inputs that are saved.
-    pub open_turns: Vec<OpenTurn>,
     /// Inputs that were saved and have ended.
     pub ended_turns: Vec<(ThreadId, TurnId)>,
     /// Control commands.
@@ -81,7 +77,6 @@ impl Commit {
             messages: Vec::new(),
             dead_letters: Vec::new(),
             failed_messages: Vec::new(),
-            spilled_messages: Vec::new(),
             ended_spills: Vec::new(),
             turns: Vec::new(),
             usage: Vec::new(),
@@ -91,7 +86,6 @@ impl Commit {
             task_changes: Vec::new(),
             failed_turns: Vec::new(),
             dropped_turns: Vec::new(),
-            open_turns: Vec::new(),
             ended_turns: Vec::new(),
             audit: Vec::new(),
             timers: Vec::new(),
@@ -126,13 +120,11 @@ impl Commit {
     /// True when there is nothing to write but the checkpoint.
     pub fn is_empty(&self) -> bool {
         self.weight() == 0
-            && self.spilled_messages.is_empty()
             && self.failed_messages.is_empty()
             && self.failed_tasks.is_empty()
             && self.task_changes.is_empty()
             && self.failed_turns.is_empty()
             && self.dropped_turns.is_empty()
-            && self.open_turns.is_empty()
             && self.ended_turns.is_empty()
             && self.audit.is_empty()
             && self.timers.is_empty()
@@ -145,28 +137,36 @@ impl Commit {
     pub fn size(&self) -> usize {
         self.messages.iter().map(Message::size).sum::<usize>()
             + self.dead_letters.iter().map(DeadLetter::size).sum::<usize>()
-            + self
-                .spilled_messages
-                .iter()
-                .flat_map(|save| &save.chunks)
-                .map(|chunk| chunk.size() + 64)
-                .sum::<usize>()
             + self.turns.iter().flat_map(|turn| &turn.messages).map(Message::size).sum::<usize>()
             + self.tasks.iter().map(|task| task.queued.task.size()).sum::<usize>()
             + self.failed_turns.iter().map(|failed| failed.opened.size()).sum::<usize>()
-            + self.open_turns.iter().map(|open| open.opened.size()).sum::<usize>()
     }
 }
 
-/// A part of an open message that is saved: the chunks accepted since the last save, in the order of arrival.
+/// What is saved in one statement of messages and inputs that are open, so that the checkpoint can pass their entries.
+///
+/// It is written beside the commits and holds none of them up. Saving the same twice has the effect of saving it once. What is saved
+/// goes with the commit of its end, which the machine hands out only after the save was answered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Save {
+    /// Parts of open messages, one a message.
+    pub messages: Vec<SpilledMessage>,
+    /// Inputs whose turns have not ended.
+    pub turns: Vec<OpenTurn>,
+}
+
+/// A part of an open message that is saved: the released chunks from `first_chunk` on and, in the last part, those that wait behind a gap.
+/// Loaded by a new owner, it is the whole message as far as it was saved.
 ///
 /// Ages and not instants are kept, so that clocks of different machines do not matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpilledMessage {
     /// Which message.
     pub key: MessageKey,
-    /// Its attempt; saved chunks of lower attempts go.
+    /// Its attempt; saved chunks of lower attempts do not count any more.
     pub attempt: u32,
+    /// The chunks below this id were saved before.
+    pub first_chunk: u32,
     /// The author's role.
     pub role: Role,
     /// The first entry of the message, for the dead letter that it may become.
@@ -177,7 +177,7 @@ pub struct SpilledMessage {
     pub gap_ms: Option<i64>,
     /// For how long no chunk has come, ms.
     pub idle_ms: i64,
-    /// Chunks accepted since the last save.
+    /// The chunks; those that wait behind a gap come last.
     pub chunks: Vec<Arc<Chunk>>,
     /// All calls of models that attempts before this one have made.
     pub earlier_calls: Vec<ModelCall>,

@@ -16,13 +16,16 @@ pub struct PartitionLimits {
     pub stall_timeout_ms: i64,
     /// How often stalls are looked for, ms.
     pub sweep_ms: i64,
-    /// How often gaps are checked, and what has to be spilled, ms.
+    /// How often gaps are checked, ms.
     pub tick_ms: i64,
-    /// A message that holds the checkpoint back for so long, ms, is saved; below the promised 30 s by what a commit
-    /// may take.
-    pub spill_after_ms: i64,
-    /// A message that holds the checkpoint back by so many entries is saved; below the promised 50,000 likewise.
-    pub spill_after_entries: u64,
+    /// Where a new owner would read more entries than this from the checkpoint on, what is open is saved, the oldest first.
+    pub replay_entries: u64,
+    /// The same in bytes of entries.
+    pub replay_bytes: u64,
+    /// The same in bytes of the keys of commands, which are remembered as far as the checkpoint is behind.
+    pub replay_command_bytes: usize,
+    /// Size in bytes at which one save is full; a message that waits behind a gap may exceed it by its own size.
+    pub save_bytes: usize,
     /// Most finished inputs in one commit.
     pub commit_turns: usize,
     /// Size in bytes at which a commit is full.
@@ -64,8 +67,10 @@ impl Default for PartitionLimits {
             stall_timeout_ms: 300_000,
             sweep_ms: 30_000,
             tick_ms: 1_000,
-            spill_after_ms: 20_000,
-            spill_after_entries: 40_000,
+            replay_entries: 500_000,
+            replay_bytes: 256 << 20,
+            replay_command_bytes: 8 << 20,
+            save_bytes: 256 << 10,
             commit_turns: 256,
             commit_bytes: 1 << 20,
             checkpoint_ms: 1_000,

@@ -14,7 +14,7 @@ use crate::followers::Followers;
 use crate::frames::Frames;
 use crate::limits::{MOST_UNSENT, PartitionLimits};
 use crate::messages::{Messages, Slot};
-use crate::open::{OpenMessage, Phase};
+use crate::open::{OpenMessage, Phase, chunks_within};
 use crate::recent::Recent;
 use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
@@ -32,12 +32,14 @@ mod finish;
 mod follow_up;
 mod gateways;
 mod read;
+mod saving;
 mod status;
 mod timers;
 mod turns;
 mod usage;
 
 use command_queue::CommandQueue;
+use saving::Saving;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
 const NO_SLOT: Slot = Slot::MAX;
@@ -62,6 +64,11 @@ pub struct Partition {
     clock: StreamClock,
     /// Entries that the checkpoint must not pass, with the message that needs them.
     holds: BTreeSet<(Seq, Slot)>,
+    saving: Saving,
+    /// Bytes of entries that were read, each counted once.
+    read_bytes: u64,
+    /// The highest entry that was ever read.
+    highest_seq: Seq,
     /// What has ended, in the order in which it did, and waits for a commit.
     ended: VecDeque<EndedInput>,
     /// Of the chunks of what has ended.
@@ -168,6 +175,9 @@ impl Partition {
             followers: Followers::new(hash_seed),
             clock: StreamClock::new(limits.stream_step_ms),
             holds: BTreeSet::new(),
+            saving: Saving::default(),
+            read_bytes: 0,
+            highest_seq: takeover.checkpoint,
             ended: VecDeque::new(),
             ended_bytes: 0,
             refused_bytes: 0,
@@ -254,6 +264,7 @@ impl Partition {
             Input::Snapshot(request) => self.show(&request, now, &mut actions),
             Input::ChangedThreads(query) => actions.push(self.changed_threads(&query, now)),
             Input::Tick => self.tick(now, &mut actions),
+            Input::Saved => self.saved(),
             Input::Room => self.reread(now, &mut actions),
             Input::Shed(bytes) => self.shed(bytes),
         }
@@ -266,6 +277,7 @@ impl Partition {
             actions.push(Action::Check(keys));
         }
         self.start_ready(now, &mut actions);
+        self.save_if_due(now, &mut actions);
         self.commit_if_ready(now, &mut actions);
         self.clock.set_paused(self.is_ahead(), now);
         actions
@@ -300,6 +312,7 @@ impl Partition {
             chunks: self.messages.chunks,
             bytes: self.messages.bytes,
             oldest_ms: self.messages.iter().map(|open| open.age_ms(time)).max().unwrap_or(0),
+            replay_permille: self.replay_permille(),
             uncommitted: self.looking_up
                 + self.ended.len()
                 + self.commands.len()
@@ -432,8 +445,8 @@ impl Partition {
     /// Drops a message without a trace in the store.
     fn forget(&mut self, slot: Slot) {
         let Some(OpenMessage { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
-        if let Some((seq, _)) = hold {
-            self.holds.remove(&(seq, slot));
+        if let Some(hold) = hold {
+            self.holds.remove(&(hold.seq, slot));
         }
         if phase == Phase::Unknown {
             *self.forgotten_look_ups.entry(key).or_default() += 1;
@@ -452,6 +465,7 @@ impl Partition {
 
     fn tick(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.ticked_at = now;
+        self.saving.look_again();
         self.followers.expire(now);
         let time = self.clock.now(now);
         let sweep = now.since_ms(self.swept_at) >= self.limits.sweep_ms;
@@ -496,7 +510,7 @@ impl Partition {
         let Some(open) = self.messages.get_mut(slot) else { return };
         let Some(mut chunks) = open.unpublished() else { return };
         loop {
-            let rest = chunks.split_off(frame_length(&chunks, self.limits.frame_bytes));
+            let rest = chunks.split_off(chunks_within(&chunks, self.limits.frame_bytes));
             let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
             let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
             actions.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
@@ -530,7 +544,7 @@ impl Partition {
         let target = self.messages.bytes.saturating_sub(bytes);
         while self.messages.bytes > target {
             let Some(slot) = largest(&self.messages) else { break };
-            let first = self.messages.get(slot).and_then(|open| open.hold).map(|(seq, _)| seq);
+            let first = self.messages.get(slot).and_then(|open| open.hold).map(|hold| hold.seq);
             // A reader that was set back comes to it anyway; to wait for it would skip what lies before.
             if let Some(first) = first.filter(|first| *first <= self.last_seq) {
                 self.deferring = Some(self.deferring.map_or((first, 0), |from| from.min((first, 0))));
@@ -548,17 +562,6 @@ impl Partition {
         let deferred = self.deferring.map_or(self.last_seq, |(seq, _)| seq.before());
         held.min(deferred).min(self.last_seq)
     }
-}
-
-/// How many of these chunks go into one frame: at least one.
-fn frame_length(chunks: &[std::sync::Arc<model::Chunk>], most_bytes: usize) -> usize {
-    let mut bytes = 0;
-    let fits = chunks.iter().take_while(|chunk| {
-        let first = bytes == 0;
-        bytes += chunk.size() + 64;
-        first || bytes <= most_bytes
-    });
-    fits.count()
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::limits::PartitionLimits;
 /// Most missing ranges that a failure or a buffer's state names.
 const NAMED_RANGES: usize = 64;
 
+/// Bytes that a chunk takes in a frame or a saved row besides its text, about.
+pub(crate) const CHUNK_OVERHEAD: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The store has been asked whether it has ended already; nothing is released.
@@ -49,27 +52,52 @@ pub(crate) struct OpenMessage {
     delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
-    /// Every chunk that counts, in the order of arrival; those from `saved` on are not in the store.
-    accepted: Vec<Arc<Chunk>>,
-    saved: usize,
     /// In order, without gaps; those from `published` on have not been sent.
     pub(crate) released: Vec<Arc<Chunk>>,
     published: usize,
+    /// The chunk that has made the message fail.
+    error: Option<Arc<Chunk>>,
+    /// How many of the released chunks of this attempt are in the store.
+    saved: usize,
+    /// Its bytes when all of it was last saved; 0 if it never was.
+    saved_bytes: usize,
+    /// The part of it that is on its way to the store.
+    saving: Option<PartUnderWay>,
     announce_reset: bool,
     /// Of attempts before this one, as far as this owner has read them.
     earlier_calls: Vec<ModelCall>,
-    /// A part of it is in the store and must go when it ends.
+    /// A part of it is in the store, or on its way there, and must go when it ends.
     pub(crate) is_saved: bool,
     /// It was saved by an earlier owner, and its ages went on while nothing was read.
     pub(crate) is_restored: bool,
     /// Decided, but not acted upon before the store has said that the message is new.
     pub(crate) failure: Option<MessageFailure>,
     pub(crate) first_seq: Seq,
-    /// The lowest entry that is needed to rebuild what is not saved, and since when.
-    pub(crate) hold: Option<(Seq, Timestamp)>,
+    /// The lowest entry that is needed to rebuild what is not saved.
+    pub(crate) hold: Option<Hold>,
     opened_at: Timestamp,
     /// The last chunk that counted; repetitions do not.
     last_chunk_at: Timestamp,
+}
+
+/// An entry that the stream must keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) seq: Seq,
+    /// Bytes of entries that this owner had read by then.
+    pub(crate) read_bytes: u64,
+}
+
+/// A part of a message that is on its way to the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartUnderWay {
+    attempt: u32,
+    /// Released chunks that are saved with it.
+    released: usize,
+    /// The message's bytes, when nothing of it was left to save; `None`: another part follows.
+    whole_bytes: Option<usize>,
+    /// The first entry that came since, and is not in it.
+    later: Option<Hold>,
 }
 
 /// What became of one chunk.
@@ -116,10 +144,12 @@ impl OpenMessage {
             delivery: None,
             role,
             reorder: new_reorder(limits),
-            accepted: Vec::new(),
-            saved: 0,
             released: Vec::new(),
             published: 0,
+            error: None,
+            saved: 0,
+            saved_bytes: 0,
+            saving: None,
             announce_reset: false,
             earlier_calls: Vec::new(),
             is_saved: false,
@@ -144,7 +174,7 @@ impl OpenMessage {
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.earlier_calls.clone_from(&saved.earlier_calls);
         open.phase = Phase::Live;
-        open.saved = open.accepted.len();
+        (open.saved, open.saved_bytes) = (open.released.len(), open.bytes());
         open.is_saved = true;
         open.is_restored = true;
         open.opened_at = time.plus_ms(-saved.open_ms);
@@ -210,9 +240,6 @@ impl OpenMessage {
         let size = chunk.size();
         let piece = Piece { id: chunk.id, is_final: chunk.is_final, digest: chunk.digest(), size };
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
-        if matches!(outcome, Insert::Ready | Insert::Held) {
-            self.accepted.push(Arc::clone(chunk));
-        }
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
             match chunk.kind {
@@ -220,7 +247,8 @@ impl OpenMessage {
                     self.failure = Some(MessageFailure::ProducerError {
                         text: chunk.text.to_string(),
                         hint: RetryHint::of(&chunk.metadata),
-                    })
+                    });
+                    self.error = Some(chunk);
                 }
                 _ => self.released.push(chunk),
             }
@@ -234,8 +262,7 @@ impl OpenMessage {
         self.delivery = None;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
-        self.accepted.clear();
-        self.saved = 0;
+        (self.error, self.saved, self.saved_bytes) = (None, 0, 0);
         self.announce_reset |= self.published > 0;
         self.released.clear();
         self.published = 0;
@@ -257,14 +284,34 @@ impl OpenMessage {
         Some(chunks)
     }
 
-    /// What would be saved now: everything that the store does not have.
-    pub(crate) fn save(&mut self, time: Timestamp) -> SpilledMessage {
-        let chunks = self.accepted[self.saved..].to_vec();
-        self.saved = self.accepted.len();
+    /// True while a part of it is on its way to the store.
+    pub(crate) fn is_being_saved(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    /// It has at least doubled since all of it was last saved.
+    pub(crate) fn has_doubled(&self) -> bool {
+        self.bytes() >= 2 * self.saved_bytes
+    }
+
+    /// The next part that the store does not have: released chunks of about this many bytes and, in the last part, what waits behind a
+    /// gap. The owner calls [`Self::end_save`] when it is stored.
+    pub(crate) fn save_part(&mut self, most_bytes: usize, time: Timestamp) -> SpilledMessage {
+        let unsaved = &self.released[self.saved..];
+        let mut chunks = unsaved[..chunks_within(unsaved, most_bytes)].to_vec();
+        let released = self.saved + chunks.len();
+        let is_last = released == self.released.len();
+        if is_last {
+            // The chunk of the failure comes last: what is restored behind it would count as late.
+            chunks.extend(self.reorder.waiting().chain(&self.error).cloned());
+        }
+        let whole_bytes = is_last.then(|| self.bytes());
+        self.saving = Some(PartUnderWay { attempt: self.attempt, released, whole_bytes, later: None });
         self.is_saved = true;
         SpilledMessage {
             key: self.key.clone(),
             attempt: self.attempt,
+            first_chunk: self.saved as u32,
             role: self.role,
             first_seq: self.first_seq,
             open_ms: time.since_ms(self.opened_at),
@@ -273,6 +320,28 @@ impl OpenMessage {
             chunks,
             earlier_calls: self.earlier_calls.clone(),
         }
+    }
+
+    /// The stream must keep this entry. True when no lower one was held.
+    pub(crate) fn hold(&mut self, hold: Hold) -> bool {
+        if let Some(part) = &mut self.saving {
+            part.later.get_or_insert(hold);
+        }
+        let is_first = self.hold.is_none();
+        self.hold.get_or_insert(hold);
+        is_first
+    }
+
+    /// The part that was on its way is stored. Returns the hold that is not needed any more; [`Self::hold`] is the next one.
+    pub(crate) fn end_save(&mut self) -> Option<Hold> {
+        let part = self.saving.take()?;
+        // Of an attempt that was given up meanwhile nothing is needed again.
+        if part.attempt == self.attempt {
+            self.saved = part.released;
+            self.saved_bytes = part.whole_bytes.unwrap_or(self.saved_bytes);
+        }
+        part.whole_bytes?;
+        std::mem::replace(&mut self.hold, part.later)
     }
 
     /// The calls of models whose ends are known, in the order of the chunks that say so; those of attempts that were given up first.
@@ -284,18 +353,18 @@ impl OpenMessage {
 
     fn attempt_calls(&self) -> Vec<ModelCall> {
         let says = |chunk: &&Arc<Chunk>| chunk.metadata.get(ModelCall::KEY).is_some();
-        let mut listing: Vec<&Arc<Chunk>> = self.accepted.iter().filter(says).collect();
+        let mut listing: Vec<&Arc<Chunk>> = self.accepted().filter(says).collect();
         listing.sort_by_key(|chunk| chunk.id);
         if listing.is_empty() {
-            let last = self.accepted.iter().find(|chunk| chunk.is_final);
+            let last = self.accepted().find(|chunk| chunk.is_final);
             return last.and_then(|last| last.metadata.summed_call()).into_iter().collect();
         }
         listing.into_iter().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default()).collect()
     }
 
-    /// Bytes that a save would write.
-    pub(crate) fn unsaved_bytes(&self) -> usize {
-        self.accepted[self.saved..].iter().map(|chunk| chunk.size() + 64).sum()
+    /// Every chunk that counts: those that are released first, in order.
+    fn accepted(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        self.released.iter().chain(&self.error).chain(self.reorder.waiting())
     }
 
     /// True when the final chunk has been released.
@@ -324,9 +393,10 @@ impl OpenMessage {
         }
     }
 
-    /// For tracing across services, as the last chunk with one says it.
+    /// For tracing across services: that of the highest chunk that has one.
     pub(crate) fn correlation_id(&self) -> Option<Box<str>> {
-        self.accepted.iter().rev().find_map(|chunk| chunk.correlation_id.clone())
+        let with_id = self.accepted().filter(|chunk| chunk.correlation_id.is_some());
+        with_id.max_by_key(|chunk| chunk.id)?.correlation_id.clone()
     }
 
     /// How long it has been open.
@@ -341,14 +411,14 @@ impl OpenMessage {
 
     /// All accepted chunks by id, for a dead letter.
     pub(crate) fn chunks_by_id(&self) -> Vec<Arc<Chunk>> {
-        let mut chunks = self.accepted.clone();
+        let mut chunks: Vec<Arc<Chunk>> = self.accepted().cloned().collect();
         chunks.sort_by_key(|chunk| chunk.id);
         chunks
     }
 
     /// Number of chunks accepted.
     pub(crate) fn received(&self) -> usize {
-        self.accepted.len()
+        self.released.len() + usize::from(self.error.is_some()) + self.reorder.held()
     }
 
     /// The id that is released next.
@@ -360,6 +430,17 @@ impl OpenMessage {
     pub(crate) fn bytes(&self) -> usize {
         self.reorder.bytes()
     }
+}
+
+/// How many of these chunks have about this many bytes together: at least one, if there is one.
+pub(crate) fn chunks_within(chunks: &[Arc<Chunk>], most_bytes: usize) -> usize {
+    let mut bytes = 0;
+    let fits = chunks.iter().take_while(|chunk| {
+        let first = bytes == 0;
+        bytes += chunk.size() + CHUNK_OVERHEAD;
+        first || bytes <= most_bytes
+    });
+    fits.count()
 }
 
 fn new_reorder(limits: &PartitionLimits) -> Reorder<Arc<Chunk>> {

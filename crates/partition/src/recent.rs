@@ -115,6 +115,16 @@ impl<K: RecentKey, V> Recent<K, V> {
         }
     }
 
+    /// How many are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many were remembered after the last one that `is_before` holds for; it must hold for a first part of them.
+    pub(crate) fn count_after(&self, is_before: impl Fn(&V) -> bool) -> usize {
+        self.entries.len() - self.entries.partition_point(|(_, value)| is_before(value))
+    }
+
     /// Bytes that are taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

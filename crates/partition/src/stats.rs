@@ -116,6 +116,9 @@ pub struct Stats {
     pub bytes: usize,
     /// Age of the oldest, ms.
     pub oldest_ms: i64,
+    /// What a new owner would have to read again, in thousandths of what is allowed: of entries, of bytes or of keys of commands, whichever is
+    /// most.
+    pub replay_permille: u64,
     /// What waits for the store: ended messages and dead letters for their commit, new messages for its word whether they have ended
     /// already. Without it they do not end, so an outage that begins in a quiet moment would not show.
     pub uncommitted: usize,

@@ -10,6 +10,7 @@ use model::{
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
 use crate::messages::Slot;
+use crate::open::Hold;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
 
 type Hasher = foldhash::fast::FixedState;
@@ -72,11 +73,12 @@ pub(crate) struct TrackedTurn {
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
     /// Requested while the reader was behind: what it reads until it has caught up came before.
     pub(crate) is_unread: bool,
-    /// The input is in the store and must go when it ends.
+    /// The input is in the store, or on its way there, and must go when it ends.
     pub(crate) is_saved: bool,
-    /// The entry of its input, while the stream must keep it, and since when; of an ended turn also that of a chunk that came
-    /// too late.
-    pub(crate) hold: Option<(Seq, Timestamp)>,
+    /// The input is on its way to the store.
+    pub(crate) is_being_saved: bool,
+    /// The entry of its input, while the stream must keep it; of an ended turn also that of a chunk that came too late.
+    pub(crate) hold: Option<Hold>,
     /// When this owner requested it, by its own clock.
     pub(crate) requested_at: Option<Timestamp>,
     /// The last chunk, by the stream's clock.
@@ -176,6 +178,7 @@ impl TrackedTurn {
             stopped_by: None,
             is_unread: false,
             is_saved: false,
+            is_being_saved: false,
             hold: None,
             requested_at: None,
             progress_at: Timestamp(0),
@@ -316,8 +319,8 @@ impl TurnTable {
 
     pub(crate) fn insert(&mut self, turn: TrackedTurn) {
         self.bytes += turn.size();
-        if let Some((seq, _)) = turn.hold {
-            self.held.insert(seq, turn.id.clone());
+        if let Some(hold) = turn.hold {
+            self.held.insert(hold.seq, turn.id.clone());
         }
         self.turns.insert(turn.id.clone(), turn);
     }
@@ -338,27 +341,17 @@ impl TurnTable {
     }
 
     /// The stream must keep this entry of the turn.
-    pub(crate) fn hold(&mut self, id: &TurnId, seq: Seq, now: Timestamp) {
+    pub(crate) fn hold(&mut self, id: &TurnId, hold: Hold) {
         let Some(turn) = self.turns.get_mut(id) else { return };
-        turn.hold = Some((seq, now));
-        self.held.insert(seq, id.clone());
+        turn.hold = Some(hold);
+        self.held.insert(hold.seq, id.clone());
     }
 
     /// The entry of the turn, which the stream need not keep any more.
     pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
-        let (seq, _) = self.turns.get_mut(id)?.hold.take()?;
-        self.held.remove(&seq);
-        Some(seq)
-    }
-
-    /// The input at this entry, which is saved now.
-    pub(crate) fn save(&mut self, seq: Seq) -> Option<TurnOpened> {
-        let turn = self.turns.get_mut(&self.held.remove(&seq)?)?;
-        (turn.hold, turn.is_saved) = (None, true);
-        match &turn.source {
-            TurnSource::Input(opened) => Some((**opened).clone()),
-            TurnSource::Task(_) => None,
-        }
+        let hold = self.turns.get_mut(id)?.hold.take()?;
+        self.held.remove(&hold.seq);
+        Some(hold.seq)
     }
 
     /// Looks at this thread when there is room for a turn.

@@ -220,6 +220,12 @@ impl<T> Reorder<T> {
         ranges
     }
 
+    /// The chunks that [`Self::next_ready`] has not given yet, in no particular order.
+    pub fn waiting(&self) -> impl Iterator<Item = &T> {
+        let held = self.ring.iter().flatten().chain(self.far.values());
+        self.ready.iter().chain(held.map(|held| &held.item))
+    }
+
     /// Chunks that wait behind a gap.
     pub fn held(&self) -> usize {
         self.held

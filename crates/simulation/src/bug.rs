@@ -42,6 +42,10 @@ pub enum PlantedBug {
     SavesReplace,
     /// What was saved of a spilled message stays when it has ended.
     SpillsStay,
+    /// Saves are not fenced: a late one of an earlier owner is written.
+    SavesUnfenced,
+    /// The machine takes a save for stored when it is handed out.
+    SavesUnconfirmed,
     /// An attempt that was overtaken still counts: higher attempts do not fence.
     AttemptsMixed,
     /// An unknown commit is taken for an applied one.
@@ -222,7 +226,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 105] = [
+    pub const ALL: [Self; 107] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -240,6 +244,8 @@ impl PlantedBug {
         Self::RoomIgnored,
         Self::SavesReplace,
         Self::SpillsStay,
+        Self::SavesUnfenced,
+        Self::SavesUnconfirmed,
         Self::AttemptsMixed,
         Self::UnknownIsApplied,
         Self::NoGuard,

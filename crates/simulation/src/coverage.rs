@@ -63,8 +63,14 @@ coverage! {
     reader_faults,
     /// Sheds of memory that forgot a message.
     sheds,
-    /// Parts of spilled messages saved.
+    /// Parts of open messages, and inputs, that were handed out to be saved.
     spills,
+    /// Statements that saved some.
+    saves,
+    /// Those of an owner whose worker had died or been drained.
+    saves_after_death,
+    /// Those that were refused: another owner had the partition, or the store had gone back.
+    saves_fenced,
     /// Spilled messages restored by a new owner.
     spill_restores,
     /// Messages completed.

@@ -51,7 +51,8 @@ impl Log {
 
     fn entry(&self, seq: u64) -> Option<StreamEntry> {
         let (at_ns, body) = self.entries.get(seq as usize - 1)?.as_ref()?;
-        Some(StreamEntry { seq: Seq(seq), stored_at: Timestamp(at_ns / 1_000_000), body: body.clone() })
+        let stored_at = Timestamp(at_ns / 1_000_000);
+        Some(StreamEntry { seq: Seq(seq), stored_at, bytes: size(body), body: body.clone() })
     }
 
     /// What the entry of that sequence is recognised by.
@@ -111,5 +112,14 @@ impl Log {
             *entry = None;
         }
         lost
+    }
+}
+
+/// Bytes of an entry, about.
+fn size(body: &EntryBody) -> usize {
+    match body {
+        EntryBody::Frame(frame) => frame.chunks.iter().map(|arrival| 20 + arrival.chunk.text.len()).sum(),
+        EntryBody::Command(_, raw) => raw.payload.len(),
+        EntryBody::Refused { payload, .. } => payload.len(),
     }
 }

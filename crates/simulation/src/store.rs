@@ -17,7 +17,7 @@ use model::{
     Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
     PartitionId, Position, Seq, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
 };
-use partition::{Commit, EntryBody, Incident, Lookup, SpilledMessage, StreamEntry, Takeover};
+use partition::{Commit, EntryBody, Incident, Lookup, Save, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
 use crate::checker::turns::{Transition, TransitionKind, TurnPart, TurnRow, part_of};
@@ -252,9 +252,6 @@ impl Store {
             }
         }
         let spilled_messages = &mut self.spilled_messages[usize::from(partition.0)];
-        for save in &commit.spilled_messages {
-            save_spill(spilled_messages, save, self.bug, time);
-        }
         if self.bug != Some(PlantedBug::SpillsStay) {
             let stays = |key: &MessageKey| {
                 self.bug == Some(PlantedBug::SavedAnswersStay) && part_of(&key.message).is_some()
@@ -269,6 +266,16 @@ impl Store {
         (row.checkpoint, row.high_water) = (commit.checkpoint.0, commit.position_high_water.0);
         self.check_passed(partition, passed, log);
         applied.is_stale
+    }
+
+    /// Saves what is open, beside the commits.
+    pub(crate) fn save(&mut self, partition: PartitionId, save: &Save, time: i64) {
+        let spilled_messages = &mut self.spilled_messages[usize::from(partition.0)];
+        for part in &save.messages {
+            save_part(spilled_messages, part, self.bug, time);
+        }
+        self.tables[usize::from(partition.0)].save_inputs(&save.turns);
+        self.check_saved(partition);
     }
 
     /// Bare messages, and those of the turns that are new, in the order of their positions.
@@ -533,26 +540,25 @@ impl Row {
     }
 }
 
-/// Chunks of the same attempt are added, those of lower ones go, as the store's statement does it.
-fn save_spill(
+/// Parts of the same attempt are added, those of lower ones go, as the store's statement does it.
+fn save_part(
     spilled_messages: &mut BTreeMap<MessageKey, (i64, SpilledMessage)>,
-    save: &SpilledMessage,
+    part: &SpilledMessage,
     bug: Option<PlantedBug>,
     time: i64,
 ) {
     let mut chunks: Vec<Arc<Chunk>> = Vec::new();
-    if let Some((_, before)) = spilled_messages.get(&save.key) {
-        if before.attempt > save.attempt {
-            return;
-        }
-        if before.attempt == save.attempt && bug != Some(PlantedBug::SavesReplace) {
-            chunks.clone_from(&before.chunks);
-        }
+    if let Some((_, before)) = spilled_messages.get(&part.key)
+        && before.attempt == part.attempt
+        && bug != Some(PlantedBug::SavesReplace)
+    {
+        chunks.clone_from(&before.chunks);
     }
-    for chunk in &save.chunks {
+    for chunk in &part.chunks {
         if chunks.iter().all(|kept| kept.id != chunk.id) {
             chunks.push(Arc::clone(chunk));
         }
     }
-    spilled_messages.insert(save.key.clone(), (time, SpilledMessage { chunks, ..save.clone() }));
+    let whole = SpilledMessage { first_chunk: 0, chunks, ..part.clone() };
+    spilled_messages.insert(part.key.clone(), (time, whole));
 }

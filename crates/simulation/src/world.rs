@@ -341,6 +341,7 @@ impl World {
             WorldEvent::Gather(address) => self.gather(address),
             WorldEvent::DecideTimers(address, due) => self.decide_timers(address, due),
             WorldEvent::LoadTimers(address, from_ms, limit) => self.load_timers(address, from_ms, limit),
+            WorldEvent::Save(address, known, save) => self.save(address, known, save),
             WorldEvent::DelayTask(address, seq, delayed) => self.delay_task(address, seq, *delayed),
             WorldEvent::GoAhead => self.go_ahead(),
             WorldEvent::Person(thread) => self.person(&thread),

@@ -132,6 +132,9 @@ fn simulation_20_000_seeds() {
         (c.reader_faults, 20_000, "faults of readers"),
         (c.sheds, 1_000, "sheds"),
         (c.spills, 50_000, "saves of spilled messages"),
+        (c.saves, 50_000, "statements that saved some"),
+        (c.saves_after_death, 200, "saves of owners whose workers had died"),
+        (c.saves_fenced, 500, "saves that were refused"),
         (c.spill_restores, 10_000, "restores of spilled messages"),
         (c.gap_timeouts, 5_000, "gap timeouts"),
         (c.stalls, 5_000, "stalls"),
@@ -239,6 +242,8 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::StaleEntries
         | PlantedBug::SkipAfterCut
         | PlantedBug::SpillsStay
+        | PlantedBug::SavesUnfenced
+        | PlantedBug::SavesUnconfirmed
         | PlantedBug::DeadLetterOutside
         | PlantedBug::FreedBeforeCommit => Invariant::EndsOnce,
         PlantedBug::CheckpointIsReadPosition | PlantedBug::UnknownIsApplied => Invariant::Checkpoint,

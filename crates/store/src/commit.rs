@@ -8,6 +8,7 @@ mod columns;
 mod dead_letters_spills;
 mod facts;
 mod rare_changes;
+mod save;
 mod statement;
 mod submission;
 mod tasks;
@@ -57,6 +58,9 @@ pub enum CommitError {
     /// The server says that nothing was applied, or nothing was sent.
     #[error("not committed, may be tried again: {0}")]
     Retry(String),
+    /// It took longer than a statement may; nothing was applied.
+    #[error("not committed in time: {0}")]
+    TooSlow(String),
     /// The connection broke, or no answer came, after it was sent.
     #[error("the outcome of the commit is unknown: {0}")]
     Unknown(String),
@@ -86,6 +90,7 @@ impl CommitError {
     pub fn disposition(&self) -> Disposition {
         match self {
             Self::Retry(_) => Disposition::Retry,
+            Self::TooSlow(_) => Disposition::TooSlow,
             Self::Unknown(_) => Disposition::Unknown,
             Self::Data { .. } => Disposition::Data,
             Self::Damaged { .. } => Disposition::Damaged,
@@ -117,6 +122,7 @@ impl CommitError {
                 Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
             }
             (Cause::NotNow | Cause::Connect, error) => Self::Retry(error.to_string()),
+            (Cause::TooSlow, error) => Self::TooSlow(error.to_string()),
             (Cause::Lost, error) => Self::Unknown(error.to_string()),
             (Cause::Data | Cause::Damaged | Cause::Other, error) => Self::Fatal(error.to_string()),
         }

@@ -113,7 +113,6 @@ fn places() -> Vec<ErasedTable> {
         "responses",
         "usage",
         "spilled_messages",
-        "spilled_chunks",
         "compactions",
         "messages",
         "expired_messages",
@@ -187,7 +186,6 @@ fn places() -> Vec<ErasedTable> {
         ("failed_messages", "failed_messages_of_agents"),
         ("dead_letters", "dead_letters_of_agents"),
         ("spilled_messages", "spilled_messages_of_agents"),
-        ("spilled_chunks", "spilled_chunks_of_agents"),
     ] {
         let rows = format!(
             "{FOLLOWING} JOIN {table} AS t ON t.bucket = d.bucket AND t.thread_id = d.agent_id

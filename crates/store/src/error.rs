@@ -10,6 +10,8 @@ use sqlx::error::DatabaseError;
 pub enum Disposition {
     /// Nothing was changed, and waiting may cure it: try again after a pause.
     Retry,
+    /// Nothing was changed, because it took longer than a statement may: try less at once.
+    TooSlow,
     /// It is unknown whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
     /// the doubtful statement, and rebuild from the store.
     Unknown,
@@ -98,7 +100,7 @@ impl StoreError {
             // Its lease ends it, unless the store goes back to when it was the owner.
             Self::TimedOut | Self::Busy | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
-                Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
+                Cause::Connect | Cause::NotNow | Cause::TooSlow | Cause::Lost => Disposition::Retry,
                 Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,
             },
             Self::Url(_)
@@ -150,6 +152,8 @@ pub(crate) enum Cause {
     Connect,
     /// The server says that nothing was applied, and that it may be later.
     NotNow,
+    /// It took longer than a statement may; nothing was applied.
+    TooSlow,
     /// The connection or the server broke while the statement was under way.
     Lost,
     /// The server can never store what is in it.
@@ -181,6 +185,7 @@ impl Cause {
             "25006" | "25P03" => Self::NotNow,
             // A right was taken away, or not given yet: that is mended without restarting anything.
             "42501" => Self::NotNow,
+            "57014" => Self::TooSlow,
             _ => match code.get(..2) {
                 // Inside a session this is a proxy that lost its server.
                 Some("08") => Self::Lost,
@@ -217,7 +222,8 @@ mod tests {
     #[test]
     fn sqlstates_say_what_to_do() {
         let all = [
-            (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006 42501"),
+            (Cause::TooSlow, "57014"),
+            (Cause::NotNow, "40001 40P01 53100 53300 55P03 57P01 57P03 25006 42501"),
             (Cause::Lost, "08006 08P01 40003"),
             (Cause::Data, "22P05 22021 22P02 22003 22008 23514 23502 54000 54001"),
             (Cause::Damaged, "XX000 XX001 XX002"),

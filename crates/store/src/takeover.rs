@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use model::{
-    AgentId, BUCKETS, Chunk, ChunkKind, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey,
-    TurnOpened,
+    AgentId, BUCKETS, Chunk, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey, TurnOpened,
 };
 use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
@@ -13,7 +12,7 @@ use sqlx::{Row, ValueRef};
 use crate::error::StoreError;
 use crate::leases::Grant;
 use crate::outbox;
-use crate::row::{column_error, count, key, metadata, opened, parse_column, queued, role, unsigned};
+use crate::row::{column_error, count, key, opened, parse_column, queued, role, unsigned};
 use crate::store::Store;
 use crate::store::count_of;
 
@@ -176,27 +175,32 @@ pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
     row.try_get_raw(column).is_ok_and(|value| value.is_null())
 }
 
-/// Rows come grouped by message, one per chunk, and one without a chunk for a message that has none.
+/// Rows come grouped by message, one for each part, in the order of the parts; those of lower attempts come last and do not count.
 fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
     let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
-        let key = key(row)?;
-        if spilled_messages.last().is_none_or(|last| last.key != key) {
-            spilled_messages.push(SpilledMessage {
-                key,
-                attempt: unsigned(row, "attempt")?,
-                role: role(row)?,
-                first_seq: Seq(unsigned(row, "first_seq")?),
-                open_ms: row.try_get("open_ms")?,
-                gap_ms: row.try_get("gap_ms")?,
-                idle_ms: row.try_get("idle_ms")?,
-                chunks: Vec::new(),
-                earlier_calls: earlier_calls(row)?,
-            });
+        let (key, attempt) = (key(row)?, unsigned(row, "attempt")?);
+        let mut chunks = Vec::new();
+        if let Some(last) = spilled_messages.last_mut().filter(|last| last.key == key) {
+            if last.attempt != attempt {
+                continue;
+            }
+            chunks.append(&mut last.chunks);
+            spilled_messages.pop();
         }
-        if let (Some(chunk), Some(last)) = (chunk(row)?, spilled_messages.last_mut()) {
-            last.chunks.push(Arc::new(chunk));
-        }
+        chunks.extend(saved_chunks(row)?);
+        spilled_messages.push(SpilledMessage {
+            key,
+            attempt,
+            first_chunk: 0,
+            role: role(row)?,
+            first_seq: Seq(unsigned(row, "first_seq")?),
+            open_ms: row.try_get("open_ms")?,
+            gap_ms: row.try_get("gap_ms")?,
+            idle_ms: row.try_get("idle_ms")?,
+            chunks,
+            earlier_calls: earlier_calls(row)?,
+        });
     }
     Ok(spilled_messages)
 }
@@ -208,15 +212,8 @@ fn earlier_calls(row: &PgRow) -> Result<Vec<ModelCall>, StoreError> {
     }
 }
 
-fn chunk(row: &PgRow) -> Result<Option<Chunk>, StoreError> {
-    let Some(id) = row.try_get::<Option<i32>, _>("chunk_id")? else { return Ok(None) };
-    Ok(Some(Chunk {
-        id: id.unsigned_abs(),
-        kind: parse_column(row, "chunk_type", |name| ChunkKind::from_name(name).ok_or("no such chunk type"))?,
-        is_final: row.try_get("is_final")?,
-        text: row.try_get::<String, _>("chunk")?.into(),
-        metadata: metadata(row)?,
-        timestamp: row.try_get::<Option<String>, _>("timestamp")?.map(Into::into),
-        correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
-    }))
+fn saved_chunks(row: &PgRow) -> Result<Vec<Arc<Chunk>>, StoreError> {
+    let chunks: Vec<Chunk> =
+        serde_json::from_slice(row.try_get("chunks")?).map_err(|error| column_error("chunks", &error))?;
+    Ok(chunks.into_iter().map(Arc::new).collect())
 }

@@ -20,8 +20,7 @@ async fn the_same_commit_twice_is_once() {
         vec![dead_entry(4, b"\xff\0"), dead_message(key("t", "m3"), 5, MessageFailure::Stalled)];
     commit.failed_messages = vec![failed(key("t", "m3"), 13, MessageFailure::Stalled)];
     commit.checkpoint = Seq(9);
-    let tables =
-        ["threads", "messages", "failed_messages", "dead_letters", "spilled_messages", "spilled_chunks"];
+    let tables = ["threads", "messages", "failed_messages", "dead_letters"];
     let mut seen = Vec::new();
     for _ in 0..2 {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);

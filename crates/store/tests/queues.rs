@@ -1,7 +1,7 @@
 //! Tasks: how they enter queues, what operators do to them, and what is known of orders.
 
 use model::{Metadata, TaskEdit, TaskId, TaskKind};
-use partition::{CommandKey, CommandVerdict, Commit, TaskChange};
+use partition::{CommandKey, CommandVerdict, Commit, Save, TaskChange};
 use store::{Applied, Committed, QueueRead};
 
 use crate::fixture::{Database, Owner, metadata, thread};
@@ -223,12 +223,13 @@ async fn verdicts_report_what_has_been_taken() {
     applied(&owner, |commit| {
         commit.turns = vec![finishes("u", &turns[0], 2, 10, None)];
         commit.failed_turns = vec![failed_turn("u", &turns[1], 3)];
-        commit.open_turns = vec![open_turn("u", &turns[2], 1, 7)];
         commit.tasks = vec![task("a", "t1", 1), task("a", "t2", 2)];
         commit.failed_tasks = vec![mark("a", 2)];
         commit.audit = vec![act("a", "act-1")];
     })
     .await;
+    let open = Save { messages: Vec::new(), turns: vec![open_turn("u", &turns[2], 1, 7)] };
+    store.save(owner.applied().await, "s", &open).await.unwrap();
     let of_turn = |at: usize, run| CommandKey::Turn(thread("u"), turns[at].clone(), run);
     let of_task = |owner: &str, id: &str| CommandKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let of_act = |id: &str, task: Option<&str>| {

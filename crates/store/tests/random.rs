@@ -6,11 +6,11 @@ mod queues;
 use std::collections::BTreeMap;
 
 use model::{Chunk, Message, MessageFailure, MessageKey, PartitionId, Role, Seq, Timestamp};
-use partition::{Commit, SpilledMessage};
+use partition::{Commit, Save, SpilledMessage};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{CommitWriter, Committed};
+use store::{Applied, CommitWriter, Committed};
 
 use self::queues::{QUERIES, Queues};
 use crate::fixture::{
@@ -21,7 +21,7 @@ const PARTITIONS: u64 = 2;
 const WORKERS: [&str; 2] = ["a", "b"];
 const OPERATIONS: usize = 400;
 
-/// A saved message: attempt, age, chunk ids in order of arrival.
+/// A part of a saved message: attempt, age, chunk ids.
 type Saved = (u32, i64, Vec<u32>);
 
 /// A commit, and how many it expects before it.
@@ -45,7 +45,8 @@ struct Expected {
     letters: BTreeMap<String, u16>,
     /// Failures by message, with their positions.
     failures: BTreeMap<MessageKey, i64>,
-    spilled_messages: BTreeMap<MessageKey, Saved>,
+    /// By message and first chunk.
+    spilled_messages: BTreeMap<(MessageKey, u32), Saved>,
     queues: Queues,
 }
 
@@ -73,11 +74,8 @@ impl Expected {
         for failed in &commit.failed_messages {
             self.failures.entry(failed.key.clone()).or_insert(failed.position.get());
         }
-        for save in &commit.spilled_messages {
-            self.save(save);
-        }
         for key in &commit.ended_spills {
-            self.spilled_messages.remove(key);
+            self.spilled_messages.retain(|(of, _), _| of != key);
         }
         if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
@@ -109,20 +107,19 @@ impl Expected {
         }
     }
 
-    fn save(&mut self, save: &SpilledMessage) {
-        let saved = self.spilled_messages.entry(save.key.clone()).or_insert((save.attempt, 0, Vec::new()));
-        if save.attempt < saved.0 {
-            return;
+    /// Whether the save is written.
+    fn save(&mut self, known: &Applied, save: &Save) -> bool {
+        let lease = &self.leases[usize::from(known.partition.0)];
+        if lease.epoch != known.epoch || lease.commits < known.commits || lease.owner.is_none() {
+            return false;
         }
-        if save.attempt > saved.0 {
-            *saved = (save.attempt, 0, Vec::new());
+        for part in &save.messages {
+            let ids = part.chunks.iter().map(|chunk| chunk.id).collect();
+            self.spilled_messages
+                .insert((part.key.clone(), part.first_chunk), (part.attempt, part.open_ms, ids));
         }
-        saved.1 = save.open_ms;
-        for chunk in &save.chunks {
-            if !saved.2.contains(&chunk.id) {
-                saved.2.push(chunk.id);
-            }
-        }
+        self.queues.save(&save.turns);
+        true
     }
 
     fn rows(&self) -> Vec<Value> {
@@ -144,10 +141,11 @@ impl Expected {
         let letters = self.letters.iter().map(|(key, partition)| json!({"key": key, "partition": partition}));
         let failures =
             self.failures.iter().map(|(key, position)| json!({"key": key.to_string(), "position": position}));
-        let spilled_messages = self.spilled_messages.iter().map(|(key, (attempt, open_ms, chunks))| {
-            json!({"key": key.to_string(), "attempt": attempt, "open_ms": open_ms, "count": chunks.len(),
-                   "chunks": chunks})
-        });
+        let spilled_messages =
+            self.spilled_messages.iter().map(|((key, first_chunk), (attempt, open_ms, chunks))| {
+                json!({"key": key.to_string(), "first_chunk": first_chunk, "attempt": attempt, "open_ms": open_ms,
+                       "chunks": chunks})
+            });
         leases
             .chain(messages)
             .chain(heads)
@@ -169,10 +167,10 @@ async fn stored(database: &Database) -> Vec<Value> {
         r#"SELECT key, partition_id AS partition FROM dead_letters ORDER BY key COLLATE "C""#,
         r#"SELECT thread_id || '/' || message_id AS key, position FROM failed_messages
            ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
-        r#"SELECT thread_id || '/' || message_id AS key, attempt, open_ms, chunks AS count,
-                  (SELECT coalesce(json_agg(c.chunk_id ORDER BY c.arrival), '[]') FROM spilled_chunks AS c
-                   WHERE (c.bucket, c.thread_id, c.message_id) = (s.bucket, s.thread_id, s.message_id)) AS chunks
-           FROM spilled_messages AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
+        r#"SELECT thread_id || '/' || message_id AS key, first_chunk, attempt, open_ms,
+                  (SELECT coalesce(json_agg(c.chunk -> 'chunk_id' ORDER BY c.number), '[]')
+                   FROM json_array_elements(convert_from(s.chunks, 'UTF8')::json) WITH ORDINALITY AS c (chunk, number)) AS chunks
+           FROM spilled_messages AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C", first_chunk"#,
     ];
     let mut rows = Vec::new();
     for query in queries.into_iter().chain(QUERIES) {
@@ -246,19 +244,39 @@ impl Author {
             commit.failed_messages.push(failed(key.clone(), self.position, MessageFailure::Stalled));
             commit.dead_letters.push(dead_message(key, 1, MessageFailure::Stalled));
         }
-        for _ in 0..self.random.random_range(0..3) {
-            let save = self.save(partition);
-            if commit.spilled_messages.iter().all(|other| other.key != save.key) {
-                commit.spilled_messages.push(save);
-            }
-        }
         let ended = self.key(partition, 3);
-        if commit.spilled_messages.iter().all(|save| save.key != ended) {
-            commit.ended_spills.push(ended);
-        }
+        commit.ended_spills.push(ended);
     }
 
-    fn save(&mut self, partition: usize) -> SpilledMessage {
+    /// What is open, and what its owner knows of the store, which may be wrong.
+    fn save(&mut self, expected: &Expected, partition: usize) -> (Applied, Save) {
+        let lease = &expected.leases[partition];
+        let stale = u64::from(self.random.random_ratio(1, 8));
+        let ahead = u64::from(self.random.random_ratio(1, 8));
+        let known = Applied {
+            partition: PartitionId(partition as u16),
+            epoch: lease.epoch.saturating_sub(stale),
+            commits: lease.commits + ahead,
+            checkpoint: Seq(0),
+            position_high_water: Timestamp(0),
+        };
+        let mut save = Save::default();
+        for _ in 0..self.random.random_range(0..3) {
+            let part = self.part(partition);
+            if save.messages.iter().all(|other| other.key != part.key) {
+                save.messages.push(part);
+            }
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            let open = self.open(partition);
+            if save.turns.iter().all(|other: &partition::OpenTurn| other.opened.turn != open.opened.turn) {
+                save.turns.push(open);
+            }
+        }
+        (known, save)
+    }
+
+    fn part(&mut self, partition: usize) -> SpilledMessage {
         let count = self.random.random_range(0..4);
         let mut ids: Vec<u32> = (0..count).map(|_| self.random.random_range(0..30)).collect();
         ids.sort_by_key(|id| id % 7);
@@ -266,6 +284,7 @@ impl Author {
         SpilledMessage {
             key: self.key(partition, 3),
             attempt: self.random.random_range(0..3),
+            first_chunk: self.random.random_range(0..3),
             role: Role::Assistant,
             first_seq: Seq(1),
             open_ms: self.random.random_range(0..1_000),
@@ -309,6 +328,12 @@ async fn agree(seed: u64) {
         let outcomes: Vec<_> = commits.iter().map(|commit| expected.apply(WORKERS[worker], commit)).collect();
         assert_eq!(submit(&writers[worker], &commits).await, outcomes, "operation {operation}");
         past.push(commits);
+        if author.random.random_ratio(1, 3) {
+            let (known, save) = author.save(&expected, operation % 2);
+            let is_written = expected.save(&known, &save);
+            let outcome = store.save(known, INCARNATION, &save).await;
+            assert_eq!(outcome.is_ok(), is_written, "operation {operation}: {outcome:?}");
+        }
         if operation % 50 == 49 {
             let (stored, expected) = (stored(&database).await, expected.rows());
             assert_eq!(beyond(&stored, &expected), beyond(&expected, &stored), "after operation {operation}");

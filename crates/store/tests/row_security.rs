@@ -21,11 +21,10 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and the column with the tenant.
-const OWNED: [(&str, &str); 28] = [
+const OWNED: [(&str, &str); 27] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
-    ("spilled_chunks", "thread_id"),
     ("failed_turns", "thread_id"),
     ("failed_messages", "thread_id"),
     ("spilled_turns", "thread_id"),

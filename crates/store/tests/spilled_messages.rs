@@ -1,13 +1,13 @@
-//! What is saved of open messages, and how it comes back.
+//! What is saved of open messages and inputs, and how it comes back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Chunk, ModelCall, Role, Seq};
-use partition::{SpilledMessage, Takeover};
-use store::{Committed, Store};
+use partition::{Save, SpilledMessage, Takeover};
+use store::{Applied, Committed, Store, StoreError};
 
-use crate::fixture::{Database, Owner, TTL, key, metadata, thread_of};
+use crate::fixture::{Database, Owner, TTL, key, message, metadata, thread_of};
 
 const COUNT: u64 = 2;
 
@@ -15,10 +15,11 @@ fn chunk(id: u32) -> Arc<Chunk> {
     Chunk::content(id, &format!("text {id}"), false).into()
 }
 
-fn save(thread: &str, attempt: u32, ids: &[u32]) -> SpilledMessage {
+fn part(thread: &str, attempt: u32, first_chunk: u32, ids: &[u32]) -> SpilledMessage {
     SpilledMessage {
         key: key(thread, "m"),
         attempt,
+        first_chunk,
         role: Role::Assistant,
         first_seq: Seq(3),
         open_ms: 1_000,
@@ -29,10 +30,9 @@ fn save(thread: &str, attempt: u32, ids: &[u32]) -> SpilledMessage {
     }
 }
 
-async fn saved(owner: &Owner, save: SpilledMessage) {
-    let mut commit = owner.empty();
-    commit.spilled_messages = vec![save];
-    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+async fn saved(owner: &Owner, part: SpilledMessage) {
+    let save = Save { messages: vec![part], turns: Vec::new() };
+    owner.store.save(owner.applied().await, "s", &save).await.unwrap();
 }
 
 async fn loaded(store: &Store, owner: &Owner) -> Takeover {
@@ -45,16 +45,78 @@ fn ids(takeover: &Takeover) -> Vec<(u32, Vec<u32>)> {
 }
 
 #[tokio::test]
-async fn saves_append_and_come_back_in_order_of_arrival() {
-    let (_database, store) = Database::new(COUNT).await;
+async fn parts_come_back_in_their_order_and_twice_is_once() {
+    let (database, store) = Database::new(COUNT).await;
     let owner = Owner::new(&store, "a").await;
     let thread = thread_of(owner.grant.partition, COUNT, 0);
-    saved(&owner, save(&thread, 1, &[5, 2])).await;
-    saved(&owner, save(&thread, 1, &[9, 2, 0])).await;
-    saved(&owner, save(&thread, 1, &[])).await;
+    saved(&owner, part(&thread, 1, 0, &[0, 1, 5])).await;
+    saved(&owner, part(&thread, 1, 2, &[2])).await;
+    saved(&owner, part(&thread, 1, 2, &[2, 3, 5])).await;
+    saved(&owner, part(&thread, 1, 2, &[2, 3, 5])).await;
     let takeover = loaded(&store, &owner).await;
-    assert_eq!(ids(&takeover), [(1, vec![5, 2, 9, 0])]);
-    assert_eq!(takeover.spilled_messages[0].chunks[0], chunk(5));
+    assert_eq!(ids(&takeover), [(1, vec![0, 1, 5, 2, 3, 5])]);
+    assert_eq!(takeover.spilled_messages[0].chunks[2], chunk(5));
+    assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 2, "a row for each part");
+}
+
+#[tokio::test]
+async fn who_is_not_the_owner_saves_nothing() {
+    let (database, store) = Database::new(COUNT).await;
+    let owner = Owner::new(&store, "a").await;
+    let thread = thread_of(owner.grant.partition, COUNT, 0);
+    let save = Save { messages: vec![part(&thread, 0, 0, &[0])], turns: Vec::new() };
+    let known = owner.applied().await;
+    let wrong = [
+        Applied { epoch: known.epoch - 1, ..known },
+        Applied { epoch: known.epoch + 1, ..known },
+        // A store that has gone back knows of fewer commits than were acknowledged.
+        Applied { commits: known.commits + 1, ..known },
+    ];
+    for applied in wrong {
+        let refused = store.save(applied, "s", &save).await;
+        assert!(matches!(refused, Err(StoreError::NotOwner)), "{refused:?}");
+    }
+    store.release("a", known.partition, known.epoch).await.unwrap();
+    assert!(matches!(store.save(known, "s", &save).await, Err(StoreError::NotOwner)), "nobody owns it");
+    assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 0);
+}
+
+#[tokio::test]
+async fn saves_and_commits_do_not_wait_for_each_other_and_grants_do() {
+    let (database, store) = Database::new(COUNT).await;
+    let owner = Owner::new(&store, "a").await;
+    let thread = thread_of(owner.grant.partition, COUNT, 0);
+    let save = Save { messages: vec![part(&thread, 0, 0, &[0])], turns: Vec::new() };
+    let known = owner.applied().await;
+    // A commit that has locked the row and does not end.
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    let mut commit = pool.begin().await.unwrap();
+    sqlx::query("UPDATE partitions SET commits = commits + 1 WHERE partition_id = $1")
+        .bind(known.partition.0.cast_signed())
+        .execute(&mut *commit)
+        .await
+        .unwrap();
+    store.save(known, "s", &save).await.unwrap();
+    commit.rollback().await.unwrap();
+    // A save that has locked it and does not end: a commit goes through, and a new epoch has to wait.
+    let mut saving = pool.begin().await.unwrap();
+    sqlx::query("SELECT FROM partitions WHERE partition_id = $1 FOR KEY SHARE")
+        .bind(known.partition.0.cast_signed())
+        .execute(&mut *saving)
+        .await
+        .unwrap();
+    let mut commit = owner.empty();
+    commit.messages = vec![message(&thread, "other", 10)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let applied = owner.applied().await;
+    let reclaim = tokio::spawn({
+        let store = store.clone();
+        async move { store.reclaim("a", &applied, 0, TTL).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!reclaim.is_finished(), "a grant must see what is saved");
+    saving.commit().await.unwrap();
+    assert!(reclaim.await.unwrap().unwrap().is_some());
 }
 
 #[tokio::test]
@@ -63,7 +125,7 @@ async fn calls_of_earlier_attempts_come_back_with_the_message() {
     let owner = Owner::new(&store, "a").await;
     let thread = thread_of(owner.grant.partition, COUNT, 0);
     let call = |input_tokens| ModelCall { input_tokens, model: Some("m".into()), ..ModelCall::default() };
-    let save = |attempt, earlier_calls| SpilledMessage { earlier_calls, ..save(&thread, attempt, &[0]) };
+    let save = |attempt, earlier_calls| SpilledMessage { earlier_calls, ..part(&thread, attempt, 0, &[0]) };
     saved(&owner, save(0, vec![])).await;
     assert_eq!(loaded(&store, &owner).await.spilled_messages[0].earlier_calls, []);
     saved(&owner, save(1, vec![call(5)])).await;
@@ -73,15 +135,14 @@ async fn calls_of_earlier_attempts_come_back_with_the_message() {
 }
 
 #[tokio::test]
-async fn higher_attempt_replaces_a_spill_and_lower_is_ignored() {
-    let (database, store) = Database::new(COUNT).await;
+async fn only_parts_of_the_highest_attempt_count() {
+    let (_database, store) = Database::new(COUNT).await;
     let owner = Owner::new(&store, "a").await;
     let thread = thread_of(owner.grant.partition, COUNT, 0);
-    saved(&owner, save(&thread, 1, &[0, 1, 2])).await;
-    saved(&owner, save(&thread, 2, &[1])).await;
-    saved(&owner, save(&thread, 1, &[7])).await;
-    assert_eq!(ids(&loaded(&store, &owner).await), [(2, vec![1])]);
-    assert_eq!(database.number("SELECT count(*) FROM spilled_chunks").await, 1);
+    saved(&owner, part(&thread, 1, 0, &[0, 1])).await;
+    saved(&owner, part(&thread, 1, 2, &[2])).await;
+    saved(&owner, part(&thread, 2, 0, &[0])).await;
+    assert_eq!(ids(&loaded(&store, &owner).await), [(2, vec![0])]);
 }
 
 #[tokio::test]
@@ -89,14 +150,14 @@ async fn what_ends_leaves_no_rows() {
     let (database, store) = Database::new(COUNT).await;
     let owner = Owner::new(&store, "a").await;
     let [one, two] = [0, 1].map(|n| thread_of(owner.grant.partition, COUNT, n));
-    saved(&owner, save(&one, 0, &[0, 1])).await;
-    saved(&owner, save(&two, 0, &[4])).await;
+    saved(&owner, part(&one, 0, 0, &[0, 1])).await;
+    saved(&owner, part(&one, 0, 2, &[2])).await;
+    saved(&owner, part(&two, 0, 0, &[4])).await;
     let mut commit = owner.empty();
     commit.ended_spills = vec![key(&one, "m"), key(&one, "never-saved")];
     owner.commit(&commit).await.unwrap();
     assert_eq!(loaded(&store, &owner).await.spilled_messages[0].key, key(&two, "m"));
     assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 1);
-    assert_eq!(database.number("SELECT count(*) FROM spilled_chunks").await, 1);
 }
 
 #[tokio::test]
@@ -104,7 +165,7 @@ async fn each_partition_loads_its_own() {
     let (_database, store) = Database::new(COUNT).await;
     let owners = [Owner::new(&store, "a").await, Owner::new(&store, "a").await];
     for owner in &owners {
-        saved(owner, save(&thread_of(owner.grant.partition, COUNT, 0), 0, &[0])).await;
+        saved(owner, part(&thread_of(owner.grant.partition, COUNT, 0), 0, 0, &[0])).await;
     }
     for owner in &owners {
         let takeover = loaded(&store, owner).await;
@@ -119,7 +180,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
     let (database, store) = Database::new(COUNT).await;
     let owner = Owner::new(&store, "a").await;
     let thread = thread_of(owner.grant.partition, COUNT, 0);
-    let mut save = save(&thread, 4, &[]);
+    let mut save = part(&thread, 4, 0, &[]);
     (save.role, save.gap_ms, save.idle_ms) = (Role::Tool, Some(20), 10);
     save.chunks = vec![Arc::new(Chunk {
         id: 7,

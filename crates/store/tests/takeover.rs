@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use model::{PartitionId, TaskKind};
-use partition::{OutboxBatch, Outgoing, Pause, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus};
+use partition::{
+    OutboxBatch, Outgoing, Pause, Save, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus,
+};
 use serde_json::json;
 use store::{Applied, Committed, QueueRead, Store, StoreError};
 
@@ -103,19 +105,17 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let place = StreamPlace { checkpoint: model::Seq(0), read: None, incidents: Vec::new() };
     store.rebase("a", &owner.grant, &place, "stream-2").await.unwrap().unwrap();
     let open = |unique: &str, run, seq| open_turn("u", &turn("u", unique), run, seq);
-    let mut earlier = owner.empty();
-    earlier.open_turns = vec![open("a", 0, 90), open("b", 0, 91), open("gone", 0, 92)];
-    let mut later = owner.empty();
-    later.open_turns = vec![open("d", 0, 12), open("c", 2, 7)];
-    later.ended_turns = vec![(thread("u"), turn("u", "gone"))];
-    for (commit, incarnation) in [(&earlier, "stream-1"), (&later, "stream-2")] {
-        assert_eq!(owner.commit_of(incarnation, commit).await.unwrap(), Committed::Applied);
-    }
-    // Saved again with another run, it stays where it stands; saved and ended in one commit, it has ended.
-    let mut again = owner.empty();
-    again.open_turns = vec![open("a", 1, 90), open("c", 2, 7), open("never", 0, 13)];
-    again.ended_turns = vec![(thread("u"), turn("u", "never"))];
-    owner.commit_of("stream-2", &again).await.unwrap();
+    let save = async |incarnation: &str, turns| {
+        let save = Save { messages: Vec::new(), turns };
+        store.save(owner.applied().await, incarnation, &save).await.unwrap();
+    };
+    save("stream-1", vec![open("a", 0, 90), open("b", 0, 91), open("gone", 0, 92)]).await;
+    save("stream-2", vec![open("d", 0, 12), open("c", 2, 7)]).await;
+    let mut ended = owner.empty();
+    ended.ended_turns = vec![(thread("u"), turn("u", "gone"))];
+    assert_eq!(owner.commit_of("stream-2", &ended).await.unwrap(), Committed::Applied);
+    // Saved again with another run, it stays where it stands.
+    save("stream-2", vec![open("a", 1, 90), open("c", 2, 7)]).await;
     let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
     let takeover = store.load(&grant, 8).await.unwrap();
     assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);

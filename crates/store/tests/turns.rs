@@ -5,9 +5,7 @@ use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TurnEnded, TurnSta
 use store::{Committed, Disposition};
 
 use crate::fixture::{Database, Owner, message, submission, thread, thread_of};
-use crate::values::{
-    act, agent, at, backs_off, completes, failed_turn, finishes, mark, open_turn, task, turn,
-};
+use crate::values::{act, agent, at, backs_off, completes, failed_turn, finishes, mark, task, turn};
 
 const TABLES: [&str; 11] = [
     "threads",
@@ -42,7 +40,6 @@ fn everything(commit: &mut Commit) {
     commit.tasks = vec![task("c", "t1", 70), task("a", "t7", 71), task("b", "t8", 72)];
     commit.failed_tasks = vec![mark("a", 6), mark("z", 1)];
     commit.failed_turns = vec![failed_turn("v", &v, 2)];
-    commit.open_turns = vec![open_turn("w", &turn("w", "x"), 0, 8)];
     commit.audit = vec![act("a", "act-1")];
     let ended = TurnEnded {
         turn: u.clone(),
@@ -78,21 +75,12 @@ async fn everything_twice_is_once() {
     commit.agents.retain(|write| !matches!(write.wait, BackoffChange::Start(_)));
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, once);
-    let counts = [
-        "threads",
-        "messages",
-        "agents",
-        "tasks",
-        "task_ids",
-        "failed_tasks",
-        "failed_turns",
-        "spilled_turns",
-    ];
+    let counts = ["threads", "messages", "agents", "tasks", "task_ids", "failed_tasks", "failed_turns"];
     let mut found = Vec::new();
     for table in counts {
         found.push(database.number(&format!("SELECT count(*) FROM {table}")).await);
     }
-    assert_eq!(found, [3, 9, 3, 5, 5, 2, 1, 1]);
+    assert_eq!(found, [3, 9, 3, 5, 5, 2, 1]);
 }
 
 /// Completes the task of `a` at 5 with a run of its turn.

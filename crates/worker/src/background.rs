@@ -7,6 +7,7 @@ mod fact_vectors;
 mod memory;
 mod outbox_publisher;
 mod publish_queue;
+mod saves;
 mod store_lookups;
 mod thread_cache;
 mod timers;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use model::{AgentId, DelayedTask, Message, MessageKey, Position, Seq, TimerId, TurnId};
-use partition::{CommandKey, Input, OutboxBatch, Start};
+use partition::{CommandKey, Input, OutboxBatch, Save, Start};
 use runtime::spawn_named;
 use runtime::traces::TraceContext;
 use store::{Applied, QueueRead};
@@ -32,6 +33,7 @@ pub(crate) use thread_cache::ThreadCacheBudget;
 pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
+use saves::SaveTask;
 use timers::TimerTask;
 use turn_starter::TurnTask;
 
@@ -47,6 +49,7 @@ pub(crate) struct BackgroundTasks {
     starts: mpsc::UnboundedSender<TurnTask>,
     sends: mpsc::UnboundedSender<OutboxBatch>,
     timers: mpsc::UnboundedSender<TimerTask>,
+    saves: mpsc::UnboundedSender<SaveTask>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
     /// A turn has begun: where none ever does, nothing is remembered of threads.
@@ -54,8 +57,13 @@ pub(crate) struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// `owner`: on whose behalf the store is asked.
-    pub(crate) fn start(context: &Context, owner: Applied, backlog: OutboxBacklog) -> Self {
+    /// `owner`: on whose behalf the store is asked; `incarnation`: of the partition's stream.
+    pub(crate) fn start(
+        context: &Context,
+        owner: Applied,
+        incarnation: Arc<str>,
+        backlog: OutboxBacklog,
+    ) -> Self {
         let (answered, answers) = mpsc::channel(AHEAD);
         let (look_ups, keys) = mpsc::unbounded_channel();
         let (checks, commands) = mpsc::unbounded_channel();
@@ -63,6 +71,7 @@ impl BackgroundTasks {
         let (starts, wishes) = mpsc::unbounded_channel();
         let (sends, batches) = mpsc::unbounded_channel();
         let (timers, due) = mpsc::unbounded_channel();
+        let (saves, parts) = mpsc::unbounded_channel();
         let store = context.store.clone();
         let tasks = [
             spawn_named(
@@ -75,7 +84,8 @@ impl BackgroundTasks {
             ),
             spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, answered.clone())),
             spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
-            spawn_named("timers", timers::run(store, owner, due, answered.clone())),
+            spawn_named("timers", timers::run(store.clone(), owner, due, answered.clone())),
+            spawn_named("saves", saves::run(store, incarnation, parts, answered.clone())),
             spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered.clone())),
         ];
         let vectors = context.config.embeddings.clone().map(|embeddings| {
@@ -86,7 +96,7 @@ impl BackgroundTasks {
         });
         let tasks = tasks.into_iter().chain(vectors).collect();
         let has_begun = AtomicBool::new(false);
-        Self { look_ups, checks, loads, starts, sends, timers, answers, tasks, has_begun }
+        Self { look_ups, checks, loads, starts, sends, timers, saves, answers, tasks, has_begun }
     }
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.
@@ -130,6 +140,11 @@ impl BackgroundTasks {
 
     pub(crate) fn load_timers(&self, from_ms: i64, limit: usize) {
         let _ = self.timers.send(TimerTask::Load { from_ms, limit });
+    }
+
+    /// `applied`: what the store has acknowledged so far.
+    pub(crate) fn save(&self, applied: Applied, save: Save) {
+        let _ = self.saves.send(SaveTask { applied, save });
     }
 
     pub(crate) fn delay_task(&self, seq: Seq, delayed: DelayedTask) {

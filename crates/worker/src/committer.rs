@@ -16,6 +16,8 @@ use crate::config::WorkerConfig;
 /// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
 /// dead letter or a failed turn, and everything else goes on.
 const TRIES_OF_DAMAGE: u32 = 4;
+/// How often a commit alone is tried again that takes too long, before it is written part by part.
+const TRIES_OF_SLOW: u32 = 2;
 /// How long a commit waits for those of other partitions, which tokio's timer makes up to 2 ms: a statement without any turn costs as much as
 /// some ten turns.
 const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
@@ -161,7 +163,7 @@ impl Committer {
 
     async fn settle(&self, mut group: Vec<CommitRequest>) {
         let mut backoff = backoff();
-        let mut damaged = 0;
+        let (mut damaged, mut slow) = (0, 0);
         loop {
             // A session that was dropped meanwhile has lost its partition.
             group.retain(|request| !request.settled.is_closed());
@@ -192,19 +194,24 @@ impl Committer {
                         metrics::counter!(crate::metrics::DAMAGED_COMMITS).increment(1);
                         tracing::error!(%error, damaged, "something in the store is damaged");
                     }
-                    Disposition::Data | Disposition::Damaged if group.len() > 1 => {
+                    Disposition::TooSlow if group.len() == 1 && slow < TRIES_OF_SLOW => {
+                        slow += 1;
+                        retried(&error);
+                    }
+                    Disposition::Data | Disposition::Damaged | Disposition::TooSlow if group.len() > 1 => {
+                        retried(&error);
                         for request in group {
                             Box::pin(self.settle(vec![request])).await;
                         }
                         return;
                     }
-                    Disposition::Data | Disposition::Damaged => {
+                    Disposition::Data | Disposition::Damaged | Disposition::TooSlow => {
                         if let Some(request) = group.pop() {
                             self.isolate(request, error).await;
                         }
                         return;
                     }
-                    Disposition::Retry => tracing::debug!(%error, "a commit is tried again"),
+                    Disposition::Retry => retried(&error),
                     Disposition::Fatal => tracing::error!(%error, "a commit is refused and is tried again"),
                 },
             }
@@ -220,7 +227,7 @@ impl Committer {
 
     /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::bisect`].
     async fn isolate(&self, request: CommitRequest, error: CommitError) {
-        tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
+        tracing::warn!(%error, partition = %request.commit.partition, "a commit is written part by part");
         let CommitRequest { commit, mut terms, settled } = request;
         // Named with the checkpoint that passes it.
         let gone = std::mem::take(&mut terms.gone);
@@ -273,11 +280,17 @@ impl Committer {
                 Disposition::Damaged if damaged < TRIES_OF_DAMAGE => damaged += 1,
                 Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
                 Disposition::Unknown => return Ok(CommitOutcome::Unknown),
-                Disposition::Retry | Disposition::Fatal => {}
+                Disposition::Retry | Disposition::TooSlow | Disposition::Fatal => retried(&error),
             }
             backoff.wait().await;
         }
     }
+}
+
+/// Nothing was written, and waiting may cure it.
+fn retried(error: &CommitError) {
+    metrics::counter!(crate::metrics::RETRIED_COMMITS).increment(1);
+    tracing::warn!(%error, "a commit is tried again");
 }
 
 fn backoff() -> Backoff {

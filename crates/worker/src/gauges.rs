@@ -20,7 +20,7 @@ pub(crate) struct PartitionGauges {
 type OfOne = fn(&PartitionGauges) -> f64;
 
 /// One series for each partition. A partition that leaves takes its series along.
-const OF_PARTITIONS: [(MetricDescription, OfOne); 5] = [
+const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     (gauge_of_partition("antiphon_worker_read_sequence", "Last stream sequence read"), |it| {
         it.stats.last_seq as f64
     }),
@@ -30,6 +30,13 @@ const OF_PARTITIONS: [(MetricDescription, OfOne); 5] = [
             "Last checkpoint; the difference to the last stream sequence read is the lag",
         ),
         |it| it.stats.checkpoint as f64,
+    ),
+    (
+        gauge_of_partition(
+            "antiphon_worker_replay_ratio",
+            "What a new owner would have to read again, as a part of what is allowed: entries or bytes, whichever is more",
+        ),
+        |it| it.stats.replay_permille as f64 / 1_000.0,
     ),
     (
         gauge_of_partition("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),

@@ -10,6 +10,7 @@ use crate::gauges::{self, PartitionGauges, WorkerGauges};
 
 // Names of what is counted elsewhere in this crate.
 pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
+pub(crate) const RETRIED_COMMITS: &str = "antiphon_worker_retried_commits_total";
 pub(crate) const DAMAGED_COMMITS: &str = "antiphon_worker_damaged_commits_total";
 pub(crate) const OPEN_INCIDENTS: &str = "antiphon_worker_open_incidents";
 pub(crate) const PARTITION_COUNT: &str = "antiphon_worker_partition_count";
@@ -81,7 +82,10 @@ const METRICS: &[MetricDescription] = &[
         "antiphon_worker_shed_messages_total",
         "Open messages forgotten for want of memory and read again",
     ),
-    MetricDescription::counter("antiphon_worker_spills_total", "Parts of long-open messages saved"),
+    MetricDescription::counter(
+        "antiphon_worker_spills_total",
+        "Open messages and inputs saved, each part once, because a replay would take too long",
+    ),
     MetricDescription::counter("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
     MetricDescription::counter(
         "antiphon_worker_unauthorized_chunks_total",
@@ -174,6 +178,10 @@ const METRICS: &[MetricDescription] = &[
     .by(&["kind"]),
     MetricDescription::counter(UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
     MetricDescription::counter(
+        RETRIED_COMMITS,
+        "Statements of commits that Postgres did not take or did not finish in time, and that were sent again",
+    ),
+    MetricDescription::counter(
         DAMAGED_COMMITS,
         "Commits that met something damaged in Postgres, once for each try",
     ),
@@ -246,6 +254,7 @@ pub(crate) fn describe() {
     // Created at 0: no rate includes the increment with which a counter appears.
     let rare = [
         UNKNOWN_COMMITS,
+        RETRIED_COMMITS,
         DAMAGED_COMMITS,
         STALE_COMMITS,
         FENCED_COMMITS,

@@ -15,6 +15,8 @@ use crate::session::report;
 
 /// Entries that are decoded and handled together.
 const BATCH: usize = 512;
+/// Bytes that a JetStream file takes for an entry besides its subject and payload: a record header and a checksum (30), a Content-Type.
+const STORED_OVERHEAD: usize = 64;
 /// Batches that may wait for the machine.
 const AHEAD: usize = 4;
 
@@ -151,6 +153,7 @@ fn decode(
     traced: &mut Vec<TracedEntry>,
 ) -> StreamEntry {
     let (seq, stored_at) = (raw.seq, raw.stored_at());
+    let bytes = raw.subject.len() + raw.payload.len() + STORED_OVERHEAD;
     let decoded =
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     if let Ok(decoded) = &decoded
@@ -171,7 +174,7 @@ fn decode(
             EntryBody::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
         }
     };
-    StreamEntry { seq, stored_at, body }
+    StreamEntry { seq, stored_at, bytes, body }
 }
 
 /// What may name a trace: of the chunks of an answer only the first, so that nothing is looked up for the others.

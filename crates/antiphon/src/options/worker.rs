@@ -73,9 +73,13 @@ pub(crate) struct WorkerSettings {
     /// Bytes of the ends of threads that this worker remembers, with their JSON, so that their next turns read and encode only what is new; 0: none.
     #[arg(long, env = "ANTIPHON_THREAD_CACHE_BYTES", default_value_t = 64 << 20)]
     pub(crate) thread_cache_bytes: u64,
-    /// An open message that holds the checkpoint back for so long is saved, so that the checkpoint can pass it.
-    #[arg(long, env = "ANTIPHON_SPILL_AFTER_SECONDS", default_value = "20", value_parser = seconds)]
-    pub(crate) spill_after_seconds: Duration,
+    /// Entries of a partition's stream that its next owner may have to read again. Beyond them the open messages and turns that need them
+    /// are saved in Postgres, the oldest first.
+    #[arg(long, env = "ANTIPHON_REPLAY_ENTRIES", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) replay_entries: u64,
+    /// The same in bytes; at most a quarter of what the stream may hold.
+    #[arg(long, env = "ANTIPHON_REPLAY_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..))]
+    pub(crate) replay_bytes: u64,
     /// Connections that commit.
     #[arg(long, env = "ANTIPHON_COMMIT_CONNECTIONS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) commit_connections: u8,
@@ -127,7 +131,8 @@ impl WorkerSettings {
         config.limits.active_turns = self.max_active_turns_per_partition as usize;
         config.limits.gap_timeout_ms = ms(self.gap_timeout_seconds);
         config.limits.stall_timeout_ms = ms(self.stall_timeout_seconds);
-        config.limits.spill_after_ms = ms(self.spill_after_seconds);
+        config.limits.replay_entries = self.replay_entries;
+        config.limits.replay_bytes = self.replay_bytes;
         config.limits.chunks_per_message = self.max_chunks_per_message;
         config.limits.message_bytes = self.max_message_bytes as usize;
         config

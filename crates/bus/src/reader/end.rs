@@ -109,6 +109,7 @@ mod tests {
             last_seq: Seq(last_seq),
             incarnation: "same".to_owned(),
             bytes: 100 * last_seq,
+            max_bytes: None,
             messages: last_seq,
             created_at: model::Timestamp(0),
             replicas,

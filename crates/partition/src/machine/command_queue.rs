@@ -108,6 +108,12 @@ impl CommandQueue {
         self.recent.bytes()
     }
 
+    /// Bytes of the keys of commands that are remembered above this entry, about.
+    pub(super) fn remembered_bytes_above(&self, seq: Seq) -> usize {
+        let (count, above) = (self.recent.len(), self.recent.count_after(|taken| taken.seq <= seq));
+        self.recent.bytes() / count.max(1) * above
+    }
+
     /// Everything up to this checkpoint is stored. What every check that still counts was asked after is forgotten: so as
     /// many commands are remembered as the checkpoint is behind, and no more.
     pub(super) fn stored(&mut self, checkpoint: Seq) {

@@ -357,7 +357,7 @@ impl Partition {
         };
         let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
-        (turn.hold, turn.known_at) = (Some((seq, now)), now);
+        (turn.hold, turn.known_at) = (Some(self.hold_at(seq)), now);
         let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {

@@ -12,10 +12,8 @@ use crate::action::{Action, MessageEnded};
 use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::messages::Slot;
-use crate::open::{OpenMessage, Phase};
-use crate::stream_clock::StreamClock;
-use crate::turn_state::TurnPhase;
-use crate::types::{OpenTurn, Outgoing};
+use crate::open::OpenMessage;
+use crate::types::Outgoing;
 
 impl Partition {
     /// Hands what has ended to the next commit.
@@ -48,7 +46,6 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
-        self.add_spills(&mut commit, now);
         commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();
@@ -85,7 +82,7 @@ impl Partition {
         let (mut size, mut waiting) = (0, Vec::new());
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
-            if self.must_wait_for_input(&ended) {
+            if self.must_wait_for_input(&ended) || self.is_being_saved(&ended) {
                 waiting.push(ended);
                 continue;
             }
@@ -125,8 +122,8 @@ impl Partition {
         now: Timestamp,
     ) -> Option<(Position, MessageOutcome)> {
         let open = self.messages.get_mut(slot)?;
-        if let Some((seq, _)) = open.hold.take() {
-            self.holds.remove(&(seq, slot));
+        if let Some(hold) = open.hold.take() {
+            self.holds.remove(&(hold.seq, slot));
         }
         if open.is_saved {
             commit.ended_spills.push(open.key.clone());
@@ -153,49 +150,6 @@ impl Partition {
             failure: failure.clone(),
         });
         Some((position, MessageOutcome::Failed(failure)))
-    }
-
-    /// Saves what holds the checkpoint back for too long, lowest first.
-    fn add_spills(&mut self, commit: &mut Commit, now: Timestamp) {
-        let time = self.clock.now(now);
-        let mut size = commit.size();
-        let mut saved = Vec::new();
-        for &(seq, slot) in &self.holds {
-            let Some(since) = self.held_since(seq, slot) else { continue };
-            // A reader that was set back may stand before it.
-            let lag = self.last_seq.0.saturating_sub(seq.0);
-            if now.since_ms(since) < self.limits.spill_after_ms && lag < self.limits.spill_after_entries {
-                break;
-            }
-            saved.push((seq, slot));
-            if let Some(open) = self.messages.get_mut(slot) {
-                size += open.unsaved_bytes();
-                open.hold = None;
-                // Until the reader has caught up, its ages are those of its restoring.
-                let is_behind = open.is_restored && !self.has_caught_up;
-                commit.spilled_messages.push(open.save(if is_behind { StreamClock::START } else { time }));
-            } else if let Some(opened) = self.table.save(seq) {
-                size += opened.size();
-                commit.open_turns.push(OpenTurn { opened, seq });
-            }
-            if size >= self.limits.commit_bytes {
-                break;
-            }
-        }
-        for hold in saved {
-            self.holds.remove(&hold);
-            self.counters.spills += 1;
-        }
-    }
-
-    /// Since when an entry is kept for something that can be saved.
-    fn held_since(&self, seq: Seq, slot: Slot) -> Option<Timestamp> {
-        if slot == NO_SLOT {
-            let turn = self.table.turns.get(self.table.held.get(&seq)?)?;
-            return turn.hold.map(|(_, since)| since).filter(|_| turn.phase != TurnPhase::Ended);
-        }
-        let open = self.messages.get(slot).filter(|open| open.phase == Phase::Live)?;
-        open.hold.map(|(_, since)| since)
     }
 
     /// The commit has been applied, but for the turns that the store refused.
@@ -253,8 +207,8 @@ impl Partition {
     ) {
         let Some(open) = self.messages.remove(slot) else { return };
         // Of a chunk that came while the commit was under way.
-        if let Some((seq, _)) = open.hold {
-            self.holds.remove(&(seq, slot));
+        if let Some(hold) = open.hold {
+            self.holds.remove(&(hold.seq, slot));
         }
         self.counters.completed += u64::from(outcome == MessageOutcome::Complete);
         self.remember(open.key.clone());

@@ -51,8 +51,8 @@ impl Partition {
         }
         if let Some(slot) = turn.slot {
             let open = self.messages.get_mut(slot)?;
-            if let Some((seq, _)) = open.hold.take() {
-                self.holds.remove(&(seq, slot));
+            if let Some(hold) = open.hold.take() {
+                self.holds.remove(&(hold.seq, slot));
             }
             if open.is_saved {
                 commit.ended_spills.push(open.key.clone());
@@ -458,8 +458,8 @@ impl Partition {
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
-            if let Some((seq, _)) = open.hold {
-                self.holds.remove(&(seq, slot));
+            if let Some(hold) = open.hold {
+                self.holds.remove(&(hold.seq, slot));
             }
             Some(open)
         });

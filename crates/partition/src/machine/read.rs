@@ -5,7 +5,7 @@ use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId, 
 use super::{EntryPlace, NO_SLOT, Partition};
 use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
 use crate::messages::Slot;
-use crate::open::{ChunkOutcome, OpenMessage, Phase};
+use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
 use crate::types::RawPayload;
 
 /// Reading pauses at so many full commits of what has ended: enough to keep the store busy.
@@ -58,6 +58,10 @@ impl Partition {
                 actions.push(Action::Report(MachineReport::Hole { first, last }));
             }
             self.last_seq = entry.seq;
+            if entry.seq > self.highest_seq {
+                self.highest_seq = entry.seq;
+                self.read_bytes += entry.bytes as u64;
+            }
             self.counters.entries += 1;
             self.clock.observe(entry.stored_at);
             match entry.body {
@@ -175,7 +179,7 @@ impl Partition {
             ChunkOutcome::Accepted { held } => {
                 self.counters.chunks += 1;
                 self.counters.out_of_order += u64::from(held);
-                self.hold(slot, seq, now);
+                self.hold(slot, seq);
                 self.touched.push(slot);
                 self.on_turn_chunk(slot, time);
             }
@@ -184,9 +188,9 @@ impl Partition {
             ChunkOutcome::Late => {
                 self.counters.late += 1;
                 // Until its end is committed, another owner may have to go on with it.
-                self.hold(slot, seq, now);
+                self.hold(slot, seq);
             }
-            ChunkOutcome::Broke => self.hold(slot, seq, now),
+            ChunkOutcome::Broke => self.hold(slot, seq),
             ChunkOutcome::Conflict { kept, dropped } => {
                 self.counters.conflicts += 1;
                 let Some(open) = self.messages.get(slot) else { return };
@@ -200,11 +204,14 @@ impl Partition {
     }
 
     /// The entry is needed until the message is saved or has ended.
-    fn hold(&mut self, slot: Slot, seq: Seq, now: Timestamp) {
-        let Some(open) = self.messages.get_mut(slot) else { return };
-        if open.hold.is_none() {
-            open.hold = Some((seq, now));
+    fn hold(&mut self, slot: Slot, seq: Seq) {
+        let hold = self.hold_at(seq);
+        if self.messages.get_mut(slot).is_some_and(|open| open.hold(hold)) {
             self.holds.insert((seq, slot));
         }
+    }
+
+    pub(super) fn hold_at(&self, seq: Seq) -> Hold {
+        Hold { seq, read_bytes: self.read_bytes }
     }
 }

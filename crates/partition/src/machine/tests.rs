@@ -2,11 +2,12 @@
 //!
 //! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2, `garbage` is an entry that cannot
 //! be used. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
-//! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread.
+//! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread, `saved` the save.
 
 mod capacity;
 mod cuts;
 mod failures;
+mod saving;
 mod turns;
 
 use std::fmt::Write;
@@ -26,6 +27,7 @@ struct ChunkScript {
     room: usize,
     to_find: Vec<MessageKey>,
     commits: Vec<Commit>,
+    saves: Vec<Save>,
     reports: Vec<MachineReport>,
     auto_found: bool,
     log: Vec<StreamEntry>,
@@ -42,11 +44,7 @@ fn key(message: &str) -> MessageKey {
 
 impl ChunkScript {
     fn new() -> Self {
-        let quiet = PartitionLimits {
-            checkpoint_ms: i64::MAX,
-            spill_after_ms: i64::MAX,
-            ..PartitionLimits::default()
-        };
+        let quiet = PartitionLimits { checkpoint_ms: i64::MAX, ..PartitionLimits::default() };
         Self::with(quiet, takeover())
     }
 
@@ -60,6 +58,7 @@ impl ChunkScript {
             room: usize::MAX,
             to_find: Vec::new(),
             commits: Vec::new(),
+            saves: Vec::new(),
             reports: Vec::new(),
             auto_found: true,
             log: Vec::new(),
@@ -85,6 +84,7 @@ impl ChunkScript {
                 let found = std::mem::take(&mut self.to_find).into_iter().map(|key| (key, known)).collect();
                 self.handle(Input::Found(found))
             }
+            "saved" => self.handle(Input::Saved),
             "behind" => self.handle(Input::CaughtUp(false)),
             "room" => self.handle(Input::Room),
             word if word.starts_with('+') => {
@@ -99,7 +99,8 @@ impl ChunkScript {
             }
             word => {
                 self.seq += 1;
-                let entry = StreamEntry { seq: Seq(self.seq), stored_at: self.now, body: body(word) };
+                let (stored_at, bytes) = (self.now, word.len() + 60);
+                let entry = StreamEntry { seq: Seq(self.seq), stored_at, bytes, body: body(word) };
                 self.log.push(entry.clone());
                 self.entries(vec![entry])
             }
@@ -126,6 +127,7 @@ impl ChunkScript {
                 }
                 Action::Lookup(keys) => self.to_find.extend(keys.iter().cloned()),
                 Action::Commit(commit) => self.commits.push(commit.clone()),
+                Action::Save(save) => self.saves.push(save.clone()),
                 Action::Report(report) => self.reports.push(report.clone()),
                 _ => {}
             }
@@ -194,10 +196,14 @@ fn render(action: &Action) -> String {
                     }
                 }
             }
-            for save in &commit.spilled_messages {
-                write!(out, "{}save:{} ", name(&save.key), save.chunks.len()).unwrap();
-            }
             format!("{out}@{})", commit.checkpoint)
+        }
+        Action::Save(save) => {
+            let part = |part: &SpilledMessage| {
+                let ids: Vec<String> = part.chunks.iter().map(|chunk| chunk.id.to_string()).collect();
+                format!("{}{}", name(&part.key), ids.join(","))
+            };
+            format!("save({})", save.messages.iter().map(part).collect::<Vec<_>>().join(" "))
         }
         Action::End(ending) => {
             let outcome = match &ending.outcome {

@@ -247,7 +247,7 @@ impl Partition {
         }
         let was_adopted = self.table.turns.get(id).is_some_and(|turn| turn.is_adopted);
         if !self.adopt(&frame.thread, id, run, now) {
-            self.too_late(id, run, seq, now);
+            self.too_late(id, run, seq);
             return None;
         }
         let turn = self.table.turns.get(id)?;
@@ -262,15 +262,15 @@ impl Partition {
     }
 
     /// The first chunk of a run that is over. Until its end is committed, another owner may have to go on with it.
-    fn too_late(&mut self, id: &TurnId, run: u32, seq: Seq, now: Timestamp) {
+    fn too_late(&mut self, id: &TurnId, run: u32, seq: Seq) {
         let Some(turn) = self.table.turns.get(id).filter(|turn| turn.run == run) else {
             self.counters.fenced += 1;
             return;
         };
         self.counters.late += 1;
-        let held = turn.hold.map_or(seq, |(held, _)| held);
+        let held = turn.hold.map_or(seq, |hold| hold.seq);
         if turn.hold.is_none() {
-            self.table.hold(id, seq, now);
+            self.table.hold(id, self.hold_at(seq));
         }
         // Read twice while it waited behind a command, the chunk was released with its entry.
         self.holds.insert((held, NO_SLOT));

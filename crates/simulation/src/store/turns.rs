@@ -323,13 +323,17 @@ impl Tables {
                 applied.happened.push(TransitionKind::Dropped { thread, turn });
             }
         }
-        for open in &commit.open_turns {
+        for key in commit.ended_turns.iter().filter(|_| bug != Some(PlantedBug::SavedInputsStay)) {
+            self.open_turns.remove(key);
+        }
+    }
+
+    /// Inputs that are open are saved; the place in the queue stays.
+    pub(super) fn save_inputs(&mut self, inputs: &[OpenTurn]) {
+        for open in inputs {
             let key = (open.opened.thread.clone(), open.opened.turn.clone());
             let seq = self.open_turns.get(&key).map_or(open.seq, |known| known.seq);
             self.open_turns.insert(key, OpenTurn { seq, ..open.clone() });
-        }
-        for key in commit.ended_turns.iter().filter(|_| bug != Some(PlantedBug::SavedInputsStay)) {
-            self.open_turns.remove(key);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is scheduled in the world, and for whom.
 
 use model::{AgentId, DelayedTask, MessageKey, PartitionId, Position, Seq, ThreadId, TimerId, TurnId};
-use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, Start, Takeover};
+use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, Save, SnapshotRequest, Start, Takeover};
 
 use super::state::compaction::DueCompaction;
 use super::state::going_back::Back;
@@ -9,6 +9,7 @@ use super::state::retention::RetentionRound;
 use super::state::workflows::Writing;
 use crate::gateway::{Fetched, StoreReader};
 use crate::store::Grant;
+use crate::store::fence::AcknowledgedState;
 
 /// A session of a worker's incarnation; what comes for another one is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(crate) enum WorldEvent {
     DecideTimers(Address, Vec<TimerId>),
     /// The next timers are read, from so many ms on.
     LoadTimers(Address, i64, usize),
+    /// What is open is saved; with what the store had acknowledged to the owner.
+    Save(Address, AcknowledgedState, Box<Save>),
     /// A delayed task is stored; with the sequence of its entry.
     DelayTask(Address, Seq, Box<DelayedTask>),
     /// If everything is idle, the clocks are advanced.

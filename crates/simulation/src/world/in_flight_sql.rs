@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use model::{MessageKey, PartitionId, TurnId};
-use partition::Commit;
 use partition::bisect::{CommitPart, CommitParts};
+use partition::{Commit, Input, Save};
 
 use super::World;
 use crate::bug::PlantedBug;
 use crate::log::Log;
 use crate::store::Grant;
-use crate::store::fence::Decided;
+use crate::store::fence::{AcknowledgedState, Decided};
 use crate::world::event::{Address, SessionEvent, StatementEvent, StoreReply, WorldEvent};
 use crate::world::state::statement::{Statement, StatementKind};
 
@@ -237,10 +237,8 @@ impl World {
                 model::DeadLetterSource::Message { key, failure, .. } => format!("{key} {}", failure.code()),
             });
             let letters: Vec<String> = letters.collect();
-            let saves: Vec<String> =
-                commit.spilled_messages.iter().map(|s| format!("{}+{}", s.key, s.chunks.len())).collect();
             format!(
-                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?} saves {saves:?}{}",
+                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?}{}",
                 commit.partition, commit.epoch, commit.checkpoint, of_turns(&commit)
             )
         });
@@ -325,6 +323,48 @@ impl World {
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
 
+    /// Saves go beside the commits: they wait for none of them, and a late one may meet another owner.
+    pub(super) fn request_save(&mut self, address: Address, save: Save) {
+        let Some(session) = self.session(address) else { return };
+        let known = session.known;
+        let delay = match self.fault(|faults| faults.request_late * 4.0) {
+            true => self.rng.range(20, 2_000),
+            false => self.rng.range(0, 6),
+        };
+        self.schedule(delay, WorldEvent::Save(address, known, Box::new(save)));
+        if self.bug == Some(PlantedBug::SavesUnconfirmed) {
+            self.drive(address, Input::Saved);
+        }
+    }
+
+    /// A grant waits for saves under way, and saves under an epoch that is over, or in a store that has gone back, write nothing.
+    pub(super) fn save(&mut self, address: Address, known: AcknowledgedState, save: Box<Save>) {
+        let (partition, owner) = (address.partition, address.incarnation);
+        let is_lost = self.fault(|faults| faults.request_lost);
+        let is_held =
+            self.store.confirms(partition, owner, &known) || self.bug == Some(PlantedBug::SavesUnfenced);
+        if !is_lost && is_held {
+            self.store.save(partition, &save, self.time);
+            self.coverage.saves += 1;
+            self.coverage.saves_after_death += u64::from(self.session(address).is_none());
+            self.note(15, [partition.0.into(), known.epoch, save.messages.len() as u64], || {
+                format!("store: saves of {address:?}, epoch {}", known.epoch)
+            });
+        }
+        self.coverage.saves_fenced += u64::from(!is_held);
+        if self.session(address).is_none() {
+            return;
+        }
+        // Its answer may be lost as well: it is saved again then, which changes nothing.
+        match is_lost || !is_held || self.fault(|faults| faults.reply_lost) {
+            true => self.schedule(ASKED_AGAIN_MS, WorldEvent::Save(address, known, save)),
+            false => {
+                let delay = self.rng.range(0, 4);
+                self.answer(address, delay, Input::Saved);
+            }
+        }
+    }
+
     pub(super) fn request_look_up(&mut self, address: Address, keys: Vec<MessageKey>) {
         let delay = self.look_up_delay();
         self.schedule(delay, WorldEvent::Lookup(address, keys));
@@ -380,7 +420,6 @@ fn of_turns(commit: &Commit) -> String {
     let audit: Vec<String> =
         commit.audit.iter().map(|a| format!("{} {} {:?} {:?}", a.id, a.action, a.target, a.error)).collect();
     let changes = &commit.task_changes;
-    let open: Vec<String> = commit.open_turns.iter().map(|open| open.opened.turn.to_string()).collect();
     let mut text = String::new();
     for (name, list) in [
         ("turns", turns),
@@ -389,7 +428,6 @@ fn of_turns(commit: &Commit) -> String {
         ("marks", marks),
         ("agents", agents),
         ("audit", audit),
-        ("open", open),
         ("changes", changes.iter().map(|change| format!("{change:?}")).collect()),
         ("timers", commit.timers.iter().map(|write| format!("{write:?}")).collect()),
         ("usage", commit.usage.iter().map(|used| format!("{used:?}")).collect()),

@@ -167,6 +167,7 @@ impl World {
             Action::ChangedThreads(sent) => self.sent_lately(sent),
             Action::CheckLease(seen_epoch) => self.rebuild_above(address, seen_epoch),
             Action::Commit(commit) => self.commit(address, commit),
+            Action::Save(save) => self.request_save(address, save),
             Action::Reread(_) => {
                 self.coverage.rereads += 1;
                 self.restart_reader(address, 1);
@@ -396,6 +397,11 @@ fn brief(action: &Action) -> String {
             let ids = (ids.0.map(|chunk| chunk.id), ids.1.map(|chunk| chunk.id));
             let frame = release.frame;
             format!("{} attempt {} chunks {ids:?} {frame:?}", release.key, release.attempt)
+        }
+        Action::Save(save) => {
+            let parts = save.messages.iter().map(|part| format!("{}+{}", part.key, part.chunks.len()));
+            let inputs = save.turns.iter().map(|open| open.opened.turn.to_string());
+            format!("{:?}", parts.chain(inputs).collect::<Vec<_>>())
         }
         Action::Commit(commit) => format!("checkpoint {} turns {}", commit.checkpoint, commit.weight()),
         Action::End(ending) => {

@@ -35,13 +35,14 @@ fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> StreamEntr
     let arrival =
         IncomingChunk { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
     let body = EntryBody::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
-    StreamEntry { seq: Seq(seq), stored_at: START, body }
+    StreamEntry { seq: Seq(seq), stored_at: START, bytes: 1, body }
 }
 
 fn spilled(gap_ms: i64, ids: &[u32]) -> SpilledMessage {
     SpilledMessage {
         key: key("a"),
         attempt: 0,
+        first_chunk: 0,
         role: Role::Assistant,
         first_seq: Seq(1),
         open_ms: gap_ms,
@@ -188,8 +189,7 @@ fn shed_the_first(limits: PartitionLimits) -> Script {
 
 #[test]
 fn a_reader_that_was_set_back_is_no_negative_lag() {
-    let mut script =
-        shed_the_first(PartitionLimits { spill_after_entries: 100, ..PartitionLimits::default() });
+    let mut script = shed_the_first(PartitionLimits { replay_entries: 100, ..PartitionLimits::default() });
     assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))], "nothing is saved");
 }
 

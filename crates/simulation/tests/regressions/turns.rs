@@ -8,7 +8,7 @@ fn agent() -> AgentId {
 
 fn command(seq: u64, command: Command) -> StreamEntry {
     let raw = RawPayload { subject: "s".to_owned(), payload: "p".into() };
-    StreamEntry { seq: Seq(seq), stored_at: START, body: EntryBody::Command(command, raw) }
+    StreamEntry { seq: Seq(seq), stored_at: START, bytes: 1, body: EntryBody::Command(command, raw) }
 }
 
 fn control(name: &str, kind: ControlKind) -> Command {
@@ -110,7 +110,7 @@ fn answer(seq: u64, turn: &TurnId, chunk: Arc<Chunk>) -> StreamEntry {
         IncomingChunk { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
     let token = Some(token_key().token(&agent().thread(), turn, 0));
     let body = EntryBody::Frame(Frame { thread: agent().thread(), chunks: vec![arrival], token });
-    StreamEntry { seq: Seq(seq), stored_at: START, body }
+    StreamEntry { seq: Seq(seq), stored_at: START, bytes: 1, body }
 }
 
 /// The turns that begin.
@@ -395,7 +395,7 @@ fn standstill_before_reading_is_no_silence_of_workflow() {
 fn garbage(seq: u64) -> StreamEntry {
     let refusal = RejectedEntry { code: "malformed", detail: String::new() };
     let body = EntryBody::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
-    StreamEntry { seq: Seq(seq), stored_at: START, body }
+    StreamEntry { seq: Seq(seq), stored_at: START, bytes: 1, body }
 }
 
 #[test]

@@ -87,30 +87,14 @@
     JOIN fence USING (number)
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
 )
--- Inputs that are saved, each once: $32 commit, $33 bucket, $34 thread, $35 turn, $36 agent, $37 run, $38 content, $39 metadata,
--- $40 options, $41 actor, $42 stream_seq, $43 incarnation.
-, inputs AS (
-    INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
-                                    stream_seq, incarnation)
-    SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
-           i.stream_seq, i.incarnation
-    FROM unnest($32::bigint[], $33::smallint[], $34::text[], $35::text[], $36::text[], $37::integer[], $38::text[],
-                $39::text[], $40::text[], $41::text[], $42::bigint[], $43::text[])
-         AS i (number, bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, incarnation)
-    JOIN fence USING (number)
-    -- The place in the queue stays: it came when it came.
-    ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
-    SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
-        options = excluded.options, actor = excluded.actor
-)
--- Saved inputs that have ended: $44 commit, $45 bucket, $46 thread, $47 turn.
+-- Saved inputs that have ended: $32 commit, $33 bucket, $34 thread, $35 turn.
 , settled AS (
     DELETE FROM spilled_turns AS o
-    USING unnest($44::bigint[], $45::smallint[], $46::text[], $47::text[]) AS i (number, bucket, thread_id, turn_id)
+    USING unnest($32::bigint[], $33::smallint[], $34::text[], $35::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE o.bucket = i.bucket AND o.thread_id = i.thread_id AND o.turn_id = i.turn_id
 )
--- Audit log: $48 commit, $49 bucket, $50 subject, $51 command, $52 actor, $53 action, $54 target, $55 error.
+-- Audit log: $36 commit, $37 bucket, $38 subject, $39 command, $40 actor, $41 action, $42 target, $43 error.
 , audited AS (
     INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
     SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target,
@@ -120,8 +104,8 @@
                                      WHERE t.bucket = i.bucket AND t.timer_id = i.target AND t.state = 'pending'
                                      OFFSET 0)
                 THEN 'the timer does not wait any more' ELSE i.error END
-    FROM unnest($48::bigint[], $49::smallint[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[],
-                $55::text[])
+    FROM unnest($36::bigint[], $37::smallint[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[],
+                $43::text[])
          AS i (number, bucket, subject_id, command_id, actor, action, target, error)
     JOIN fence USING (number)
     ON CONFLICT (bucket, subject_id, command_id) DO NOTHING

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, Metadata, Position, TaskId, ThreadId, TurnId};
-use partition::{Commit, FailedTask, FailedTurn, OpenTurn, TaskChange, TaskWrite};
+use partition::{Commit, FailedTask, FailedTurn, TaskChange, TaskWrite};
 
 /// Everything that is done to one stored task.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,12 +93,6 @@ pub(super) fn failed_turns(commit: &Commit) -> Vec<&FailedTurn> {
         .chain(commit.turns.iter().filter_map(|write| Some((write.ends_failed.as_ref()?, &write.turn))))
         .collect();
     last_of_each(&commit.failed_turns, |failed| (&failed.opened.thread, &failed.opened.turn), &gone)
-}
-
-/// The last save of each input, but for those that have ended.
-pub(super) fn open_turns(commit: &Commit) -> Vec<&OpenTurn> {
-    let gone = commit.ended_turns.iter().map(|(thread, turn)| (thread, turn)).collect();
-    last_of_each(&commit.open_turns, |open| (&open.opened.thread, &open.opened.turn), &gone)
 }
 
 fn last_of_each<'a, T>(

@@ -1,7 +1,10 @@
 //! Commits as arrays, one per column, in the order of the parameters of their part.
 
+use std::fmt::Debug;
+
 use model::{AgentId, Bucket, Message, MessageKey, Metadata, ThreadId};
 use partition::Commit;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::submission::Submission;
@@ -85,6 +88,11 @@ pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec
 
 pub(super) fn object(metadata: &Metadata) -> String {
     serde_json::to_string(metadata).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// JSON, or whatever can be had: without its content a dead letter, or a saved part, would be a loss.
+pub(super) fn encoded<T: Serialize + Debug>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_else(|_| format!("{value:?}").into_bytes())
 }
 
 pub(super) fn bucket(key: &MessageKey) -> i16 {

@@ -1,19 +1,15 @@
-//! Dead letters, spilled messages and what the stream has lost, as arrays.
+//! Dead letters, ends of spilled messages and what the stream has lost, as arrays.
 
-use std::fmt::Debug;
-
-use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, ModelCall, PartitionId};
-use partition::SpilledMessage;
-use serde::Serialize;
+use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
 use serde_json::{Value, json};
 
-use super::columns::{bigint, bucket, column, numbered, object, smallint, storable};
+use super::columns::{bigint, bucket, column, encoded, numbered, smallint, storable};
 use super::submission::Submission;
 use crate::statement::Statement;
 
 /// `8_dead_letters_spills.sql`.
 pub(super) fn dead_letters_spills(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    failed(ended(saves(letters(statement, group), group), group), group)
+    failed(ended(letters(statement, group), group), group)
 }
 
 /// `8_gone.sql`.
@@ -56,40 +52,7 @@ fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.raw.as_slice()))
 }
 
-/// `$14` to `$33`.
-fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &SpilledMessage)> = numbered(group, |commit| &commit.spilled_messages).collect();
-    let chunks: Vec<_> = rows
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|((_, save), number)| {
-            save.chunks.iter().zip(0_i32..).map(move |(chunk, at)| (number, at, chunk))
-        })
-        .collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, s)| bucket(&s.key)))
-        .bind(column(&rows, |(_, s)| s.key.thread.as_str()))
-        .bind(column(&rows, |(_, s)| s.key.message.as_str()))
-        .bind(column(&rows, |(_, s)| i64::from(s.attempt)))
-        .bind(column(&rows, |(_, s)| s.role.name()))
-        .bind(column(&rows, |(_, s)| bigint(s.first_seq.0)))
-        .bind(column(&rows, |(_, s)| s.open_ms))
-        .bind(column(&rows, |(_, s)| s.gap_ms))
-        .bind(column(&rows, |(_, s)| s.idle_ms))
-        .bind(column(&rows, |(_, s)| earlier_calls(s)))
-        .bind(column(&chunks, |(number, _, _)| *number))
-        .bind(column(&chunks, |(_, at, _)| *at))
-        .bind(column(&chunks, |(_, _, chunk)| i32::try_from(chunk.id).unwrap_or(i32::MAX)))
-        .bind(column(&chunks, |(_, _, chunk)| &*chunk.text))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.kind.name()))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.is_final))
-        .bind(column(&chunks, |(_, _, chunk)| object(&chunk.metadata)))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.timestamp.as_deref()))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.correlation_id.as_deref()))
-}
-
-/// `$34` to `$37`.
+/// `$14` to `$17`.
 fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_spills).collect();
     statement
@@ -99,7 +62,7 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, key)| key.message.as_str()))
 }
 
-/// `$38` to `$49`.
+/// `$18` to `$29`.
 fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
     let missing = |failed: &FailedMessage| match &failed.failure {
@@ -119,11 +82,6 @@ fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| storable(&failed.failure.to_string())))
         .bind(column(&rows, |(_, failed)| missing(failed)))
         .bind(column(&rows, |(_, failed)| failed.failure.is_retryable()))
-}
-
-fn earlier_calls(save: &SpilledMessage) -> Option<String> {
-    let calls: Vec<Value> = save.earlier_calls.iter().map(ModelCall::to_value).collect();
-    (!calls.is_empty()).then(|| Value::from(calls).to_string())
 }
 
 /// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.
@@ -187,9 +145,4 @@ fn detail(failure: &model::MessageFailure) -> Value {
         }
         _ => json!({"text": text, "retryable": retryable}),
     }
-}
-
-/// JSON, or whatever can be had: a dead letter without its content would be a loss.
-fn encoded<T: Serialize + Debug>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_else(|_| format!("{value:?}").into_bytes())
 }

@@ -1,12 +1,10 @@
-//! Marks, changes of tasks, failed and saved turns, and acts as arrays.
+//! Marks, changes of tasks, failed turns, ends of saved ones, and acts as arrays.
 
 use model::{ThreadId, TurnId, TurnOpened};
-use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
+use partition::{AuditWrite, FailedTask, FailedTurn};
 
 use super::coalesce::{self, Change};
-use super::columns::{
-    agent_bucket, bigint, bucket_of, column, folded_of, integer, numbered, object, storable,
-};
+use super::columns::{agent_bucket, bucket_of, column, folded_of, integer, numbered, object, storable};
 use super::submission::Submission;
 use super::turns::items;
 use crate::outbox::options;
@@ -16,7 +14,6 @@ use crate::statement::Statement;
 pub(super) fn rare_changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let statement = failures(changes(marks(statement, group), group), group);
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
-    let statement = inputs(statement, group);
     let statement = turns(statement, &numbered(group, |commit| &commit.ended_turns).collect::<Vec<_>>());
     acts(statement, group)
 }
@@ -66,18 +63,7 @@ fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, failed)| storable(&failed.partial)))
 }
 
-/// `$32` to `$43`.
-fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
-    let inputs: Vec<(i64, &TurnOpened)> = rows.iter().map(|(number, open)| (*number, &open.opened)).collect();
-    let incarnation = |number: i64| usize::try_from(number - 1).ok().and_then(|at| group.get(at));
-    opened(statement, &inputs)
-        .bind(column(&inputs, |(_, input)| input.actor.as_deref().map(storable)))
-        .bind(column(&rows, |(_, open)| bigint(open.seq.0)))
-        .bind(column(&rows, |(number, _)| incarnation(*number).map_or("", |s| s.incarnation)))
-}
-
-/// The nine columns that failed and saved turns share.
+/// Of the inputs of failed turns.
 fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -91,7 +77,7 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| options(&input.options)))
 }
 
-/// `$28` to `$31`, `$44` to `$47`.
+/// `$28` to `$31`, `$32` to `$35`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -100,7 +86,7 @@ fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement
         .bind(column(rows, |(_, (_, turn))| turn.as_str()))
 }
 
-/// `$48` to `$55`.
+/// `$36` to `$43`.
 fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
     statement

@@ -33,9 +33,9 @@ impl StatementParts {
     const TURNS: usize = 1 << 1;
     const TASKS: usize = 1 << 2;
     const OUTBOX: usize = 1 << 3;
-    /// Failed and changed tasks, failed, dropped and saved turns, the audit log: what is rare. Only together with `TURNS`.
+    /// Failed and changed tasks, failed and dropped turns, ends of saved ones, the audit log: what is rare. Only together with `TURNS`.
     const RARE_CHANGES: usize = 1 << 4;
-    /// Dead letters, failed messages and spilled messages.
+    /// Dead letters, failed messages and the ends of spilled ones.
     const DEAD_LETTERS_SPILLS: usize = 1 << 5;
     /// What the stream has lost.
     const GONE: usize = 1 << 6;
@@ -79,7 +79,7 @@ impl StatementParts {
             (
                 self.has(Self::RARE_CHANGES),
                 include_str!("7_rare_changes.sql"),
-                55,
+                43,
                 Some(rare_changes::rare_changes),
             ),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 19, Some(timers::timers)),
@@ -89,7 +89,7 @@ impl StatementParts {
             (
                 self.has(Self::DEAD_LETTERS_SPILLS),
                 include_str!("8_dead_letters_spills.sql"),
-                49,
+                29,
                 Some(dead_letters_spills::dead_letters_spills),
             ),
             (true, self.checkpoint(), 0, None),
@@ -155,14 +155,12 @@ fn needed(submission: &Submission<'_>) -> usize {
         && commit.task_changes.is_empty()
         && commit.failed_turns.is_empty()
         && commit.dropped_turns.is_empty()
-        && commit.open_turns.is_empty()
         && commit.ended_turns.is_empty()
         && commit.audit.is_empty());
     let turns = rare_changes || !(commit.turns.is_empty() && commit.agents.is_empty());
     let messages = !commit.messages.is_empty() || commit.turns.iter().any(|turn| !turn.messages.is_empty());
     let rest = !(commit.dead_letters.is_empty()
         && commit.failed_messages.is_empty()
-        && commit.spilled_messages.is_empty()
         && commit.ended_spills.is_empty());
     [
         (messages, StatementParts::MESSAGES),

@@ -1,18 +1,15 @@
--- $1 partition. One row per saved chunk; a message without chunks has one row all the same.
+-- $1 partition. The parts of the highest attempt of each message come first, in the order of their chunks.
 SELECT s.thread_id, s.message_id, s.attempt, s.role, s.first_seq,
        s.open_ms + age.ms AS open_ms, s.gap_ms + age.ms AS gap_ms, s.idle_ms + age.ms AS idle_ms,
-       s.earlier_calls::text,
-       c.chunk_id, c.chunk, c.chunk_type, c.is_final, c.metadata, c."timestamp", c.correlation_id
+       s.earlier_calls::text, s.chunks
 FROM spilled_messages AS s
 -- Ages go on while the partition has no owner.
 CROSS JOIN LATERAL (
     SELECT greatest(0, extract(epoch FROM clock_timestamp() - s.saved_at) * 1000)::bigint AS ms
 ) AS age
-LEFT JOIN spilled_chunks AS c
-    ON c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id AND c.attempt = s.attempt
--- All spilled messages of the installation are read for this. They are few: the end of a message deletes its row.
+-- All spilled messages of the installation are read for this. They are few: the end of a message deletes its rows.
 WHERE s.bucket % (SELECT partitions FROM installation) = $1
   AND NOT EXISTS (SELECT FROM erased_threads AS e
                   WHERE e.bucket = s.bucket AND e.thread_id = s.thread_id AND e.recreated_at IS NULL
                   OFFSET 0)
-ORDER BY s.bucket, s.thread_id, s.message_id, c.arrival
+ORDER BY s.bucket, s.thread_id, s.message_id, s.attempt DESC, s.first_chunk

@@ -1,7 +1,7 @@
 //! Makes up turns, tasks and acts: few names, so that everything meets everything.
 
 use model::{TaskEdit, TurnId};
-use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TaskChange};
+use partition::{BackoffChange, Commit, OpenTurn, OutboxBatch, Outgoing, TaskChange};
 use rand::RngExt;
 
 use super::{Author, Expected};
@@ -13,6 +13,14 @@ impl Author {
     fn name(&mut self, partition: usize) -> String {
         let number = self.random.random_range(0..self.threads[partition].len());
         self.threads[partition][number].clone()
+    }
+
+    /// An input that is open, of few, so that they are saved again and end.
+    pub(super) fn open(&mut self, partition: usize) -> OpenTurn {
+        let thread = self.name(partition);
+        let turn = turn(&thread, &format!("n{}", self.random.random_range(0..4)));
+        let seq = self.next().unsigned_abs();
+        open_turn(&thread, &turn, self.random.random_range(0..3), seq)
     }
 
     fn next(&mut self) -> i64 {
@@ -103,15 +111,9 @@ impl Author {
                 commit.dropped_turns.push((gone.thread, gone.turn));
             }
         }
-        for _ in 0..self.random.random_range(0..3) {
-            let thread = self.name(partition);
-            let turn = turn(&thread, &format!("n{}", self.random.random_range(0..4)));
-            let seq = self.position.unsigned_abs();
-            let open = open_turn(&thread, &turn, self.random.random_range(0..3), seq);
-            if self.random.random_ratio(1, 3) {
-                commit.ended_turns.push((open.opened.thread.clone(), turn));
-            }
-            commit.open_turns.push(open);
+        if self.random.random_ratio(1, 3) {
+            let ended = self.open(partition).opened;
+            commit.ended_turns.push((ended.thread, ended.turn));
         }
         let number = self.random.random_range(0..200);
         commit.audit.push(act(&name, &format!("act-{number}")));

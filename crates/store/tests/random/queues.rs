@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Message, Position, TurnId};
-use partition::{AgentWrite, BackoffChange, Commit, TaskChange, TaskWrite};
+use partition::{AgentWrite, BackoffChange, Commit, OpenTurn, TaskChange, TaskWrite};
 use serde_json::{Value, json};
 
 #[derive(Default, Clone)]
@@ -69,6 +69,14 @@ impl Queues {
         commit.turns.iter().filter(|turn| begins(turn.agent)).map(|turn| turn.messages.as_slice()).collect()
     }
 
+    /// The place in the queue stays.
+    pub(super) fn save(&mut self, inputs: &[OpenTurn]) {
+        for open in inputs {
+            let key = turn_key(open.opened.thread.as_str(), &open.opened.turn);
+            self.open.entry(key).or_insert((0, open.seq.0)).0 = open.opened.run;
+        }
+    }
+
     pub(super) fn apply(&mut self, commit: &Commit, won: &[bool]) {
         self.changes(commit);
         commit.tasks.iter().for_each(|write| self.enter(write));
@@ -91,10 +99,6 @@ impl Queues {
             if let Some(thread) = &turn.ends_failed {
                 self.failed.remove(&turn_key(thread.as_str(), &turn.turn));
             }
-        }
-        for open in &commit.open_turns {
-            let key = turn_key(open.opened.thread.as_str(), &open.opened.turn);
-            self.open.entry(key).or_insert((0, open.seq.0)).0 = open.opened.run;
         }
         for (thread, turn) in &commit.ended_turns {
             self.open.remove(&turn_key(thread.as_str(), turn));

@@ -86,6 +86,11 @@ async fn try_attach<'a>(
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
     let after = takeover.outbox.last().map(|batch| batch.id);
     let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
+    let mut machine_limits = config.limits;
+    if let Some(max_bytes) = stream.max_bytes {
+        // A full stream takes nothing from publishers: what is open must leave it long before that.
+        machine_limits.replay_bytes = machine_limits.replay_bytes.min(max_bytes / 4);
+    }
     let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
     tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");
     if let Err(error) = context.live.announce_owner(partition, epoch).await {
@@ -96,9 +101,9 @@ async fn try_attach<'a>(
         lease,
         readable,
         applied,
-        machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
+        machine: Partition::new(takeover, machine_limits, rand::random(), now(context)),
         reader: EntryReader::start(reader, partition, limits),
-        background: BackgroundTasks::start(context, applied, backlog),
+        background: BackgroundTasks::start(context, applied, incarnation.into(), backlog),
         query_server,
         queries: PendingQueries::default(),
         metrics: WorkerMetrics::new(partition.to_string(), Arc::clone(&context.gauges)),

@@ -23,6 +23,7 @@ impl PartitionSession<'_> {
             match action {
                 Action::Publish(release) => self.publish(release).await,
                 Action::Commit(commit) => self.submit(commit).await,
+                Action::Save(save) => self.background.save(self.applied, save),
                 Action::Lookup(keys) => self.background.lookup(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,

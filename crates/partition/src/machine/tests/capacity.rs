@@ -1,4 +1,4 @@
-//! Limits of memory: what waits, is shed or spilled, and read again.
+//! Limits of memory: what waits, is shed, and read again.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn frame_of_many_messages_opens_as_many_as_fit() {
     });
     let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
     let frame = Frame { chunks, ..frames[0].clone() };
-    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, body: EntryBody::Frame(frame) };
+    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, bytes: 1, body: EntryBody::Frame(frame) };
     script.room = 1;
     for message in ["m0", "m1", "m2", "m3"] {
         script.entries(vec![entry.clone()]);
@@ -29,7 +29,7 @@ fn shed_message_is_read_again_from_inside_its_frame() {
     let (EntryBody::Frame(one), EntryBody::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
     let chunks = [one.chunks.clone(), two.chunks].concat();
     let frame = Frame { chunks, ..one };
-    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, body: EntryBody::Frame(frame) };
+    let entry = StreamEntry { seq: Seq(1), stored_at: script.now, bytes: 1, body: EntryBody::Frame(frame) };
     script.room = 1;
     assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
     // The reader is set back for the second message, and the first one is forgotten before it comes to it.
@@ -69,48 +69,8 @@ fn memory_pressure_sheds_largest_message_and_rereads_it() {
     assert_eq!(script.entries(log), "b:yyyy");
 }
 
-#[test]
-fn old_message_is_spilled_and_checkpoint_passes_it() {
-    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
-    assert_eq!(script.run("0a 2c +20s"), "a | - | commit(save:2 @2)");
-    let saved = script.last_commit().spilled_messages.clone();
-    assert_eq!((saved[0].gap_ms, saved[0].open_ms), (Some(20_000), 20_000));
-    assert_eq!(script.run("ok 3d"), "- | -");
-    let mut second = ChunkScript::with(
-        PartitionLimits::default(),
-        Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() },
-    );
-    assert_eq!(second.first, "a", "what had been released is sent again");
-    assert_eq!(second.run("3d 1b"), "- | b,c,d");
-    assert_eq!(second.run("4e! ok"), r#"e commit("abcde" @5) | complete"#);
-    assert_eq!(second.last_commit().ended_spills, [key("a")]);
-}
-
-#[test]
-fn spill_by_distance_saves_only_new_chunks() {
-    let mut script = ChunkScript::with(
-        PartitionLimits { spill_after_entries: 3, ..PartitionLimits::default() },
-        takeover(),
-    );
-    assert_eq!(script.run("a:0x b:0y! c:0z!").replace("commit", "C"), r#"x | b:y C(b:"y" @0) | c:z"#);
-    assert_eq!(
-        script.run("ok d:0w! ok ok"),
-        "b:complete commit(c:\"z\" @0) | d:w | c:complete commit(d:\"w\" save:1 @4) | d:complete"
-    );
-    assert_eq!(script.run("a:1v e:0u! f:0s! g:0r!").split(" | ").next(), Some("v"));
-    script.run("ok ok ok");
-    let saved =
-        script.commits.iter().flat_map(|commit| &commit.spilled_messages).map(|save| save.chunks.len());
-    assert_eq!(saved.collect::<Vec<_>>(), [1, 1], "the second save has only the second chunk");
-}
-
 fn one_message_a_commit() -> PartitionLimits {
-    PartitionLimits {
-        commit_turns: 1,
-        checkpoint_ms: i64::MAX,
-        spill_after_ms: i64::MAX,
-        ..PartitionLimits::default()
-    }
+    PartitionLimits { commit_turns: 1, checkpoint_ms: i64::MAX, ..PartitionLimits::default() }
 }
 
 #[test]

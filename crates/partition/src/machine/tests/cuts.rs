@@ -196,7 +196,7 @@ fn frames_are_numbered_and_cut_names_the_last() {
         }
     };
     let entry = |seq: u64, word: &str| Input::Entries {
-        entries: vec![StreamEntry { seq: Seq(seq), stored_at: Timestamp(0), body: body(word) }],
+        entries: vec![StreamEntry { seq: Seq(seq), stored_at: Timestamp(0), bytes: 1, body: body(word) }],
         room: 9,
     };
     for (seq, word) in [(1, "a:1y"), (2, "a:0x"), (3, "b:0z"), (4, "a:2w!")] {
@@ -260,9 +260,9 @@ fn a_gateway_follows_what_it_was_shown() {
 
 #[test]
 fn restored_message_is_published_before_it_is_shown() {
-    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
-    script.run("0a 2c +20s");
-    let spilled_messages = script.last_commit().spilled_messages.clone();
+    let mut script = ChunkScript::with(super::saving::soon(), takeover());
+    script.run("0a 2c x:0!");
+    let spilled_messages = script.saves[0].messages.clone();
     let takeover = Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages, ..takeover() };
     let mut machine = Partition::new(takeover, PartitionLimits::default(), 7, script.now);
     let actions = machine.handle(Input::Snapshot(anything()), script.now);

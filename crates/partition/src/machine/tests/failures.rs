@@ -116,9 +116,9 @@ fn message_of_unknown_thread_fails_without_auto_create() {
 
 #[test]
 fn a_restored_gap_keeps_its_age() {
-    let mut script = ChunkScript::with(PartitionLimits::default(), takeover());
-    script.run("0a 2c +20s");
-    let spilled_messages = script.last_commit().spilled_messages.clone();
+    let mut script = ChunkScript::with(super::saving::soon(), takeover());
+    script.run("0a 2c +20s x:0!");
+    let spilled_messages = script.saves[0].messages.clone();
     let mut second = ChunkScript::with(
         PartitionLimits::default(),
         Takeover { checkpoint: Seq(2), spilled_messages, ..takeover() },

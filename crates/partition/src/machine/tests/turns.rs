@@ -30,6 +30,7 @@ struct TurnScript {
     checks: Vec<CommandKey>,
     starts: Vec<Start>,
     commits: Vec<Commit>,
+    saves: Vec<Save>,
     endings: Vec<MessageEnded>,
     /// Timers that the test has yet to decide about.
     due: Vec<TimerId>,
@@ -61,7 +62,7 @@ fn bare() -> Takeover {
 }
 
 fn quiet() -> PartitionLimits {
-    PartitionLimits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..PartitionLimits::default() }
+    PartitionLimits { checkpoint_ms: i64::MAX, ..PartitionLimits::default() }
 }
 
 fn opened(name: &str, run: u32, busy_policy: BusyPolicy) -> Command {
@@ -142,6 +143,7 @@ impl TurnScript {
             checks: Vec::new(),
             starts: Vec::new(),
             commits: Vec::new(),
+            saves: Vec::new(),
             endings: Vec::new(),
             due: Vec::new(),
             shown: Vec::new(),
@@ -183,6 +185,13 @@ impl TurnScript {
                     }
                     Input::Committed(Vec::new())
                 }
+                Action::Save(save) => {
+                    self.saves.push(save);
+                    if !self.auto {
+                        continue;
+                    }
+                    Input::Saved
+                }
                 Action::DecideTimers(due) => {
                     self.due.extend(due);
                     continue;
@@ -209,11 +218,10 @@ impl TurnScript {
     fn verdict(&self, key: &CommandKey) -> CommandVerdict {
         let digest = self.commits.iter().find_map(|commit| match key {
             CommandKey::Turn(_, turn, run) => {
-                let is_open = commit.open_turns.iter().any(|open| open.opened.turn == *turn);
                 let is_committed = commit.turns.iter().any(|write| write.turn == *turn);
                 let has_failed =
                     |failed: &FailedTurn| failed.opened.turn == *turn && failed.opened.run >= *run;
-                (is_open || is_committed || commit.failed_turns.iter().any(has_failed)).then_some(0)
+                (is_committed || commit.failed_turns.iter().any(has_failed)).then_some(0)
             }
             CommandKey::Task(_, id, _) => {
                 commit.tasks.iter().find(|write| write.queued.task.id == *id).map(|write| write.digest)
@@ -227,7 +235,7 @@ impl TurnScript {
 
     fn entry(&mut self, body: EntryBody) -> Vec<String> {
         self.seq += 1;
-        let entry = StreamEntry { seq: Seq(self.seq), stored_at: self.now, body };
+        let entry = StreamEntry { seq: Seq(self.seq), stored_at: self.now, bytes: 1, body };
         self.log.push(entry.clone());
         self.handle(Input::Entries { entries: vec![entry], room: 1_000 })
     }

@@ -48,7 +48,7 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
             refusal: RejectedEntry { code: "malformed", detail: String::new() },
         };
         script.seq += 1;
-        let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body };
+        let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body };
         script.now = begins_at.plus_ms(second * 10);
         script.handle(Input::Entries { entries: vec![entry], room: 1_000 });
     }
@@ -86,7 +86,8 @@ fn a_late_chunk_that_was_read_twice_is_held() {
     };
     let frame = Frame { thread: thread("u"), chunks: vec![bare], token: None };
     script.seq += 1;
-    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body: EntryBody::Frame(frame) };
+    let entry =
+        StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body: EntryBody::Frame(frame) };
     script.handle(Input::Entries { entries: vec![entry.clone()], room: 0 });
     assert!(script.machine.is_deferring());
     script.say(0, &["hello"]);
@@ -227,6 +228,7 @@ fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> SpilledMessage {
     SpilledMessage {
         key: MessageKey { thread, message },
         attempt: 0,
+        first_chunk: 0,
         role: Role::Assistant,
         first_seq: Seq(1),
         open_ms: idle_ms,

@@ -46,15 +46,15 @@ fn silent_turn_is_requested_again_with_higher_attempt() {
 }
 
 #[test]
-fn an_input_that_waits_for_long_is_saved_and_restored() {
-    let limits = PartitionLimits { spill_after_ms: 5_000, ..quiet() };
+fn inputs_that_make_a_replay_long_are_saved_and_restored() {
+    let limits = PartitionLimits { replay_entries: 2, checkpoint_ms: 0, ..quiet() };
     let mut script = TurnScript::with(limits, bare());
     script.open("x");
     script.open("y");
-    script.later(6_000);
-    let saved: Vec<OpenTurn> = script.commits.iter().flat_map(|commit| commit.open_turns.clone()).collect();
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
+    let saved: Vec<OpenTurn> = script.saves.iter().flat_map(|save| save.turns.clone()).collect();
     assert_eq!(saved.iter().map(|saved| saved.seq.0).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(script.last_commit().checkpoint, Seq(2));
+    assert_eq!(script.last_commit().checkpoint, Seq(3));
     let start = script.last_start();
     let takeover = Takeover { open_turns: saved, ..next_takeover(&script) };
     let mut next = TurnScript::with(quiet(), takeover);
@@ -93,7 +93,7 @@ fn elsewhere(name: &str) -> (TurnId, ThreadId, Command) {
 }
 
 fn entry(seq: u64, body: EntryBody) -> StreamEntry {
-    StreamEntry { seq: Seq(seq), stored_at: T0, body }
+    StreamEntry { seq: Seq(seq), stored_at: T0, bytes: 1, body }
 }
 
 fn command(seq: u64, command: Command) -> StreamEntry {

@@ -1,0 +1,198 @@
+//! Saving what is open, so that the checkpoint can pass it.
+//!
+//! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Only where that would take too long is
+//! anything saved: what the first half of the replay is needed for, the oldest first. A message is saved again when it has doubled, so
+//! that it is written twice at most; where one that has not doubled makes a replay twice as long as it should be, what has come
+//! since is added to it all the same, for the stream must not grow without a bound.
+
+use model::{MessageKey, Seq, Timestamp, TurnId};
+
+use super::{EndedInput, NO_SLOT, Partition};
+use crate::action::Action;
+use crate::commit::Save;
+use crate::messages::Slot;
+use crate::open::{CHUNK_OVERHEAD, Hold, Phase};
+use crate::stream_clock::StreamClock;
+use crate::turn_state::{TurnPhase, TurnSource};
+use crate::types::OpenTurn;
+
+/// Most messages and inputs of one save.
+const SAVE_ROWS: usize = 256;
+
+/// How much of the cost of a replay something causes, in halves of what is allowed.
+#[derive(Debug, Clone, Copy)]
+struct Halves(u64);
+
+/// From here on things are saved, once a save is due.
+const HALF: Halves = Halves(1);
+/// Here a save is due.
+const ALL: Halves = Halves(2);
+/// Here a message is saved that has not doubled.
+const TWICE: Halves = Halves(4);
+
+/// What is on its way to the store.
+#[derive(Debug)]
+struct SaveUnderWay {
+    messages: Vec<MessageKey>,
+    turns: Vec<TurnId>,
+}
+
+/// The state of saving.
+#[derive(Debug, Default)]
+pub(super) struct Saving {
+    under_way: Option<SaveUnderWay>,
+    /// A replay would take too long, and what the first half of it is needed for is not saved yet.
+    is_due: bool,
+    /// Nothing could be saved the last time; until the next tick that stays so.
+    is_resting: bool,
+}
+
+impl Saving {
+    pub(super) fn look_again(&mut self) {
+        self.is_resting = false;
+    }
+}
+
+impl Partition {
+    /// Hands out the next save when a replay would take too long and none is under way.
+    pub(super) fn save_if_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if self.saving.under_way.is_some() || self.saving.is_resting {
+            return;
+        }
+        let lowest = self.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
+        let costs = |halves| lowest.is_some_and(|hold| self.costs(hold, halves));
+        self.saving.is_due = costs(ALL) || (self.saving.is_due && costs(HALF));
+        if !self.saving.is_due {
+            return;
+        }
+        let save = self.next_save(now);
+        if save.messages.is_empty() && save.turns.is_empty() {
+            self.saving.is_resting = true;
+            return;
+        }
+        self.saving.under_way = Some(SaveUnderWay {
+            messages: save.messages.iter().map(|part| part.key.clone()).collect(),
+            turns: save.turns.iter().map(|open| open.opened.turn.clone()).collect(),
+        });
+        self.counters.spills += (save.messages.len() + save.turns.len()) as u64;
+        actions.push(Action::Save(save));
+    }
+
+    fn next_save(&mut self, now: Timestamp) -> Save {
+        let time = self.clock.now(now);
+        let (mut save, mut size) = (Save::default(), 0);
+        let costly: Vec<(Hold, Slot)> = self
+            .holds
+            .iter()
+            .filter_map(|&(seq, slot)| Some((self.hold_of(seq, slot)?, slot)))
+            .take_while(|(hold, _)| self.costs(*hold, HALF))
+            .collect();
+        for (hold, slot) in costly {
+            if size >= self.limits.save_bytes || save.messages.len() + save.turns.len() >= SAVE_ROWS {
+                break;
+            }
+            if slot == NO_SLOT {
+                let Some(open) = self.save_input(hold.seq) else { continue };
+                size += open.opened.size();
+                save.turns.push(open);
+                continue;
+            }
+            let is_forced = self.costs(hold, TWICE);
+            let is_behind = !self.has_caught_up;
+            let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
+                continue;
+            };
+            if !open.has_doubled() && !is_forced {
+                continue;
+            }
+            // Until the reader has caught up, its ages are those of its restoring.
+            let time = if open.is_restored && is_behind { StreamClock::START } else { time };
+            let part = open.save_part(self.limits.save_bytes.saturating_sub(size), time);
+            size += part.chunks.iter().map(|chunk| chunk.size() + CHUNK_OVERHEAD).sum::<usize>();
+            save.messages.push(part);
+        }
+        save
+    }
+
+    /// The input at this entry, if its turn has not ended.
+    fn save_input(&mut self, seq: Seq) -> Option<OpenTurn> {
+        let turn = self.table.turns.get_mut(self.table.held.get(&seq)?)?;
+        let TurnSource::Input(opened) = &turn.source else { return None };
+        if turn.phase == TurnPhase::Ended {
+            return None;
+        }
+        (turn.is_saved, turn.is_being_saved) = (true, true);
+        Some(OpenTurn { opened: (**opened).clone(), seq })
+    }
+
+    /// The save under way is stored: the stream need not keep its entries any more.
+    pub(super) fn saved(&mut self) {
+        let Some(SaveUnderWay { messages, turns }) = self.saving.under_way.take() else { return };
+        for key in messages {
+            let Some(slot) = self.messages.find(&key.thread, &key.message) else { continue };
+            let Some(open) = self.messages.get_mut(slot) else { continue };
+            if let Some(hold) = open.end_save() {
+                let next = open.hold;
+                self.holds.remove(&(hold.seq, slot));
+                self.holds.extend(next.map(|next| (next.seq, slot)));
+            }
+        }
+        for id in turns {
+            let Some(turn) = self.table.turns.get_mut(&id) else { continue };
+            turn.is_being_saved = false;
+            // Of an ended turn it holds a late chunk as well, until its end is stored.
+            if turn.phase != TurnPhase::Ended
+                && let Some(seq) = self.table.release(&id)
+            {
+                self.holds.remove(&(seq, NO_SLOT));
+            }
+        }
+    }
+
+    /// What has ended waits for the save that it is in: it would come after the commit and stay for ever.
+    pub(super) fn is_being_saved(&self, ended: &EndedInput) -> bool {
+        let is_message = |slot: Slot| self.messages.get(slot).is_some_and(|open| open.is_being_saved());
+        match ended {
+            EndedInput::Message(slot) => is_message(*slot),
+            EndedInput::Turn(id) => self
+                .table
+                .turns
+                .get(id)
+                .is_some_and(|turn| turn.is_being_saved || turn.slot.is_some_and(is_message)),
+            EndedInput::Entry { .. } => false,
+        }
+    }
+
+    /// `None` of an entry that waits for a commit, or for the store's word: it is done with soon.
+    fn hold_of(&self, seq: Seq, slot: Slot) -> Option<Hold> {
+        match slot {
+            NO_SLOT => self.table.turns.get(self.table.held.get(&seq)?)?.hold,
+            slot => self.messages.get(slot)?.hold,
+        }
+    }
+
+    /// Whether reading again from this entry on costs so much.
+    fn costs(&self, hold: Hold, Halves(halves): Halves) -> bool {
+        let reaches = |(cost, limit): (u64, u64)| cost.saturating_mul(2) >= limit.saturating_mul(halves);
+        self.replay_from(hold).into_iter().any(reaches)
+    }
+
+    /// What reading again from this entry on costs, and what is allowed.
+    fn replay_from(&self, hold: Hold) -> [(u64, u64); 3] {
+        let limits = &self.limits;
+        let command_bytes = self.commands.remembered_bytes_above(hold.seq) as u64;
+        [
+            // A reader that was set back may be before the entry.
+            (self.last_seq.0.saturating_sub(hold.seq.0), limits.replay_entries),
+            (self.read_bytes.saturating_sub(hold.read_bytes), limits.replay_bytes),
+            (command_bytes, limits.replay_command_bytes as u64),
+        ]
+    }
+
+    /// See [`Stats::replay_permille`](crate::Stats::replay_permille).
+    pub(super) fn replay_permille(&self) -> u64 {
+        let lowest = self.holds.first().and_then(|&(seq, slot)| self.hold_of(seq, slot));
+        let costs = lowest.map(|hold| self.replay_from(hold)).into_iter().flatten();
+        costs.map(|(cost, limit)| cost.saturating_mul(1_000) / limit.max(1)).max().unwrap_or(0)
+    }
+}

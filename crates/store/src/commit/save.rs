@@ -1,0 +1,60 @@
+//! Saving what is open, beside the commits.
+
+use model::ModelCall;
+use partition::{Save, SpilledMessage};
+use serde_json::Value;
+
+use super::columns::{bigint, bucket, bucket_of, column, encoded, integer, object, smallint, storable};
+use crate::error::StoreError;
+use crate::leases::Applied;
+use crate::lookup::check_owner;
+use crate::outbox::options;
+use crate::store::Store;
+
+impl Store {
+    /// Saves parts of open messages, and inputs. It waits for no commit and holds none up; saving the same again changes nothing.
+    ///
+    /// `incarnation`: of the stream that the sequences count in. The commit of an end deletes what is saved, so it must come after the
+    /// answer.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when `owner` is not the owner of record, or the store knows of fewer commits than it; nothing is written
+    /// then.
+    pub async fn save(&self, owner: Applied, incarnation: &str, save: &Save) -> Result<(), StoreError> {
+        let Save { messages, turns } = save;
+        let inputs: Vec<_> = turns.iter().map(|open| &open.opened).collect();
+        let statement = sqlx::query(include_str!("save.sql"))
+            .bind(smallint(owner.partition.0))
+            .bind(bigint(owner.epoch))
+            .bind(bigint(owner.commits))
+            .bind(column(messages, |part| bucket(&part.key)))
+            .bind(column(messages, |part| part.key.thread.as_str()))
+            .bind(column(messages, |part| part.key.message.as_str()))
+            .bind(column(messages, |part| integer(part.first_chunk)))
+            .bind(column(messages, |part| i64::from(part.attempt)))
+            .bind(column(messages, |part| part.role.name()))
+            .bind(column(messages, |part| bigint(part.first_seq.0)))
+            .bind(column(messages, |part| part.open_ms))
+            .bind(column(messages, |part| part.gap_ms))
+            .bind(column(messages, |part| part.idle_ms))
+            .bind(column(messages, earlier_calls))
+            .bind(column(messages, |part| encoded(&part.chunks)))
+            .bind(column(&inputs, |input| bucket_of(&input.thread)))
+            .bind(column(&inputs, |input| input.thread.as_str()))
+            .bind(column(&inputs, |input| input.turn.as_str()))
+            .bind(column(&inputs, |input| input.agent.as_str()))
+            .bind(column(&inputs, |input| integer(input.run)))
+            .bind(column(&inputs, |input| input.content.as_str()))
+            .bind(column(&inputs, |input| object(&input.metadata)))
+            .bind(column(&inputs, |input| options(&input.options)))
+            .bind(column(&inputs, |input| input.actor.as_deref().map(storable)))
+            .bind(column(turns, |open| bigint(open.seq.0)))
+            .bind(incarnation.to_owned());
+        check_owner(&self.rows(statement).await?)
+    }
+}
+
+fn earlier_calls(part: &SpilledMessage) -> Option<String> {
+    let calls: Vec<Value> = part.earlier_calls.iter().map(ModelCall::to_value).collect();
+    (!calls.is_empty()).then(|| Value::from(calls).to_string())
+}

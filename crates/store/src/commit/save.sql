@@ -1,0 +1,42 @@
+-- $1 partition, $2 epoch and $3 commits of the owner that saves.
+WITH fence AS MATERIALIZED (
+    -- FOR KEY SHARE and not a stronger lock: commits and renewals pass it, and it waits for none of them. A grant, which changes the key,
+    -- waits for it. So nothing is saved under an epoch that is over, nor in a store that has gone back in time.
+    SELECT p.partition_id FROM partitions AS p
+    WHERE p.partition_id = $1 AND p.epoch = $2 AND p.commits >= $3 AND p.owner IS NOT NULL
+    FOR KEY SHARE
+)
+-- Parts of messages: $4 bucket, $5 thread, $6 message, $7 first_chunk, $8 attempt, $9 role, $10 first_seq, $11 open_ms, $12 gap_ms,
+-- $13 idle_ms, $14 earlier_calls, $15 chunks.
+, parts AS (
+    INSERT INTO spilled_messages (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, gap_ms, idle_ms,
+                                  earlier_calls, chunks)
+    SELECT i.bucket, i.thread_id, i.message_id, i.first_chunk, i.attempt, i.role, i.first_seq, i.open_ms, i.gap_ms, i.idle_ms,
+           i.earlier_calls::jsonb, i.chunks
+    FROM unnest($4::smallint[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[],
+                $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
+         AS i (bucket, thread_id, message_id, first_chunk, attempt, role, first_seq, open_ms, gap_ms, idle_ms, earlier_calls, chunks)
+    CROSS JOIN fence
+    -- The same part again, with what has come since, or the first part of a higher attempt.
+    ON CONFLICT (bucket, thread_id, message_id, first_chunk) DO UPDATE
+    SET attempt = excluded.attempt, role = excluded.role, first_seq = excluded.first_seq, open_ms = excluded.open_ms,
+        gap_ms = excluded.gap_ms, idle_ms = excluded.idle_ms, saved_at = excluded.saved_at,
+        earlier_calls = excluded.earlier_calls, chunks = excluded.chunks
+)
+-- Inputs, each once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22 metadata, $23 options, $24 actor,
+-- $25 stream_seq, $26 incarnation.
+, inputs AS (
+    INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
+                                    stream_seq, incarnation)
+    SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
+           i.stream_seq, $26
+    FROM unnest($16::smallint[], $17::text[], $18::text[], $19::text[], $20::integer[], $21::text[], $22::text[], $23::text[],
+                $24::text[], $25::bigint[])
+         AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq)
+    CROSS JOIN fence
+    -- The place in the queue stays: it came when it came.
+    ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
+    SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
+        options = excluded.options, actor = excluded.actor
+)
+SELECT EXISTS (SELECT FROM fence) AS is_owner

@@ -107,7 +107,10 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   inHand.set(key, message);
   const stopping = new AbortController();
   const stop = nc.subscribe(request.stop_subject, {
-    callback: (_error, notice) => notice?.string() === "stop" && stopping.abort(),
+    callback: (_error, notice) => {
+      // Whatever else comes is not from the fleet.
+      if (notice?.string() === "stop") stopping.abort();
+    },
   });
   const working = setInterval(() => message.working(), 10_000);
   try {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bus::{Bus, BusConfig, StreamOptions};
+use bus::{Bus, BusConfig, BusError, StreamOptions, StreamOwner};
 use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::{Backoff, Clock, Health, Shutdown, endpoint, retry, spawn_named};
@@ -21,12 +21,27 @@ const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// for longer, so that no process addresses them by the old number.
 const PARTITIONS_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Once in this number of these checks a role asks as well whether its streams are still its own.
+const INSTALLATION_CHECK_ROUNDS: u32 = 5;
+
+/// Which streams a migration takes for those of its database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamClaim {
+    /// Those that bear its id, and those that bear none.
+    Own,
+    /// Those of another installation too.
+    Adopt,
+    /// As `Own`, under an id that the database gets first.
+    NewInstallation,
+}
+
 /// Creates or updates the tables and the streams.
 pub(crate) async fn migrate_all(
     servers: &Servers,
     streams: &StreamArguments,
     partitions: PartitionCount,
     embeddings: &EmbeddingsArguments,
+    claim: StreamClaim,
 ) -> Result<(), ExitError> {
     let embeddings = embeddings.config()?;
     store::migrate(&servers.database_url, partitions).await?;
@@ -34,12 +49,28 @@ pub(crate) async fn migrate_all(
         migrate_vectors(&servers.database_url, &embeddings.vectors_of()).await?;
     }
     let bus = Bus::connect(&bus_config(&servers.nats, "antiphon migrate")).await?;
+    let store = Store::connect(&StoreConfig::new(&servers.database_url)).await?;
+    if claim == StreamClaim::NewInstallation {
+        store.renew_installation_id().await?;
+    }
+    let id = store.installation_id().await?;
+    let owner = match claim {
+        StreamClaim::Own | StreamClaim::NewInstallation => StreamOwner::Installation(id),
+        StreamClaim::Adopt => StreamOwner::Adopted(id),
+    };
     let options = StreamOptions {
         replicas: streams.stream_replicas.into(),
         max_bytes: streams.stream_max_bytes,
+        owner,
         ..StreamOptions::default()
     };
     bus.ensure_streams(partitions, &options).await?;
+    for workflow in &streams.workflows {
+        bus.ensure_workflow_consumer(workflow).await?;
+    }
+    for integrator in &streams.integrators {
+        bus.ensure_integrator_consumer(integrator).await?;
+    }
     match mapping::check(&bus, partitions).await {
         Ok(None) => {}
         Ok(Some(wrong)) => tracing::warn!("{wrong}"),
@@ -95,7 +126,7 @@ pub(crate) async fn connect_services(
         // A wrong setting ends the start with one line: before anything is said of a server that is away.
         store_config.check()?;
         if let Some((streams, partitions, embeddings)) = layout {
-            migrate_all(&process.servers, streams, partitions, embeddings).await?;
+            migrate_all(&process.servers, streams, partitions, embeddings, StreamClaim::Own).await?;
         }
         // The first error counts: a wrong setting of one is not to wait for the server of the other.
         let bus = async { Bus::connect(&bus_config).await.map_err(ExitError::from) };
@@ -103,6 +134,7 @@ pub(crate) async fn connect_services(
         let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store, &health).await?;
         check_partitions(&store, partitions).await?;
+        check_installation(&bus, &store, partitions).await?;
         spawn_named("nats failover", bus.clone().leave_isolated_servers());
         let weak = until_answered("reading the settings of Postgres", || store.weak_commits()).await?;
         if let Some(why) = weak {
@@ -178,6 +210,37 @@ pub(crate) async fn check_partitions(store: &Store, wanted: PartitionCount) -> R
     until_answered("reading the number of partitions", || store.check_partition_count(wanted)).await
 }
 
+/// Fails when the streams belong to another installation: a fleet that used them would answer, and store, what that one was asked.
+pub(crate) async fn check_installation(
+    bus: &Bus,
+    store: &Store,
+    partitions: PartitionCount,
+) -> Result<(), ExitError> {
+    let ours = until_answered("reading the id of the installation", || store.installation_id()).await?;
+    Ok(until_bus_answers(|| bus.check_installation(&ours, partitions)).await?)
+}
+
+/// The same for a process without a database, which has been given the id.
+pub(crate) async fn check_work_installation(bus: &Bus, ours: &str) -> Result<(), ExitError> {
+    let stream = wire::subject::WORK_STREAM;
+    Ok(until_bus_answers(|| bus.check_stream_installation(stream, ours)).await?)
+}
+
+async fn until_bus_answers<F: Future<Output = Result<(), BusError>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<(), BusError> {
+    retry(Backoff::default(), "asking whose streams these are", || {
+        let asked = ask();
+        async {
+            match asked.await {
+                Err(error) if error.disposition() == bus::Disposition::Retry => Err(error),
+                answer => Ok(answer),
+            }
+        }
+    })
+    .await
+}
+
 /// A process that starts waits for Postgres; what no waiting cures ends it. `what` is for the log.
 async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(
     what: &'static str,
@@ -195,14 +258,22 @@ async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(
     Ok(answer.await?)
 }
 
-/// Runs a role for as long as the fleet has the number of partitions that it began with: it is cut short when that is changed.
+/// Runs a role for as long as the fleet has the number of partitions that it began with, and its streams are its own: it is cut short when that
+/// is changed, or another installation has taken the streams over.
 pub(crate) async fn while_partitions_stay(
     services: &Services,
     role: impl Future<Output = Result<(), ExitError>>,
 ) -> Result<(), ExitError> {
     let changed = async {
-        loop {
+        for round in 1_u32.. {
             tokio::time::sleep(PARTITIONS_CHECK_INTERVAL).await;
+            if round % INSTALLATION_CHECK_ROUNDS == 0
+                && let Ok(ours) = services.store.installation_id().await
+                && let Err(error @ BusError::OtherInstallation { .. }) =
+                    services.bus.check_stream_installation(wire::subject::WORK_STREAM, &ours).await
+            {
+                return Err(error.into());
+            }
             let checked = services.store.check_partition_count(services.partitions).await;
             if let Err(error @ (StoreError::PartitionsChanging { .. } | StoreError::PartitionCount { .. })) =
                 checked
@@ -210,11 +281,29 @@ pub(crate) async fn while_partitions_stay(
                 return Err(error.into());
             }
         }
+        Ok(())
     };
     tokio::select! {
         ended = role => ended,
         changed = changed => changed,
     }
+}
+
+/// NATS for a command, when it answers within `timeout` and its streams are this database's.
+pub(crate) async fn connect_own_bus(
+    store: &Store,
+    nats: &NatsArguments,
+    name: &str,
+    timeout: Duration,
+) -> Result<Bus, ExitError> {
+    let config = bus_config(nats, name);
+    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", timeout.as_secs()));
+    let bus = tokio::time::timeout(timeout, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let count = store.partition_count().await?;
+    let count = count.ok_or_else(|| ExitError::Failed("the database is not laid out".to_owned()))?;
+    let ours = store.installation_id().await?;
+    tokio::time::timeout(timeout, bus.check_installation(&ours, count)).await.map_err(|_| silent())??;
+    Ok(bus)
 }
 
 pub(crate) fn bus_config(nats: &NatsArguments, name: &str) -> BusConfig {

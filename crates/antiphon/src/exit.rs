@@ -37,7 +37,9 @@ impl From<MigrateError> for ExitError {
 impl From<BusError> for ExitError {
     fn from(error: BusError) -> Self {
         match error {
-            BusError::Config(_) => Self::Configuration(error.to_string()),
+            BusError::Config(_) | BusError::OtherInstallation { .. } => {
+                Self::Configuration(error.to_string())
+            }
             error => Self::Failed(error.to_string()),
         }
     }

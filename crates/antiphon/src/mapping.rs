@@ -3,12 +3,13 @@
 use std::fmt;
 
 use bus::{Bus, BusError};
-use model::{BUCKETS, Bucket, PartitionCount, PartitionId};
+use model::{BUCKETS, Bucket, PartitionCount};
+use wire::subject::SubjectClass;
 
 /// The account maps the subjects of a kind to another number of partitions: what publishers send to plain subjects goes into wrong ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrongMapping {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: SubjectClass,
     pub(crate) mapped: u16,
     pub(crate) wanted: u16,
 }
@@ -18,7 +19,7 @@ impl fmt::Display for WrongMapping {
         let Self { kind, mapped, wanted } = self;
         write!(
             f,
-            "the NATS account maps `{kind}.*` to {mapped} partitions: put {wanted} into both `mappings`, and reload the servers"
+            "the NATS account maps `{kind}.*` to {mapped} partitions: put {wanted} into all `mappings`, and reload the servers"
         )
     }
 }
@@ -29,14 +30,15 @@ impl fmt::Display for WrongMapping {
 /// The user may not publish or hear these subjects, or the servers do not answer.
 pub(crate) async fn check(bus: &Bus, count: PartitionCount) -> Result<Option<WrongMapping>, BusError> {
     let key = key_of_last_bucket();
-    let (chunks, tasks) =
-        tokio::try_join!(bus.mapped_partition("chunks", &key), bus.mapped_partition("tasks", &key))?;
-    let wrong = |(kind, last): (&'static str, Option<PartitionId>)| {
+    for kind in SubjectClass::ALL {
+        let Some(last) = bus.mapped_partition(kind.name(), &key).await? else { continue };
         // The last bucket is in the last partition.
-        let mapped = last?.0 + 1;
-        (mapped != count.get()).then_some(WrongMapping { kind, mapped, wanted: count.get() })
-    };
-    Ok([("chunks", chunks), ("tasks", tasks)].into_iter().find_map(wrong))
+        let mapped = last.0 + 1;
+        if mapped != count.get() {
+            return Ok(Some(WrongMapping { kind, mapped, wanted: count.get() }));
+        }
+    }
+    Ok(None)
 }
 
 fn key_of_last_bucket() -> String {

@@ -123,6 +123,14 @@ pub(crate) struct Migrate {
     pub(crate) partitions: PartitionCount,
     #[command(flatten)]
     pub(crate) embeddings: EmbeddingsArguments,
+    /// Take over streams that belong to another installation: for a database that takes the place of the one that they were made for, such as a
+    /// new one into which its data was imported. Stop the other fleet first. A restored dump keeps its id and does not need this.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) adopt_streams: bool,
+    /// Give this database an id of its own: for a copy that is to run beside the original, before anything of it starts. Streams that belong to
+    /// the original are refused from then on.
+    #[arg(long, conflicts_with_all = ["check", "adopt_streams"])]
+    pub(crate) new_installation: bool,
     /// Change nothing: exit 0 when the tables are those that this version needs, 1 with what is missing or newer. Needs Postgres only.
     #[arg(long)]
     pub(crate) check: bool,

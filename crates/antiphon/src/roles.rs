@@ -12,7 +12,9 @@ use store::PriceTable;
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
-use crate::connect::{Services, check_partitions, connect_services, migrate_all, while_partitions_stay};
+use crate::connect::{
+    Services, StreamClaim, check_partitions, connect_services, migrate_all, while_partitions_stay,
+};
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, ProcessArguments, Worker, WorkerSettings};
 use crate::{commands, mcp_role, workflow_role};
@@ -82,7 +84,12 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
 }
 
 async fn migrate(options: &Migrate) -> Result<(), ExitError> {
-    migrate_all(&options.servers, &options.streams, options.partitions, &options.embeddings).await?;
+    let claim = match (options.adopt_streams, options.new_installation) {
+        (true, _) => StreamClaim::Adopt,
+        (false, true) => StreamClaim::NewInstallation,
+        (false, false) => StreamClaim::Own,
+    };
+    migrate_all(&options.servers, &options.streams, options.partitions, &options.embeddings, claim).await?;
     tracing::info!(partitions = options.partitions.get(), "tables and streams are up to date");
     Ok(())
 }

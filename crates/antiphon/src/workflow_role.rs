@@ -1,11 +1,11 @@
 //! The workflow service: its settings, and how they become an engine.
 
-use bus::Bus;
+use bus::{Bus, BusConfig};
 use runtime::{Clock, Health, Shutdown, spawn_named};
 use tokio_util::sync::CancellationToken;
 use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig};
 
-use crate::connect::{bus_config, serve_metrics};
+use crate::connect::{bus_config, check_work_installation, serve_metrics};
 use crate::exit::ExitError;
 use crate::options::{EngineName, Workflow, WorkflowSettings};
 
@@ -129,7 +129,7 @@ pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), Ex
     let bus = if prepared.needs_nats() {
         let config = bus_config(&options.nats, "antiphon workflow");
         tokio::select! {
-            bus = Bus::connect(&config) => Some(bus?),
+            bus = connected(&config, options.installation.as_deref()) => Some(bus?),
             () = shutdown.token().cancelled_owned() => return Ok(()),
         }
     } else {
@@ -141,6 +141,14 @@ pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), Ex
     health.set_ready("nats", true);
     health.set_started();
     prepared.serve(bus, health, Clock::start(), shutdown.token()).await
+}
+
+async fn connected(config: &BusConfig, installation: Option<&str>) -> Result<Bus, ExitError> {
+    let bus = Bus::connect(config).await?;
+    if let Some(installation) = installation {
+        check_work_installation(&bus, installation).await?;
+    }
+    Ok(bus)
 }
 
 fn wrong(why: impl ToString) -> ExitError {

@@ -24,7 +24,7 @@ impl Bus {
         if !link.is_connected() {
             return Err(BusError::Away);
         }
-        let publish = link.client.publish(subject::stop(turn, run), Bytes::new());
+        let publish = link.client.publish(subject::stop(turn, run), Bytes::from_static(subject::STOP));
         match tokio::time::timeout(PUBLISH_TIMEOUT, publish).await {
             Ok(sent) => Ok(sent?),
             Err(_) => Err(BusError::Timeout("publish")),
@@ -54,9 +54,12 @@ pub struct CancelSubscription {
 impl CancelSubscription {
     /// Returns when the run is to stop, and pends until then. Cancel-safe.
     pub async fn stopped(&mut self) {
-        if self.subscriber.next().await.is_none() {
-            // The connection has ended for good: no notice will ever come here.
-            std::future::pending().await
+        while let Some(notice) = self.subscriber.next().await {
+            if notice.payload == subject::STOP {
+                return;
+            }
         }
+        // The connection has ended for good: no notice will ever come here.
+        std::future::pending().await
     }
 }

@@ -64,6 +64,31 @@ pub enum BusError {
         /// How many were wanted.
         replicas: usize,
     },
+    /// Two fleets on one NATS account.
+    #[error(
+        "the stream {stream} belongs to another installation ({theirs}; this database is {ours}): give each fleet a NATS account of its own, or \
+         mend NATS_URL or DATABASE_URL; if this database takes the place of the other one, stop the other fleet and run `antiphon migrate \
+         --adopt-streams`"
+    )]
+    OtherInstallation {
+        /// Name of the stream.
+        stream: String,
+        /// The installation that the stream belongs to.
+        theirs: String,
+        /// The one that asked.
+        ours: String,
+    },
+    /// The consumer of a workflow is not there, and this user of NATS may not make it.
+    #[error(
+        "there is no consumer {name}, and it could not be made: run `antiphon migrate --workflows {workflow}` as an operator, or let this NATS \
+         user make it"
+    )]
+    NoConsumer {
+        /// Its name.
+        name: String,
+        /// The workflow.
+        workflow: String,
+    },
     /// JetStream refused.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {
@@ -83,11 +108,17 @@ impl BusError {
     /// What the caller does next.
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::Away | Self::Timeout(_) | Self::NoStream(_) | Self::NoLeader(_) | Self::Unexpected(_) => {
-                Disposition::Retry
-            }
+            Self::Away
+            | Self::Timeout(_)
+            | Self::NoStream(_)
+            | Self::NoLeader(_)
+            | Self::NoConsumer { .. }
+            | Self::Unexpected(_) => Disposition::Retry,
             Self::TooLarge(_) | Self::InvalidSubject(_) => Disposition::Reject,
-            Self::Config(_) | Self::NoStorage { .. } | Self::NoCluster { .. } => Disposition::Fatal,
+            Self::Config(_)
+            | Self::NoStorage { .. }
+            | Self::NoCluster { .. }
+            | Self::OtherInstallation { .. } => Disposition::Fatal,
             // Too many consumers: those of dead readers go away by themselves.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
             // The same message was sent a moment ago, and a cluster has not stored it yet.

@@ -14,6 +14,7 @@ mod erase;
 mod error;
 mod failover;
 mod inspect;
+mod installation;
 mod live;
 mod metrics;
 mod moving;
@@ -33,13 +34,14 @@ pub use connection::Bus;
 pub use erase::StoredEntry;
 pub use error::{BusError, Disposition};
 pub use inspect::{StreamUsage, WorkflowConsumer};
+pub use installation::INSTALLATION;
 pub use live::{LiveMessage, LiveSubscription};
 pub use metrics::METRICS;
 pub use moving::MovedEntry;
 pub use publish::PublishAck;
 pub use query::{QueryError, QueryRequest, QueryServer};
 pub use reader::{ExpectedStream, PartitionReader, RawEntry, ReaderEvent};
-pub use stream::{INCARNATION, StreamOptions, StreamState};
+pub use stream::{INCARNATION, StreamOptions, StreamOwner, StreamState};
 pub use work::{ACK_WAIT, WorkItem, WorkOptions, WorkSubscription};
 
 /// The log directive that leaves of the client library what is worth a line.

@@ -22,7 +22,7 @@ use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
 use crate::publish::refused;
 use crate::reader::RawEntry;
-use crate::stream::{StreamKind, StreamOptions};
+use crate::stream::{StreamKind, StreamOptions, StreamOwner};
 
 /// Without any progress for so long moving is given up.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,6 +88,7 @@ impl Bus {
             replicas: config.num_replicas,
             max_bytes: config.max_bytes,
             max_message_bytes: config.max_message_size,
+            owner: StreamOwner::Unmarked,
         })
     }
 
@@ -97,7 +98,7 @@ impl Bus {
     /// As [`Self::ensure_streams`].
     pub async fn open_streams(
         &self,
-        partitions: impl Iterator<Item = PartitionId>,
+        partitions: impl Iterator<Item = PartitionId> + Clone,
         options: &StreamOptions,
     ) -> Result<(), BusError> {
         self.ensure_all(partitions.map(StreamKind::Partition), options).await

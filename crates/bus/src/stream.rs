@@ -15,6 +15,7 @@ use wire::subject;
 
 use crate::connection::Bus;
 use crate::error::{BusError, Disposition};
+use crate::installation::INSTALLATION;
 
 /// The key in a stream's metadata of the id that it got when it was made.
 pub const INCARNATION: &str = "antiphon.incarnation";
@@ -47,11 +48,25 @@ pub struct StreamOptions {
     pub max_bytes: i64,
     /// Largest entry of a partition in bytes, headers included.
     pub max_message_bytes: i32,
+    /// The installation that the streams belong to, and whether it takes over those of another one.
+    pub owner: StreamOwner,
+}
+
+/// Whose streams are made or brought in line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum StreamOwner {
+    /// It is not asked, and nothing is marked: for a server that one program has to itself.
+    #[default]
+    Unmarked,
+    /// This installation's, and those of none; another one's are refused.
+    Installation(String),
+    /// This installation's from now on, also those that belonged to another one.
+    Adopted(String),
 }
 
 impl Default for StreamOptions {
     fn default() -> Self {
-        Self { replicas: 1, max_bytes: 1 << 30, max_message_bytes: 1 << 20 }
+        Self { replicas: 1, max_bytes: 1 << 30, max_message_bytes: 1 << 20, owner: StreamOwner::Unmarked }
     }
 }
 
@@ -147,7 +162,7 @@ impl Bus {
     /// turns' ends. A partition's incarnation is written when its stream has none, and never again.
     ///
     /// # Errors
-    /// JetStream refuses, or is not there after half a minute.
+    /// [`BusError::OtherInstallation`], before anything is changed; JetStream refuses, or is not there after half a minute.
     pub async fn ensure_streams(
         &self,
         count: PartitionCount,
@@ -159,15 +174,42 @@ impl Bus {
 
     pub(crate) async fn ensure_all(
         &self,
-        kinds: impl Iterator<Item = StreamKind>,
+        kinds: impl Iterator<Item = StreamKind> + Clone,
         options: &StreamOptions,
     ) -> Result<(), BusError> {
         let give_up_at = Instant::now() + CREATE_TIMEOUT;
+        let names = || kinds.clone().map(StreamKind::name);
+        if let StreamOwner::Installation(ours) = &options.owner {
+            self.until(give_up_at, || self.check_streams(names(), ours)).await?;
+        }
         // Several at a time: one after the other they take a minute over a slow link.
-        let ensured = futures_util::stream::iter(kinds)
+        let ensured = futures_util::stream::iter(kinds.clone())
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
-        ensured.try_collect().await
+        ensured.try_collect::<()>().await?;
+        // Another fleet may have made them at the same moment.
+        match &options.owner {
+            StreamOwner::Unmarked => Ok(()),
+            StreamOwner::Installation(ours) | StreamOwner::Adopted(ours) => {
+                self.until(give_up_at, || self.check_streams(names(), ours)).await
+            }
+        }
+    }
+
+    async fn until<F: Future<Output = Result<(), BusError>>>(
+        &self,
+        give_up_at: Instant,
+        ask: impl Fn() -> F,
+    ) -> Result<(), BusError> {
+        let mut backoff = Backoff::default();
+        while let Err(error) = ask().await {
+            if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
+                return Err(error);
+            }
+            tracing::warn!(%error, "the streams cannot be looked at yet");
+            tokio::time::sleep(backoff.next_delay()).await;
+        }
+        Ok(())
     }
 
     async fn ensure_until(
@@ -313,6 +355,15 @@ impl StreamKind {
         config.max_bytes = options.max_bytes;
         config.deny_purge = false;
         config.allow_direct = true;
+        match &options.owner {
+            StreamOwner::Unmarked => {}
+            StreamOwner::Installation(id) => {
+                config.metadata.entry(INSTALLATION.to_owned()).or_insert_with(|| id.clone());
+            }
+            StreamOwner::Adopted(id) => {
+                config.metadata.insert(INSTALLATION.to_owned(), id.clone());
+            }
+        }
         match self {
             Self::Moving(partition) => {
                 config = Self::Partition(partition).adapt(config, options);

@@ -62,6 +62,29 @@ impl Bus {
         }
     }
 
+    /// Makes the consumer that the services of a workflow share, so that they need no right to make one.
+    ///
+    /// # Errors
+    /// The servers do not answer, or refuse.
+    pub async fn ensure_workflow_consumer(&self, workflow: &WorkflowName) -> Result<(), BusError> {
+        consumer(&self.shared.api, workflow, &WorkOptions::default()).await.map(drop)
+    }
+
+    /// Makes the durable consumer through which an integrator reads the ends of turns. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// The servers do not answer, or refuse.
+    pub async fn ensure_integrator_consumer(&self, integrator: &WorkflowName) -> Result<(), BusError> {
+        let name = subject::integrator_consumer(integrator);
+        let config = pull_consumer::Config {
+            durable_name: Some(name.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: ACK_WAIT,
+            ..pull_consumer::Config::default()
+        };
+        known_or_made(&self.shared.api, subject::TURNS_STREAM, &name, config).await.map(drop)
+    }
+
     /// Takes a turn request back. False when it is not there any more.
     ///
     /// # Errors
@@ -165,13 +188,8 @@ async fn consumer(
     options: &WorkOptions,
 ) -> Result<Consumer<pull_consumer::Config>, BusError> {
     let name = subject::work_consumer(workflow);
-    let known = context.get_consumer_from_stream(&name, subject::WORK_STREAM).await.map_err(BusError::from);
-    match known {
-        Err(BusError::JetStream { code: 10014, .. }) => {}
-        known => return known,
-    }
     let config = pull_consumer::Config {
-        durable_name: Some(name),
+        durable_name: Some(name.clone()),
         filter_subject: subject::work(workflow),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ACK_WAIT,
@@ -179,7 +197,27 @@ async fn consumer(
         max_deliver: MAX_DELIVER,
         ..pull_consumer::Config::default()
     };
-    Ok(context.create_consumer_on_stream(config, subject::WORK_STREAM).await?)
+    match known_or_made(context, subject::WORK_STREAM, &name, config).await {
+        // A user of NATS may have no right to make one: then nothing answers.
+        Err(BusError::Timeout(MAKING)) => Err(BusError::NoConsumer { name, workflow: workflow.to_string() }),
+        made => made,
+    }
+}
+
+/// What the answer to the making of a consumer is waited for as.
+const MAKING: &str = "consumer creation";
+
+async fn known_or_made(
+    context: &Context,
+    stream: &str,
+    name: &str,
+    config: pull_consumer::Config,
+) -> Result<Consumer<pull_consumer::Config>, BusError> {
+    match context.get_consumer_from_stream(name, stream).await.map_err(BusError::from) {
+        Err(BusError::JetStream { code: 10014, .. }) => {}
+        known => return known,
+    }
+    Ok(context.create_consumer_on_stream(config, stream).await?)
 }
 
 /// One turn request in hand. What is not answered for [`ACK_WAIT`] is delivered again.

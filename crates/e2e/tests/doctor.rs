@@ -31,7 +31,12 @@ async fn a_fleet_that_works_has_no_problem() {
     let workflow = fixture.manual_workflow().await;
     fixture.api().send_task("ann", "k", "work").await.unwrap();
     let asked = workflow.next(SOON).await.unwrap();
-    let (code, findings) = fixture.diagnosed(&[]).await;
+    let (code, mut findings) = fixture.diagnosed(&[]).await;
+    let id: String = sqlx::query_scalar("SELECT installation_id FROM installation")
+        .fetch_one(&fixture.pool)
+        .await
+        .unwrap();
+    assert_eq!(findings.remove(1), format!("ok installation {id}"));
     let expected = [
         "ok workers 8 partitions, 2 workers",
         "ok streams 10 as they are to be",
@@ -55,7 +60,8 @@ async fn what_keeps_a_fleet_from_working_is_named() {
         worker.kill().await.unwrap();
     }
     tokio::time::sleep(fixture::LEASE + Duration::from_secs(1)).await;
-    let (code, findings) = fixture.diagnosed(&[]).await;
+    let (code, mut findings) = fixture.diagnosed(&[]).await;
+    findings.retain(|line| !line.starts_with("ok installation"));
     assert_eq!(code, Some(1));
     let reason = fixture.letters("").await["dead_letters"][0]["reason"].as_str().unwrap().to_owned();
     let expected = [
@@ -63,6 +69,7 @@ async fn what_keeps_a_fleet_from_working_is_named() {
         "problem workflow nowhere: 1 requests wait, and no service of it has ever run".to_owned(),
         format!("warning dead letters 1 of reason {reason} within a day"),
         "ok streams 10 as they are to be".to_owned(),
+        "ok workflow default: 0 requests wait, 0 are being answered".to_owned(),
     ];
     assert_eq!(findings, expected);
 
@@ -99,7 +106,8 @@ async fn mappings_of_another_number_of_partitions_are_named() {
     assert_eq!(mapping().await, [expected]);
     let said = fleet::invoke(&["migrate"], &fixture.command_env()).await.unwrap();
     assert_eq!(said.code, Some(0));
-    let warning = "the NATS account maps `chunks.*` to 4 partitions: put 8 into both `mappings`, and reload the servers";
+    let warning =
+        "the NATS account maps `chunks.*` to 4 partitions: put 8 into all `mappings`, and reload the servers";
     assert!(said.stderr.contains(warning), "{}", said.stderr);
     // What was asked stands in no stream.
     let context = async_nats::jetstream::new(async_nats::connect(fixture.nats.url()).await.unwrap());

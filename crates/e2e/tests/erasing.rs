@@ -105,8 +105,8 @@ impl Fixture {
             content: content.to_owned(),
             metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
         };
-        let subject = wire::subject::partition_tasks(partitions(), &task.agent);
-        self.publisher.publish_raw(&subject, None, wire::encode_task(&task)).await.unwrap();
+        let subject = wire::subject::partition_commands(partitions(), task.agent.as_str());
+        self.publisher.publish_raw(&subject, None, wire::encode_task_of_fleet(&task)).await.unwrap();
     }
 
     /// How many messages the thread of a queue has that no client can name.

@@ -60,7 +60,7 @@ impl PartitionCount {
     }
 
     /// All partitions in order.
-    pub fn all(self) -> impl Iterator<Item = PartitionId> {
+    pub fn all(self) -> impl Iterator<Item = PartitionId> + Clone {
         (0..self.0).map(PartitionId)
     }
 }

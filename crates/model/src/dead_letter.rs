@@ -41,11 +41,25 @@ impl FailedMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedEntry {
     /// A closed set of codes: `malformed`, `invalid_chunk`, `invalid_subject`, `wrong_partition`, `session_mismatch`,
-    /// `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`, `wrong_subject`, `empty_input`, `input_too_large`, `task_conflict`,
-    /// `unknown_agent`.
+    /// `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`, `empty_input`, `input_too_large`, `task_conflict`,
+    /// `unknown_agent`, and those of [`Self::FORBIDDEN`].
     pub code: &'static str,
     /// What was wrong, for people.
     pub detail: String,
+}
+
+impl RejectedEntry {
+    /// A command on a subject that others than the fleet may publish.
+    pub const WRONG_SUBJECT: &str = "wrong_subject";
+    /// A bare message of a role that its subject does not take.
+    pub const ROLE_NOT_ALLOWED: &str = "role_not_allowed";
+    /// Codes of entries that ask for more than their subject gives a right to.
+    pub const FORBIDDEN: [&str; 2] = [Self::WRONG_SUBJECT, Self::ROLE_NOT_ALLOWED];
+
+    /// Whether the publisher lacks a right, or pretends to be the fleet.
+    pub fn is_forbidden(&self) -> bool {
+        Self::FORBIDDEN.contains(&self.code)
+    }
 }
 
 /// What a dead letter keeps.

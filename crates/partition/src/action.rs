@@ -387,6 +387,8 @@ pub enum MachineReport {
     Deferring(Seq),
     /// Chunks of a turn came without its token: their publisher is not authorized.
     Unauthorized(MessageKey),
+    /// A chunk of a bare message names another role than the message has: it is dropped.
+    OtherRole(MessageKey),
     /// The answer to a memory task is not what it should be: nothing is remembered of its turn.
     InvalidFacts {
         /// The task's turn.

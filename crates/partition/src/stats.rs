@@ -25,6 +25,8 @@ pub struct Counters {
     pub resets: u64,
     /// Entries refused as a whole.
     pub refused: u64,
+    /// Of these, entries that asked for more than their subject gives a right to.
+    pub forbidden: u64,
     /// Messages that failed because a gap stayed open.
     pub gap_timeouts: u64,
     /// Messages that failed for any reason.
@@ -41,6 +43,8 @@ pub struct Counters {
     pub holes: u64,
     /// Chunks of turns without the turn's token.
     pub unauthorized: u64,
+    /// Chunks of bare messages that name another role than the message has.
+    pub other_roles: u64,
     /// Commands that had been taken before.
     pub duplicate_commands: u64,
     /// Commands of threads that were erased: dropped.

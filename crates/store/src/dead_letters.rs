@@ -216,8 +216,9 @@ impl StoredDeadLetter {
     /// The thread, or the agent as its own thread, that it came for, if that is known.
     pub fn owner(&self) -> Option<String> {
         let of_subject = |subject: &String| {
-            let name = subject.strip_prefix("chunks.").or_else(|| subject.strip_prefix("tasks."))?;
-            let id = name.rsplit('.').next()?;
+            let mut parts = subject.split('.');
+            let is_ours = matches!(parts.next()?, "chunks" | "commands" | "messages" | "tasks");
+            let id = parts.next_back().filter(|_| is_ours)?;
             model::ThreadId::parse(id).ok().map(|id| id.as_str().to_owned())
         };
         self.thread.clone().or_else(|| self.subject.as_ref().and_then(of_subject))

@@ -195,6 +195,19 @@ impl Store {
         }
     }
 
+    /// Names the installation: its streams bear the same id.
+    pub async fn installation_id(&self) -> Result<String, StoreError> {
+        let rows = self.rows(sqlx::query("SELECT installation_id FROM installation")).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
+        Ok(row.try_get("installation_id")?)
+    }
+
+    /// Gives the installation another id: its database is a copy that is to run beside the original.
+    pub async fn renew_installation_id(&self) -> Result<(), StoreError> {
+        let statement = "UPDATE installation SET installation_id = gen_random_uuid()::text RETURNING true";
+        self.rows(sqlx::query(statement)).await.map(drop)
+    }
+
     /// Fails with [`StoreError::PartitionCount`] when the database is laid out for another number, and with
     /// [`StoreError::PartitionsChanging`] while the number is changed.
     pub async fn check_partition_count(&self, wanted: PartitionCount) -> Result<(), StoreError> {

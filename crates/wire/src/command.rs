@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use crate::convert::{self, InvalidField};
 use crate::pb;
-use crate::subject::is_about_turn;
+use crate::subject::SubjectClass;
 
 /// Bytes of the text of an input or a task.
 pub const MAX_INPUT_BYTES: usize = 256 << 10;
@@ -92,11 +92,11 @@ pub enum InvalidCommand {
         /// The thread of the subject.
         thread: ThreadId,
     },
-    /// A control command about a turn on the subject of an agent, or the other way round.
+    /// A command on a subject that others than the fleet may publish.
     #[error(
-        "{0} does not belong on this subject: commands about turns go to chunks.<thread>, others to tasks.<agent>"
+        "{0} came on {1}.<key>: commands are taken on commands.<key> alone, which only gateways, workers and operators may publish"
     )]
-    WrongSubject(&'static str),
+    WrongSubject(&'static str, SubjectClass),
 }
 
 impl InvalidCommand {
@@ -117,7 +117,7 @@ impl InvalidCommand {
             Self::NotBefore(_) => "invalid_not_before",
             Self::Internal(_) => "internal_thread",
             Self::OtherTenant { .. } => "other_tenant",
-            Self::WrongSubject(_) => "wrong_subject",
+            Self::WrongSubject(..) => RejectedEntry::WRONG_SUBJECT,
         }
     }
 }
@@ -159,7 +159,7 @@ fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidCommand> {
     }
 }
 
-/// An input on `chunks.<thread>`, of which the session is known to be the subject's.
+/// An input, of which the session is known to be the subject's.
 pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOpened, InvalidCommand> {
     let turn = turn_of(thread, &opened.turn_id)?;
     // A task's turn is opened by its task alone.
@@ -242,13 +242,42 @@ pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, 
 
 /// A task on `tasks.<agent>`.
 pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
+    let kind = kind_of_others(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
+    read_task(agent, task, kind, None)
+}
+
+/// A task on `commands.<agent>`.
+pub(crate) fn task_of_fleet(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
+    let kind = in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
+    let mark = owners_mark(&task.task_id);
+    read_task(agent, task, kind, mark)
+}
+
+/// Tasks of the other kinds carry what the fleet found in a thread, and what comes of them is remembered or replaces messages.
+pub(crate) fn kind_of_others(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
+    match kind {
+        TaskKind::Task => in_its_queue(agent, kind),
+        TaskKind::WorkRequest => Err(InvalidCommand::WrongSubject("a work_request", SubjectClass::Tasks)),
+        TaskKind::Memory => Err(InvalidCommand::WrongSubject("a task of kind memory", SubjectClass::Tasks)),
+        TaskKind::Compaction => {
+            Err(InvalidCommand::WrongSubject("a task of kind compaction", SubjectClass::Tasks))
+        }
+    }
+}
+
+fn read_task(
+    agent: &AgentId,
+    task: pb::Task,
+    kind: TaskKind,
+    mark: Option<&'static str>,
+) -> Result<Command, InvalidCommand> {
     let not_before = task.not_before_ms.map(Timestamp);
     check_input(&task.content)?;
     let task = Task {
         agent: agent.clone(),
         id: task_id(&task.task_id)?,
-        kind: in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?,
-        metadata: metadata(task.metadata, owners_mark(&task.task_id))?,
+        kind,
+        metadata: metadata(task.metadata, mark)?,
         content: task.content,
     };
     from_then_on(task, not_before)
@@ -266,26 +295,8 @@ pub(crate) fn from_then_on(task: Task, not_before: Option<Timestamp>) -> Result<
     }
 }
 
-/// A control command about a turn, on `chunks.<thread>`.
-pub(crate) fn control_turn(thread: &ThreadId, control: pb::Control) -> Result<Control, InvalidCommand> {
-    use pb::control::Kind;
-    let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
-    let kind = match &read {
-        Kind::StopTurn(turn) => ControlKind::StopTurn(turn_of(thread, turn)?),
-        Kind::DropFailedTurn(turn) => ControlKind::DropFailedTurn(turn_of(thread, turn)?),
-        Kind::EraseThread(_) => ControlKind::EraseThread,
-        Kind::CancelTimer(timer) => ControlKind::CancelTimer(timer_of(thread.as_str(), timer, true)?),
-        Kind::SnoozeTimer(snooze) => ControlKind::SnoozeTimer {
-            timer: timer_of(thread.as_str(), &snooze.timer_id, true)?,
-            until: Timestamp(snooze.until_ms),
-        },
-        other => return Err(InvalidCommand::WrongSubject(name_of(other))),
-    };
-    checked_control(&control.command_id, &control.actor, thread.agent(), kind)
-}
-
-/// A control command about an agent or one of its tasks, on `tasks.<agent>`.
-pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Control, InvalidCommand> {
+/// A control command about a thread or an agent, by its key.
+pub(crate) fn control(key: &AgentId, control: pb::Control) -> Result<Control, InvalidCommand> {
     use pb::control::Kind;
     let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
     let kind = match read {
@@ -295,15 +306,22 @@ pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Con
         Kind::RetryTask(task) => ControlKind::RetryTask(task_id(&task)?),
         Kind::DropTask(task) => ControlKind::DropTask(task_id(&task)?),
         Kind::EditTask(edit) => edited(edit)?,
-        Kind::CancelTimer(timer) => ControlKind::CancelTimer(timer_of(agent.as_str(), &timer, false)?),
+        Kind::StopTurn(turn) => ControlKind::StopTurn(turn_of(&key.thread(), &turn)?),
+        Kind::DropFailedTurn(turn) => ControlKind::DropFailedTurn(turn_of(&key.thread(), &turn)?),
+        Kind::EraseThread(_) => ControlKind::EraseThread,
+        Kind::CancelTimer(timer) => ControlKind::CancelTimer(timer_of(key, &timer)?),
+        Kind::SnoozeTimer(snooze) => {
+            let timer = timer_of(key, &snooze.timer_id)?;
+            if timer.kind() != TimerKind::FollowUp {
+                return Err(InvalidCommand::TimerElsewhere { timer, place: key.as_str().to_owned() });
+            }
+            ControlKind::SnoozeTimer { timer, until: Timestamp(snooze.until_ms) }
+        }
         Kind::PutSchedule(name) => ControlKind::PutSchedule(schedule_name(&name)?),
         Kind::DeleteSchedule(name) => ControlKind::DeleteSchedule(schedule_name(&name)?),
         Kind::DelayTask(task) => ControlKind::DelayTask(task_id(&task)?),
-        Kind::StopTurn(_) | Kind::DropFailedTurn(_) | Kind::EraseThread(_) | Kind::SnoozeTimer(_) => {
-            return Err(InvalidCommand::WrongSubject(name_of(&read)));
-        }
     };
-    checked_control(&control.command_id, &control.actor, agent.clone(), kind)
+    checked_control(&control.command_id, &control.actor, key.clone(), kind)
 }
 
 fn edited(edit: pb::EditTask) -> Result<ControlKind, InvalidCommand> {
@@ -327,32 +345,12 @@ fn checked_control(
     Ok(Control { id, actor: actor.into(), subject, kind })
 }
 
-fn name_of(kind: &pb::control::Kind) -> &'static str {
-    use pb::control::Kind;
-    match kind {
-        Kind::Pause(_) => "pause",
-        Kind::Resume(_) => "resume",
-        Kind::ClearBackoff(_) => "clear_backoff",
-        Kind::StopTurn(_) => "stop_turn",
-        Kind::RetryTask(_) => "retry_task",
-        Kind::DropTask(_) => "drop_task",
-        Kind::EditTask(_) => "edit_task",
-        Kind::DropFailedTurn(_) => "drop_failed_turn",
-        Kind::EraseThread(_) => "erase_thread",
-        Kind::CancelTimer(_) => "cancel_timer",
-        Kind::SnoozeTimer(_) => "snooze_timer",
-        Kind::PutSchedule(_) => "put_schedule",
-        Kind::DeleteSchedule(_) => "delete_schedule",
-        Kind::DelayTask(_) => "delay_task",
-    }
-}
-
-/// The timer of a follow-up in a thread, or of anything else of an agent: the command is in the partition that has it.
-fn timer_of(place: &str, text: &str, is_follow_up: bool) -> Result<TimerId, InvalidCommand> {
+/// The timer of a thread or an agent: the command is in the partition that has it.
+fn timer_of(place: &AgentId, text: &str) -> Result<TimerId, InvalidCommand> {
     let timer = TimerId::parse(text)?;
-    match timer.bucket() == Bucket::of_key(place) && (timer.kind() == TimerKind::FollowUp) == is_follow_up {
+    match timer.bucket() == Bucket::of_key(place.as_str()) {
         true => Ok(timer),
-        false => Err(InvalidCommand::TimerElsewhere { timer, place: place.to_owned() }),
+        false => Err(InvalidCommand::TimerElsewhere { timer, place: place.as_str().to_owned() }),
     }
 }
 
@@ -408,7 +406,7 @@ fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, I
     known.ok_or_else(|| InvalidField::Enum(field, number.to_string()))
 }
 
-/// The payload that opens a turn, for `chunks.<thread>`.
+/// The payload that opens a turn, for `commands.<thread>`.
 pub fn encode_opened(opened: &TurnOpened) -> Bytes {
     let opened = pb::TurnOpened {
         turn_id: opened.turn.as_str().to_owned(),
@@ -420,7 +418,7 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
         actor: opened.actor.as_deref().unwrap_or_default().to_owned(),
         options: Some(pb_options(&opened.options)),
     };
-    pb::Frame { opened: Some(opened), ..pb::Frame::default() }.encode_to_vec().into()
+    command_entry(pb::CommandEntry { opened: Some(opened), ..pb::CommandEntry::default() })
 }
 
 /// The payload of a control command, for the subject that [`crate::subject::control_subject`] names.
@@ -430,11 +428,11 @@ pub fn encode_control(control: &Control) -> Bytes {
         actor: control.actor.to_string(),
         kind: Some(pb_kind(&control.kind)),
     };
-    let payload = match is_about_turn(&control.kind) {
-        true => pb::Frame { control: Some(encoded), ..pb::Frame::default() }.encode_to_vec(),
-        false => pb::TaskEntry { control: Some(encoded), task: None }.encode_to_vec(),
-    };
-    payload.into()
+    command_entry(pb::CommandEntry { control: Some(encoded), ..pb::CommandEntry::default() })
+}
+
+fn command_entry(entry: pb::CommandEntry) -> Bytes {
+    entry.encode_to_vec().into()
 }
 
 fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
@@ -464,25 +462,29 @@ fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
     }
 }
 
-/// The payload of a task, for `tasks.<agent>`.
+/// The payload of a task of others, for `tasks.<agent>`.
 pub fn encode_task(task: &Task) -> Bytes {
-    encode(task, None)
+    pb::TaskEntry { task: Some(pb_task(task, None)) }.encode_to_vec().into()
 }
 
-/// The payload of a task that enters its queue later, for `tasks.<agent>`.
+/// The payload of a task of others that enters its queue later, for `tasks.<agent>`.
 pub fn encode_delayed_task(delayed: &DelayedTask) -> Bytes {
-    encode(&delayed.task, Some(delayed.not_before))
+    pb::TaskEntry { task: Some(pb_task(&delayed.task, Some(delayed.not_before))) }.encode_to_vec().into()
 }
 
-fn encode(task: &Task, not_before: Option<Timestamp>) -> Bytes {
-    let task = pb::Task {
+/// The payload of a task that the fleet sends, for `commands.<agent>`.
+pub fn encode_task_of_fleet(task: &Task) -> Bytes {
+    command_entry(pb::CommandEntry { task: Some(pb_task(task, None)), ..pb::CommandEntry::default() })
+}
+
+fn pb_task(task: &Task, not_before: Option<Timestamp>) -> pb::Task {
+    pb::Task {
         task_id: task.id.as_str().to_owned(),
         content: task.content.clone(),
         metadata: convert::pb_metadata(&task.metadata),
         kind: task.kind as i32,
         not_before_ms: not_before.map(|at| at.0),
-    };
-    pb::TaskEntry { task: Some(task), control: None }.encode_to_vec().into()
+    }
 }
 
 #[cfg(test)]

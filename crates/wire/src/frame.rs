@@ -1,9 +1,9 @@
-//! What publishers send: frames of chunks, as protobuf or JSON, and commands.
+//! Entries of a partition's stream: frames of chunks and tasks, as protobuf or JSON, and commands.
 
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, Command, Frame, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
-    PartitionId, RejectedEntry, ThreadId, TurnId, TurnToken,
+    PartitionId, RejectedEntry, Role, ThreadId, TurnId, TurnToken,
 };
 use prost::Message as _;
 
@@ -11,7 +11,7 @@ use crate::command::{self, InvalidCommand};
 use crate::convert::{self, InvalidField};
 use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
 use crate::pb;
-use crate::subject::{Stored, parse_stored};
+use crate::subject::{Stored, SubjectClass, parse_stored};
 use crate::zero_copy::{ChunkRef, Fields, Malformed};
 
 /// Content type of a JSON payload.
@@ -37,7 +37,8 @@ pub enum Decoded {
     Command(Command),
 }
 
-/// Decodes one entry of the stream of partition `p`.
+/// Decodes one entry of the stream of partition `p`. The class of its subject says what it may be: nothing else in it proves who sent it, for
+/// only the right to publish on that subject does.
 ///
 /// # Errors
 /// A [`RejectedEntry`] says what was wrong with the entry as a whole: nothing of it is used.
@@ -48,22 +49,23 @@ pub fn decode_entry(
     payload: &Bytes,
     limits: &DecodeLimits,
 ) -> Result<Decoded, RejectedEntry> {
+    let Some(Stored { class, key }) = parse_stored(p, subject) else {
+        return refuse("invalid_subject", format!("{subject:?} is no subject of partition {p}"));
+    };
     let invalid = |error: InvalidId| RejectedEntry {
         code: "invalid_subject",
         detail: format!("the last part of the subject: {error}"),
     };
-    match parse_stored(p, subject) {
-        Some(Stored::Chunks(thread)) => {
-            let thread = ThreadId::parse(thread).map_err(invalid)?;
-            in_its_partition(p, thread.as_str(), limits)?;
-            on_thread(thread, content_type, payload, limits)
+    // Threads and agents have the same alphabet.
+    let agent = AgentId::parse(key).map_err(invalid)?;
+    in_its_partition(p, key, limits)?;
+    match class {
+        SubjectClass::Chunks | SubjectClass::Messages => {
+            let thread = ThreadId::parse(key).map_err(invalid)?;
+            Ok(Decoded::Frame(chunks_of(thread, class, content_type, payload, limits)?))
         }
-        Some(Stored::Tasks(agent)) => {
-            let agent = AgentId::parse(agent).map_err(invalid)?;
-            in_its_partition(p, agent.as_str(), limits)?;
-            Ok(Decoded::Command(on_agent(&agent, content_type, payload)?))
-        }
-        None => refuse("invalid_subject", format!("{subject:?} is no subject of partition {p}")),
+        SubjectClass::Commands => Ok(Decoded::Command(command_of(&agent, payload)?)),
+        SubjectClass::Tasks => Ok(Decoded::Command(task_of(&agent, content_type, payload)?)),
     }
 }
 
@@ -79,21 +81,38 @@ fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<
     }
 }
 
-fn on_thread(
+/// What a publisher may say without a turn: on the subject of every publisher as assistant only. A result of a tool is nothing without the
+/// call before it, which is in another message.
+fn check_role(role: Role, class: SubjectClass) -> Result<(), RejectedEntry> {
+    match (role, class) {
+        (Role::Assistant, _) | (Role::User | Role::System, SubjectClass::Messages) => Ok(()),
+        (Role::Tool, _) => refuse(
+            RejectedEntry::ROLE_NOT_ALLOWED,
+            "a message of role tool without a turn answers no call; no subject takes it",
+        ),
+        (Role::User | Role::System, _) => refuse(
+            RejectedEntry::ROLE_NOT_ALLOWED,
+            format!(
+                "a message of role {} without a turn goes to messages.<thread>, for which a NATS user needs a right of its own",
+                role.name()
+            ),
+        ),
+    }
+}
+
+fn chunks_of(
     thread: ThreadId,
+    class: SubjectClass,
     content_type: Option<&str>,
     payload: &Bytes,
     limits: &DecodeLimits,
-) -> Result<Decoded, RejectedEntry> {
+) -> Result<Frame, RejectedEntry> {
     let (chunks, token) = match form(content_type, payload, is_frame) {
         Form::Json => decode_json(&thread, payload)?,
-        Form::Protobuf => match decode_protobuf(&thread, payload)? {
-            Read::Chunks(chunks, token) => (chunks, token),
-            Read::Command(command) => return Ok(Decoded::Command(command)),
-        },
+        Form::Protobuf => decode_protobuf(&thread, class, payload)?,
     };
     if chunks.is_empty() {
-        return refuse("malformed", "the payload holds neither a chunk nor a command");
+        return refuse("malformed", "the payload holds no chunk");
     }
     if let Some(large) = chunks.iter().find(|arrival| arrival.chunk.size() > limits.chunk_bytes) {
         let (id, size, limit) = (large.chunk.id, large.chunk.size(), limits.chunk_bytes);
@@ -102,19 +121,37 @@ fn on_thread(
             format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
         );
     }
+    let bare = |arrival: &&IncomingChunk| TurnId::of_answer(&arrival.message).is_none();
     // A token is for one answer. To take the chunk as an unrequested one would be to leave the token unread.
-    let stray = chunks.iter().find(|arrival| TurnId::of_answer(&arrival.message).is_none());
-    if let (Some(_), Some(stray)) = (&token, stray) {
+    if let (Some(_), Some(stray)) = (&token, chunks.iter().find(bare)) {
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
         return refuse("turn_mismatch", detail);
     }
-    if stray.is_some() && thread.background_kind().is_some() {
-        return Err(InvalidCommand::Internal(thread).into());
+    for arrival in chunks.iter().filter(bare) {
+        if thread.background_kind().is_some() {
+            return Err(InvalidCommand::Internal(thread).into());
+        }
+        check_role(arrival.role, class)?;
     }
-    Ok(Decoded::Frame(Frame { thread, chunks, token }))
+    Ok(Frame { thread, chunks, token })
 }
 
-fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, RejectedEntry> {
+fn command_of(key: &AgentId, payload: &Bytes) -> Result<Command, RejectedEntry> {
+    let entry = pb::CommandEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
+    match (entry.opened, entry.control, entry.task) {
+        (Some(opened), None, None) => {
+            let thread = key.thread();
+            same_session(&thread, &opened.session_id)?;
+            Ok(Command::Turn(Box::new(command::opened(&thread, opened)?)))
+        }
+        (None, Some(control), None) => Ok(Command::Control(command::control(key, control)?)),
+        (None, None, Some(task)) => Ok(command::task_of_fleet(key, task)?),
+        (None, None, None) => refuse("malformed", "the payload holds no command"),
+        _ => refuse("malformed", "the payload holds more than one command; one is allowed"),
+    }
+}
+
+fn task_of(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, RejectedEntry> {
     if let Form::Json = form(content_type, payload, is_task_entry) {
         let parsed = serde_json::from_slice::<JsonTask>(payload);
         let task = parsed.map_err(|error| RejectedEntry {
@@ -123,14 +160,17 @@ fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Res
         })?;
         return Ok(task.command(agent)?);
     }
-    let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
-    match (entry.task, entry.control) {
-        (Some(task), None) => Ok(command::task(agent, task)?),
-        (None, Some(control)) => Ok(Command::Control(command::control_agent(agent, control)?)),
-        (None, None) => refuse("malformed", "the payload holds neither a task nor a control command"),
-        (Some(_), Some(_)) => {
-            refuse("malformed", "the payload holds a task and a control command; one is allowed")
+    let mut fields = Fields(payload);
+    while let Some(mut field) = fields.next().map_err(malformed)? {
+        if let 2 | 16..=18 = field.tag {
+            return Err(InvalidCommand::WrongSubject("a command", SubjectClass::Tasks).into());
         }
+        field.skip().map_err(malformed)?;
+    }
+    let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
+    match entry.task {
+        Some(task) => Ok(command::task(agent, task)?),
+        None => refuse("malformed", "the payload holds no task"),
     }
 }
 
@@ -169,22 +209,19 @@ fn is_task_entry(payload: &[u8]) -> bool {
     pb::TaskEntry::decode(payload).is_ok()
 }
 
-/// What a protobuf frame holds.
-enum Read {
-    Chunks(Vec<IncomingChunk>, Option<TurnToken>),
-    Command(Command),
-}
-
-/// Everything but chunks, which are read where they stand.
+/// The fields of a frame beside its chunks.
 #[derive(Default)]
 struct OtherFields<'a> {
     token: &'a str,
     delivery: &'a str,
-    opened: Option<pb::TurnOpened>,
-    control: Option<pb::Control>,
+    holds_command: bool,
 }
 
-fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEntry> {
+fn decode_protobuf(
+    thread: &ThreadId,
+    class: SubjectClass,
+    payload: &[u8],
+) -> Result<(Vec<IncomingChunk>, Option<TurnToken>), RejectedEntry> {
     let mut chunks: Vec<IncomingChunk> = Vec::with_capacity(1);
     let mut rest = OtherFields::default();
     let mut fields = Fields(payload);
@@ -194,20 +231,11 @@ fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEn
         let arrival = convert::arrival(chunk, last).map_err(refusal)?;
         chunks.push(arrival);
     }
-    let command = match (rest.opened, rest.control) {
-        (None, None) => {
-            let token = convert::token(rest.token, rest.delivery).map_err(refusal)?;
-            return Ok(Read::Chunks(chunks, token));
-        }
-        (Some(_), Some(_)) => return refuse("malformed", "the frame holds two commands; one is allowed"),
-        _ if !chunks.is_empty() => return refuse("malformed", "the frame holds both chunks and a command"),
-        (Some(opened), None) => {
-            same_session(thread, &opened.session_id)?;
-            Command::Turn(Box::new(command::opened(thread, opened)?))
-        }
-        (None, Some(control)) => Command::Control(command::control_turn(thread, control)?),
-    };
-    Ok(Read::Command(command))
+    if rest.holds_command {
+        return Err(InvalidCommand::WrongSubject("a command", class).into());
+    }
+    let token = convert::token(rest.token, rest.delivery).map_err(refusal)?;
+    Ok((chunks, token))
 }
 
 /// The next chunk of a frame; what stands before it goes into `rest`, and fields of later versions are not for us.
@@ -219,8 +247,10 @@ fn next_chunk<'a>(
         match field.tag {
             1 => return ChunkRef::read(field.bytes()?).map(Some),
             2 => rest.token = field.text()?,
-            3 => rest.opened.get_or_insert_default().merge(field.bytes()?)?,
-            4 => rest.control.get_or_insert_default().merge(field.bytes()?)?,
+            3 | 4 | 16..=18 => {
+                rest.holds_command = true;
+                field.skip()?;
+            }
             5 => rest.delivery = field.text()?,
             _ => field.skip()?,
         }

@@ -6,7 +6,7 @@ use model::{AgentId, Chunk, ChunkKind, Command, IncomingChunk, Metadata, Role, T
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::command::{InvalidCommand, check_input, from_then_on, in_its_queue, task_id};
+use crate::command::{InvalidCommand, check_input, from_then_on, kind_of_others, task_id};
 use crate::convert::{self, InvalidField};
 
 #[derive(Deserialize)]
@@ -68,7 +68,7 @@ impl JsonTask {
         let task = Task {
             agent: agent.clone(),
             id: task_id(&self.task_id)?,
-            kind: in_its_queue(agent, named("kind", self.kind, TaskKind::from_name)?)?,
+            kind: kind_of_others(agent, named("kind", self.kind, TaskKind::from_name)?)?,
             content: self.content,
             metadata,
         };

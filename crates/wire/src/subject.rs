@@ -1,9 +1,59 @@
 //! Subjects and stream names.
 
+use std::fmt;
+
 use model::{
-    AgentId, Bucket, Control, ControlKind, GatewayId, PartitionCount, PartitionId, ThreadId, TimerKind,
-    TurnId, WorkflowName,
+    AgentId, Bucket, Control, GatewayId, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName,
 };
+
+/// The class of a subject of a partition's stream: what its entries may hold, and so the right to publish that a NATS user needs for it. The
+/// name is the first part of the subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SubjectClass {
+    /// `chunks.<p>.<thread>`: chunks of answers, and of bare messages of the role assistant.
+    Chunks,
+    /// `commands.<p>.<thread or agent>`: what opens turns, controls agents, and follows turns. For gateways, workers and operators alone.
+    Commands,
+    /// `messages.<p>.<thread>`: chunks of bare messages of the roles user and system as well.
+    Messages,
+    /// `tasks.<p>.<agent>`: tasks of kind `task`.
+    Tasks,
+}
+
+impl SubjectClass {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Chunks, Self::Commands, Self::Messages, Self::Tasks];
+
+    /// The first part of its subjects.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chunks => "chunks",
+            Self::Commands => "commands",
+            Self::Messages => "messages",
+            Self::Tasks => "tasks",
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    /// The exact subject under which the stream of partition `p` stores entries of a key.
+    fn subject(self, p: PartitionId, key: &str) -> String {
+        format!("{}.{p}.{key}", self.name())
+    }
+
+    /// The exact subject of a key in a fleet of `count` partitions.
+    fn partition_subject(self, count: PartitionCount, key: &str) -> String {
+        self.subject(Bucket::of_key(key).partition(count), key)
+    }
+}
+
+impl fmt::Display for SubjectClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
@@ -12,12 +62,22 @@ pub fn chunks(thread: &ThreadId) -> String {
 
 /// The exact subject under which the stream of partition `p` stores the chunks of a thread.
 pub fn chunks_in(p: PartitionId, thread: &ThreadId) -> String {
-    format!("chunks.{p}.{thread}")
+    SubjectClass::Chunks.subject(p, thread.as_str())
 }
 
 /// The exact subject for a thread in a fleet of `count` partitions: for publishers without the account mapping.
 pub fn partition_chunks(count: PartitionCount, thread: &ThreadId) -> String {
     chunks_in(thread.bucket().partition(count), thread)
+}
+
+/// The exact subject for bare messages of any role in a fleet of `count` partitions.
+pub fn partition_messages(count: PartitionCount, thread: &ThreadId) -> String {
+    SubjectClass::Messages.partition_subject(count, thread.as_str())
+}
+
+/// The exact subject for the commands of a thread or an agent in a fleet of `count` partitions.
+pub fn partition_commands(count: PartitionCount, key: &str) -> String {
+    SubjectClass::Commands.partition_subject(count, key)
 }
 
 /// Where owners send a gateway the frames of the threads that it follows (core NATS only).
@@ -40,33 +100,12 @@ pub fn tasks(agent: &AgentId) -> String {
 
 /// The exact subject for an agent in a fleet of `count` partitions.
 pub fn partition_tasks(count: PartitionCount, agent: &AgentId) -> String {
-    format!("tasks.{}.{agent}", Bucket::of_key(agent.as_str()).partition(count))
+    SubjectClass::Tasks.partition_subject(count, agent.as_str())
 }
 
-/// The exact subject for a control command in a fleet of `count` partitions: commands about turns go the way of chunks, others that of tasks.
+/// The exact subject for a control command in a fleet of `count` partitions.
 pub fn control_subject(count: PartitionCount, control: &Control) -> String {
-    match is_about_turn(&control.kind) {
-        true => partition_chunks(count, &control.subject.thread()),
-        false => partition_tasks(count, &control.subject),
-    }
-}
-
-pub(crate) fn is_about_turn(kind: &ControlKind) -> bool {
-    match kind {
-        ControlKind::StopTurn(_) | ControlKind::DropFailedTurn(_) | ControlKind::EraseThread => true,
-        ControlKind::CancelTimer(timer) | ControlKind::SnoozeTimer { timer, .. } => {
-            timer.kind() == TimerKind::FollowUp
-        }
-        ControlKind::Pause
-        | ControlKind::Resume
-        | ControlKind::ClearBackoff
-        | ControlKind::RetryTask(_)
-        | ControlKind::DropTask(_)
-        | ControlKind::EditTask { .. }
-        | ControlKind::PutSchedule(_)
-        | ControlKind::DeleteSchedule(_)
-        | ControlKind::DelayTask(_) => false,
-    }
+    partition_commands(count, control.subject.as_str())
 }
 
 /// The stream of turn requests: a work queue.
@@ -105,6 +144,14 @@ pub fn work_consumer(workflow: &WorkflowName) -> String {
     format!("{CONSUMER_OF_WORKFLOW}{workflow}")
 }
 
+/// The durable consumer through which an integrator reads the ends of turns.
+pub fn integrator_consumer(integrator: &WorkflowName) -> String {
+    format!("INTEGRATOR_{integrator}")
+}
+
+/// The payload of a notice on [`stop`]. Anything else there is not from a worker: who may publish elsewhere can have JetStream answer to any subject.
+pub const STOP: &[u8] = b"stop";
+
 /// The workflow of which [`work_consumer`] is.
 pub fn workflow_of_consumer(consumer: &str) -> Option<&str> {
     consumer.strip_prefix(CONSUMER_OF_WORKFLOW)
@@ -127,7 +174,7 @@ pub fn stream_name(p: PartitionId) -> String {
 
 /// The subjects that a partition's stream stores.
 pub fn stream_subjects(p: PartitionId) -> Vec<String> {
-    vec![format!("chunks.{p}.*"), format!("tasks.{p}.*")]
+    SubjectClass::ALL.map(|class| class.subject(p, "*")).to_vec()
 }
 
 /// The only subject that the stream of partition `p` takes while the number of partitions is changed.
@@ -151,31 +198,27 @@ const MOVING: &str = "moving.";
 /// subject. The key need not be a valid id: it is refused there as well.
 pub fn in_fleet(count: PartitionCount, stored: &str) -> Option<(PartitionId, String)> {
     let mut tokens = stored.splitn(3, '.');
-    let (kind, _, key) = (tokens.next()?, tokens.next()?, tokens.next()?);
-    if !matches!(kind, "chunks" | "tasks") || key.contains('.') {
+    let (class, _, key) = (SubjectClass::of_name(tokens.next()?)?, tokens.next()?, tokens.next()?);
+    if key.contains('.') {
         return None;
     }
     let p = Bucket::of_key(key).partition(count);
-    Some((p, format!("{kind}.{p}.{key}")))
+    Some((p, class.subject(p, key)))
 }
 
 /// What a stored subject names.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Stored<'a> {
-    /// `chunks.<p>.<thread>`: the thread's token, not yet checked.
-    Chunks(&'a str),
-    /// `tasks.<p>.<agent>`: the agent's token, not yet checked.
-    Tasks(&'a str),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored<'a> {
+    /// What may be there.
+    pub class: SubjectClass,
+    /// The thread or the agent, not yet checked.
+    pub key: &'a str,
 }
 
 /// Reads a subject as the stream of partition `p` stores it; `None` when it is not one.
 pub fn parse_stored(p: PartitionId, subject: &str) -> Option<Stored<'_>> {
-    let (kind, rest) = subject.split_once('.')?;
-    let (partition, token) = rest.split_once('.')?;
-    let same = partition.parse() == Ok(p.0);
-    match kind {
-        "chunks" if same => Some(Stored::Chunks(token)),
-        "tasks" if same => Some(Stored::Tasks(token)),
-        _ => None,
-    }
+    let (class, rest) = subject.split_once('.')?;
+    let (partition, key) = rest.split_once('.')?;
+    let class = SubjectClass::of_name(class)?;
+    (partition.parse() == Ok(p.0)).then_some(Stored { class, key })
 }

@@ -269,7 +269,7 @@ fn hostile_protobuf_is_refused() {
         "length 2^63"
     );
     let mut unknown = frame(chunk.clone());
-    unknown.extend([0x80, 0x01, 0x07]);
+    unknown.extend([0x98, 0x01, 0x07]);
     assert!(decode(unknown).is_ok(), "unknown fields are for later versions");
     let nan = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::NAN)) };
     let metadata = prost_types::Struct { fields: [("x".to_owned(), nan)].into_iter().collect() };

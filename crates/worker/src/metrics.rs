@@ -75,6 +75,15 @@ const METRICS: &[MetricDescription] = &[
     ),
     MetricDescription::counter("antiphon_worker_attempt_resets_total", "Messages reset by a higher attempt"),
     MetricDescription::counter("antiphon_worker_dead_letters_total", "Entries that became dead letters"),
+    MetricDescription::counter(
+        "antiphon_worker_forbidden_entries_total",
+        "Of these, entries whose subject gives no right to what they hold: commands that came on other subjects than \
+         `commands.<key>`, and messages in a role that their subject does not take",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_other_role_chunks_total",
+        "Chunks dropped: they name another role than their message has",
+    ),
     MetricDescription::counter("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
     MetricDescription::counter("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
     MetricDescription::counter("antiphon_worker_completed_messages_total", "Messages committed"),
@@ -305,6 +314,8 @@ impl WorkerMetrics {
         count("antiphon_worker_deferred_chunks_total", counters.deferred);
         count("antiphon_worker_attempt_resets_total", counters.resets);
         count("antiphon_worker_dead_letters_total", counters.refused);
+        count("antiphon_worker_forbidden_entries_total", counters.forbidden);
+        count("antiphon_worker_other_role_chunks_total", counters.other_roles);
         count("antiphon_worker_gap_timeouts_total", counters.gap_timeouts);
         count("antiphon_worker_failed_messages_total", counters.failed);
         count("antiphon_worker_completed_messages_total", counters.completed);

@@ -77,7 +77,8 @@ async def stopped(nc, subject):
     """Returns when somebody stops the turn."""
     stop = await nc.subscribe(subject)
     try:
-        await stop.next_msg(timeout=None)
+        while (await stop.next_msg(timeout=None)).data != b"stop":  # Whatever else comes is not from the fleet.
+            pass
     finally:
         await stop.unsubscribe()
 
@@ -122,7 +123,7 @@ async def main():
     in_hand, draining = set(), asyncio.ensure_future(drain.wait())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, drain.set)
-    # One durable consumer for all services of a workflow, made by whoever comes first.
+    # One durable consumer for all services of a workflow: `antiphon migrate` makes it, or the first service that may.
     config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=16)
     requests = await js.pull_subscribe(f"work.{WORKFLOW}", f"WORKFLOW_{WORKFLOW}", "WORK", config)
     print(f"taking turn requests for {WORKFLOW}", flush=True)

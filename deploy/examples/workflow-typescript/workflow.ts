@@ -106,7 +106,12 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   if (inHand.has(key)) return;
   inHand.set(key, message);
   const stopping = new AbortController();
-  const stop = nc.subscribe(request.stop_subject, { max: 1, callback: () => stopping.abort() });
+  const stop = nc.subscribe(request.stop_subject, {
+    callback: (_error, notice) => {
+      // Whatever else comes is not from the fleet.
+      if (notice?.string() === "stop") stopping.abort();
+    },
+  });
   const working = setInterval(() => message.working(), 10_000);
   try {
     await answer(js, request, attempt, stopping.signal).catch((error) => {
@@ -142,7 +147,7 @@ const nc = await connect({
 const js = jetstream(nc);
 // Without a look at the account, which a user of NATS may not.
 const jsm = await jetstreamManager(nc, { checkAPI: false });
-// One durable consumer for all services of a workflow, made by whoever comes first.
+// One durable consumer for all services of a workflow: `antiphon migrate` makes it, or the first service that may.
 const durable = `WORKFLOW_${workflow}`;
 await jsm.consumers.info("WORK", durable).catch(() =>
   jsm.consumers.add("WORK", {

@@ -12,19 +12,26 @@ use devservices::workspace;
 use super::{Tools, build_antiphon_and, cargo, program, run, say};
 
 /// Runs `chaos` with processes of both builds, which are started in any order: forwards and back. The tables are those of this build.
-/// Without a commit it is the last one that lacks this build's newest migration.
+/// Without a commit it is the last one that lacks this build's newest migration, or the first that has this build's subjects.
 pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
-    let (commit, args) = match args.split_first() {
-        Some((commit, args)) if !commit.starts_with('-') => (commit.clone(), args),
-        _ => (
-            format!(
-                "{}^",
-                git(workspace::root(), &["log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations"])?
-            ),
-            args,
-        ),
+    let (named, args) = match args.split_first() {
+        Some((commit, args)) if !commit.starts_with('-') => (Some(commit.clone()), args),
+        _ => (None, args),
+    };
+    let commit = match named {
+        Some(commit) => commit,
+        None => default_base()?,
     };
     let commit = git(workspace::root(), &["rev-parse", "--short", &commit])?;
+    if !has_subjects(&commit)? {
+        let first = first_with_subjects()?.unwrap_or_else(|| "one that has them".to_owned());
+        say(&format!(
+            "cargo xtask upgrade: {commit} sends commands on the subjects of chunks and tasks, and owners of this build take them on \
+             `commands.<p>.<key>` alone, so that the two cannot run beside each other: stop the one fleet, migrate, start the other. Name {first} or \
+             a later commit"
+        ));
+        return Ok(1);
+    }
     say(&format!("cargo xtask upgrade: {commit} beside this build"));
     let Some(earlier) = build_earlier(&commit, "debug", None)? else { return Ok(1) };
     if let Some(code) = build_antiphon_and("chaos")? {
@@ -34,6 +41,32 @@ pub(crate) fn upgrade(args: &[String]) -> Result<i32> {
     let mut chaos = program("chaos", "debug", args)?;
     tools.export(&mut chaos);
     run(chaos.arg("--other-binary").arg(earlier))
+}
+
+/// The newest commit that lacks this build's newest migration, or, where that one has other subjects, the first that has this build's.
+fn default_base() -> Result<String> {
+    let newest =
+        git(workspace::root(), &["log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations"])?;
+    let before = format!("{newest}^");
+    if has_subjects(&before)? {
+        return Ok(before);
+    }
+    Ok(first_with_subjects()?.unwrap_or(before))
+}
+
+/// Where the classes of the subjects of a partition's stream are.
+const SUBJECTS: &str = "crates/wire/src/subject.rs";
+const CLASSES: &str = "pub enum SubjectClass";
+
+/// Whether processes of a commit send commands where owners of this build take them.
+fn has_subjects(commit: &str) -> Result<bool> {
+    let file = git(workspace::root(), &["show", &format!("{commit}:{SUBJECTS}")])?;
+    Ok(file.contains(CLASSES))
+}
+
+fn first_with_subjects() -> Result<Option<String>> {
+    let with = git(workspace::root(), &["log", "--reverse", "-S", CLASSES, "--format=%h", "--", SUBJECTS])?;
+    Ok(with.lines().next().map(str::to_owned))
 }
 
 /// The binary of another commit, built in the profile of the `debug` or the `release` folder with these features; `None`: it does not

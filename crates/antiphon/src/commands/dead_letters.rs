@@ -1,6 +1,5 @@
 //! Dead letters: inputs given up on. Lists, shows, replays and drops them.
 
-use bus::Bus;
 use gateway::views;
 use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
@@ -8,7 +7,7 @@ use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use super::command_id::new_command_id;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
-use crate::connect::bus_config;
+use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{DropDeadLetter, ListDeadLetters, ReplayDeadLetter, ShowDeadLetter};
 
@@ -55,9 +54,7 @@ pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<
         let why = "a message that failed is not replayed: its clients were told so, and what it lacks is still missing";
         return Err(ExitError::Failed(why.to_owned()));
     }
-    let config = bus_config(&options.nats, "antiphon dead-letters");
-    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", SERVER_TIMEOUT.as_secs()));
-    let bus = tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let bus = connect_own_bus(store, &options.nats, "antiphon dead-letters", SERVER_TIMEOUT).await?;
     let letter = match store.claim_replay(id).await? {
         ReplayClaim::Claimed(letter) => letter,
         ReplayClaim::Replayed => {

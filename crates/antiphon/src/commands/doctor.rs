@@ -98,6 +98,7 @@ async fn examine_postgres(
         }
     }
     examined.partitions = store.partition_count().await?;
+    examined.installation = Some(store.installation_id().await?);
     if let Some(change) = store.partition_change().await? {
         examined.found.push(Symptom::ChangingPartitions { from: change.from.get(), to: change.to.get() });
     }
@@ -116,12 +117,16 @@ async fn examine_nats(bus: &Bus, count: PartitionCount, examined: &mut Examined)
     let all = partitions.chain([subject::WORK_STREAM, subject::TURNS_STREAM].map(str::to_owned));
     for name in all {
         let usage = bus.stream_usage(&name).await?;
+        if usage.is_some() {
+            examined.owners_of_streams.push((name.clone(), bus.installation_of(&name).await?));
+        }
         examined.streams.push((name, usage));
     }
     match mapping::check(bus, count).await {
         Ok(wrong) => examined.found.extend(wrong.map(Symptom::WrongMapping)),
         Err(error) => tracing::warn!(%error, "the mapping of the NATS account could not be checked"),
     }
+    examined.left_over = bus.streams_beyond(count).await?;
     if examined.streams.iter().any(|(name, usage)| name == subject::WORK_STREAM && usage.is_some()) {
         examined.waiting_requests = bus.subjects(subject::WORK_STREAM, subject::ALL_WORK).await?;
         examined.consumers = bus.workflow_consumers().await?;

@@ -24,7 +24,7 @@ use self::streams::ThreadStreams;
 use super::lookup::unknown;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
-use crate::connect::bus_config;
+use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{Erase, EraseOwner, ErasePolicy};
 
@@ -38,7 +38,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitErr
     let thread = &options.thread;
     let there = store.rows_of_threads(std::slice::from_ref(thread)).await?;
     let scope = json!({ "thread_id": thread.as_str() });
-    let bus = connected(&options.policy).await?;
+    let bus = connected(store, &options.policy).await?;
     let mut erasing = Erasing::new(store, vec![thread.clone()]).await?;
     if there.values().all(|rows| *rows == 0) && store.erased(thread).await?.is_none() {
         let streams = ThreadStreams::new(bus.as_ref(), &erasing);
@@ -69,7 +69,7 @@ pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Exi
             json!({ "tenant": tenant.as_ref().map_or("-", |tenant| tenant.as_str()), "user": user })
         }
     };
-    let bus = connected(&options.policy).await?;
+    let bus = connected(store, &options.policy).await?;
     let mut threads: BTreeSet<ThreadId> = store.threads_to_erase(&owner).await?.into_iter().collect();
     if let (ErasedOwner::Tenant(tenant), Some(bus)) = (&owner, &bus) {
         threads.extend(streams::threads_of_tenant(bus, store, tenant.as_ref()).await?);
@@ -97,19 +97,15 @@ async fn dry(
     Receipt::of_dry(erasing.threads.len(), tables, streams).print(policy, scope)
 }
 
-async fn connected(policy: &ErasePolicy) -> Result<Option<Bus>, ExitError> {
+async fn connected(store: &Store, policy: &ErasePolicy) -> Result<Option<Bus>, ExitError> {
     if policy.database_only {
         return Ok(None);
     }
-    let config = bus_config(&policy.nats, "antiphon erase");
-    match tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await {
-        Ok(bus) => Ok(Some(bus?)),
-        Err(_) => {
-            let seconds = SERVER_TIMEOUT.as_secs();
-            Err(ExitError::Failed(format!(
-                "NATS does not answer within {seconds} s; --database-only leaves the streams alone"
-            )))
+    match connect_own_bus(store, &policy.nats, "antiphon erase", SERVER_TIMEOUT).await {
+        Err(ExitError::Failed(why)) => {
+            Err(ExitError::Failed(format!("{why}; --database-only leaves the streams alone")))
         }
+        bus => bus.map(Some),
     }
 }
 

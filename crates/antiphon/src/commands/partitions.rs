@@ -5,13 +5,12 @@ mod moving;
 mod placement;
 mod requests;
 
-use bus::Bus;
 use serde_json::{Value, json};
 use store::{PartitionChange, PartitionStatus, Store};
 
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
-use crate::connect::bus_config;
+use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{ChangePartitions, ListPartitions};
 
@@ -42,9 +41,7 @@ pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), 
 
 pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<(), ExitError> {
     change::under_way(store, options.count).await?;
-    let config = bus_config(&options.nats, "antiphon partitions");
-    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", SERVER_TIMEOUT.as_secs()));
-    let bus = tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let bus = connect_own_bus(store, &options.nats, "antiphon partitions", SERVER_TIMEOUT).await?;
     let json = change::run(store, &bus, options.count).await?;
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bus::Bus;
 use gateway::views::ControlResult;
 use gateway::{ActRefusal, OperatorActs, ScheduleBody, SnoozeBody, dry_run_schedule};
 use serde_json::json;
@@ -10,7 +9,7 @@ use store::Store;
 
 use super::output::{self, Table, cell};
 use super::timeouts::SERVER_TIMEOUT;
-use crate::connect::bus_config;
+use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{
     Act, CancelFollowUp, DeleteSchedule, DryRunSchedule, NatsArguments, NewSchedule, OutputFormat,
@@ -67,9 +66,7 @@ pub(super) async fn connected(
     actor: &str,
     timeout: Duration,
 ) -> Result<OperatorActs, ExitError> {
-    let config = bus_config(nats, "antiphon command");
-    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", timeout.as_secs()));
-    let bus = tokio::time::timeout(timeout, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let bus = connect_own_bus(store, nats, "antiphon command", timeout).await?;
     let count = store.partition_count().await?;
     let count = count.ok_or_else(|| ExitError::Failed("the database is not laid out".to_owned()))?;
     Ok(OperatorActs::new(bus, store.clone(), count, actor))

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use model::WorkflowName;
 use runtime::telemetry::LogFormat;
 
 use super::traces::Traces;
+use super::values::workflow;
 
 /// Of `--database-url`, which several commands have.
 pub(super) const DATABASE_HELP: &str = "Postgres 15 to 18 itself, not a pooler such as pgbouncer, which is refused: sessions have settings \
@@ -66,6 +68,12 @@ pub(crate) struct StreamArguments {
     /// drops the oldest.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
+    /// Workflows whose consumers of turn requests are made: their services then need no right to make one. A consumer that is there stays.
+    #[arg(long, env = "ANTIPHON_WORKFLOWS", default_value = "default", value_delimiter = ',', value_parser = workflow)]
+    pub(crate) workflows: Vec<WorkflowName>,
+    /// Programs that read the ends of turns: for each `<name>` the durable consumer `INTEGRATOR_<name>` of the stream TURNS is made.
+    #[arg(long, env = "ANTIPHON_INTEGRATORS", default_value = "default", value_delimiter = ',', value_parser = workflow)]
+    pub(crate) integrators: Vec<WorkflowName>,
 }
 
 #[derive(Debug, Clone, Args)]

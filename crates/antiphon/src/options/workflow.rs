@@ -26,6 +26,10 @@ pub(crate) enum EngineName {
 pub(crate) struct Workflow {
     #[command(flatten)]
     pub(crate) nats: NatsArguments,
+    /// The id of the installation whose turn requests are answered, as `antiphon doctor` prints it: where the streams belong to another one the
+    /// service does not start. Absent: it is not checked, for the service knows no database.
+    #[arg(long, env = "ANTIPHON_INSTALLATION", help_heading = "NATS")]
+    pub(crate) installation: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: Metrics,
     #[command(flatten)]

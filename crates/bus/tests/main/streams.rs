@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
-use bus::{Bus, BusConfig, BusError, Disposition, INCARNATION, StreamOptions};
+use bus::{Bus, BusConfig, BusError, Disposition, INCARNATION, INSTALLATION, StreamOptions, StreamOwner};
 use bytes::Bytes;
 use model::{PartitionCount, PartitionId, Seq};
 
@@ -17,7 +17,7 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     let made = bus.stream_state(PartitionId(1)).await?;
     assert_eq!((made.first_seq, made.last_seq, made.messages), (Seq(1), Seq(0), 0));
     let config = server.jetstream().await?.get_stream("PARTITION_1").await?.cached_info().config.clone();
-    assert_eq!(config.subjects, ["chunks.1.*", "tasks.1.*"]);
+    assert_eq!(config.subjects, ["chunks.1.*", "commands.1.*", "messages.1.*", "tasks.1.*"]);
     assert_eq!((config.storage, config.retention), (StorageType::File, RetentionPolicy::Limits));
     assert_eq!((config.discard, config.num_replicas), (DiscardPolicy::New, 1));
     assert!(config.deny_delete && !config.deny_purge && config.allow_direct && config.max_age.is_zero());
@@ -31,6 +31,93 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     assert_ne!(bus.stream_state(P0).await?.incarnation, made.incarnation);
     let missing = bus.stream_state(PartitionId(2)).await.expect_err("only two were made");
     assert!(matches!(missing, BusError::NoStream(_)), "{missing}");
+    Ok(())
+}
+
+/// Streams of a build before the subjects of commands, and of one before the id, are brought in line.
+#[tokio::test]
+async fn streams_of_earlier_builds_get_their_subjects_and_their_owner() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let context = server.jetstream().await?;
+    let mut config = context.get_stream("PARTITION_0").await?.cached_info().config.clone();
+    config.subjects = vec!["chunks.0.*".to_owned(), "tasks.0.*".to_owned()];
+    context.update_stream(config).await?;
+    publish(&bus, 0..3).await?;
+    let ours = StreamOptions { owner: StreamOwner::Installation("ours".to_owned()), ..small_streams() };
+    bus.ensure_streams(PartitionCount::new(1)?, &ours).await?;
+    let stream = context.get_stream("PARTITION_0").await?;
+    let info = stream.cached_info();
+    assert_eq!(info.config.subjects, ["chunks.0.*", "commands.0.*", "messages.0.*", "tasks.0.*"]);
+    assert_eq!((info.state.messages, bus.installation_of("WORK").await?), (3, Some("ours".to_owned())));
+    Ok(())
+}
+
+#[tokio::test]
+async fn streams_of_another_installation_are_refused_unchanged_and_adopted_when_asked() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus().await?;
+    let (one, two) = (PartitionCount::new(1)?, PartitionCount::new(2)?);
+    let of = |owner| StreamOptions { owner, ..small_streams() };
+    let installation = |id: &str| of(StreamOwner::Installation(id.to_owned()));
+    bus.check_installation("theirs", two).await?;
+    bus.ensure_streams(one, &installation("theirs")).await?;
+    bus.check_installation("theirs", two).await?;
+    let refusal = |error: BusError| match &error {
+        BusError::OtherInstallation { theirs, ours, .. } => {
+            assert_eq!((theirs.as_str(), ours.as_str()), ("theirs", "ours"));
+            assert_eq!(error.disposition(), Disposition::Fatal);
+            assert_eq!(error.to_string().lines().count(), 1);
+        }
+        other => panic!("{other}"),
+    };
+    refusal(bus.check_installation("ours", two).await.unwrap_err());
+    let larger = StreamOptions { max_bytes: 128 << 20, ..installation("ours") };
+    refusal(bus.ensure_streams(two, &larger).await.unwrap_err());
+    refusal(bus.close_streams(two, &larger).await.unwrap_err());
+    refusal(bus.open_streams(two.all(), &larger).await.unwrap_err());
+    let context = server.jetstream().await?;
+    for name in ["PARTITION_0", "WORK", "TURNS"] {
+        let config = context.get_stream(name).await?.cached_info().config.clone();
+        assert_eq!(config.max_bytes, 64 << 20, "{name}");
+        assert_eq!(config.metadata.get(INSTALLATION).map(String::as_str), Some("theirs"), "{name}");
+    }
+    assert!(context.get_stream("PARTITION_1").await.is_err(), "nothing was made");
+    // One stream alone is enough: what a fleet would write there, another one reads.
+    context.delete_stream("WORK").await?;
+    context.delete_stream("TURNS").await?;
+    refusal(bus.ensure_streams(two, &installation("ours")).await.unwrap_err());
+    bus.ensure_streams(two, &of(StreamOwner::Adopted("ours".to_owned()))).await?;
+    bus.check_installation("ours", two).await?;
+    bus.ensure_streams(two, &installation("ours")).await?;
+    assert!(bus.check_installation("theirs", two).await.is_err());
+    // What is made without an installation bears no id, and is claimed by the next migration.
+    context.delete_stream("TURNS").await?;
+    bus.ensure_streams(two, &small_streams()).await?;
+    assert_eq!(bus.installation_of("TURNS").await?, None);
+    bus.ensure_streams(two, &installation("ours")).await?;
+    assert_eq!(bus.installation_of("TURNS").await?, Some("ours".to_owned()));
+    assert_eq!(bus.streams_beyond(one).await?, ["PARTITION_1"]);
+    Ok(())
+}
+
+/// Two migrations at the same moment: one of them gets the streams, all of them.
+#[tokio::test]
+async fn of_two_installations_that_begin_at_once_at_most_one_goes_on() -> Result<()> {
+    for _ in 0..5 {
+        let server = Server::start()?;
+        let (first, second) = (server.bus().await?, server.bus().await?);
+        let count = PartitionCount::new(4)?;
+        let of =
+            |id: &str| StreamOptions { owner: StreamOwner::Installation(id.to_owned()), ..small_streams() };
+        let (one, two) = (of("one"), of("two"));
+        let ensured = tokio::join!(first.ensure_streams(count, &one), second.ensure_streams(count, &two));
+        assert!(ensured.0.is_err() || ensured.1.is_err(), "both took them");
+        if ensured.0.is_ok() || ensured.1.is_ok() {
+            let owner = if ensured.0.is_ok() { "one" } else { "two" };
+            first.check_installation(owner, count).await?;
+        }
+    }
     Ok(())
 }
 

@@ -287,9 +287,15 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     let mut second = service.subscribe_cancel(&turn, 1).await?;
     // The subscription and the message travel on two connections.
     tokio::time::sleep(Duration::from_millis(100)).await;
+    let soon = Duration::from_millis(200);
+    // JetStream answers to any subject that a publisher names, whatever that publisher may publish to.
+    let chunk = "chunks.0.t1";
+    let publisher = async_nats::connect(server.url()).await?;
+    publisher.publish_with_reply(chunk, wire::subject::stop(&turn, 1), "x".into()).await?;
+    publisher.publish(wire::subject::stop(&turn, 1), "".into()).await?;
+    assert!(timeout(soon, second.stopped()).await.is_err(), "no worker said so");
     worker.publish_cancel(&turn, 1).await?;
     timeout(TEST_TIMEOUT, second.stopped()).await?;
-    let soon = Duration::from_millis(200);
     assert!(timeout(soon, first.stopped()).await.is_err(), "another run");
     server.kill()?;
     tokio::time::sleep(soon).await;

@@ -15,6 +15,7 @@ pub(super) enum Provocation {
     Garbage,
     LostChunks,
     ForeignChunks,
+    ForgedCommands,
     FailingTurns,
     FailingTasks,
     FailingModel,
@@ -40,10 +41,11 @@ pub(super) enum Provocation {
 }
 
 impl Provocation {
-    pub(super) const ALL: [Self; 25] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::Garbage,
         Self::LostChunks,
         Self::ForeignChunks,
+        Self::ForgedCommands,
         Self::FailingTurns,
         Self::FailingTasks,
         Self::FailingModel,
@@ -74,6 +76,7 @@ impl Provocation {
             Self::Garbage => "payloads that are no chunks",
             Self::LostChunks => "messages without one of their chunks",
             Self::ForeignChunks => "chunks of a turn without its token",
+            Self::ForgedCommands => "commands on the subject of chunks",
             Self::FailingTurns => "turns that fail for good",
             Self::FailingTasks => "tasks of many agents that fail for a passing reason",
             Self::FailingModel => "a model that cannot be reached",
@@ -105,6 +108,7 @@ impl Provocation {
             Self::Garbage => &["AntiphonDeadLetters"],
             Self::LostChunks => &["AntiphonGapTimeouts"],
             Self::ForeignChunks => &["AntiphonUnauthorizedChunks"],
+            Self::ForgedCommands => &["AntiphonForbiddenEntries"],
             Self::FailingTurns => &["AntiphonTurnsFailing"],
             Self::FailingTasks => &["AntiphonAgentsBackingOff"],
             Self::FailingModel => &["AntiphonModelCallsFailing"],
@@ -137,6 +141,7 @@ impl Provocation {
             Self::Garbage => scene.watch_while(alerts, chunks::garbage).await,
             Self::LostChunks => scene.watch_while(alerts, chunks::lost_chunks).await,
             Self::ForeignChunks => scene.watch_while(alerts, chunks::foreign_chunks).await,
+            Self::ForgedCommands => scene.watch_while(alerts, chunks::forged_commands).await,
             Self::FailingTurns => {
                 scene.watch_while(alerts, async |scene| turns::say_many(scene, "fails-for-good").await).await
             }

@@ -108,8 +108,10 @@ impl CommandLoad {
                 }
                 let (slowly, id) = (number.is_multiple_of(SLOW), format!("r{round}-{number}"));
                 let opened = input(&id, number, text("input", &id, slowly))?;
-                let (subject, payload) =
-                    (subject::partition_chunks(partitions, &opened.thread), wire::encode_opened(&opened));
+                let (subject, payload) = (
+                    subject::partition_commands(partitions, opened.thread.as_str()),
+                    wire::encode_opened(&opened),
+                );
                 let seq = publish(&publisher, &subject, &payload).await?;
                 let partition = opened.thread.bucket().partition(partitions);
                 acked.push(AckedCommand::new(partition, seq, payload, opened.content, slowly));

@@ -30,7 +30,8 @@ pub struct NatsOptions {
     pub program: PathBuf,
     /// An address of this machine, on which clients find it: loopback, unless they are in networks of their own.
     pub address: Ipv4Addr,
-    /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
+    /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, and so on for each
+    /// class of subjects.
     pub partitions: Option<u32>,
     /// Bytes that all streams together may take, and reserve. 64 GiB.
     pub max_file_store: u64,
@@ -80,7 +81,7 @@ impl NatsOptions {
         }
         if let Some(partitions) = self.partitions {
             config.push_str("mappings = {\n");
-            for subject in ["chunks", "tasks"] {
+            for subject in ["chunks", "commands", "messages", "tasks"] {
                 let target = format!("{subject}.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}");
                 let _ = writeln!(config, "  \"{subject}.*\": \"{target}\"");
             }
@@ -252,6 +253,10 @@ mod tests {
         let config = options.config(4222, Path::new("/data"));
         assert!(config.contains(r#"  "chunks.*": "chunks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
         assert!(config.contains(r#"  "tasks.*": "tasks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
+        assert!(
+            config.contains(r#"  "messages.*": "messages.{{partition(8,1)}}.{{wildcard(1)}}""#),
+            "{config}"
+        );
         assert!(
             config.contains("jetstream { store_dir: \"/data\", max_file_store: 68719476736 }"),
             "{config}"

@@ -95,7 +95,7 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
     fixture.stop_fleet().await;
     let refused = fixture.on_partitions(&["change", "16"]).await;
     assert_eq!(refused.code, Some(1));
-    let why = "the NATS account maps `chunks.*` to 8 partitions: put 16 into both `mappings`";
+    let why = "the NATS account maps `chunks.*` to 8 partitions: put 16 into all `mappings`";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     let mapped = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
     let subject = mapped.subject(&ThreadId::parse("a").unwrap());
@@ -109,4 +109,25 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
     let letters: i64 =
         sqlx::query_scalar("SELECT count(*) FROM dead_letters").fetch_one(&fixture.pool).await.unwrap();
     assert_eq!(letters, 0);
+}
+
+/// Streams that were made before the server had no more room would keep theirs reserved.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_without_room_leaves_no_streams_behind() {
+    // The ten streams of now, and three of the eight that a change to 16 makes.
+    let nats = NatsServer::start_with_storage(13 * super::STREAM_BYTES as u64 + (1 << 20)).await.unwrap();
+    let database = testkit::services::TestDatabase::create().await.unwrap();
+    let options = small_streams(alone(fixture::options(&nats, database.url())));
+    let fleet = fleet::Fleet::start(options).await.unwrap();
+    let pool = database.pool().await.unwrap();
+    let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    fixture.stop_fleet().await;
+    let refused = fixture.on_partitions(&["change", "16"]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("raise max_file_store"), "{}", refused.stderr);
+    for partition in 8..16 {
+        let stream = fixture.publisher.context().get_stream(format!("PARTITION_{partition}")).await;
+        assert!(stream.is_err(), "PARTITION_{partition} was left behind");
+    }
+    assert!(fixture.publisher.context().get_stream("PARTITION_7").await.is_ok());
 }

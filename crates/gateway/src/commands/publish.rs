@@ -20,7 +20,7 @@ const NO_CHUNKS: usize = 0;
 
 /// Stores an input.
 pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
-    let subject = subject::partition_chunks(context.count, &opened.thread);
+    let subject = subject::partition_commands(context.count, opened.thread.as_str());
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
     decoded(context, opened.thread.bucket(), &subject, &payload)?;

@@ -69,6 +69,7 @@ impl Partition {
                 EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
                 EntryBody::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
+                    self.counters.forbidden += u64::from(refusal.is_forbidden());
                     self.holds.insert((entry.seq, NO_SLOT));
                     self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
                 }
@@ -102,6 +103,12 @@ impl Partition {
         let taken = if resumed == seq { first } else { 0 };
         for (index, arrival) in frame.chunks.iter().enumerate().skip(taken) {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
+                Some(slot) if self.is_of_other_role(slot, arrival) => {
+                    self.counters.other_roles += 1;
+                    let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+                    actions.push(Action::Report(MachineReport::OtherRole(key)));
+                    None
+                }
                 Some(slot) if self.is_asked(slot, frame) => Some(slot),
                 Some(_) => {
                     self.reject_unauthorized(&frame.thread, arrival, actions);
@@ -121,6 +128,12 @@ impl Partition {
                 self.take(slot, arrival, delivery, seq, now, actions);
             }
         }
+    }
+
+    /// A bare message keeps its role, through its attempts too: a publisher that may only speak as assistant does not write into what a person
+    /// says, whose chunks come on a subject with a right of its own.
+    fn is_of_other_role(&self, slot: Slot, arrival: &IncomingChunk) -> bool {
+        self.messages.get(slot).is_some_and(|open| open.turn.is_none() && open.role != arrival.role)
     }
 
     /// A frame may write into a turn's answer only with the turn's token.

@@ -7,6 +7,7 @@
 mod capacity;
 mod cuts;
 mod failures;
+mod roles;
 mod saving;
 mod turns;
 
@@ -229,6 +230,7 @@ fn render(action: &Action) -> String {
         | Action::Report(
             MachineReport::TurnFailed { .. }
             | MachineReport::Unauthorized(_)
+            | MachineReport::OtherRole(_)
             | MachineReport::Timer { .. }
             | MachineReport::InvalidFacts { .. },
         ) => action.name().to_owned(),

@@ -57,25 +57,33 @@ fn options_of(opened: &mut pb::TurnOpened) -> &mut pb::TurnOptions {
 fn opening(change: impl FnOnce(&mut pb::TurnOpened)) -> Vec<u8> {
     let mut opened = pb_opened();
     change(&mut opened);
-    pb::Frame { opened: Some(opened), ..pb::Frame::default() }.encode_to_vec()
+    command_of(|entry| entry.opened = Some(opened))
 }
 
 fn tasking(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
     let mut task = pb::Task { task_id: "k1".to_owned(), content: "work".to_owned(), ..pb::Task::default() };
     change(&mut task);
-    pb::TaskEntry { task: Some(task), control: None }.encode_to_vec()
+    pb::TaskEntry { task: Some(task) }.encode_to_vec()
+}
+
+/// A task that the fleet sends.
+fn fleet_task(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
+    let task = pb::TaskEntry::decode(tasking(change).as_slice()).unwrap().task;
+    command_of(|entry| entry.task = task)
+}
+
+fn command_of(change: impl FnOnce(&mut pb::CommandEntry)) -> Vec<u8> {
+    let mut entry = pb::CommandEntry::default();
+    change(&mut entry);
+    entry.encode_to_vec()
 }
 
 fn pb_control(kind: pb::control::Kind) -> pb::Control {
     pb::Control { command_id: "c1".to_owned(), actor: "operator".to_owned(), kind: Some(kind) }
 }
 
-fn on_thread(control: pb::Control) -> Vec<u8> {
-    pb::Frame { control: Some(control), ..pb::Frame::default() }.encode_to_vec()
-}
-
-fn on_agent(control: pb::Control) -> Vec<u8> {
-    pb::TaskEntry { control: Some(control), task: None }.encode_to_vec()
+fn controlling(control: pb::Control) -> Vec<u8> {
+    command_of(|entry| entry.control = Some(control))
 }
 
 fn metadata() -> impl Strategy<Value = Metadata> {
@@ -116,26 +124,37 @@ proptest! {
             },
             thread, run, content, metadata,
         };
-        let decoded = decode(&format!("chunks.0.{}", opened.thread), encode_opened(&opened));
+        let decoded = decode(&format!("commands.0.{}", opened.thread), encode_opened(&opened));
         prop_assert_eq!(decoded, Ok(Command::Turn(Box::new(opened))));
     }
 
     #[test]
     fn tasks_come_back_as_they_went_in_both_forms(
         (agent, id) in (id(), id()),
+        (content, metadata) in (content(), metadata()),
+    ) {
+        let (agent, id) = (AgentId::parse(&agent).unwrap(), TaskId::parse(&id).unwrap());
+        let task = Task { agent, id, kind: TaskKind::Task, content, metadata };
+        let subject = format!("tasks.0.{}", task.agent);
+        prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Command::Task(task.clone())));
+        let json = json!({
+            "task_id": task.id, "content": task.content, "metadata": task.metadata, "kind": "task",
+        });
+        prop_assert_eq!(decode(&subject, json.to_string()), Ok(Command::Task(task.clone())));
+        let with_line_feed = format!("\n\r {json}");
+        prop_assert_eq!(decode(&subject, with_line_feed), Ok(Command::Task(task)));
+    }
+
+    #[test]
+    fn tasks_of_the_fleet_come_back_as_they_went(
+        (agent, id) in (id(), id()),
         kind in prop::sample::select(TaskKind::ALL.to_vec()),
         (content, metadata) in (content(), metadata()),
     ) {
         let (agent, id) = (AgentId::parse(&agent).unwrap().queue_of(kind), TaskId::parse(&id).unwrap());
         let task = Task { agent, id, kind, content, metadata };
-        let subject = format!("tasks.0.{}", task.agent);
-        prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Command::Task(task.clone())));
-        let json = json!({
-            "task_id": task.id, "content": task.content, "metadata": task.metadata, "kind": kind.name(),
-        });
-        prop_assert_eq!(decode(&subject, json.to_string()), Ok(Command::Task(task.clone())));
-        let with_line_feed = format!("\n\r {json}");
-        prop_assert_eq!(decode(&subject, with_line_feed), Ok(Command::Task(task)));
+        let subject = format!("commands.0.{}", task.agent);
+        prop_assert_eq!(decode(&subject, encode_task_of_fleet(&task)), Ok(Command::Task(task)));
     }
 
     #[test]
@@ -186,7 +205,7 @@ proptest! {
     ) {
         let (subject, mut payload) = match on_tasks {
             true => ("tasks.0.a1", tasking(|_| {})),
-            false => ("chunks.0.t1", opening(|_| {})),
+            false => ("commands.0.t1", opening(|_| {})),
         };
         let length = payload.len();
         payload[at.index(length)] = byte;
@@ -275,11 +294,11 @@ fn wait_reasons_have_the_numbers_of_protobuf() {
 
 #[test]
 fn hostile_openings_are_refused_with_their_reason() {
-    let of = |change: fn(&mut pb::TurnOpened)| code("chunks.0.t1", opening(change));
-    assert!(decode("chunks.0.t1", opening(|_| {})).is_ok());
+    let of = |change: fn(&mut pb::TurnOpened)| code("commands.0.t1", opening(change));
+    assert!(decode("commands.0.t1", opening(|_| {})).is_ok());
     assert_eq!(of(|it| it.content.clear()), "empty_input");
     assert_eq!(of(|it| it.content = "x".repeat(MAX_INPUT_BYTES + 1)), "input_too_large");
-    assert!(decode("chunks.0.t1", opening(|it| it.content = "x".repeat(MAX_INPUT_BYTES))).is_ok());
+    assert!(decode("commands.0.t1", opening(|it| it.content = "x".repeat(MAX_INPUT_BYTES))).is_ok());
     assert_eq!(of(|it| it.session_id = "t2".to_owned()), "session_mismatch");
     assert_eq!(of(|it| it.session_id.clear()), "session_mismatch");
     assert_eq!(of(|it| it.turn_id = other_bucket().as_str().to_owned()), "turn_mismatch");
@@ -312,9 +331,9 @@ fn hostile_openings_are_refused_with_their_reason() {
     };
     use prost_types::value::Kind;
     let too_long = value(Kind::StringValue("x".repeat(TurnOptions::MAX_PARAMETERS)));
-    assert_eq!(code("chunks.0.t1", opening(|it| options_of(it).parameters = too_long)), "invalid_command");
+    assert_eq!(code("commands.0.t1", opening(|it| options_of(it).parameters = too_long)), "invalid_command");
     assert_eq!(
-        code("chunks.0.t1", opening(|it| options_of(it).parameters = value(Kind::NumberValue(1e16)))),
+        code("commands.0.t1", opening(|it| options_of(it).parameters = value(Kind::NumberValue(1e16)))),
         "metadata_error"
     );
     for (kind, expected) in [
@@ -322,7 +341,7 @@ fn hostile_openings_are_refused_with_their_reason() {
         (Kind::NumberValue(f64::NAN), "invalid_command"),
         (Kind::StringValue("\0".to_owned()), "invalid_command"),
     ] {
-        assert_eq!(code("chunks.0.t1", opening(|it| it.metadata = value(kind))), expected);
+        assert_eq!(code("commands.0.t1", opening(|it| it.metadata = value(kind))), expected);
     }
 }
 
@@ -333,20 +352,24 @@ fn commands_about_timers_belong_to_their_threads_and_agents() {
     let agent = AgentId::parse("a1").unwrap();
     let of_agent = TimerId::of_agent(TimerKind::Task, &agent, "x").unwrap().to_string();
     let cancel = |timer: &str| pb_control(Kind::CancelTimer(timer.to_owned()));
-    assert!(decode("chunks.0.t1", on_thread(cancel(&of_thread))).is_ok());
-    assert!(decode("tasks.0.a1", on_agent(cancel(&of_agent))).is_ok());
+    assert!(decode("commands.0.t1", controlling(cancel(&of_thread))).is_ok());
+    assert!(decode("commands.0.a1", controlling(cancel(&of_agent))).is_ok());
     let elsewhere = TimerId::follow_up(&ThreadId::parse("t2").unwrap(), Position::from_stored(7)).to_string();
     for timer in [&elsewhere, &of_agent] {
-        assert_eq!(code("chunks.0.t1", on_thread(cancel(timer))), "timer_mismatch", "{timer}");
+        assert_eq!(code("commands.0.t1", controlling(cancel(timer))), "timer_mismatch", "{timer}");
     }
     for timer in [&elsewhere, &of_thread] {
-        assert_eq!(code("tasks.0.a1", on_agent(cancel(timer))), "timer_mismatch", "{timer}");
+        assert_eq!(code("commands.0.a1", controlling(cancel(timer))), "timer_mismatch", "{timer}");
     }
-    assert_eq!(code("tasks.0.a1", on_agent(cancel("x"))), "invalid_command");
+    assert_eq!(code("commands.0.a1", controlling(cancel("x"))), "invalid_command");
     let snooze = |timer_id: String| pb_control(Kind::SnoozeTimer(pb::SnoozeTimer { timer_id, until_ms: 5 }));
-    assert_eq!(code("tasks.0.a1", on_agent(snooze(of_agent))), "wrong_subject", "a task is not put off");
     assert_eq!(
-        code("tasks.0.a1", on_agent(pb_control(Kind::PutSchedule("a.b".to_owned())))),
+        code("commands.0.a1", controlling(snooze(of_agent))),
+        "timer_mismatch",
+        "a task is not put off"
+    );
+    assert_eq!(
+        code("commands.0.a1", controlling(pb_control(Kind::PutSchedule("a.b".to_owned())))),
         "invalid_command"
     );
 }
@@ -366,14 +389,14 @@ fn what_a_timer_fires_is_read_as_it_was_sent() {
         actor: None,
         options: TurnOptions::default(),
     };
-    let read = decode("chunks.0.t1", encode_opened(&opened));
+    let read = decode("commands.0.t1", encode_opened(&opened));
     assert_eq!(read, Ok(Command::Turn(Box::new(opened.clone()))));
     // Only under the id of a timer, and only with its name.
     let other = TurnOpened { turn: turn(), ..opened.clone() };
-    assert_eq!(code("chunks.0.t1", encode_opened(&other)), "metadata_error");
+    assert_eq!(code("commands.0.t1", encode_opened(&other)), "metadata_error");
     said.remove("timer_id");
     let nameless = TurnOpened { metadata: Metadata::new(said).unwrap(), ..opened };
-    assert_eq!(code("chunks.0.t1", encode_opened(&nameless)), "metadata_error");
+    assert_eq!(code("commands.0.t1", encode_opened(&nameless)), "metadata_error");
 }
 
 #[test]
@@ -390,61 +413,62 @@ fn only_a_continuation_may_be_synthetic() {
         opening(|it| (it.turn_id, it.metadata) = (id.as_str().to_owned(), said(continuation)))
     };
     let task = |id: &str, continuation: bool| {
-        tasking(|it| (it.task_id, it.metadata) = (id.to_owned(), said(continuation)))
+        fleet_task(|it| (it.task_id, it.metadata) = (id.to_owned(), said(continuation)))
     };
-    assert!(decode("chunks.0.t1", opened("h123", true)).is_ok());
-    assert!(decode("tasks.0.a1", task("t0001-123-h", true)).is_ok());
+    assert!(decode("commands.0.t1", opened("h123", true)).is_ok());
+    assert!(decode("commands.0.a1", task("t0001-123-h", true)).is_ok());
     for (id, continuation) in [("x", true), ("hello", true), ("h", true), ("h123", false)] {
-        assert_eq!(code("chunks.0.t1", opened(id, continuation)), "metadata_error", "{id}");
+        assert_eq!(code("commands.0.t1", opened(id, continuation)), "metadata_error", "{id}");
     }
     for (id, continuation) in [("k1", true), ("k1-h", true), ("u0001-x-h", true), ("t0001-123-h", false)] {
-        assert_eq!(code("tasks.0.a1", task(id, continuation)), "metadata_error", "{id}");
+        assert_eq!(code("commands.0.a1", task(id, continuation)), "metadata_error", "{id}");
     }
     for name in Metadata::RESERVED {
         let json = json!({"task_id": "t0001-123-h", "content": "x", "metadata": {name: true, "continuation_number": 1}});
         assert_eq!(code("tasks.0.a1", json.to_string()), "metadata_error", "{name}");
     }
+    let as_others = tasking(|it| (it.task_id, it.metadata) = ("t0001-123-h".to_owned(), said(true)));
+    assert_eq!(code("tasks.0.a1", as_others), "metadata_error", "only the fleet goes on with a turn");
     let edit = pb::EditTask {
         task_id: "t0001-123-h".to_owned(),
         content: Some("x".to_owned()),
         metadata: said(true),
     };
-    assert_eq!(code("tasks.0.a1", on_agent(pb_control(pb::control::Kind::EditTask(edit)))), "metadata_error");
+    assert_eq!(
+        code("commands.0.a1", controlling(pb_control(pb::control::Kind::EditTask(edit)))),
+        "metadata_error"
+    );
 }
 
 #[test]
-fn a_frame_is_chunks_or_one_order() {
-    let chunk =
-        || pb::Chunk { session_id: "t1".to_owned(), message_id: "m1".to_owned(), ..pb::Chunk::default() };
+fn an_entry_of_commands_is_one_command() {
     let stop = || pb_control(pb::control::Kind::StopTurn(turn().as_str().to_owned()));
-    let both = |chunks, opened, control| {
-        pb::Frame { chunks, opened, control, ..pb::Frame::default() }.encode_to_vec()
-    };
-    for frame in [
-        both(vec![chunk()], Some(pb_opened()), None),
-        both(vec![chunk()], None, Some(stop())),
-        both(Vec::new(), Some(pb_opened()), Some(stop())),
-        both(Vec::new(), None, None),
-        pb::Frame { turn_token: "x".to_owned(), ..pb::Frame::default() }.encode_to_vec(),
+    let task = || pb::TaskEntry::decode(tasking(|_| {}).as_slice()).unwrap().task;
+    for entry in [
+        command_of(|_| {}),
+        command_of(|entry| (entry.opened, entry.control) = (Some(pb_opened()), Some(stop()))),
+        command_of(|entry| (entry.control, entry.task) = (Some(stop()), task())),
+        command_of(|entry| (entry.opened, entry.task) = (Some(pb_opened()), task())),
+        tasking(|_| {}),
+        br#"{"task_id": "k", "content": "x"}"#.to_vec(),
+        br#"{"stream":"PARTITION_0","seq":7}"#.to_vec(),
+        br#"{"turn_id":"u0001-x","thread_id":"t1","agent_id":"a1","status":"completed"}"#.to_vec(),
     ] {
-        assert_eq!(code("chunks.0.t1", frame), "malformed");
+        assert_eq!(code("commands.0.t1", entry), "malformed");
     }
-    let task = pb::Task { task_id: "k1".to_owned(), content: "x".to_owned(), ..pb::Task::default() };
-    let two = pb::TaskEntry { task: Some(task), control: Some(pb_control(pb::control::Kind::Pause(()))) };
-    assert_eq!(code("tasks.0.a1", two.encode_to_vec()), "malformed");
     assert_eq!(code("tasks.0.a1", ""), "malformed");
 }
 
 #[test]
 fn what_follows_turns_is_kept_apart_from_tasks_and_inputs() {
     let memory = |it: &mut pb::Task| it.kind = TaskKind::Memory as i32;
-    assert_eq!(code("tasks.0.a1", tasking(memory)), "wrong_queue");
-    assert!(decode("tasks.0.a1+memory", tasking(memory)).is_ok());
-    assert_eq!(code("tasks.0.a1+work_request", tasking(memory)), "wrong_queue");
+    assert_eq!(code("commands.0.a1", fleet_task(memory)), "wrong_queue");
+    assert!(decode("commands.0.a1+memory", fleet_task(memory)).is_ok());
+    assert_eq!(code("commands.0.a1+work_request", fleet_task(memory)), "wrong_queue");
     assert_eq!(code("tasks.0.a1+memory", tasking(|_| {})), "wrong_queue");
     assert_eq!(code("tasks.0.a1+memory", r#"{"task_id": "k", "content": "x"}"#), "wrong_queue");
     let of_queue = |it: &mut pb::TurnOpened| it.agent_id = "a1+memory".to_owned();
-    assert_eq!(code("chunks.0.t1", opening(of_queue)), "internal_thread");
+    assert_eq!(code("commands.0.t1", opening(of_queue)), "internal_thread");
     let said = |message: &str| {
         let chunk = json!({"session_id": "a1+memory", "message_id": message, "chunk_id": 0, "chunk": "x"});
         decode_entry(PartitionId(0), "chunks.0.a1+memory", None, &chunk.to_string().into(), &limits())
@@ -462,10 +486,10 @@ fn agents_of_another_tenant_do_not_answer() {
             (it.session_id, it.agent_id) = (thread.to_owned(), agent.to_owned());
         })
     };
-    assert!(decode("chunks.0.acme~t1", by("acme~t1", "acme~a1")).is_ok());
+    assert!(decode("commands.0.acme~t1", by("acme~t1", "acme~a1")).is_ok());
     for (thread, agent) in [("acme~t1", "other~a1"), ("acme~t1", "a1"), ("t1", "acme~a1")] {
         let entry = by(thread, agent);
-        assert_eq!(code(&format!("chunks.0.{thread}"), entry), "other_tenant", "{agent} in {thread}");
+        assert_eq!(code(&format!("commands.0.{thread}"), entry), "other_tenant", "{agent} in {thread}");
     }
 }
 
@@ -530,30 +554,18 @@ fn a_task_names_the_time_before_which_it_does_not_begin() {
         assert_eq!(code("tasks.0.a1", at(wrong)), "invalid_not_before", "{wrong}");
     }
     let memory = r#"{"task_id":"k","content":"x","kind":"memory","not_before":"2026-12-24T18:00:00Z"}"#;
-    assert_eq!(code("tasks.0.a1+memory", memory), "invalid_not_before");
+    assert_eq!(code("tasks.0.a1+memory", memory), "wrong_subject");
 }
 
 #[test]
-fn acts_stand_on_the_subject_of_what_they_are_about() {
+fn stops_are_of_turns_of_their_thread() {
     use pb::control::Kind;
-    let (turn, task) = (turn().as_str().to_owned(), "k1".to_owned());
-    for kind in [
-        Kind::Pause(()),
-        Kind::Resume(()),
-        Kind::ClearBackoff(()),
-        Kind::RetryTask(task.clone()),
-        Kind::DropTask(task.clone()),
-        Kind::EditTask(pb::EditTask { task_id: task, content: Some("x".to_owned()), metadata: None }),
-    ] {
-        assert_eq!(code("chunks.0.t1", on_thread(pb_control(kind.clone()))), "wrong_subject");
-        assert!(decode("tasks.0.a1", on_agent(pb_control(kind))).is_ok());
-    }
+    let turn = turn().as_str().to_owned();
     for kind in [Kind::StopTurn(turn.clone()), Kind::DropFailedTurn(turn)] {
-        assert_eq!(code("tasks.0.t1", on_agent(pb_control(kind.clone()))), "wrong_subject");
-        assert!(decode("chunks.0.t1", on_thread(pb_control(kind))).is_ok());
+        assert!(decode("commands.0.t1", controlling(pb_control(kind))).is_ok());
     }
     let elsewhere = other_bucket().as_str().to_owned();
-    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(elsewhere)))), "turn_mismatch");
+    assert_eq!(code("commands.0.t1", controlling(pb_control(Kind::StopTurn(elsewhere)))), "turn_mismatch");
 }
 
 #[test]
@@ -566,7 +578,7 @@ fn hostile_acts_are_refused_with_their_reason() {
             metadata: None,
         })
     };
-    let of = |control| code("tasks.0.a1", on_agent(control));
+    let of = |control| code("commands.0.a1", controlling(control));
     let nothing = pb::EditTask { task_id: "k".to_owned(), content: None, metadata: None };
     assert_eq!(of(pb_control(Kind::EditTask(nothing))), "invalid_command");
     assert_eq!(of(pb_control(edit("k", ""))), "empty_input");
@@ -584,5 +596,8 @@ fn hostile_acts_are_refused_with_their_reason() {
     ] {
         assert_eq!(of(control), "invalid_command");
     }
-    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(String::new())))), "invalid_command");
+    assert_eq!(
+        code("commands.0.t1", controlling(pb_control(Kind::StopTurn(String::new())))),
+        "invalid_command"
+    );
 }

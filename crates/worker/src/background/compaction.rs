@@ -287,8 +287,8 @@ impl Due {
         map.insert("compaction_id".to_owned(), json!(compaction));
         let metadata = Metadata::new(map).map_err(|error| Trouble::Task(error.to_string()))?;
         let task = Task { agent: self.agent.clone(), id, kind: TaskKind::Compaction, content, metadata };
-        let subject = wire::subject::partition_tasks(context.config.partitions, &task.agent);
-        let (payload, name) = (wire::encode_task(&task), format!("{}.{}", task.agent, task.id));
+        let subject = wire::subject::partition_commands(context.config.partitions, task.agent.as_str());
+        let (payload, name) = (wire::encode_task_of_fleet(&task), format!("{}.{}", task.agent, task.id));
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
         let published = context
             .bus

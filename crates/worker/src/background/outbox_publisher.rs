@@ -107,22 +107,22 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Out
     match outgoing {
         Outgoing::Task(task) => OutboxMessage {
             batch,
-            subject: wire::subject::partition_tasks(partitions, &task.agent),
-            payload: wire::encode_task(task),
+            subject: wire::subject::partition_commands(partitions, task.agent.as_str()),
+            payload: wire::encode_task_of_fleet(task),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             // Two agents of one partition may each have a task of this id.
             id: format!("{}.{}", task.agent, task.id),
         },
         Outgoing::TurnOpened(opened) => OutboxMessage {
             batch,
-            subject: wire::subject::partition_chunks(partitions, &opened.thread),
+            subject: wire::subject::partition_commands(partitions, opened.thread.as_str()),
             payload: wire::encode_opened(opened),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: opened.turn.as_str().to_owned(),
         },
         Outgoing::Pause(pause) => OutboxMessage {
             batch,
-            subject: wire::subject::partition_tasks(partitions, &pause.agent),
+            subject: wire::subject::partition_commands(partitions, pause.agent.as_str()),
             payload: wire::encode_control(&pause.control()),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: pause.id.as_str().to_owned(),

@@ -9,6 +9,7 @@ static GIVEN_UP: Limited = Limited::new();
 static CONFLICTS: Limited = Limited::new();
 static NOT_ASKED: Limited = Limited::new();
 static REFUSED: Limited = Limited::new();
+static OTHER_ROLES: Limited = Limited::new();
 
 /// An entry that cannot be used: it becomes a dead letter.
 pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
@@ -55,6 +56,11 @@ pub(super) fn log(report: &MachineReport) {
         MachineReport::Unauthorized(key) => {
             if let Some(count) = NOT_ASKED.count() {
                 tracing::warn!(count, key = %key, "chunks of a turn came without a valid token");
+            }
+        }
+        MachineReport::OtherRole(key) => {
+            if let Some(count) = OTHER_ROLES.count() {
+                tracing::warn!(count, key = %key, "chunks name another role than their message has: they are dropped");
             }
         }
         MachineReport::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),

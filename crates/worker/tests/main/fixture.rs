@@ -138,7 +138,7 @@ impl Fixture {
             },
             thread,
         };
-        let subject = wire::subject::partition_chunks(count(), &opened.thread);
+        let subject = wire::subject::partition_commands(count(), opened.thread.as_str());
         self.publish(&subject, wire::encode_opened(&opened)).await;
         turn
     }

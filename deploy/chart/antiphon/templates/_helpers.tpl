@@ -107,6 +107,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   value: {{ .Values.nats.streamReplicas | quote }}
 - name: ANTIPHON_STREAM_MAX_BYTES
   value: {{ .Values.nats.streamMaxBytes | int64 | quote }}
+{{- $workflows := .Values.nats.workflows }}
+{{- if .Values.workflow.enabled }}
+{{- $workflows = append $workflows .Values.workflow.name | uniq }}
+{{- end }}
+- name: ANTIPHON_WORKFLOWS
+  value: {{ $workflows | join "," | quote }}
+- name: ANTIPHON_INTEGRATORS
+  value: {{ .Values.nats.integrators | join "," | quote }}
 {{- end -}}
 
 {{/* Files that are read at the start: what tokens cost, and limits of turns. */}}
@@ -181,6 +189,7 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
   "ANTIPHON_EMBEDDINGS_URL" "embeddings.url"
   "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS" "gateway.closeDelaySeconds"
   "ANTIPHON_HTTP_DRAIN_SECONDS" "gateway.drainSeconds"
+  "ANTIPHON_INTEGRATORS" "nats.integrators"
   "ANTIPHON_LIMITS_FILE" "turnLimits"
   "ANTIPHON_LLM_API_KEY" "workflow.llm.existingSecret"
   "ANTIPHON_LLM_BASE_URL" "workflow.llm.baseUrl"
@@ -197,6 +206,7 @@ limits.json: {{ dict "limits" $limits | toJson | quote }}
   "ANTIPHON_STREAM_MAX_BYTES" "nats.streamMaxBytes"
   "ANTIPHON_STREAM_REPLICAS" "nats.streamReplicas"
   "ANTIPHON_WORKFLOW" "workflow.name"
+  "ANTIPHON_WORKFLOWS" "nats.workflows"
   "ANTIPHON_WORKFLOW_DRAIN_SECONDS" "workflow.drainSeconds"
   "DATABASE_URL" "database.existingSecret"
   "NATS_URL" "nats.url or nats.usersSecret"

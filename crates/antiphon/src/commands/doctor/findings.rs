@@ -75,6 +75,12 @@ pub(super) struct Examined {
     pub(super) found: Vec<Symptom>,
     pub(super) partitions: Option<PartitionCount>,
     pub(super) owners: Vec<PartitionStatus>,
+    /// The id of the installation of this database.
+    pub(super) installation: Option<String>,
+    /// By name, the installation that a stream belongs to; `None`: nothing has marked it.
+    pub(super) owners_of_streams: Vec<(String, Option<String>)>,
+    /// Streams of partitions that this number of partitions does not have.
+    pub(super) left_over: Vec<String>,
     /// By name; `None`: there is none.
     pub(super) streams: Vec<(String, Option<StreamUsage>)>,
     /// Stored turn requests by subject.
@@ -88,6 +94,8 @@ pub(super) fn judge(examined: &Examined) -> Vec<Finding> {
     if examined.partitions.is_some() {
         findings.push(owners(&examined.owners));
     }
+    findings.extend(installation(examined));
+    findings.extend(left_over(&examined.left_over));
     findings.extend(streams(examined));
     findings.extend(workflows(examined));
     findings.sort_by_key(|finding| finding.severity);
@@ -155,7 +163,7 @@ fn of_symptom(symptom: &Symptom) -> Finding {
             Problem,
             "mappings",
             format!("the NATS account maps {kind}.* to {mapped} partitions, and the database has {wanted}"),
-            format!("put {wanted} into both mappings, then nats-server --signal reload on each server"),
+            format!("put {wanted} into all mappings, then nats-server --signal reload on each server"),
         ),
         Symptom::Incident { partition, detail } => finding(
             Problem,
@@ -191,6 +199,38 @@ fn owners(all: &[PartitionStatus]) -> Finding {
         let detail = format!("no worker owns partition {}", free.join(", "));
         finding(Severity::Problem, "workers", detail, advice)
     }
+}
+
+fn installation(examined: &Examined) -> Option<Finding> {
+    let ours = examined.installation.as_deref().filter(|_| !examined.owners_of_streams.is_empty())?;
+    let owners = || examined.owners_of_streams.iter();
+    let of_others: Vec<&str> = owners()
+        .filter(|(_, theirs)| theirs.as_deref().is_some_and(|theirs| theirs != ours))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if let Some((_, Some(theirs))) = owners().find(|(name, _)| of_others.first() == Some(&name.as_str())) {
+        let detail =
+            format!("{} belong to installation {theirs}, and the database is {ours}", of_others.join(", "));
+        let advice = "give each fleet a NATS account of its own, or mend NATS_URL or DATABASE_URL; if this database takes the place of the other \
+                      one, stop the other fleet and run antiphon migrate --adopt-streams";
+        return Some(finding(Severity::Problem, "installation", detail, advice));
+    }
+    let unmarked: Vec<&str> =
+        owners().filter(|(_, theirs)| theirs.is_none()).map(|(name, _)| name.as_str()).collect();
+    if unmarked.is_empty() {
+        return Some(finding(Severity::Fine, "installation", ours, ""));
+    }
+    let detail = format!("{} do not say which installation they belong to", unmarked.join(", "));
+    Some(finding(Severity::Warning, "installation", detail, "run antiphon migrate, which marks them"))
+}
+
+fn left_over(streams: &[String]) -> Option<Finding> {
+    let advice = "a change of the number of partitions was refused or was not finished: run it again, or delete them with the nats command \
+                  line (nats stream rm)";
+    (!streams.is_empty()).then(|| {
+        let detail = format!("{} belong to no partition, and reserve room", streams.join(", "));
+        finding(Severity::Warning, "stream", detail, advice)
+    })
 }
 
 fn streams(examined: &Examined) -> Vec<Finding> {

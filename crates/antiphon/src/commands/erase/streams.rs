@@ -224,7 +224,8 @@ impl<'a> ThreadStreams<'a> {
         let name = subject::stream_name(partition);
         let mut found = Vec::new();
         for agent in &self.agents {
-            let subject = subject::partition_tasks(self.partitions, agent);
+            // What follows turns is sent by the fleet alone.
+            let subject = subject::partition_commands(self.partitions, agent.as_str());
             if Bucket::of_key(agent.as_str()).partition(self.partitions) != partition {
                 continue;
             }
@@ -250,9 +251,7 @@ impl<'a> ThreadStreams<'a> {
 
 /// The thread, or the agent as its own thread, whose subject it is.
 fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
-    match subject::parse_stored(partition, name)? {
-        subject::Stored::Chunks(id) | subject::Stored::Tasks(id) => ThreadId::parse(id).ok(),
-    }
+    ThreadId::parse(subject::parse_stored(partition, name)?.key).ok()
 }
 
 /// The thread whose text a task carries.

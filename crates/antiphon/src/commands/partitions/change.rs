@@ -10,12 +10,13 @@
 
 use std::time::Duration;
 
-use bus::{Bus, StreamOptions};
+use bus::{Bus, StreamOptions, StreamOwner};
 use model::{PartitionCount, PartitionId, Seq};
 use partition::{Compared, Found, Kept, place};
 use serde_json::{Value, json};
 use store::{BeginChange, PartitionChange, PartitionStatus, Store, StreamEnd, StreamLimits};
 use tokio::time::{Instant, sleep};
+use wire::subject;
 
 use super::moving::{Mover, Source};
 use super::requests;
@@ -40,7 +41,8 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
     let Some(_lock) = store.lock_partition_change().await? else {
         return Err(ExitError::Failed("another `antiphon partitions change` is running".to_owned()));
     };
-    let run = ChangeRun { store, bus };
+    let installation = store.installation_id().await?;
+    let run = ChangeRun { store, bus, installation };
     let change = match under_way(store, to).await? {
         Some(change) => change,
         None => run.begin(to).await?,
@@ -76,6 +78,7 @@ pub(super) async fn under_way(
 struct ChangeRun<'a> {
     store: &'a Store,
     bus: &'a Bus,
+    installation: String,
 }
 
 impl ChangeRun<'_> {
@@ -96,7 +99,9 @@ impl ChangeRun<'_> {
             self.check_stream(&status).await?;
         }
         // Whether there is room for them shows now.
-        self.bus.open_streams(to.all(), &options).await?;
+        let options =
+            StreamOptions { owner: StreamOwner::Installation(self.installation.clone()), ..options };
+        self.make_streams(to, &options).await?;
         match self.store.begin_partition_change(to, limits).await? {
             BeginChange::Begun => {}
             BeginChange::Held { partition, owner, .. } => return Err(held(partition, &owner)),
@@ -107,6 +112,23 @@ impl ChangeRun<'_> {
         tracing::info!(to = to.get(), "no worker can take a partition any more");
         let begun = self.store.partition_change().await?;
         begun.ok_or_else(|| ExitError::Failed("another run has made the change meanwhile".to_owned()))
+    }
+
+    /// What cannot be made whole is taken back: streams that no one reads would keep their room reserved.
+    async fn make_streams(&self, to: PartitionCount, options: &StreamOptions) -> Result<(), ExitError> {
+        let mut missing = Vec::new();
+        for partition in to.all() {
+            if self.bus.stream_usage(&subject::stream_name(partition)).await?.is_none() {
+                missing.push(partition);
+            }
+        }
+        let Err(error) = self.bus.open_streams(to.all(), options).await else { return Ok(()) };
+        for partition in missing {
+            if let Err(left) = self.bus.delete_stream(partition).await {
+                tracing::warn!(%partition, error = %left, "a stream that was made for the change could not be deleted");
+            }
+        }
+        Err(error.into())
     }
 
     /// A lease that runs out belongs to a worker that has ended, one that is renewed does not.
@@ -203,7 +225,7 @@ impl ChangeRun<'_> {
 
     async fn close(&self, change: &PartitionChange) -> Result<Vec<Seq>, ExitError> {
         let count = if change.from.get() > change.to.get() { change.from } else { change.to };
-        self.bus.close_streams(count, &options(change)).await?;
+        self.bus.close_streams(count, &self.options(change)).await?;
         let mut ends = self.ends(count).await?;
         loop {
             sleep(SETTLE_TIME).await;
@@ -238,15 +260,16 @@ impl ChangeRun<'_> {
             self.bus.delete_stream(partition).await?;
         }
         let requests = requests::readdress(self.bus, change.to).await?;
-        self.bus.open_streams(change.to.all(), &options(change)).await?;
+        self.bus.open_streams(change.to.all(), &self.options(change)).await?;
         self.store.end_partition_change().await?;
         Ok(requests)
     }
-}
 
-fn options(change: &PartitionChange) -> StreamOptions {
-    let StreamLimits { replicas, max_bytes, max_message_bytes } = change.limits;
-    StreamOptions { replicas: replicas.into(), max_bytes, max_message_bytes }
+    fn options(&self, change: &PartitionChange) -> StreamOptions {
+        let StreamLimits { replicas, max_bytes, max_message_bytes } = change.limits;
+        let owner = StreamOwner::Installation(self.installation.clone());
+        StreamOptions { replicas: replicas.into(), max_bytes, max_message_bytes, owner }
+    }
 }
 
 fn held(partition: PartitionId, owner: &str) -> ExitError {

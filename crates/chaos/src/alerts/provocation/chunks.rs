@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use model::{MessageId, MessageKey, ThreadId};
+use model::{CommandId, Control, ControlKind, MessageId, MessageKey, ThreadId};
 use testkit::{
     acked_publishes::AckLog,
     fleet::invoke,
@@ -31,6 +31,19 @@ pub(super) async fn garbage(scene: &mut Scene) -> Result<()> {
         scene.publisher.publish_raw(&subject, None, "no chunk".into()).await?;
     }
     Ok(())
+}
+
+/// A pause of an agent, as a gateway sends it, where publishers send chunks.
+pub(super) async fn forged_commands(scene: &mut Scene) -> Result<()> {
+    let thread = ThreadId::parse("forged")?;
+    let control = Control {
+        id: CommandId::parse(&scene.name("forged"))?,
+        actor: "a publisher".into(),
+        subject: thread.agent(),
+        kind: ControlKind::Pause,
+    };
+    let subject = wire::subject::partition_chunks(partition_count()?, &thread);
+    scene.publisher.publish_raw(&subject, None, wire::encode_control(&control)).await.map(drop)
 }
 
 pub(super) async fn lost_chunks(scene: &mut Scene) -> Result<()> {

@@ -93,6 +93,36 @@ fn requests_that_no_service_takes_are_a_problem() {
 }
 
 #[test]
+fn streams_of_another_installation_are_a_problem() {
+    let judged = |owners: &[(&str, Option<&str>)]| {
+        let owned = |(name, id): &(&str, Option<&str>)| ((*name).to_owned(), id.map(str::to_owned));
+        let owners_of_streams = owners.iter().map(owned).collect();
+        let examined =
+            Examined { installation: Some("ours".to_owned()), owners_of_streams, ..Examined::default() };
+        installation(&examined).map(|finding| said(&[finding]).concat())
+    };
+    assert_eq!(judged(&[]), None, "NATS is away");
+    assert_eq!(judged(&[("WORK", Some("ours"))]).unwrap(), "ok ours");
+    assert_eq!(
+        judged(&[("WORK", Some("ours")), ("TURNS", Some("theirs")), ("PARTITION_0", None)]).unwrap(),
+        "problem TURNS belong to installation theirs, and the database is ours"
+    );
+    let unmarked = judged(&[("WORK", Some("ours")), ("TURNS", None)]).unwrap();
+    assert_eq!(unmarked, "warning TURNS do not say which installation they belong to");
+}
+
+#[test]
+fn streams_that_a_change_has_left_behind_are_named() {
+    assert_eq!(left_over(&[]), None);
+    let left = ["PARTITION_8", "PARTITION_9"].map(str::to_owned);
+    let finding = left_over(&left).unwrap();
+    assert_eq!(
+        said(&[finding]),
+        ["warning PARTITION_8, PARTITION_9 belong to no partition, and reserve room"]
+    );
+}
+
+#[test]
 fn the_worst_comes_first() {
     let found = vec![
         Symptom::DeadLetters { reason: "too_large".to_owned(), count: 3 },

@@ -1,0 +1,56 @@
+//! Roles of bare messages: who may speak as whom is decided by subjects, and a message keeps its role.
+
+use super::*;
+
+/// The word's chunk, in another role.
+fn as_role(role: Role, word: &str) -> EntryBody {
+    let EntryBody::Frame(mut frame) = body(word) else { panic!("{word}") };
+    frame.chunks.iter_mut().for_each(|arrival| arrival.role = role);
+    EntryBody::Frame(frame)
+}
+
+fn say(script: &mut ChunkScript, role: Role, word: &str) -> String {
+    script.seq += 1;
+    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body: as_role(role, word) };
+    script.entries(vec![entry])
+}
+
+#[test]
+fn a_publisher_in_another_role_does_not_write_into_a_message() {
+    let mut script = ChunkScript::new();
+    assert_eq!(say(&mut script, Role::User, "0pay"), "pay");
+    for foreign in ["1mallory!", "1mallory^1", "0mallory^7"] {
+        let other_role = "report"; // The name of the action.
+        assert!(say(&mut script, Role::Assistant, foreign).contains(other_role), "{foreign}");
+    }
+    assert_eq!(script.machine.take_counters().other_roles, 3);
+    assert_eq!(say(&mut script, Role::User, "1bob!"), r#"bob commit("paybob" @5)"#);
+    let commit = script.last_commit();
+    assert_eq!(commit.messages[0].role, Role::User);
+}
+
+#[test]
+fn a_message_that_began_as_assistant_is_not_taken_over_by_a_person() {
+    let mut script = ChunkScript::new();
+    say(&mut script, Role::Assistant, "0a");
+    say(&mut script, Role::User, "1b!");
+    say(&mut script, Role::System, "1b!^1");
+    assert_eq!(script.machine.take_counters().other_roles, 2);
+    assert_eq!(say(&mut script, Role::Assistant, "1c!"), r#"c commit("ac" @4)"#);
+    assert_eq!(script.last_commit().messages[0].role, Role::Assistant);
+}
+
+#[test]
+fn entries_that_ask_for_more_than_their_subject_allows_are_counted() {
+    let mut script = ChunkScript::new();
+    for (seq, code) in
+        [(1, RejectedEntry::WRONG_SUBJECT), (2, RejectedEntry::ROLE_NOT_ALLOWED), (3, "malformed")]
+    {
+        let refusal = RejectedEntry { code, detail: String::new() };
+        let (subject, payload) = ("chunks.0.t".to_owned(), Bytes::from_static(b"?"));
+        let body = EntryBody::Refused { subject, payload, refusal };
+        script.entries(vec![StreamEntry { seq: Seq(seq), stored_at: script.now, body }]);
+    }
+    let counters = script.machine.take_counters();
+    assert_eq!((counters.refused, counters.forbidden), (3, 2));
+}

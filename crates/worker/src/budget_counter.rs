@@ -21,7 +21,7 @@ pub(crate) async fn count_budgets(store: Store, stop: CancellationToken) {
             }
         }
         // A budget that was put lately may have a whole month to be counted, a part at a time.
-        is_behind = match store.count_budgets().await {
+        is_behind = match store.count_budgets(None).await {
             Ok(behind) => behind > 0 && !stop.is_cancelled(),
             // Made up for by the next round; until then a question reads more.
             Err(error) => {

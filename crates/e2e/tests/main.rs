@@ -36,6 +36,7 @@ mod fuzz;
 mod handover;
 mod http_robustness;
 mod inputs;
+mod isolation;
 mod links;
 mod memory;
 mod metrics;

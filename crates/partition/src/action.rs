@@ -133,8 +133,8 @@ pub enum Input {
     TaskDelayed {
         /// Its entry.
         seq: Seq,
-        /// What came of it.
-        outcome: TaskDelay,
+        /// What came of it; `None`: the store refuses it for good.
+        outcome: Option<TaskDelay>,
     },
     /// Others than the owner have written timers of the partition.
     TimersChanged,

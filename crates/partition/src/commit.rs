@@ -250,4 +250,6 @@ pub enum Lookup {
     Ended,
     /// Its thread does not exist, and chunks may not create threads.
     NoThread,
+    /// The store refuses for good to look it up. The message fails.
+    Refused,
 }

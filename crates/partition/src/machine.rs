@@ -152,6 +152,10 @@ fn refused_size(payload: &Bytes) -> usize {
     payload.len() + 256
 }
 
+/// Why a message fails of which the store does not say what it knows.
+const LOOKUP_REFUSED: &str =
+    "the database refuses for good to look the message up; the worker's log says why";
+
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
     /// a simulation passes a fixed one.
@@ -364,6 +368,10 @@ impl Partition {
                 Lookup::NoThread => {
                     open.phase = Phase::Live;
                     open.failure = Some(MessageFailure::UnknownThread);
+                }
+                Lookup::Refused => {
+                    open.phase = Phase::Live;
+                    open.failure = Some(MessageFailure::Unstorable { detail: LOOKUP_REFUSED.to_owned() });
                 }
                 Lookup::Ended => {
                     self.counters.late += open.received() as u64;

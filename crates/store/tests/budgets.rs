@@ -384,6 +384,11 @@ async fn handled_rows(database: &Database, tenant: &str, threads: usize) -> f64 
         .zip(values)
         .fold(sql, |sql, (place, value)| sql.replace(&format!("${place}::"), &format!("{value}::")));
     let mut session = database.session().await;
+    // As in sessions of the store.
+    sqlx::raw_sql("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
+        .execute(&mut session)
+        .await
+        .unwrap();
     let sql = format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}");
     let plan: serde_json::Value =
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut session).await.unwrap();

@@ -32,6 +32,7 @@ pub(crate) use thread_cache::ThreadCacheBudget;
 pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
+use store_lookups::StoreReader;
 use timers::TimerTask;
 use turn_starter::TurnTask;
 
@@ -64,24 +65,19 @@ impl BackgroundTasks {
         let (sends, batches) = mpsc::unbounded_channel();
         let (timers, due) = mpsc::unbounded_channel();
         let store = context.store.clone();
+        let reader = StoreReader { refusals: context.refusals.clone(), answered: answered.clone() };
         let tasks = [
-            spawn_named(
-                "look-ups",
-                store_lookups::look_up_all(context.clone(), owner, keys, answered.clone()),
-            ),
-            spawn_named(
-                "checks",
-                store_lookups::check_all(context.clone(), owner, commands, answered.clone()),
-            ),
-            spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, answered.clone())),
-            spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
-            spawn_named("timers", timers::run(store, owner, due, answered.clone())),
-            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered.clone())),
+            spawn_named("look-ups", store_lookups::look_up_all(context.clone(), owner, keys, reader.clone())),
+            spawn_named("checks", store_lookups::check_all(context.clone(), owner, commands, reader.clone())),
+            spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, reader.clone())),
+            spawn_named("starts", turn_starter::run(context.clone(), wishes, reader.clone())),
+            spawn_named("timers", timers::run(store, owner, due, reader.clone())),
+            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, reader.clone())),
         ];
         let vectors = context.config.embeddings.clone().map(|embeddings| {
             spawn_named(
                 "vectors of facts",
-                fact_vectors::run(context.clone(), embeddings, owner.partition, answered),
+                fact_vectors::run(context.clone(), embeddings, owner.partition, reader),
             )
         });
         let tasks = tasks.into_iter().chain(vectors).collect();

@@ -27,6 +27,7 @@ pub(super) enum Provocation {
     CutCommits,
     SlowCommits,
     DamagedPages,
+    MissingTable,
     LockedTable,
     SilentPostgres,
     SilentNats,
@@ -40,7 +41,7 @@ pub(super) enum Provocation {
 }
 
 impl Provocation {
-    pub(super) const ALL: [Self; 25] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::Garbage,
         Self::LostChunks,
         Self::ForeignChunks,
@@ -56,6 +57,7 @@ impl Provocation {
         Self::CutCommits,
         Self::SlowCommits,
         Self::DamagedPages,
+        Self::MissingTable,
         Self::LockedTable,
         Self::SilentPostgres,
         Self::SilentNats,
@@ -86,6 +88,7 @@ impl Provocation {
             Self::CutCommits => "connections cut after commits",
             Self::SlowCommits => "commits that take more than a second",
             Self::DamagedPages => "writes refused as on a broken page",
+            Self::MissingTable => "a table renamed by another program",
             Self::LockedTable => "a table locked by another program",
             Self::SilentPostgres => "Postgres halted (SIGSTOP)",
             Self::SilentNats => "NATS halted (SIGSTOP)",
@@ -117,6 +120,7 @@ impl Provocation {
             Self::CutCommits => &["AntiphonCommitsUnknown"],
             Self::SlowCommits => &["AntiphonCommitsSlow"],
             Self::DamagedPages => &["AntiphonDamagedPostgres"],
+            Self::MissingTable => &["AntiphonStatementsRefused"],
             Self::LockedTable => &["AntiphonReaderLag"],
             Self::SilentPostgres => &["AntiphonCommitsStopped", "AntiphonCheckpointStuck"],
             Self::SilentNats => &["AntiphonInputsUnconfirmed"],
@@ -160,6 +164,7 @@ impl Provocation {
             Self::CutCommits => scene.watch_while(alerts, commits::cut_commits).await,
             Self::SlowCommits => commits::slow_commits(scene, alerts).await,
             Self::DamagedPages => commits::damaged_pages(scene, alerts).await,
+            Self::MissingTable => commits::missing_table(scene, alerts).await,
             Self::LockedTable => commits::locked_table(scene, alerts).await,
             Self::SilentPostgres => commits::silent_postgres(scene, alerts).await,
             Self::SilentNats => processes::silent_nats(scene, alerts).await,

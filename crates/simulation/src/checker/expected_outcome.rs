@@ -7,6 +7,9 @@ use model::{Chunk, ChunkKind, MessageKey};
 
 use crate::checker::evidence::{Publish, Published, Rules};
 
+/// The code of what the store refuses for good.
+pub(super) const REJECTED: &str = "rejected_by_database";
+
 /// What the log says of a message.
 #[derive(Debug, Clone)]
 pub struct ExpectedOutcome {
@@ -56,6 +59,9 @@ pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageK
                 expected_outcomes.insert(key.clone(), fate);
             }
         }
+    }
+    for (_, fate) in expected_outcomes.iter_mut().filter(|(key, _)| rules.refused_messages.contains(key)) {
+        fate.end = ExpectedEnd::Failed(REJECTED);
     }
     // Its chunks may be shown until the store has answered.
     for (_, fate) in

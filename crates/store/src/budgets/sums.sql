@@ -10,7 +10,9 @@
 )
 , tenants AS MATERIALIZED (
     SELECT c.tenant, min(c.counted_to) AS since, max(c.counts_before) AS before,
-           bool_or(c.unit = 'cost') AS has_costs, bool_or(starts_with(c.scope, 'user:')) AS has_users
+           bool_or(c.unit = 'cost') AS has_costs, bool_or(starts_with(c.scope, 'user:')) AS has_users,
+           -- An object: sessions of the store join by nested loops alone, and there may be a thousand.
+           jsonb_object_agg(c.scope, true) AS scopes
     FROM counted AS c
     GROUP BY c.tenant
 )
@@ -34,7 +36,7 @@
     ]) AS v (scope)
     -- For the index, which knows no tenants.
     WHERE u.created_at >= (SELECT min(since) FROM tenants) AND u.created_at < (SELECT max(before) FROM tenants)
-      AND (t.tenant, v.scope) IN (SELECT c.tenant, c.scope FROM counted AS c)
+      AND t.scopes ? v.scope
 )
 -- The calls of each scope, and among them where its budgets begin (1) and end (-1) to count. Budgets take their columns along: a join of one CTE
 -- with another may compare each row with each.

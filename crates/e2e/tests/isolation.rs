@@ -104,31 +104,27 @@ async fn absurd_counts_of_tokens_stop_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_cannot_be_read_fails_alone() {
     let fixture = fleet().await;
-    fixture.settle("mallory", json!({})).await;
-    for number in 0..3 {
-        let thread = json!({"thread_id": format!("bad-{number}"), "agent_id": "mallory"});
-        fixture.api().call("POST", "/v1/threads", Some(&thread)).await.unwrap();
+    let bad: Vec<String> = (0..3).map(|number| format!("bad-{number}")).collect();
+    for thread in &bad {
+        sqlx::query(
+            "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
+             VALUES ($1, $2, 1, 1, 's', 'summarise', 1)",
+        )
+        .bind(model::Bucket::of_key(thread).get() as i16)
+        .bind(thread)
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     }
-    refuse(&fixture, "agent_settings", "agent_id = 'mallory'").await;
-    for number in 0..3 {
-        let answer = fixture.api().say(&format!("bad-{number}"), "hello").await;
-        // The gateway may have to read the agent itself, and then nothing is taken.
-        if answer.is_err() {
-            fixture.send_tasks("mallory", [(format!("k-{number}"), "work".to_owned())]).await;
-        }
+    refuse(&fixture, "compactions", "starts_with(thread_id, 'bad-')").await;
+    for thread in &bad {
+        fixture.api().say(thread, "hello").await.unwrap();
     }
     all_are_answered(&fixture, "talk").await;
-    fixture
-        .until("what cannot be read has failed", SOON, async || {
-            fixture.metric("antiphon_worker_refused_items_total").await >= 3.0
-        })
-        .await;
-    let codes: Vec<String> =
-        sqlx::query_scalar("SELECT code FROM failed_turns UNION SELECT code FROM failed_tasks")
-            .fetch_all(&fixture.pool)
-            .await
-            .unwrap();
-    assert_eq!(codes, ["rejected_by_database"]);
+    for thread in &bad {
+        assert_eq!(fixture.until_failed(thread, 1).await, [("rejected_by_database".to_owned(), 0)]);
+    }
+    assert_eq!(fixture.metric("antiphon_worker_refused_items_total").await, 3.0);
     assert_eq!(readiness(&fixture).await.0, 200);
 }
 

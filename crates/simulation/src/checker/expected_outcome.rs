@@ -60,14 +60,14 @@ pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageK
             }
         }
     }
-    for (_, fate) in expected_outcomes.iter_mut().filter(|(key, _)| rules.refused_messages.contains(key)) {
-        fate.end = ExpectedEnd::Failed(REJECTED);
-    }
     // Its chunks may be shown until the store has answered.
     for (_, fate) in
         expected_outcomes.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread))
     {
         fate.end = ExpectedEnd::Failed("unknown_thread");
+    }
+    for (_, fate) in expected_outcomes.iter_mut().filter(|(key, _)| rules.refused_messages.contains(key)) {
+        fate.end = ExpectedEnd::Failed(REJECTED);
     }
     expected_outcomes
 }

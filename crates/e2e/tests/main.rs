@@ -37,6 +37,7 @@ mod handover;
 mod http_robustness;
 mod inputs;
 mod installations;
+mod isolation;
 mod links;
 mod memory;
 mod metrics;

@@ -30,6 +30,10 @@ impl ModelCall {
     /// The key of metadata under which any chunk of an answer may list calls that have ended.
     pub const KEY: &str = "model_calls";
 
+    /// Most tokens of each kind that one call may report: far above any model, and low enough that no sum over a ledger comes near the
+    /// end of its type.
+    pub const MOST_TOKENS: u64 = 1 << 31;
+
     /// A name as a call keeps it; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres cannot store.
     pub fn name(name: &str) -> Option<Box<str>> {
         ((1..=MODEL_BYTES).contains(&name.len()) && !name.contains('\0')).then(|| name.into())
@@ -71,22 +75,35 @@ impl ModelCall {
         Value::Object(model.into_iter().chain(counts).collect())
     }
 
-    /// Calls from a JSON array of such entries.
+    /// This call with no count above [`ModelCall::MOST_TOKENS`].
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let most = |count: u64| count.min(Self::MOST_TOKENS);
+        Self {
+            model: self.model,
+            input_tokens: most(self.input_tokens),
+            output_tokens: most(self.output_tokens),
+            cached_tokens: self.cached_tokens.map(most),
+            reasoning_tokens: self.reasoning_tokens.map(most),
+        }
+    }
+
+    /// Calls from a JSON array of such entries as they were stored. Counts are not bounded: the last entry may be a sum.
     ///
     /// # Errors
     /// Not a JSON array, or an entry has an unknown field, an invalid name or an invalid count.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidMetadata> {
         let wrong = |error: serde_json::Error| InvalidMetadata::ModelCalls(abbreviate(&error.to_string()));
         let entries: Vec<Value> = serde_json::from_str(text).map_err(wrong)?;
-        entries.iter().map(Self::parse).collect()
+        entries.iter().map(|entry| Self::parse(entry, Value::as_u64)).collect()
     }
 
-    fn parse(value: &Value) -> Result<Self, InvalidMetadata> {
+    fn parse(value: &Value, count_of: fn(&Value) -> Option<u64>) -> Result<Self, InvalidMetadata> {
         let wrong = |what: &str| InvalidMetadata::ModelCalls(abbreviate(what));
         let entry = value.as_object().ok_or_else(|| wrong(&value.to_string()))?;
         let mut call = Self::default();
         for (name, value) in entry {
-            let count = || token_count(value).ok_or_else(|| wrong(&format!("{name} {value}")));
+            let count = || count_of(value).ok_or_else(|| wrong(&format!("{name} {value}")));
             match name.as_str() {
                 "model" => {
                     let model = value.as_str().and_then(Self::name);
@@ -107,19 +124,21 @@ impl Metadata {
     /// The calls that a chunk lists.
     ///
     /// # Errors
-    /// Not a list of at most 64 objects, or an entry has an unknown field, an invalid name or an invalid count.
+    /// Not a list of at most 64 objects, or an entry has an unknown field, an invalid name or an invalid count, one above
+    /// [`ModelCall::MOST_TOKENS`] included.
     pub fn model_calls(&self) -> Result<Vec<ModelCall>, InvalidMetadata> {
         let Some(value) = self.get(ModelCall::KEY) else { return Ok(Vec::new()) };
         match value.as_array() {
             Some(entries) if entries.len() <= CALLS_PER_CHUNK => {
-                entries.iter().map(ModelCall::parse).collect()
+                entries.iter().map(|entry| ModelCall::parse(entry, reported_count)).collect()
             }
             _ => Err(InvalidMetadata::ModelCalls(abbreviate(&value.to_string()))),
         }
     }
 
     /// Usage of a whole answer that lists no calls, from its final chunk's metadata: `model`, and `usage` with OpenAI's field names, else
-    /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero.
+    /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero. These fields belong to the message and are not
+    /// refused for their size: a count above [`ModelCall::MOST_TOKENS`] counts as that.
     pub fn summed_call(&self) -> Option<ModelCall> {
         let usage = self.get("usage").and_then(Value::as_object);
         let count = |names: [&str; 2]| names.iter().find_map(|name| token_count(usage?.get(*name)?));
@@ -132,7 +151,7 @@ impl Metadata {
             (None, None) => Some(self.tokens_used().ok().flatten()?),
             (_, output) => output,
         };
-        Some(ModelCall {
+        let call = ModelCall {
             model: self.get("model").and_then(Value::as_str).and_then(ModelCall::name),
             input_tokens: input.unwrap_or(0),
             output_tokens: output.unwrap_or(0),
@@ -141,13 +160,19 @@ impl Metadata {
                 ["completion_tokens_details", "output_tokens_details"],
                 "reasoning_tokens",
             ),
-        })
+        };
+        Some(call.bounded())
     }
 
     /// Whether there is anything but calls of models in it.
     pub fn is_more_than_model_calls(&self) -> bool {
         self.as_map().is_some_and(|map: &Map<String, Value>| map.keys().any(|key| key != ModelCall::KEY))
     }
+}
+
+/// A count of a call as a publisher reports it.
+fn reported_count(value: &Value) -> Option<u64> {
+    token_count(value).filter(|count| *count <= ModelCall::MOST_TOKENS)
 }
 
 /// What a call was made for.
@@ -214,6 +239,10 @@ mod tests {
             (json!([{"input_tokens": -1}]), "input_tokens -1"),
             (json!([{"cached_tokens": 0.5}]), "cached_tokens 0.5"),
             (json!([{"output_tokens": null}]), "output_tokens null"),
+            (json!([{"output_tokens": 2_147_483_649_u64}]), "output_tokens 2147483649"),
+            (json!([{"input_tokens": 2_147_483_649.0}]), "input_tokens 2147483649.0"),
+            (json!([{"cached_tokens": "9007199254740991"}]), "cached_tokens \"9007199254740991\""),
+            (json!([{"reasoning_tokens": 9_007_199_254_740_991_u64}]), "reasoning_tokens 9007199254740991"),
             (json!([{"model": ""}]), "model \"\""),
             (json!([{"model": 1}]), "model 1"),
             (json!([{"tokens": 1}]), "the unknown field tokens"),
@@ -234,6 +263,24 @@ mod tests {
         let total = metadata(json!({"tokens_used": "15"})).summed_call().unwrap();
         assert_eq!((total.model, total.input_tokens, total.output_tokens), (None, 0, 15));
         assert_eq!(metadata(json!({"model": "m", "usage": {"prompt_tokens": -1}})).summed_call(), None);
+    }
+
+    #[test]
+    fn counts_of_one_call_are_bounded() {
+        let most = ModelCall::MOST_TOKENS;
+        let call = ModelCall { input_tokens: most, output_tokens: most, ..ModelCall::default() };
+        assert_eq!(metadata(json!({"model_calls": [call.to_value()]})).model_calls(), Ok(vec![call.clone()]));
+        // What an answer reports as a whole is the message's, and counts as the bound.
+        let absurd = json!(9_007_199_254_740_991_u64);
+        let usage = json!({"prompt_tokens": absurd, "completion_tokens": absurd, "prompt_tokens_details": {"cached_tokens": absurd}});
+        let of_usage = ModelCall { cached_tokens: Some(most), ..call };
+        assert_eq!(metadata(json!({"usage": usage})).summed_call(), Some(of_usage));
+        let of_total = metadata(json!({"tokens_used": absurd})).summed_call().unwrap();
+        assert_eq!((of_total.input_tokens, of_total.output_tokens), (0, most));
+        // The sum of an answer's last calls is stored as it is, and must be read again.
+        let sum = ModelCall { output_tokens: u64::MAX, ..ModelCall::default() };
+        let stored = Value::Array(vec![sum.to_value()]).to_string();
+        assert_eq!(ModelCall::parse_list(&stored), Ok(vec![sum]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use model::{
     RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
-use crate::commit::{Commit, Lookup, Save};
+use crate::commit::{Commit, Lookup, Save, SavedItem};
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
     CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, TaskDelay,
@@ -135,11 +135,11 @@ pub enum Input {
     TaskDelayed {
         /// Its entry.
         seq: Seq,
-        /// What came of it.
-        outcome: TaskDelay,
+        /// What came of it; `None`: the store refuses it for good.
+        outcome: Option<TaskDelay>,
     },
-    /// The answer to [`Action::Save`]: it is stored.
-    Saved,
+    /// The answer to [`Action::Save`]: all of it is stored, but for what the store refuses for good, with what it says of it. That fails.
+    Saved(Vec<(SavedItem, String)>),
     /// Others than the owner have written timers of the partition.
     TimersChanged,
     /// All of this batch of the outbox has been published.

@@ -1,6 +1,6 @@
-//! Finding what the store refuses in one commit, and writing everything else.
+//! Finding what the store refuses in one commit or one question, and writing or reading everything else.
 //!
-//! Entry type: [`CommitParts`]. The writer of commits tries each part [`alone`](CommitParts::alone), says what came of it, and writes
+//! Entry points: [`parts`] for what can be asked again, and [`CommitParts`] for a commit. The writer of commits tries each part [`alone`](CommitParts::alone), says what came of it, and writes
 //! the [`rest`](Parts::rest).
 //!
 //! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
@@ -10,20 +10,22 @@ use std::sync::Arc;
 
 use model::{
     Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, MessageOutcome,
-    Metadata, Position, Seq, TurnId,
+    Metadata, PartitionId, Position, RejectedEntry, Seq, Task, TurnId,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::action::Action;
 use crate::commit::Commit;
 use crate::timers::{TimerEnd, TimerWrite};
-use crate::types::{AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
+use crate::types::{
+    AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
+};
 
 /// As [`model::ControlKind::name`] has it.
 const STOP_TURN: &str = "stop_turn";
 /// What is done to an agent's own row; the same.
 const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
-/// The code of a turn whose messages the store refuses.
+/// The code of a turn or a task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
 /// A commit that is taken apart, and what the store has refused of it.
@@ -38,6 +40,9 @@ pub struct CommitParts {
     pub unstorable: Vec<(MessageKey, String)>,
     /// Turns whose messages were refused, with what the store said: they have failed.
     pub refused: Vec<(TurnId, String)>,
+    /// Tasks and calls of models that were refused, by name, with what the store said. Tasks have become dead letters, and the machine that has
+    /// them in its queues must be built anew.
+    pub dropped: Vec<(String, String)>,
 }
 
 /// What is tried alone.
@@ -47,6 +52,10 @@ pub enum CommitPart {
     Message(Message),
     /// A turn with all that it writes.
     Turn(TurnWrite),
+    /// A task that enters its queue.
+    Task(TaskWrite),
+    /// A call of a model.
+    Usage(UsageWrite),
 }
 
 impl CommitPart {
@@ -55,6 +64,7 @@ impl CommitPart {
         let first = match self {
             Self::Message(message) => Some(message),
             Self::Turn(turn) => turn.messages.first(),
+            Self::Task(_) | Self::Usage(_) => None,
         };
         first.map(|message| message.placement.position)
     }
@@ -73,7 +83,16 @@ impl CommitParts {
             written: Vec::new(),
             unstorable: Vec::new(),
             refused: Vec::new(),
+            dropped: Vec::new(),
         }
+    }
+
+    /// Has what is neither a message nor a turn tried alone, after the store has refused the rest. False: there is nothing more to take apart.
+    pub fn take_rest_apart(&mut self) -> bool {
+        let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
+        let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);
+        self.untried = tasks.chain(usage).collect::<Vec<_>>().into_iter();
+        self.untried.len() > 0
     }
 
     /// What is tried next.
@@ -95,6 +114,9 @@ impl CommitParts {
                 alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
                 alone.messages.push(message.clone());
             }
+            // Known when they are decided again.
+            CommitPart::Task(task) => alone.tasks.push(task.clone()),
+            CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
             CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
@@ -116,6 +138,7 @@ impl CommitParts {
 
     /// The part has been written.
     pub fn wrote(&mut self, part: CommitPart) {
+        // Tasks and calls were taken out of the rest before they were tried.
         if let CommitPart::Turn(turn) = part {
             self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
             self.rest.usage.retain(|usage| usage.turn != turn.turn);
@@ -135,6 +158,14 @@ impl CommitParts {
                 self.rest.failed_messages.push(FailedMessage::unstorable(&message, detail.clone()));
                 self.rest.dead_letters.push(dead_letter(message, &detail));
                 self.unstorable.push((key, detail));
+            }
+            CommitPart::Task(task) => {
+                let Task { agent, id, .. } = &task.queued.task;
+                self.dropped.push((format!("{agent}/{id}"), detail.clone()));
+                self.rest.dead_letters.push(dead_task(task, self.rest.partition, detail));
+            }
+            CommitPart::Usage(usage) => {
+                self.dropped.push((format!("{} call {}", usage.answer, usage.number), detail));
             }
             CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
@@ -185,6 +216,34 @@ impl CommitParts {
         self.rest.agents.retain(|_| index.next().is_some_and(|index| !written.contains(&index)));
         &self.rest
     }
+}
+
+/// Asks for all items at once, and where the store refuses, for each half, down to the items that it refuses alone: these have its refusal.
+///
+/// The outer error of `ask` ends it. Answers come in the order of the items, each with the part that it is for.
+///
+/// # Errors
+/// The outer error of `ask`.
+pub async fn parts<'q, Q, A, R, E, F>(
+    items: &'q [Q],
+    ask: impl Fn(&'q [Q]) -> F,
+) -> Result<Vec<(&'q [Q], Result<A, R>)>, E>
+where
+    F: Future<Output = Result<Result<A, R>, E>>,
+{
+    let mut answers = Vec::new();
+    // The next one is the last.
+    let mut parts: Vec<&'q [Q]> = (!items.is_empty()).then_some(items).into_iter().collect();
+    while let Some(part) = parts.pop() {
+        match ask(part).await? {
+            Err(_) if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+            answer => answers.push((part, answer)),
+        }
+    }
+    Ok(answers)
 }
 
 /// Puts right what a machine decided of a commit that was applied but for these: it took the messages for complete, and what
@@ -257,6 +316,20 @@ fn answers(key: &MessageKey, turn: &TurnId) -> bool {
 
 fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
     all.iter().filter(|one| wanted(one)).cloned().collect()
+}
+
+/// As any client sends it, so that it can be replayed.
+fn dead_task(write: TaskWrite, partition: PartitionId, detail: String) -> DeadLetter {
+    let Task { agent, id, kind, content, metadata } = write.queued.task;
+    let payload = json!({
+        "task_id": id.as_str(), "kind": kind.name(), "content": content, "metadata": metadata.to_value(),
+    });
+    let source = DeadLetterSource::Entry {
+        subject: format!("tasks.{}.{agent}", partition.0),
+        payload: payload.to_string().into(),
+        refusal: RejectedEntry { code: UNSTORABLE, detail },
+    };
+    DeadLetter { seq: write.seq, source }
 }
 
 fn dead_letter(message: Message, detail: &str) -> DeadLetter {

@@ -155,6 +155,24 @@ pub struct Save {
     pub turns: Vec<OpenTurn>,
 }
 
+/// What is saved in one row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SavedItem {
+    /// A part of a message.
+    Message(MessageKey),
+    /// The input of a turn.
+    Turn(TurnId),
+}
+
+impl std::fmt::Display for SavedItem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Message(key) => write!(f, "{key}"),
+            Self::Turn(turn) => write!(f, "{turn}"),
+        }
+    }
+}
+
 /// A part of an open message that is saved: the released chunks from `first_chunk` on and, in the last part, those that wait behind a gap.
 /// Loaded by a new owner, it is the whole message as far as it was saved.
 ///
@@ -250,4 +268,6 @@ pub enum Lookup {
     Ended,
     /// Its thread does not exist, and chunks may not create threads.
     NoThread,
+    /// The store refuses for good to look it up. The message fails.
+    Refused,
 }

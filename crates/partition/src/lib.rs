@@ -33,7 +33,7 @@ pub use action::{
     Action, BufferState, ChangedThreads, ChangedThreadsQuery, EntryBody, Input, MachineReport, MessageEnded,
     ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry, TimerOutcome,
 };
-pub use commit::{Commit, Lookup, Save, SpilledMessage, Takeover};
+pub use commit::{Commit, Lookup, Save, SavedItem, SpilledMessage, Takeover};
 pub use due_timer::{DueSchedule, DueTimer, TimerState};
 pub use followers::FOLLOWER_EXPIRY_MS;
 pub use limits::PartitionLimits;

@@ -159,6 +159,10 @@ fn refused_size(payload: &Bytes) -> usize {
     payload.len() + 256
 }
 
+/// Why a message fails of which the store does not say what it knows.
+const LOOKUP_REFUSED: &str =
+    "the database refuses for good to look the message up; the worker's log says why";
+
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
     /// a simulation passes a fixed one.
@@ -264,7 +268,7 @@ impl Partition {
             Input::Snapshot(request) => self.show(&request, now, &mut actions),
             Input::ChangedThreads(query) => actions.push(self.changed_threads(&query, now)),
             Input::Tick => self.tick(now, &mut actions),
-            Input::Saved => self.saved(),
+            Input::Saved(refused) => self.saved(refused, now, &mut actions),
             Input::Room => self.reread(now, &mut actions),
             Input::Shed(bytes) => self.shed(bytes),
         }
@@ -377,6 +381,10 @@ impl Partition {
                 Lookup::NoThread => {
                     open.phase = Phase::Live;
                     open.failure = Some(MessageFailure::UnknownThread);
+                }
+                Lookup::Refused => {
+                    open.phase = Phase::Live;
+                    open.failure = Some(MessageFailure::Unstorable { detail: LOOKUP_REFUSED.to_owned() });
                 }
                 Lookup::Ended => {
                     self.counters.late += open.received() as u64;

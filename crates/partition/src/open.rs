@@ -344,6 +344,14 @@ impl OpenMessage {
         std::mem::replace(&mut self.hold, part.later)
     }
 
+    /// The store refuses the part that was on its way. An end that came meanwhile stays.
+    pub(crate) fn fail_save(&mut self, failure: MessageFailure) {
+        self.saving = None;
+        if self.phase == Phase::Live && !self.is_complete() {
+            self.failure.get_or_insert(failure);
+        }
+    }
+
     /// The calls of models whose ends are known, in the order of the chunks that say so; those of attempts that were given up first.
     pub(crate) fn model_calls(&self) -> Vec<ModelCall> {
         let mut calls = self.earlier_calls.clone();

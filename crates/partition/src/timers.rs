@@ -64,6 +64,9 @@ pub enum TimerVerdict {
     Gone,
 }
 
+/// Why a timer ends of which the store refuses for good to say what decides about it.
+const REJECTED: &str = "rejected_by_database";
+
 /// A timer that was decided about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimerDecision {
@@ -73,6 +76,17 @@ pub struct TimerDecision {
     pub thread: Option<ThreadId>,
     /// What becomes of it.
     pub verdict: TimerVerdict,
+}
+
+impl TimerDecision {
+    /// Of a timer that cannot be read: it ends.
+    pub fn unreadable(id: TimerId) -> Self {
+        Self {
+            id,
+            thread: None,
+            verdict: TimerVerdict::End { state: TimerEnd::Refused, by: REJECTED.to_owned() },
+        }
+    }
 }
 
 /// How a timer ended that did not fire, or whose turn was taken back.

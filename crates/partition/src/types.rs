@@ -33,6 +33,8 @@ pub enum CommandVerdict {
     Unknown,
     /// It belongs to a thread that was erased: nothing comes of it, and nothing of it is kept.
     Erased,
+    /// The store refuses for good to say what it knows of it. The command becomes a dead letter.
+    Refused,
     /// Of a control command that has not been done, about a task that is known.
     Task {
         /// Its place in the queue.
@@ -134,6 +136,13 @@ pub enum Started {
     NotNow(NotNow),
     /// It is the turn of a follow-up that is not wanted any more, and by what: see [`crate::DueTimer::superseded_by`].
     Superseded(&'static str),
+    /// The store refuses for good to read what the turn starts from. The turn fails with the code `rejected_by_database`.
+    Unreadable {
+        /// The rules that count for what follows.
+        rules: TurnRules,
+        /// What the store said.
+        detail: String,
+    },
     /// The request cannot be made, and trying again would not help; why, for people.
     Refused {
         /// The rules that count for what follows.
@@ -253,6 +262,8 @@ pub struct UsageWrite {
 /// A task that enters the queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskWrite {
+    /// Its entry in the stream.
+    pub seq: Seq,
     /// The task with its place.
     pub queued: QueuedTask,
     /// [`Task::digest`].

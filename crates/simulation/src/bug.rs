@@ -220,13 +220,15 @@ pub enum PlantedBug {
     EarlierCallsLost,
     /// A run that failed has used nothing.
     FailedCallsLost,
+    /// A question with one row that the store refuses is asked again as it is, for ever.
+    RefusedHoldsUpOthers,
     /// The calls of an answer are numbered anew for each commit that brings some of it.
     CallsCountedTwice,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 107] = [
+    pub const ALL: [Self; 108] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -334,6 +336,7 @@ impl PlantedBug {
         Self::EarlierCallsLost,
         Self::FailedCallsLost,
         Self::CallsCountedTwice,
+        Self::RefusedHoldsUpOthers,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -157,6 +157,14 @@ coverage! {
     backoffs,
     /// Turns that the store refused.
     refused_turns,
+    /// Messages that the store refused to look up.
+    refused_look_ups,
+    /// Commands that the store refused to look up.
+    refused_checks,
+    /// Turns of which the store refused to read what they start from.
+    unreadable_starts,
+    /// Timers of which the store refused to read what decides about them.
+    unreadable_timers,
     /// Parts of refused commits that were written alone.
     parts_alone,
     /// Refused commits of which some parts were written and the rest was not.

@@ -45,6 +45,7 @@ use state::follow_ups::FollowUps;
 use state::going_back::GoingBack;
 use state::groups::Groups;
 use state::operators::Operators;
+use state::refused_rows::RefusedRows;
 use state::retention::Retention;
 use state::session::WorkerSession;
 use state::statement::Statement;
@@ -120,6 +121,7 @@ pub(crate) struct World {
     compacting: Compactions,
     groups: Groups,
     follow_ups: FollowUps,
+    refused: RefusedRows,
     /// Entries that cannot be read: whose they were, by their subjects, and their payloads.
     garbage: Vec<(String, bytes::Bytes)>,
     /// How many chunks each message has that completes; for a planted bug.
@@ -196,6 +198,9 @@ impl World {
         };
         let mut scenario = scenario;
         scenario.limits.create_agents = missing.is_empty();
+        let bare: BTreeSet<MessageKey> = ledger.iter().filter_map(message_of).cloned().collect();
+        let refused =
+            RefusedRows::draw(Rng::new(seed ^ 0x4ef05ed), &scenario, &plan.entries, bare.into_iter());
         let limits = &scenario.limits;
         let rules = Rules {
             is_settled: true,
@@ -204,6 +209,7 @@ impl World {
             stall_safe_ms: limits.stall_timeout_ms * 7 / 10,
             chunks_per_message: limits.chunks_per_message,
             missing_threads: missing.clone(),
+            refused_messages: refused.messages.clone(),
             ..Rules::default()
         };
         let fates = checker::expected_outcomes(&ledger, &rules);
@@ -220,6 +226,7 @@ impl World {
             compacting: Compactions::new(Rng::new(seed ^ 0xc04ac7)),
             groups: Groups::new(Rng::new(seed ^ 0x6007)),
             follow_ups: FollowUps::new(Rng::new(seed ^ 0x71ae5)),
+            refused,
             garbage: Vec::new(),
             lengths: lengths(&fates),
             bare: fates.into_keys().collect(),
@@ -397,19 +404,21 @@ fn planned_ledger(entries: &[Planned], partitions: u16) -> Vec<Publish> {
     ledger
 }
 
+fn message_of(publish: &Publish) -> Option<&MessageKey> {
+    match &publish.body {
+        checker::Published::Chunk { key, .. } => Some(key),
+        checker::Published::Garbage(_) => None,
+    }
+}
+
 fn doomed(
     ledger: &[Publish],
     fates: &BTreeMap<MessageKey, ExpectedOutcome>,
     scenario: &Scenario,
 ) -> Vec<Vec<(u64, MessageKey, i64)>> {
     let limits = &scenario.limits;
-    let partition_of: BTreeMap<&MessageKey, PartitionId> = ledger
-        .iter()
-        .filter_map(|publish| match &publish.body {
-            checker::Published::Chunk { key, .. } => Some((key, publish.partition)),
-            checker::Published::Garbage(_) => None,
-        })
-        .collect();
+    let partition_of: BTreeMap<&MessageKey, PartitionId> =
+        ledger.iter().filter_map(|publish| Some((message_of(publish)?, publish.partition))).collect();
     let mut doomed = vec![Vec::new(); usize::from(scenario.partitions)];
     for (key, fate) in fates {
         if fate.end != checker::ExpectedEnd::Open {

@@ -169,6 +169,10 @@ fn simulation_20_000_seeds() {
         (c.tasks_failed, 1_000, "tasks given up"),
         (c.backoffs, 1_500, "backoffs"),
         (c.refused_turns, 400, "turns that the store refused"),
+        (c.refused_look_ups, 500, "messages that the store refused to look up"),
+        (c.refused_checks, 200, "commands that the store refused to look up"),
+        (c.unreadable_starts, 200, "turns that could not be read"),
+        (c.unreadable_timers, 20, "timers that could not be read"),
         (c.parts_alone, 100, "parts of refused commits that were written alone"),
         (c.parts_without_rest, 15, "refused commits that were written in part"),
         (c.retries, 1_200, "retries of failed turns"),
@@ -326,6 +330,7 @@ fn breaks(bug: PlantedBug) -> Invariant {
             Invariant::Usage
         }
         PlantedBug::OccurrenceByNow | PlantedBug::OccurrenceStays => Invariant::Occurrences,
+        PlantedBug::RefusedHoldsUpOthers => Invariant::Liveness,
     }
 }
 

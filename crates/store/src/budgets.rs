@@ -29,8 +29,8 @@ const ENDED_AT_ONCE: i64 = 1_000;
 const RENEWALS: usize = 3;
 
 const COLUMNS: &str = "trim_scale(c.max_amount)::text AS limit_text,
-       (c.spent + coalesce(s.amount, 0))::text AS spent_text,
-       c.unpriced_calls + coalesce(s.unpriced_calls, 0) AS unpriced,
+       (c.spent + s.amount)::text AS spent_text,
+       (c.unpriced_calls + s.unpriced_calls)::bigint AS unpriced,
        floor(extract(epoch FROM c.period_start) * 1000)::bigint AS starts_ms,
        floor(extract(epoch FROM c.period_end) * 1000)::bigint AS ends_ms,
        floor(extract(epoch FROM c.created_at) * 1000)::bigint AS created_ms,
@@ -189,7 +189,7 @@ impl Store {
         // A part of the ledger at a time. If this stops early, workers count the rest.
         let counting = self.wide();
         loop {
-            match counting.count_usage(Some((tenant, name))).await {
+            match counting.count_usage(Some(&[tenant_text(tenant)]), Some(name)).await {
                 Ok(0) | Err(StoreError::Busy) => return Ok(true),
                 Ok(_) => {}
                 Err(error) => return Err(error),
@@ -278,29 +278,40 @@ impl Store {
         Ok(found)
     }
 
-    /// Begins the periods of budgets whose last one is over, adds recent usage to the totals, and returns how many have more to be counted. Any number
-    /// of processes may do it.
+    /// Begins the periods of budgets whose last one is over, adds recent usage to the totals, and returns how many have more to be counted: of
+    /// these tenants, as [`Store::budgeted_tenants`] names them, or of all. Any number of processes may do it.
     ///
     /// A period that began only when its budget is read would have to be counted from its start by that one statement.
-    pub async fn count_budgets(&self) -> Result<u64, StoreError> {
-        let begun = self.start_ended_periods().await;
-        let behind = self.count_usage(None).await?;
+    pub async fn count_budgets(&self, tenants: Option<&[String]>) -> Result<u64, StoreError> {
+        let begun = self.start_ended_periods(tenants).await;
+        let behind = self.count_usage(tenants, None).await?;
         begun.map(|()| behind)
     }
 
-    async fn start_ended_periods(&self) -> Result<(), StoreError> {
-        let ended = self.rows(sqlx::query(include_str!("budgets/ended.sql")).bind(ENDED_AT_ONCE)).await?;
+    /// The tenants that have budgets, as the table names them: `-` is the default one.
+    pub async fn budgeted_tenants(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.rows(sqlx::query("SELECT DISTINCT tenant FROM budgets ORDER BY tenant")).await?;
+        rows.iter().map(|row| Ok(row.try_get("tenant")?)).collect()
+    }
+
+    async fn start_ended_periods(&self, tenants: Option<&[String]>) -> Result<(), StoreError> {
+        let statement = sqlx::query(include_str!("budgets/ended.sql")).bind(ENDED_AT_ONCE);
+        let ended = self.rows(statement.bind(tenants.map(<[String]>::to_vec))).await?;
         let ended = ended.iter().map(EndedPeriod::of_row).collect::<Result<Vec<_>, _>>()?;
         if ended.is_empty() { Ok(()) } else { self.start_periods(ended).await }
     }
 
-    async fn count_usage(&self, one: Option<(Option<&Tenant>, &BudgetName)>) -> Result<u64, StoreError> {
+    async fn count_usage(
+        &self,
+        tenants: Option<&[String]>,
+        name: Option<&BudgetName>,
+    ) -> Result<u64, StoreError> {
         let statement = self
             .summed(include_str!("budgets/count.sql"))
             .bind(interval(VISIBLE_AFTER))
             .bind(interval(COUNTED_AT_ONCE))
-            .bind(one.map(|(tenant, _)| tenant_text(tenant)))
-            .bind(one.map(|(_, name)| name.to_string()));
+            .bind(tenants.map(<[String]>::to_vec))
+            .bind(name.map(BudgetName::to_string));
         count(&self.rows(statement).await?)
     }
 

@@ -80,18 +80,43 @@ impl Store {
             .bind(owner.epoch.cast_signed());
         let rows = self.rows(statement).await?;
         check_owner(&rows)?;
-        let mut loaded = vec![(Vec::new(), false); queues.len()];
+        let (mut loaded, mut unreadable) = (vec![(Vec::new(), false); queues.len()], Vec::new());
+        let mut seen = vec![0; queues.len()];
         for row in rows.iter().filter(|row| !is_null(row, "position")) {
             let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).unwrap_or(usize::MAX);
             let (Some(queue), Some((tasks, has_more))) = (queues.get(place), loaded.get_mut(place)) else {
                 continue;
             };
-            match tasks.len() < queue.limit {
-                true => tasks.push(queued(row, &queue.agent)?),
-                false => *has_more = true,
+            seen[place] += 1;
+            if seen[place] > queue.limit {
+                *has_more = true;
+                continue;
+            }
+            match queued(row, &queue.agent) {
+                Ok(task) => tasks.push(task),
+                Err(error) => unreadable.push(UnreadableTask::of(row, &queue.agent, &error)?),
             }
         }
+        self.fail_unreadable(&unreadable).await?;
         Ok(loaded)
+    }
+
+    /// Marks tasks failed that cannot be read from their rows, so that their queues go on behind them.
+    pub(crate) async fn fail_unreadable(&self, tasks: &[UnreadableTask]) -> Result<(), StoreError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        for UnreadableTask { agent, position, text } in tasks {
+            tracing::error!(%agent, %position, text, "a task cannot be read and is marked failed");
+        }
+        let statement = sqlx::query(include_str!("command_verdicts/fail_unreadable.sql"))
+            .bind(
+                tasks.iter().map(|task| Bucket::of_key(task.agent.as_str()).get() as i16).collect::<Vec<_>>(),
+            )
+            .bind(tasks.iter().map(|task| task.agent.to_string()).collect::<Vec<_>>())
+            .bind(tasks.iter().map(|task| task.position.get()).collect::<Vec<_>>())
+            .bind(tasks.iter().map(|task| task.text.replace('\0', "\u{fffd}")).collect::<Vec<_>>());
+        self.rows(statement).await.map(drop)
     }
 
     /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says fewer.
@@ -117,6 +142,22 @@ pub struct QueueRead {
     pub after: Position,
     /// At most so many.
     pub limit: usize,
+}
+
+/// A task whose row cannot be read.
+#[derive(Debug)]
+pub(crate) struct UnreadableTask {
+    agent: AgentId,
+    position: Position,
+    /// What is wrong with it.
+    text: String,
+}
+
+impl UnreadableTask {
+    pub(crate) fn of(row: &PgRow, agent: &AgentId, error: &StoreError) -> Result<Self, StoreError> {
+        let position = Position::from_stored(row.try_get("position")?);
+        Ok(Self { agent: agent.clone(), position, text: error.to_string() })
+    }
 }
 
 /// A key as a row of the statement's arrays.

@@ -15,7 +15,7 @@ pub enum Disposition {
     /// It is unknown whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
     /// the doubtful statement, and rebuild from the store.
     Unknown,
-    /// Something in it can never be stored: halve the batch until it is alone, then give that one up.
+    /// Something in it can never be stored or read: halve the batch until it is alone, then give that one up.
     Data,
     /// The server met something damaged, or a defect of its own: try a few times, and then as [`Self::Data`], so that a
     /// damaged page holds up nothing but what lies on it.
@@ -94,19 +94,26 @@ impl StoreError {
         }
     }
 
-    /// What to do next: [`Disposition::Retry`] or [`Disposition::Fatal`].
+    /// Whether something that the statement names is the cause, so that the same statement may succeed without it.
+    pub fn refuses_data(&self) -> bool {
+        matches!(self.disposition(), Disposition::Data | Disposition::Damaged)
+    }
+
+    /// What to do next; never [`Disposition::Unknown`].
     pub fn disposition(&self) -> Disposition {
         match self {
             // Its lease ends it, unless the store goes back to when it was the owner.
             Self::TimedOut | Self::Busy | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::TooSlow | Cause::Lost => Disposition::Retry,
-                Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,
+                Cause::Data => Disposition::Data,
+                Cause::Damaged => Disposition::Damaged,
+                Cause::Other => Disposition::Fatal,
             },
+            Self::Row(_) => Disposition::Data,
             Self::Url(_)
             | Self::Refused(_)
             | Self::Pooler(_)
-            | Self::Row(_)
             | Self::PartitionCount { .. }
             | Self::PartitionsChanging { .. }
             | Self::Stopping => Disposition::Fatal,
@@ -171,6 +178,10 @@ impl Cause {
             sqlx::Error::Database(error) => Self::of_sqlstate(&sqlstate(error.as_ref())),
             sqlx::Error::PoolTimedOut => Self::Connect,
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Lost,
+            // A value of a row has no place in the type that it is read as.
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Data,
+            // Too large for the protocol: found before anything is sent.
+            sqlx::Error::Encode(_) => Self::Data,
             _ => Self::Other,
         }
     }

@@ -41,6 +41,24 @@ impl Store {
         };
         keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()
     }
+
+    /// Whether the message has failed before, or its thread was erased: what is still asked of a message for which [`Store::lookup`] is refused for
+    /// good, so that it fails once.
+    ///
+    /// # Errors
+    /// See [`Store::lookup`].
+    pub async fn has_failed(&self, owner: Applied, key: &MessageKey) -> Result<bool, StoreError> {
+        let (partition, epoch) = columns_of(Some(owner));
+        let statement = sqlx::query(include_str!("lookup/failed.sql"))
+            .bind(key.thread.bucket().get() as i16)
+            .bind(key.thread.as_str().to_owned())
+            .bind(key.message.as_str().to_owned())
+            .bind(partition)
+            .bind(epoch);
+        let rows = self.rows(statement).await?;
+        check_owner(&rows)?;
+        Ok(rows.first().map(|row| row.try_get("has_failed")).transpose()?.unwrap_or(false))
+    }
 }
 
 /// As a statement takes them.

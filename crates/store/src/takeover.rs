@@ -9,6 +9,7 @@ use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
+use crate::command_verdicts::UnreadableTask;
 use crate::error::StoreError;
 use crate::leases::Grant;
 use crate::outbox;
@@ -79,7 +80,8 @@ impl Store {
             let statement = sqlx::query(include_str!("takeover/queues.sql"))
                 .bind(buckets.to_vec())
                 .bind(limit_beyond(window));
-            append_queues(&mut agents, &self.rows(statement).await?, window)?;
+            let unreadable = append_queues(&mut agents, &self.rows(statement).await?, window)?;
+            self.fail_unreadable(&unreadable).await?;
         }
         Ok(agents)
     }
@@ -116,7 +118,12 @@ impl Store {
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
         let batch = |row: &PgRow| {
             let id = Position::from_stored(row.try_get("position")?);
-            Ok(OutboxBatch { id, outgoing: parse_column(row, "entries", outbox::decoded)? })
+            let outgoing = parse_column(row, "entries", outbox::decoded).unwrap_or_else(|error| {
+                // It must not hold up what comes after it. Nothing is sent of it.
+                tracing::error!(%partition, batch = %id, %error, "a batch of the outbox cannot be read and is dropped");
+                Vec::new()
+            });
+            Ok(OutboxBatch { id, outgoing })
         };
         self.rows(statement).await?.iter().map(batch).collect()
     }
@@ -141,21 +148,31 @@ pub(crate) fn limit_beyond(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// Rows come grouped by agent, one per task, and one without a task for an agent that has none.
-fn append_queues(agents: &mut Vec<SavedAgent>, rows: &[PgRow], window: usize) -> Result<(), StoreError> {
+/// Rows come grouped by agent, one per task, and one without a task for an agent that has none. Returns the tasks that cannot be read.
+fn append_queues(
+    agents: &mut Vec<SavedAgent>,
+    rows: &[PgRow],
+    window: usize,
+) -> Result<Vec<UnreadableTask>, StoreError> {
+    let (mut unreadable, mut seen) = (Vec::new(), 0);
     for row in rows {
         let id: &str = row.try_get("agent_id")?;
         if agents.last().is_none_or(|last| last.agent.as_str() != id) {
             agents.push(agent(row)?);
+            seen = 0;
         }
         let Some(last) = agents.last_mut().filter(|_| !is_null(row, "position")) else { continue };
-        if last.tasks.len() < window {
-            last.tasks.push(queued(row, &last.agent)?);
-        } else {
+        seen += 1;
+        if seen > window {
             last.more = true;
+            continue;
+        }
+        match queued(row, &last.agent) {
+            Ok(task) => last.tasks.push(task),
+            Err(error) => unreadable.push(UnreadableTask::of(row, &last.agent, &error)?),
         }
     }
-    Ok(())
+    Ok(unreadable)
 }
 
 fn agent(row: &PgRow) -> Result<SavedAgent, StoreError> {

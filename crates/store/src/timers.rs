@@ -57,7 +57,14 @@ impl Store {
                 wait_ms: row.try_get("wait_ms")?,
             })
         };
-        Ok(TimerPage { timers: rows.iter().map(timer).collect::<Result<_, _>>()?, is_all })
+        let readable = |row: &PgRow| match timer(row) {
+            Ok(timer) => Some(timer),
+            Err(error) => {
+                tracing::error!(%error, "a timer cannot be read: it does not fire");
+                None
+            }
+        };
+        Ok(TimerPage { timers: rows.iter().filter_map(readable).collect(), is_all })
     }
 
     pub(crate) async fn check_owner_of(&self, partition: PartitionId, epoch: u64) -> Result<(), StoreError> {

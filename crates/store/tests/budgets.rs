@@ -137,7 +137,7 @@ async fn counting_in_parts_finds_what_counting_at_once_does() {
         "SELECT count(*) FROM budgets WHERE name = 'after' AND counted_to < now() - interval '90 seconds'";
     assert_eq!(database.number(counted).await, 0);
     let mut parts = 0;
-    while store.count_budgets().await.unwrap() > 0 {
+    while store.count_budgets(None).await.unwrap() > 0 {
         assert_eq!((spent(&store, "before").await, spent(&store, "after").await), (expected, expected));
         parts += 1;
         assert!(parts < 200);
@@ -159,7 +159,7 @@ async fn processes_that_count_at_once_count_each_call_once() {
     sqlx::raw_sql("BEGIN; SELECT FROM budgets FOR UPDATE").execute(&mut locks).await.unwrap();
     let counting = [0, 1].map(|_| {
         let store = store.clone();
-        tokio::spawn(async move { store.count_budgets().await.unwrap() })
+        tokio::spawn(async move { store.count_budgets(None).await.unwrap() })
     });
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while database.number(waiting).await < 2 {
@@ -182,7 +182,7 @@ async fn processes_that_count_at_once_count_each_call_once() {
 async fn a_call_that_becomes_visible_late_counts() {
     let (database, store) = Database::new(1).await;
     put(&store, "b", &daily(BudgetScope::Tenant, 1_000)).await;
-    store.count_budgets().await.unwrap();
+    store.count_budgets(None).await.unwrap();
     // Its statement has taken so long, and who has counted meanwhile has not seen it.
     call(&database, "t", "ann", 50, "20 seconds").await;
     assert_eq!(spent(&store, "b").await, 50);
@@ -216,7 +216,7 @@ async fn periods_begin_though_their_budgets_are_not_read() {
     database
         .execute("UPDATE budgets SET spent = 70, period_start = period_start - interval '1 day', period_end = period_end - interval '1 day'")
         .await;
-    store.count_budgets().await.unwrap();
+    store.count_budgets(None).await.unwrap();
     let begun = database
         .rows("SELECT spent, extract(epoch FROM period_end)::bigint * 1000 AS ends, counted_to >= period_start AS is_begun FROM budgets")
         .await;
@@ -242,7 +242,7 @@ async fn one_part_of_the_ledger_is_counted_at_a_time() {
         .await;
     let mut behind = Vec::new();
     for _ in 0..4 {
-        behind.push((store.count_budgets().await.unwrap(), database.rows(hours).await));
+        behind.push((store.count_budgets(None).await.unwrap(), database.rows(hours).await));
     }
     let at = |hours: u32, left: u64| {
         (left, vec![format!(r#"{{"at":"behind {hours}"}}"#), r#"{"at":"current 0"}"#.to_owned()])
@@ -308,4 +308,121 @@ async fn budgets_are_audited_bounded_and_erased() {
     let all = store.erase_owner(&ErasedOwner::Tenant(None)).await.unwrap();
     assert!(all["budgets"] > 900 && all["audit_log"] > 3, "{all:?}");
     assert_eq!(database.number("SELECT count(*) FROM audit_log WHERE subject_id LIKE '%+budget'").await, 0);
+}
+
+/// As many tokens as a row can have, of each kind.
+async fn absurd_call(database: &Database, thread: &str, agent: &str) {
+    let (bucket, id) = (model::Bucket::of_key(thread).get(), rand::random::<u64>());
+    database
+        .execute(&format!(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+             VALUES (clock_timestamp() - interval '70 seconds', {bucket}, '{thread}', 'm{id}', 0, '{agent}', 'turn', 'm', {max}, {max}, false)",
+            max = i64::MAX
+        ))
+        .await;
+}
+
+#[tokio::test]
+async fn a_ledger_at_the_end_of_its_type_stops_nobody() {
+    let (database, store) = Database::new(1).await;
+    let prices =
+        vec![Price { model: "m".to_owned(), from: None, input: 1e9, cached_input: None, output: 1e9 }];
+    let store = store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices })));
+    let acme = Tenant::parse("acme").unwrap();
+    let cost = Budget { unit: BudgetUnit::Cost, limit: 21_000, ..daily(BudgetScope::Tenant, 0) };
+    put(&store, "all", &daily(BudgetScope::Tenant, 100)).await;
+    put_of(&store, Some(&acme), "all", &daily(BudgetScope::Tenant, u64::MAX - 1)).await;
+    put_of(&store, Some(&acme), "costs", &cost).await;
+    database
+        .execute("UPDATE budgets SET period_start = period_start - interval '1 day', counted_to = counted_to - interval '100 seconds'")
+        .await;
+    for _ in 0..3 {
+        absurd_call(&database, "acme~t", "acme~ann").await;
+    }
+    call(&database, "t", "ann", 10, "0").await;
+    let turns = [("t", "ann"), ("acme~t", "acme~ann"), ("foo~t", "foo~ann")];
+    let waits =
+        async || over(&store, &turns).await.into_iter().map(|over| over.is_some()).collect::<Vec<_>>();
+    // Summed where it is asked for, counted into the budgets, and asked for again.
+    for _ in 0..2 {
+        assert_eq!(waits().await, [false, true, false]);
+        assert_eq!(spent(&store, "all").await, 10);
+        let of_acme = store.budgets(Some(&acme), None, 10).await.unwrap();
+        assert_eq!(of_acme.iter().map(|row| row.spent).collect::<Vec<_>>(), [u64::MAX, u64::MAX]);
+        assert_eq!(store.count_budgets(None).await.unwrap(), 0);
+    }
+    let counted = "SELECT count(*) FROM budgets WHERE counted_to > now() - interval '60 seconds'";
+    assert_eq!(database.number(counted).await, 3);
+    // What the API sums, and the sums of days.
+    let (from, to) = (model::Timestamp(0), model::Timestamp(4_000_000_000_000));
+    let all = store.usage(from, to, &[], 10).await.unwrap();
+    assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
+    database.execute("UPDATE usage SET created_at = created_at - interval '9 days'").await;
+    while store.roll_up_usage(std::time::Duration::from_secs(86_400), 2).await.unwrap() > 0 {}
+    let all = store.usage(from, to, &[], 10).await.unwrap();
+    assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (4, i64::MAX, i64::MAX));
+}
+
+/// Rows that the nodes of the plan have handled: what a statement costs, whatever else the machine does.
+async fn handled_rows(database: &Database, tenant: &str, threads: usize) -> f64 {
+    let sums = include_str!("../src/budgets/sums.sql");
+    let sql = include_str!("../src/budgets/of_turns.sql").replace("{sums}", sums);
+    let sql = sql.replace("{columns}", "s.amount");
+    let bucket = model::Bucket::of_key(&format!("{tenant}~t")).get();
+    let list = |of: String| format!("ARRAY[{}]", vec![of; threads].join(","));
+    let values = [
+        "ARRAY['m']".to_owned(),
+        "ARRAY[NULL]".to_owned(),
+        "ARRAY['1']".to_owned(),
+        "ARRAY['1']".to_owned(),
+        "ARRAY['1']".to_owned(),
+        list(bucket.to_string()),
+        list(format!("'{tenant}~t'")),
+        list(format!("'{tenant}~ann'")),
+    ];
+    let sql = (1..)
+        .zip(values)
+        .fold(sql, |sql, (place, value)| sql.replace(&format!("${place}::"), &format!("{value}::")));
+    let mut session = database.session().await;
+    // As in sessions of the store.
+    sqlx::raw_sql("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off")
+        .execute(&mut session)
+        .await
+        .unwrap();
+    let sql = format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}");
+    let plan: serde_json::Value =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut session).await.unwrap();
+    fn sum(node: &serde_json::Value) -> f64 {
+        let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
+        let removed: f64 =
+            ["Rows Removed by Filter", "Rows Removed by Join Filter"].into_iter().map(number).sum();
+        let below = node["Plans"].as_array().into_iter().flatten().map(sum).sum::<f64>();
+        (number("Actual Rows") + removed) * number("Actual Loops") + below
+    }
+    sum(&plan[0]["Plan"])
+}
+
+#[tokio::test]
+async fn many_budgets_of_a_scope_cost_one_sum() {
+    let (database, _) = Database::new(1).await;
+    // A thousand calls since each of the budgets was counted last, at a thousand different times.
+    database
+        .execute(
+            "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens, is_partial)
+             SELECT now() - n * interval '10 ms', 1, of || '~t', of || n, 0, of || '~ann', 'turn', 'm', n, 1, false
+             FROM generate_series(1, 1000) AS n, unnest(ARRAY['one', 'many', 'other']) AS of;
+             INSERT INTO budgets (tenant, name, scope, unit, max_amount, period, period_start, period_end, counted_to)
+             SELECT of, 'b' || n, 'tenant', CASE n % 2 WHEN 0 THEN 'tokens' ELSE 'cost' END, 1, 'day', now() - interval '1 hour',
+                    now() + interval '1 hour', now() - interval '60 s' + n * interval '1 ms'
+             FROM unnest(ARRAY['one', 'many'], ARRAY[1, 1000]) AS o (of, most), generate_series(1, o.most) AS n;
+             ANALYZE usage; ANALYZE budgets",
+        )
+        .await;
+    let one = handled_rows(&database, "one", 1).await;
+    let many = handled_rows(&database, "many", 1).await;
+    let of_many_turns = handled_rows(&database, "many", 32).await;
+    println!("rows: {one} with a budget, {many} with a thousand, {of_many_turns} for 32 turns");
+    // Calls and budgets are added up, and not multiplied.
+    assert!(many <= one + 30.0 * 1_000.0, "{many} rows for a thousand budgets, {one} for one");
+    assert!(of_many_turns <= many + 3_000.0, "{of_many_turns} rows for 32 turns, {many} for one");
 }

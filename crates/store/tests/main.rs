@@ -19,6 +19,7 @@ mod fixture;
 mod going_back;
 mod kept;
 mod leases;
+mod list_costs;
 mod migrations;
 mod numbers;
 mod queues;

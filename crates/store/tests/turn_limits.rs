@@ -166,3 +166,18 @@ async fn tokens_of_ended_turns_are_owed() {
     store.forget_unused_limits("w9", &[]).await.unwrap();
     assert_eq!(database.number("SELECT count(*) FROM turn_limits").await, 0);
 }
+
+/// The limit of a model is one of several tenants.
+#[tokio::test]
+async fn what_is_owed_ends_within_an_hour() {
+    let (_database, store) = Database::new(1).await;
+    let amounts = LimitAmounts { tokens_per_minute: Some(1_000), ..LimitAmounts::default() };
+    let limits = [TurnLimit { key: "model:m".to_owned(), limit: amounts }];
+    assert_eq!(admit_turn(&store, "w", "a", &limits).await, None);
+    for _ in 0..2 {
+        let tokens = BTreeMap::from([("model:m".to_owned(), u64::MAX)]);
+        hold(&store, "w", HeldTurns { tokens, finished: vec![turn("a")], ..HeldTurns::default() }).await;
+    }
+    let wait_ms = admit(&store, "w", &limits).await.unwrap();
+    assert!((3_500_000..=3_600_100).contains(&wait_ms), "{wait_ms}");
+}

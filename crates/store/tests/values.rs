@@ -126,7 +126,7 @@ pub(crate) fn task(id: &str, task: &str, position: i64) -> TaskWrite {
         content: format!("do {task}"),
         metadata: metadata(json!({"n": position})),
     };
-    TaskWrite { digest: task.digest(), queued: QueuedTask { position: at(position), task } }
+    TaskWrite { seq: Seq(1), digest: task.digest(), queued: QueuedTask { position: at(position), task } }
 }
 
 pub(crate) fn mark(id: &str, position: i64) -> FailedTask {

@@ -34,6 +34,7 @@ pub use turn_request::{LocalWorkflow, LocalWorkflows};
 
 use crate::context::Context;
 use saves::SaveTask;
+use store_lookups::StoreReader;
 use timers::TimerTask;
 use turn_starter::TurnTask;
 
@@ -73,25 +74,20 @@ impl BackgroundTasks {
         let (timers, due) = mpsc::unbounded_channel();
         let (saves, parts) = mpsc::unbounded_channel();
         let store = context.store.clone();
+        let reader = StoreReader { refusals: context.refusals.clone(), answered: answered.clone() };
         let tasks = [
-            spawn_named(
-                "look-ups",
-                store_lookups::look_up_all(context.clone(), owner, keys, answered.clone()),
-            ),
-            spawn_named(
-                "checks",
-                store_lookups::check_all(context.clone(), owner, commands, answered.clone()),
-            ),
-            spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, answered.clone())),
-            spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
-            spawn_named("timers", timers::run(store.clone(), owner, due, answered.clone())),
-            spawn_named("saves", saves::run(store, incarnation, parts, answered.clone())),
-            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered.clone())),
+            spawn_named("look-ups", store_lookups::look_up_all(context.clone(), owner, keys, reader.clone())),
+            spawn_named("checks", store_lookups::check_all(context.clone(), owner, commands, reader.clone())),
+            spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, reader.clone())),
+            spawn_named("starts", turn_starter::run(context.clone(), wishes, reader.clone())),
+            spawn_named("timers", timers::run(store.clone(), owner, due, reader.clone())),
+            spawn_named("saves", saves::run(store, incarnation, parts, reader.clone())),
+            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, reader.clone())),
         ];
         let vectors = context.config.embeddings.clone().map(|embeddings| {
             spawn_named(
                 "vectors of facts",
-                fact_vectors::run(context.clone(), embeddings, owner.partition, answered),
+                fact_vectors::run(context.clone(), embeddings, owner.partition, reader),
             )
         });
         let tasks = tasks.into_iter().chain(vectors).collect();

@@ -1,6 +1,7 @@
 //! Group commit: while one statement is under way, the next gathers what has become ready.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::{Mark, Message, MessageKey, PartitionId, Seq, TurnId};
@@ -12,10 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::WorkerConfig;
+use crate::refusals::{Refusals, RefusedItem, RefusedOperation, TRIES_OF_DAMAGE, note_item};
 
-/// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
-/// dead letter or a failed turn, and everything else goes on.
-const TRIES_OF_DAMAGE: u32 = 4;
 /// How often a commit alone is tried again that takes too long, before it is written part by part.
 const TRIES_OF_SLOW: u32 = 2;
 /// How long a commit waits for those of other partitions, which tokio's timer makes up to 2 ms: a statement without any turn costs as much as
@@ -77,13 +76,19 @@ pub(crate) struct Committers {
 }
 
 impl Committers {
-    pub(crate) fn start(store: &Store, config: &WorkerConfig) -> Result<Self, StoreError> {
+    pub(crate) fn start(
+        store: &Store,
+        config: &WorkerConfig,
+        refusals: &Refusals,
+    ) -> Result<Self, StoreError> {
         let start = |_| {
             let (sender, queue) = mpsc::channel(usize::from(config.partitions.get()));
             let committer = Committer {
                 writer: store.writer(&config.worker_id)?,
                 most_turns: config.limits.commit_turns,
                 most_bytes: config.limits.commit_bytes,
+                refusals: refusals.clone(),
+                refused: Mutex::default(),
             };
             spawn_named("committer", committer.run(queue));
             Ok(sender)
@@ -145,9 +150,16 @@ struct Committer {
     writer: CommitWriter,
     most_turns: usize,
     most_bytes: usize,
+    refusals: Refusals,
+    /// Partitions whose commits are refused without any message or turn that could fail for it, until one is applied.
+    refused: Mutex<HashMap<PartitionId, RefusedOperation>>,
 }
 
 impl Committer {
+    fn refused(&self) -> MutexGuard<'_, HashMap<PartitionId, RefusedOperation>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn run(self, queue: mpsc::Receiver<CommitRequest>) {
         let mut queue = GroupQueue { queue, last: Vec::new() };
         while let Some(group) = queue.next(|group| self.has_room(group)).await {
@@ -163,7 +175,7 @@ impl Committer {
 
     async fn settle(&self, mut group: Vec<CommitRequest>) {
         let mut backoff = backoff();
-        let (mut damaged, mut slow) = (0, 0);
+        let (mut damaged, mut slow, mut refused) = (0, 0, None);
         loop {
             // A session that was dropped meanwhile has lost its partition.
             group.retain(|request| !request.settled.is_closed());
@@ -173,6 +185,7 @@ impl Committer {
             match self.try_commit(&group).await {
                 Ok(outcomes) => {
                     for (request, outcome) in group.into_iter().zip(outcomes) {
+                        self.refused().remove(&request.commit.partition);
                         let commits = request.terms.commits + 1;
                         let of_turns = request.commit.turns.into_iter().flat_map(|write| write.messages);
                         let messages = request.commit.messages.into_iter().chain(of_turns).collect();
@@ -212,7 +225,9 @@ impl Committer {
                         return;
                     }
                     Disposition::Retry => retried(&error),
-                    Disposition::Fatal => tracing::error!(%error, "a commit is refused and is tried again"),
+                    Disposition::Fatal => {
+                        refused.get_or_insert_with(|| self.refusals.retrying("committing", &error));
+                    }
                 },
             }
             backoff.wait().await;
@@ -229,23 +244,40 @@ impl Committer {
     async fn isolate(&self, request: CommitRequest, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "a commit is written part by part");
         let CommitRequest { commit, mut terms, settled } = request;
+        let partition = commit.partition;
         // Named with the checkpoint that passes it.
         let gone = std::mem::take(&mut terms.gone);
         let mut parts = CommitParts::of(commit);
-        while let Some(part) = parts.next() {
-            let alone = Commit { checkpoint: terms.checkpoint, ..parts.alone(&part) };
-            match self.commit_alone(&alone, &terms).await {
-                Ok(CommitOutcome::Applied { commits, .. }) => {
-                    terms.commits = commits;
-                    parts.wrote(part);
+        let rest = loop {
+            while let Some(part) = parts.next() {
+                let alone = Commit { checkpoint: terms.checkpoint, ..parts.alone(&part) };
+                match self.commit_alone(&alone, &terms).await {
+                    Ok(CommitOutcome::Applied { commits, .. }) => {
+                        terms.commits = commits;
+                        parts.wrote(part);
+                    }
+                    Ok(other) => return drop(settled.send(other)),
+                    Err(detail) => parts.refuse(part, detail),
                 }
-                Ok(other) => return drop(settled.send(other)),
-                Err(detail) => parts.refuse(part, detail),
             }
+            terms.gone.clone_from(&gone);
+            let rest = self.commit_alone(parts.rest(), &terms).await;
+            if rest.is_ok() || !parts.take_rest_apart() {
+                break rest;
+            }
+            terms.gone.clear();
+        };
+        for (name, detail) in &parts.dropped {
+            note_item(RefusedItem::Write, name, detail);
         }
-        terms.gone = gone;
-        let outcome = match self.commit_alone(parts.rest(), &terms).await {
+        let outcome = match rest {
+            // Its machine has tasks in its queues that are dead letters now.
+            Ok(CommitOutcome::Applied { .. }) if !parts.dropped.is_empty() => {
+                self.refused().remove(&partition);
+                CommitOutcome::Unknown
+            }
             Ok(CommitOutcome::Applied { commits, .. }) => {
+                self.refused().remove(&partition);
                 let (unstorable, refused) = (parts.unstorable, parts.refused);
                 CommitOutcome::Applied { commits, unstorable, refused, messages: Vec::new() }
             }
@@ -256,6 +288,8 @@ impl Committer {
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"
                 );
+                let refused = self.refusals.retrying("committing what is no message", &detail);
+                self.refused().insert(partition, refused);
                 CommitOutcome::Unknown
             }
         };
@@ -265,7 +299,7 @@ impl Committer {
     /// `Err` is what the store said of data that it refuses.
     async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<CommitOutcome, String> {
         let mut backoff = backoff();
-        let mut damaged = 0;
+        let (mut damaged, mut refused) = (0, None);
         loop {
             let error = match self.writer.commit(&[terms.submission(commit)]).await {
                 Ok(outcomes) => {
@@ -280,7 +314,10 @@ impl Committer {
                 Disposition::Damaged if damaged < TRIES_OF_DAMAGE => damaged += 1,
                 Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
                 Disposition::Unknown => return Ok(CommitOutcome::Unknown),
-                Disposition::Retry | Disposition::TooSlow | Disposition::Fatal => retried(&error),
+                Disposition::Retry | Disposition::TooSlow => retried(&error),
+                Disposition::Fatal => {
+                    refused.get_or_insert_with(|| self.refusals.retrying("committing", &error));
+                }
             }
             backoff.wait().await;
         }

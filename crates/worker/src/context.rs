@@ -12,6 +12,7 @@ use crate::committer::Committers;
 use crate::config::WorkerConfig;
 use crate::gauges::WorkerGauges;
 use crate::live_publisher::LivePublisher;
+use crate::refusals::Refusals;
 use crate::turn_limiter::TurnLimiter;
 
 /// What every part of a worker needs.
@@ -28,4 +29,5 @@ pub(crate) struct Context {
     pub(crate) gauges: Arc<WorkerGauges>,
     pub(crate) thread_cache: Arc<ThreadCacheBudget>,
     pub(crate) limiter: Arc<TurnLimiter>,
+    pub(crate) refusals: Refusals,
 }

@@ -1,10 +1,13 @@
 //! Deleting rows that are kept for a fixed time, so that their tables do not grow for ever: ids of tasks, idempotency keys, what responses
 //! were asked for with, ended timers, usage and others.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
+
+use crate::refusals::{Refusals, RefusedOperation};
 
 /// Before the first round: short, for some workers do not live for long.
 const FIRST: Duration = Duration::from_secs(4);
@@ -34,57 +37,79 @@ const MOST: u32 = 5_000;
 /// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `idempotency_key_ttl`, what responses were asked
 /// for with more than thirty days ago, timers that ended more than ninety days ago, facts of more than two years ago, single calls of models of more than 400 days ago,
 /// their sums of more than ten years ago, and reasoning sessions that have not changed for as long, until `stop`.
-pub(crate) async fn delete_expired(store: Store, idempotency_key_ttl: Duration, stop: CancellationToken) {
+pub(crate) async fn delete_expired(
+    store: Store,
+    refusals: Refusals,
+    idempotency_key_ttl: Duration,
+    stop: CancellationToken,
+) {
     let mut pause = FIRST;
+    let mut expiry = Expiry { refusals, stop, refused: BTreeMap::new() };
     loop {
         // Workers that were started together do not come together.
         let pause = std::mem::replace(&mut pause, EVERY).mul_f64(rand::random_range(0.5..=1.0));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return,
+            () = expiry.stop.cancelled() => return,
         }
-        until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
-        until_less("old idempotency keys", &stop, || store.purge_keys(idempotency_key_ttl, MOST)).await;
-        until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
-        until_less("messages that were deleted long ago", &stop, || {
-            store.purge_expired_messages(KEEP_RETIRED, MOST)
-        })
-        .await;
-        until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
-        until_less("old timers", &stop, || store.purge_timers(KEEP_TIMERS, MOST)).await;
-        until_less("old facts", &stop, || store.purge_facts(KEEP_FACTS, MOST)).await;
-        until_less("calls of long ago", &stop, || store.roll_up_usage(KEEP_USAGE, MOST)).await;
-        until_less("sums of usage of ten years ago", &stop, || store.purge_usage_days(KEEP_USAGE_DAYS, MOST))
+        expiry.until_less("the ids of old tasks", || store.purge_task_ids(MOST)).await;
+        expiry.until_less("old idempotency keys", || store.purge_keys(idempotency_key_ttl, MOST)).await;
+        expiry.until_less("old failures", || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
+        expiry
+            .until_less("messages that were deleted long ago", || {
+                store.purge_expired_messages(KEEP_RETIRED, MOST)
+            })
             .await;
-        until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
-            store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
-        })
-        .await;
+        expiry.until_less("old responses", || store.purge_responses(KEEP_RESPONSES, MOST)).await;
+        expiry.until_less("old timers", || store.purge_timers(KEEP_TIMERS, MOST)).await;
+        expiry.until_less("old facts", || store.purge_facts(KEEP_FACTS, MOST)).await;
+        expiry.until_less("calls of long ago", || store.roll_up_usage(KEEP_USAGE, MOST)).await;
+        expiry
+            .until_less("sums of usage of ten years ago", || store.purge_usage_days(KEEP_USAGE_DAYS, MOST))
+            .await;
+        expiry
+            .until_fewer(MOST_SESSIONS, "old reasoning sessions", || {
+                store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
+            })
+            .await;
     }
 }
 
-async fn until_less<F: Future<Output = Result<u64, StoreError>>>(
-    what: &str,
-    stop: &CancellationToken,
-    forget: impl FnMut() -> F,
-) {
-    until_fewer(MOST, what, stop, forget).await;
+struct Expiry {
+    refusals: Refusals,
+    stop: CancellationToken,
+    /// What the store refused to delete in the last round.
+    refused: BTreeMap<&'static str, Option<RefusedOperation>>,
 }
 
-/// Goes on while there are as many as one statement takes.
-async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
-    most: u32,
-    what: &str,
-    stop: &CancellationToken,
-    mut forget: impl FnMut() -> F,
-) {
-    while !stop.is_cancelled() {
-        match forget().await {
-            Ok(forgotten) if forgotten == u64::from(most) => {}
-            Ok(_) => return,
-            Err(error) if stop.is_cancelled() => return tracing::debug!(%error, "{what} were not forgotten"),
-            // Mostly made up for by the next round.
-            Err(error) => return tracing::warn!(%error, "{what} were not forgotten"),
+impl Expiry {
+    async fn until_less<F: Future<Output = Result<u64, StoreError>>>(
+        &mut self,
+        what: &'static str,
+        forget: impl FnMut() -> F,
+    ) {
+        self.until_fewer(MOST, what, forget).await;
+    }
+
+    /// Goes on while there are as many as one statement takes.
+    async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
+        &mut self,
+        most: u32,
+        what: &'static str,
+        mut forget: impl FnMut() -> F,
+    ) {
+        while !self.stop.is_cancelled() {
+            let forgotten = forget().await;
+            self.refusals.of_round(self.refused.entry(what).or_default(), what, &forgotten);
+            match forgotten {
+                Ok(forgotten) if forgotten == u64::from(most) => {}
+                Ok(_) => return,
+                Err(error) if self.stop.is_cancelled() => {
+                    return tracing::debug!(%error, "{what} were not forgotten");
+                }
+                // Mostly made up for by the next round.
+                Err(error) => return tracing::warn!(%error, "{what} were not forgotten"),
+            }
         }
     }
 }

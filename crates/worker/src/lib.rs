@@ -21,6 +21,7 @@ mod ownership;
 mod purge;
 mod queries;
 mod reader_task;
+mod refusals;
 mod retention;
 mod row_limits;
 mod session;
@@ -59,7 +60,8 @@ pub async fn run(
 ) -> Result<(), WorkerError> {
     metrics::describe();
     ::metrics::gauge!(metrics::PARTITION_COUNT).set(f64::from(config.partitions.get()));
-    let committers = committer::Committers::start(&store, &config)?;
+    let refusals = refusals::Refusals::new(health.clone());
+    let committers = committer::Committers::start(&store, &config, &refusals)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let thread_cache = background::ThreadCacheBudget::new(config.thread_cache_bytes);
     let live = live_publisher::LivePublisher::new(bus.clone());
@@ -76,17 +78,26 @@ pub async fn run(
         gauges: Arc::default(),
         thread_cache: Arc::new(thread_cache),
         limiter: Arc::clone(&limiter),
+        refusals: refusals.clone(),
     };
     let idempotency_key_ttl = context.config.idempotency_key_ttl;
     runtime::spawn_named(
         "expiry",
-        expiry::delete_expired(context.store.clone(), idempotency_key_ttl, stop.clone()),
+        expiry::delete_expired(context.store.clone(), refusals.clone(), idempotency_key_ttl, stop.clone()),
     );
     runtime::spawn_named(
         "row limits",
-        row_limits::enforce_row_limits(context.store.clone(), context.config.keep.clone(), stop.clone()),
+        row_limits::enforce_row_limits(
+            context.store.clone(),
+            refusals.clone(),
+            context.config.keep.clone(),
+            stop.clone(),
+        ),
     );
-    runtime::spawn_named("budgets", budget_counter::count_budgets(context.store.clone(), stop.clone()));
+    runtime::spawn_named(
+        "budgets",
+        budget_counter::count_budgets(context.store.clone(), refusals.clone(), stop.clone()),
+    );
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;

@@ -43,6 +43,9 @@ pub(crate) const UNEMBEDDABLE_FACTS: &str = "antiphon_worker_unembeddable_facts_
 pub(crate) const THREAD_READS: &str = "antiphon_worker_thread_reads_total";
 pub(crate) const THREAD_CACHE_BYTES: &str = "antiphon_worker_thread_cache_bytes";
 pub(crate) const TIMERS: &str = "antiphon_worker_timers_total";
+/// Of [`crate::refusals`].
+pub(crate) const REFUSED_ITEMS: &str = "antiphon_worker_refused_items_total";
+pub(crate) const REFUSED_OPERATIONS: &str = "antiphon_worker_refused_operations";
 pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
 
 /// What a worker counts, beside the gauges of its partitions.
@@ -205,6 +208,13 @@ const METRICS: &[MetricDescription] = &[
         LIVE_MESSAGES,
         "Messages with live frames sent to gateways: each holds what was ready for a gateway",
     ),
+    MetricDescription::counter(
+        REFUSED_ITEMS,
+        "Items that Postgres refuses for good to read or to write, and that failed alone, by `item`: `turn`, \
+         `memory`, `message`, `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `write` (a task or a call of a model in a commit); \
+         messages and turns refused in a commit are dead letters and failed turns",
+    )
+    .by(&["item"]),
     MetricDescription::counter(OUTBOX_FAILED, "Entries of the outbox that can never be published"),
     MetricDescription::counter(
         "antiphon_worker_postponed_turns_total",
@@ -230,6 +240,11 @@ const METRICS: &[MetricDescription] = &[
     .by(&["action"]),
     MetricDescription::gauge(PARTITION_COUNT, "Partitions of the fleet"),
     MetricDescription::gauge(PARTITIONS, "Partitions held"),
+    MetricDescription::gauge(
+        REFUSED_OPERATIONS,
+        "Operations that Postgres refuses for good and that are tried again all the same; the worker is not \
+         ready meanwhile",
+    ),
     MetricDescription::gauge(OPEN_INCIDENTS, "Unacknowledged incidents of the partitions held"),
     MetricDescription::gauge(
         RETAINED_BYTES,
@@ -275,6 +290,7 @@ pub(crate) fn describe() {
     ];
     rare.iter().for_each(|name| counter!(*name).increment(0));
     gauge!(OPEN_INCIDENTS).increment(0.0);
+    gauge!(REFUSED_OPERATIONS).increment(0.0);
 }
 
 /// The metrics of one partition; its gauges go when it leaves.

@@ -100,7 +100,9 @@ impl Ownership {
                 self.context.health.set_started();
                 Ok(())
             }
-            Err(error) if error.disposition() == Disposition::Fatal => Err(error.into()),
+            Err(error) if !matches!(error.disposition(), Disposition::Retry | Disposition::Unknown) => {
+                Err(error.into())
+            }
             Err(error) => {
                 if !std::mem::replace(&mut self.away, true) {
                     tracing::warn!(%error, "Postgres is away: streaming goes on, commits wait");

@@ -4,6 +4,7 @@
 //! same.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::time::Duration;
 
 use batches::RetentionRules;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::refusals::{RefusedItem, note_item, parts_unless_away};
 
 /// Threads that are looked at with one question.
 const THREADS: u32 = 500;
@@ -88,7 +90,9 @@ impl RetentionRound {
         let Some(now) = self.store.retention_time().await? else { return Ok(()) };
         let buckets = (0..model::BUCKETS).map(Bucket::from_number);
         for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
-            self.bucket(bucket, now).await?;
+            // A bucket whose threads cannot be listed keeps no other one waiting, nor does one thread.
+            let came = self.bucket(bucket, now).await;
+            alone(&bucket.get(), came)?;
         }
         Ok(())
     }
@@ -101,14 +105,29 @@ impl RetentionRound {
             after = last.thread.as_str().to_owned();
             let agents: HashSet<&AgentId> = page.iter().map(|thread| &thread.agent).collect();
             let agents: Vec<AgentId> = agents.into_iter().cloned().collect();
-            let rules: HashMap<_, _> = self.store.retention_rules(&agents).await?.into_iter().collect();
+            let mut rules: HashMap<AgentId, RetentionRules> = HashMap::new();
+            for (part, read) in parts_unless_away(&agents, |part| self.store.retention_rules(part)).await? {
+                let agent = part.first().map(AgentId::to_string).unwrap_or_default();
+                rules.extend(alone(&agent, read)?.into_iter().flatten());
+            }
             for thread in &page {
-                if let Some(rules) = rules.get(&thread.agent)
-                    && self.may_be_due(thread, rules).await?
-                {
-                    self.thread(thread, RetentionEvaluator::new(*rules, now)).await?;
+                if let Some(rules) = rules.get(&thread.agent) {
+                    let came = self.look_at(thread, rules, now).await;
+                    alone(&thread.thread, came)?;
                 }
             }
+        }
+    }
+
+    async fn look_at(
+        &self,
+        thread: &RetainedThread,
+        rules: &RetentionRules,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        match self.may_be_due(thread, rules).await? {
+            true => self.thread(thread, RetentionEvaluator::new(*rules, now)).await,
+            false => Ok(()),
         }
     }
 
@@ -165,6 +184,17 @@ impl RetentionRound {
         tracing::info!(thread = %kept.thread, agent = %kept.agent, batches = due.len(), messages, "batches were retired");
         tokio::time::sleep(PAUSE).await;
         Ok(true)
+    }
+}
+
+/// What the store refuses for good of one of many fails alone: `None`.
+fn alone<T>(which: &dyn Display, came: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match came {
+        Err(error) if error.refuses_data() => {
+            note_item(RefusedItem::Retention, which, &error);
+            Ok(None)
+        }
+        came => came.map(Some),
     }
 }
 

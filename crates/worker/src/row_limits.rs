@@ -6,6 +6,8 @@ use metrics::{counter, gauge};
 use store::{Kept, KeptBound, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::refusals::{Refusals, RefusedOperation};
+
 /// Rows of one statement.
 const MAX_ROWS: u32 = 20_000;
 
@@ -46,7 +48,13 @@ impl Default for KeepConfig {
 }
 
 /// Looks at the bounds until `stop`. Every worker does it: it is little, and needs no coordinator.
-pub(crate) async fn enforce_row_limits(store: Store, config: KeepConfig, stop: CancellationToken) {
+pub(crate) async fn enforce_row_limits(
+    store: Store,
+    refusals: Refusals,
+    config: KeepConfig,
+    stop: CancellationToken,
+) {
+    let mut refused = [const { None }; Kept::ALL.len()];
     loop {
         // Workers that were started together do not come together.
         let pause = config.every.mul_f64(rand::random_range(0.5..=1.0));
@@ -54,16 +62,27 @@ pub(crate) async fn enforce_row_limits(store: Store, config: KeepConfig, stop: C
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return,
         }
-        round(&store, &config, &stop).await;
+        round(&store, &refusals, &mut refused, &config, &stop).await;
     }
 }
 
 /// What fails is made up for by the next round, and keeps no other bound from being enforced.
-async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) {
-    for (kept, limits) in Kept::ALL.into_iter().zip(config.limits) {
+async fn round(
+    store: &Store,
+    refusals: &Refusals,
+    refused: &mut [Option<RefusedOperation>; Kept::ALL.len()],
+    config: &KeepConfig,
+    stop: &CancellationToken,
+) {
+    for ((kept, limits), refused) in Kept::ALL.into_iter().zip(config.limits).zip(refused) {
         let bounds = [("age", KeptBound::Age(limits.max_age)), ("bytes", KeptBound::Bytes(limits.max_bytes))];
         for (name, bound) in bounds {
-            match enforce(store, kept, (name, bound), stop).await {
+            let enforced = enforce(store, kept, (name, bound), stop).await;
+            // The bound of bytes comes second: what it says must not hide what the first one said.
+            if enforced.is_err() || name == "age" {
+                refusals.of_round(refused, kept.name(), &enforced);
+            }
+            match enforced {
                 Ok(()) => {}
                 Err(error) if !error.is_answer() => {
                     tracing::debug!(%error, "Postgres is away: a round over what is kept was not finished");

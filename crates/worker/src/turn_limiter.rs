@@ -17,6 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
+use crate::refusals::{RefusedItem, note_item, parts_unless_away};
 
 /// Turns count for at least so long, and so many leases, after the last write: a partition is taken over before its turns stop counting.
 const HELD_FOR: Duration = Duration::from_secs(30);
@@ -260,6 +261,25 @@ impl TurnLimiter {
         }
     }
 
+    /// A change that the store refuses for good is dropped, alone: the others must not wait for it.
+    async fn hold(&self, store: &Store, changes: &HeldTurns) -> Result<(), StoreError> {
+        match store.hold_turns(&self.worker, changes, self.held_for).await {
+            Err(error) if error.refuses_data() => {}
+            held => return held,
+        }
+        let singles = singles(changes);
+        let write = |part: &[HeldTurns]| {
+            let together = together(part);
+            async move { store.hold_turns(&self.worker, &together, self.held_for).await }
+        };
+        for (part, held) in parts_unless_away(&singles, write).await? {
+            if let Err(error) = held {
+                note_item(RefusedItem::Limit, &format!("{part:?}"), &error);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes to the store what has changed, and that this worker is alive.
     pub(crate) async fn sync(&self, store: &Store) {
         let _syncing = self.admitting.write().await;
@@ -272,7 +292,7 @@ impl TurnLimiter {
             let later = HeldTurns { ended: std::mem::take(&mut state.ended_later), ..HeldTurns::default() };
             std::mem::replace(&mut state.changes, later)
         };
-        let Err(error) = store.hold_turns(&self.worker, &changes, self.held_for).await else {
+        let Err(error) = self.hold(store, &changes).await else {
             if !self.state().changes.ended.is_empty() {
                 self.changed.notify_one();
             }
@@ -303,4 +323,29 @@ impl TurnLimiter {
             *sum = sum.saturating_add(tokens);
         }
     }
+}
+
+/// The changes one by one, in the order in which one statement makes them.
+fn singles(changes: &HeldTurns) -> Vec<HeldTurns> {
+    let HeldTurns { entered, ended, finished, tokens } = changes;
+    let entered =
+        entered.iter().map(|turn| HeldTurns { entered: vec![turn.clone()], ..HeldTurns::default() });
+    let tokens = tokens
+        .iter()
+        .map(|(key, tokens)| HeldTurns { tokens: [(key.clone(), *tokens)].into(), ..HeldTurns::default() });
+    let finished =
+        finished.iter().map(|turn| HeldTurns { finished: vec![turn.clone()], ..HeldTurns::default() });
+    let ended = ended.iter().map(|turn| HeldTurns { ended: vec![turn.clone()], ..HeldTurns::default() });
+    entered.chain(tokens).chain(finished).chain(ended).collect()
+}
+
+fn together(parts: &[HeldTurns]) -> HeldTurns {
+    let mut all = HeldTurns::default();
+    for part in parts.iter().cloned() {
+        all.entered.extend(part.entered);
+        all.ended.extend(part.ended);
+        all.finished.extend(part.finished);
+        all.tokens.extend(part.tokens);
+    }
+    all
 }

@@ -82,9 +82,10 @@ impl FrameBuilder {
         self.close();
     }
 
-    /// A chunk that says what a call of a model has used: at once, so that it is known whatever becomes of the answer.
+    /// A chunk that says what a call of a model has used: at once, so that it is known whatever becomes of the answer. An endpoint that
+    /// reports more than a call may use must not cost the answer: owners refuse such a chunk.
     pub(crate) fn model_call(&mut self, call: &ModelCall) {
-        let calls = json!([call.to_value()]);
+        let calls = json!([call.clone().bounded().to_value()]);
         self.push(ChunkKind::Metadata, String::new(), Map::from_iter([(ModelCall::KEY.to_owned(), calls)]));
         self.close();
     }

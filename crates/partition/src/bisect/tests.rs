@@ -278,6 +278,7 @@ fn a_bare_message_becomes_a_dead_letter() {
     let message = message(&thread, model::MessageId::parse("m").unwrap(), 1);
     commit.messages.push(message.clone());
     commit.tasks.push(crate::TaskWrite {
+        seq: Seq(7),
         queued: QueuedTask {
             position: position(2),
             task: Task {
@@ -324,6 +325,7 @@ fn parts_come_in_the_order_of_their_places() {
         command.push(match &part {
             CommitPart::Message(message) => message.key.message.to_string(),
             CommitPart::Turn(turn) => turn.turn.to_string(),
+            CommitPart::Task(_) | CommitPart::Usage(_) => panic!("{part:?}"),
         });
     }
     assert_eq!(command, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);
@@ -359,4 +361,48 @@ fn audit_of_turn_or_agent_is_written_with_its_part() {
     assert_eq!(names(&parts.alone(&second).audit), ["stops-the-other", "pauses", "resumes", "clears"]);
     parts.wrote(second);
     assert_eq!(names(&parts.rest().audit), ["pauses-another", "drops"], "what they did comes with the rest");
+}
+
+#[test]
+fn a_task_that_is_refused_becomes_a_dead_letter_and_the_others_are_queued() {
+    let agent = AgentId::parse("acme~ann").unwrap();
+    let write = |number: u64| crate::TaskWrite {
+        seq: Seq(number),
+        queued: QueuedTask {
+            position: position(number as i64),
+            task: Task {
+                agent: agent.clone(),
+                id: TaskId::parse(&format!("k{number}")).unwrap(),
+                kind: TaskKind::Task,
+                content: "work".to_owned(),
+                metadata: Metadata::EMPTY,
+            },
+        },
+        digest: number,
+    };
+    let mut commit = Commit::empty(PartitionId(3), 1, Seq(9), Timestamp(1));
+    commit.tasks = (1..=3).map(write).collect();
+    let mut parts = CommitParts::of(commit);
+    assert!(parts.next().is_none(), "only messages and turns are tried first");
+    assert_eq!(parts.rest().tasks.len(), 3);
+    assert!(parts.take_rest_apart());
+    while let Some(part) = parts.next() {
+        let alone = parts.alone(&part);
+        assert_eq!((alone.tasks.len(), alone.checkpoint), (1, Seq(0)));
+        match alone.tasks[0].seq {
+            Seq(2) => parts.refuse(part, "22003 out of range".to_owned()),
+            _ => parts.wrote(part),
+        }
+    }
+    assert_eq!(parts.dropped, [("acme~ann/k2".to_owned(), "22003 out of range".to_owned())]);
+    let rest = parts.rest();
+    assert_eq!((rest.tasks.len(), rest.checkpoint, rest.dead_letters.len()), (0, Seq(9), 1));
+    let DeadLetterSource::Entry { subject, payload, refusal } = &rest.dead_letters[0].source else {
+        panic!()
+    };
+    assert_eq!((rest.dead_letters[0].seq, subject.as_str()), (Seq(2), "tasks.3.acme~ann"));
+    assert_eq!((refusal.code, refusal.detail.as_str()), ("rejected_by_database", "22003 out of range"));
+    let payload: Value = serde_json::from_slice(payload).unwrap();
+    assert_eq!(payload["content"], "work");
+    assert!(!parts.take_rest_apart(), "nothing is left that could be the cause");
 }

@@ -13,6 +13,9 @@ use crate::timers::{ArmedTimer, TimerWrite};
 use crate::turn_state::{MESSAGE, TrackedTurn, TurnEnd, TurnPhase};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
+/// The code of a command that the database refuses for good.
+const REJECTED: &str = "rejected_by_database";
+
 /// What makes it the same command when it comes again.
 fn identity(command: &Command) -> CommandKey {
     match key_of(command) {
@@ -218,6 +221,11 @@ impl Partition {
                 return;
             }
             CommandVerdict::Known { digest } => Some(digest),
+            CommandVerdict::Refused => {
+                let detail =
+                    "the database refuses for good to look the command up; the worker's log says why";
+                return self.refuse(seq, raw, REJECTED, detail.to_owned());
+            }
             CommandVerdict::New | CommandVerdict::Unknown | CommandVerdict::Task { .. } => {
                 let taken = self.commands.recent.get(&key).map(|taken| taken.digest);
                 taken.or_else(|| self.is_here(&command).then_some(0))
@@ -289,19 +297,20 @@ impl Partition {
     }
 
     /// The store has a task that enters its queue later, or does not take it.
-    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: TaskDelay, now: Timestamp) {
+    pub(super) fn task_delayed(&mut self, seq: Seq, outcome: Option<TaskDelay>, now: Timestamp) {
         let Some((raw, delayed)) = self.commands.delaying.remove(&seq) else { return };
         let (code, detail) = match outcome {
-            TaskDelay::Stored => return self.arm_delayed(seq, &delayed, now),
-            TaskDelay::Erased => {
+            Some(TaskDelay::Stored) => return self.arm_delayed(seq, &delayed, now),
+            Some(TaskDelay::Erased) => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
-            TaskDelay::Conflict => {
+            Some(TaskDelay::Conflict) => {
                 ("task_conflict", "the agent knows a task of that id with another payload or time")
             }
-            TaskDelay::Full => ("too_many_delayed_tasks", "as many tasks of the agent wait as may"),
+            Some(TaskDelay::Full) => ("too_many_delayed_tasks", "as many tasks of the agent wait as may"),
+            None => (REJECTED, "the database refuses the task for good; the worker's log says why"),
         };
         self.refuse(seq, raw, code, detail.to_owned());
     }

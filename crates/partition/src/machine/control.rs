@@ -116,7 +116,8 @@ impl Partition {
             CommandVerdict::New
             | CommandVerdict::Known { .. }
             | CommandVerdict::Unknown
-            | CommandVerdict::Erased => {
+            | CommandVerdict::Erased
+            | CommandVerdict::Refused => {
                 return unknown(task);
             }
         };
@@ -140,7 +141,8 @@ impl Partition {
             CommandVerdict::New
             | CommandVerdict::Known { .. }
             | CommandVerdict::Unknown
-            | CommandVerdict::Erased => {
+            | CommandVerdict::Erased
+            | CommandVerdict::Refused => {
                 return unknown(task);
             }
         };
@@ -188,7 +190,8 @@ impl Partition {
             CommandVerdict::New
             | CommandVerdict::Known { .. }
             | CommandVerdict::Unknown
-            | CommandVerdict::Erased => {
+            | CommandVerdict::Erased
+            | CommandVerdict::Refused => {
                 return unknown(task);
             }
         };

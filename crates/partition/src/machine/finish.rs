@@ -374,7 +374,7 @@ impl Partition {
             if let Some(taken) = self.commands.recent.get_mut(&key) {
                 taken.position = Some(position);
             }
-            commit.tasks.push(TaskWrite { queued: QueuedTask { position, task }, digest });
+            commit.tasks.push(TaskWrite { seq, queued: QueuedTask { position, task }, digest });
         }
     }
 

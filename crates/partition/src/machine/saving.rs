@@ -5,15 +5,17 @@
 //! that it is written twice at most; where one that has not doubled makes a replay twice as long as it should be, what has come
 //! since is added to it all the same, for the stream must not grow without a bound.
 
-use model::{MessageKey, Seq, Timestamp, TurnId};
+use std::collections::BTreeMap;
+
+use model::{MessageFailure, MessageKey, Seq, Timestamp, TurnId};
 
 use super::{EndedInput, NO_SLOT, Partition};
 use crate::action::Action;
-use crate::commit::Save;
+use crate::commit::{Save, SavedItem};
 use crate::messages::Slot;
 use crate::open::{CHUNK_OVERHEAD, Hold, Phase};
 use crate::stream_clock::StreamClock;
-use crate::turn_state::{TurnPhase, TurnSource};
+use crate::turn_state::{TurnEnd, TurnPhase, TurnSource};
 use crate::types::OpenTurn;
 
 /// Most messages and inputs of one save.
@@ -125,12 +127,24 @@ impl Partition {
         Some(OpenTurn { opened: (**opened).clone(), seq })
     }
 
-    /// The save under way is stored: the stream need not keep its entries any more.
-    pub(super) fn saved(&mut self) {
+    /// The save under way is stored: the stream need not keep its entries any more. What the store refuses could not be stored when it
+    /// ends either: it fails now.
+    pub(super) fn saved(
+        &mut self,
+        refused: Vec<(SavedItem, String)>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(SaveUnderWay { messages, turns }) = self.saving.under_way.take() else { return };
+        let mut refused: BTreeMap<SavedItem, String> = refused.into_iter().collect();
         for key in messages {
             let Some(slot) = self.messages.find(&key.thread, &key.message) else { continue };
             let Some(open) = self.messages.get_mut(slot) else { continue };
+            if let Some(detail) = refused.remove(&SavedItem::Message(key)) {
+                open.fail_save(MessageFailure::Unstorable { detail });
+                self.settle(slot, now, actions);
+                continue;
+            }
             if let Some(hold) = open.end_save() {
                 let next = open.hold;
                 self.holds.remove(&(hold.seq, slot));
@@ -140,6 +154,12 @@ impl Partition {
         for id in turns {
             let Some(turn) = self.table.turns.get_mut(&id) else { continue };
             turn.is_being_saved = false;
+            if let Some(detail) = refused.remove(&SavedItem::Turn(id.clone())) {
+                if turn.phase != TurnPhase::Ended {
+                    self.end_turn(&id, TurnEnd::Failed(MessageFailure::Unstorable { detail }));
+                }
+                continue;
+            }
             // Of an ended turn it holds a late chunk as well, until its end is stored.
             if turn.phase != TurnPhase::Ended
                 && let Some(seq) = self.table.release(&id)

@@ -2,7 +2,8 @@
 //!
 //! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2, `garbage` is an entry that cannot
 //! be used. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
-//! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread, `saved` the save.
+//! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread,
+//! `refused` with a refusal, `saved` the save.
 
 mod capacity;
 mod cuts;
@@ -76,16 +77,17 @@ impl ChunkScript {
     fn word(&mut self, word: &str) -> String {
         match word {
             "ok" => self.handle(Input::Committed(Vec::new())),
-            "found" | "ended" | "nothread" => {
+            "found" | "ended" | "nothread" | "refused" => {
                 let known = match word {
                     "found" => Lookup::Absent,
                     "ended" => Lookup::Ended,
+                    "refused" => Lookup::Refused,
                     _ => Lookup::NoThread,
                 };
                 let found = std::mem::take(&mut self.to_find).into_iter().map(|key| (key, known)).collect();
                 self.handle(Input::Found(found))
             }
-            "saved" => self.handle(Input::Saved),
+            "saved" => self.handle(Input::Saved(Vec::new())),
             "behind" => self.handle(Input::CaughtUp(false)),
             "room" => self.handle(Input::Room),
             word if word.starts_with('+') => {

@@ -327,7 +327,8 @@ impl Partition {
                 return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
             }
             Started::Requested(rules) => (rules, None),
-            Started::Refused { rules, text } => (rules, Some(text)),
+            Started::Refused { rules, text } => (rules, Some(MessageFailure::Unrequestable { detail: text })),
+            Started::Unreadable { rules, detail } => (rules, Some(MessageFailure::Unstorable { detail })),
         };
         turn.rules = Some(rules);
         if turn.phase == TurnPhase::Starting {
@@ -336,7 +337,6 @@ impl Partition {
             turn.requested_at = Some(now);
             turn.progress_at = turn.progress_at.max(time);
         }
-        let refused = refused.map(|detail| MessageFailure::Unrequestable { detail });
         let failure = turn.failure.take().or(refused);
         match failure {
             _ if turn.is_answered => self.end_turn(id, TurnEnd::Complete),

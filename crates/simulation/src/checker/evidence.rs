@@ -38,6 +38,8 @@ pub struct Rules {
     pub chunks_per_message: u32,
     /// Threads that do not exist and may not be created by chunks.
     pub missing_threads: BTreeSet<ThreadId>,
+    /// Messages that the store refuses to look up.
+    pub refused_messages: BTreeSet<MessageKey>,
     /// The store of these went back in time: what clients and others saw of them may have been undone and done again.
     pub stepped_back: BTreeSet<PartitionId>,
     /// The streams of these have lost entries.
@@ -67,6 +69,7 @@ impl Default for Rules {
             stall_safe_ms: 150_000,
             chunks_per_message: 10_000,
             missing_threads: BTreeSet::new(),
+            refused_messages: BTreeSet::new(),
             stepped_back: BTreeSet::new(),
             parted: BTreeSet::new(),
             lost: BTreeSet::new(),

@@ -7,6 +7,9 @@ use model::{Chunk, ChunkKind, MessageKey};
 
 use crate::checker::evidence::{Publish, Published, Rules};
 
+/// The code of what the store refuses for good.
+pub(super) const REJECTED: &str = "rejected_by_database";
+
 /// What the log says of a message.
 #[derive(Debug, Clone)]
 pub struct ExpectedOutcome {
@@ -62,6 +65,9 @@ pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageK
         expected_outcomes.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread))
     {
         fate.end = ExpectedEnd::Failed("unknown_thread");
+    }
+    for (_, fate) in expected_outcomes.iter_mut().filter(|(key, _)| rules.refused_messages.contains(key)) {
+        fate.end = ExpectedEnd::Failed(REJECTED);
     }
     expected_outcomes
 }

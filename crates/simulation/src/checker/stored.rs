@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
 
 use crate::checker::evidence::{DeadLetterRow, Evidence, MessageRow, Published, Rules};
-use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
+use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome, REJECTED};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::part_of;
 
@@ -205,7 +205,7 @@ fn check_failure(
     let is_right = match &fate.end {
         _ if of_time && fate.is_slow(rules) => true,
         ExpectedEnd::Failed(expected) => {
-            *expected == code && (attempt == fate.attempt || code == "unknown_thread")
+            *expected == code && (attempt == fate.attempt || code == "unknown_thread" || code == REJECTED)
         }
         ExpectedEnd::Complete | ExpectedEnd::Open => false,
     };
@@ -231,7 +231,7 @@ fn check_kept(
     fate: &ExpectedOutcome,
     violations: &mut Vec<Violation>,
 ) {
-    if matches!(fate.end, ExpectedEnd::Failed("unknown_thread")) {
+    if matches!(fate.end, ExpectedEnd::Failed("unknown_thread" | REJECTED)) {
         return;
     }
     let accepted = fate.attempts.get(&attempt);

@@ -11,6 +11,7 @@ use crate::checker::turns::{Transition, TransitionKind, TurnEvent};
 use crate::log::START;
 use crate::publisher::commands::partition_of;
 use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
+use crate::world::state::refused_rows::answered;
 
 /// A turn that met a limit is tried again after so long at most, ms.
 const LIMITED_MS: i64 = 2_000;
@@ -39,8 +40,23 @@ impl World {
         let Some(keys) = self.session(address).and_then(|session| session.questions.pop_front()) else {
             return;
         };
-        let verdicts: Vec<(CommandKey, CommandVerdict)> =
-            keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
+        let refused = keys.iter().filter(|key| self.refused.has_command(key)).count();
+        if refused > 0 && self.bug == Some(PlantedBug::RefusedHoldsUpOthers) {
+            if let Some(session) = self.session(address) {
+                session.questions.push_front(keys);
+            }
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::Check(address));
+        }
+        self.coverage.refused_checks += refused as u64;
+        let found = answered(
+            &keys,
+            |key| self.refused.has_command(key),
+            |part| part.iter().map(|key| self.verdict(address, key)).collect(),
+        );
+        let verdicts: Vec<(CommandKey, CommandVerdict)> = keys
+            .into_iter()
+            .zip(found.into_iter().map(|found| found.unwrap_or(CommandVerdict::Refused)))
+            .collect();
         let delay = self.look_up_delay();
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -142,6 +158,12 @@ impl World {
             let started = Started::Refused { rules, text: "planted".to_owned() };
             let delay = self.rng.range(0, 10);
             return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        if !start.is_adopted && !self.is_quiet && self.refused.now() {
+            self.coverage.unreadable_starts += 1;
+            self.workflows.refused.insert((start.turn.clone(), start.run));
+            let started = Started::Unreadable { rules, detail: "planted".to_owned() };
+            return self.answer(address, 1, Input::Started { turn: start.turn, run: start.run, started });
         }
         let delay = match self.fault(|faults| faults.request_slow) {
             true => self.rng.range(10, 1_500),

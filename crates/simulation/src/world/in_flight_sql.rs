@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{MessageKey, PartitionId, TurnId};
 use partition::bisect::{CommitPart, CommitParts};
-use partition::{Commit, Input, Save};
+use partition::{Commit, Input, Lookup, Save};
 
 use super::World;
 use crate::bug::PlantedBug;
@@ -12,6 +12,7 @@ use crate::log::Log;
 use crate::store::Grant;
 use crate::store::fence::{AcknowledgedState, Decided};
 use crate::world::event::{Address, SessionEvent, StatementEvent, StoreReply, WorldEvent};
+use crate::world::state::refused_rows::answered;
 use crate::world::state::statement::{Statement, StatementKind};
 
 /// Who is not the owner of record asks again after so long.
@@ -267,7 +268,8 @@ impl World {
                     parts.refuse(part, "planted".to_owned());
                     continue;
                 }
-                CommitPart::Turn(_) | CommitPart::Message(_) => {}
+                CommitPart::Turn(_) | CommitPart::Message(_) | CommitPart::Task(_) | CommitPart::Usage(_) => {
+                }
             }
             let alone = parts.alone(&part);
             let (log, time) = (&self.logs[usize::from(alone.partition.0)], self.time);
@@ -333,7 +335,7 @@ impl World {
         };
         self.schedule(delay, WorldEvent::Save(address, known, Box::new(save)));
         if self.bug == Some(PlantedBug::SavesUnconfirmed) {
-            self.drive(address, Input::Saved);
+            self.drive(address, Input::Saved(Vec::new()));
         }
     }
 
@@ -360,7 +362,7 @@ impl World {
             true => self.schedule(ASKED_AGAIN_MS, WorldEvent::Save(address, known, save)),
             false => {
                 let delay = self.rng.range(0, 4);
-                self.answer(address, delay, Input::Saved);
+                self.answer(address, delay, Input::Saved(Vec::new()));
             }
         }
     }
@@ -375,7 +377,21 @@ impl World {
         if !self.is_owner(address) {
             return self.schedule(ASKED_AGAIN_MS, WorldEvent::Lookup(address, keys.to_vec()));
         }
-        let found = self.store.lookup(keys, &self.missing, self.time);
+        // Whether a message has failed before, and whether its thread was erased, is asked by itself where the rest is refused.
+        let is_refused = |key: &MessageKey| {
+            self.refused.messages.contains(key)
+                && !self.store.has_ended(key)
+                && !self.store.is_erased(&key.thread)
+        };
+        let refused = keys.iter().filter(|key| is_refused(key)).count();
+        if refused > 0 && self.bug == Some(PlantedBug::RefusedHoldsUpOthers) {
+            return self.schedule(ASKED_AGAIN_MS, WorldEvent::Lookup(address, keys.to_vec()));
+        }
+        let found = answered(keys, is_refused, |part| self.store.lookup(part, &self.missing, self.time));
+        let found = found.into_iter().zip(keys);
+        let found =
+            found.map(|(found, key)| found.unwrap_or_else(|| (key.clone(), Lookup::Refused))).collect();
+        self.coverage.refused_look_ups += refused as u64;
         let delay = self.look_up_delay();
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Found(found)));
     }

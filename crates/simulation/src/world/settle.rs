@@ -121,6 +121,8 @@ impl World {
             max_attempts: turn_profile.rules.max_attempts,
             follow_ups: self.scenario.follow_ups.as_ref().map(FollowUpProfile::limits),
             missing: self.missing.iter().map(model::ThreadId::agent).collect(),
+            refused_turns: self.refused.turns.clone(),
+            refused_tasks: self.refused.tasks.clone(),
             ..TurnRules::default()
         };
         let tables = self.store.tables.iter();

@@ -8,6 +8,7 @@ pub(crate) mod going_back;
 pub(crate) mod groups;
 pub(crate) mod operators;
 pub(crate) mod promises;
+pub(crate) mod refused_rows;
 pub(crate) mod retention;
 pub(crate) mod session;
 pub(crate) mod statement;

@@ -110,7 +110,7 @@ impl World {
             self.put_timer(&id, &task.agent, not_before.0, &delayed_body(task.id.as_str()), now);
         }
         let Some(delay) = self.in_order(address) else { return };
-        self.answer(address, delay, Input::TaskDelayed { seq, outcome });
+        self.answer(address, delay, Input::TaskDelayed { seq, outcome: Some(outcome) });
     }
 
     fn put_timer(&mut self, id: &TimerId, agent: &AgentId, due: i64, body: &Value, now: i64) {
@@ -188,6 +188,10 @@ impl World {
     }
 
     fn decision(&mut self, address: Address, id: TimerId) -> TimerDecision {
+        if id.kind() == TimerKind::FollowUp && !self.is_quiet && self.refused.now() {
+            self.coverage.unreadable_timers += 1;
+            return TimerDecision::unreadable(id);
+        }
         let skew = self.workers[address.worker].skew;
         let mut found = self.store.due_timer(&id, self.settings(), self.time);
         if let Some(timer) = &mut found {

@@ -294,7 +294,7 @@ fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
             continue;
         }
         let mut map = chunk.metadata.as_map().cloned().unwrap_or_default();
-        let (input, output) = (rng.below(1 << 40), rng.below(1 << 40));
+        let (input, output) = (rng.below(ModelCall::MOST_TOKENS), rng.below(ModelCall::MOST_TOKENS));
         if is_listing {
             let call = ModelCall { input_tokens: input, output_tokens: output, ..ModelCall::default() };
             map.insert(ModelCall::KEY.to_owned(), json!([call.to_value()]));

@@ -1,11 +1,11 @@
--- $6 how old what is counted must be, $7 how much of the ledger is read at once, $8 tenant and $9 name (NULL: of every budget). What is younger may
--- not be visible yet, for a row's time is that of its statement, which ends later.
+-- $6 how old what is counted must be, $7 how much of the ledger is read at once, $8 tenants (NULL: all) and $9 name (NULL: every budget of
+-- theirs). What is younger may not be visible yet, for a row's time is that of its statement, which ends later.
 WITH due AS MATERIALIZED (
-    SELECT b.tenant, b.name, b.version, b.scope, b.unit, b.counted_to, b.period_end, min(b.counted_to) OVER () + $7 AS part_end
+    SELECT b.*, min(b.counted_to) OVER () + $7 AS part_end
     FROM budgets AS b
     -- Not again after each second: all that is counted at once costs one read of the ledger.
     WHERE b.counted_to < now() - $6 * 2 AND b.counted_to < b.period_end
-      AND ($8::text IS NULL OR (b.tenant = $8 AND b.name = $9))
+      AND ($8::text[] IS NULL OR b.tenant = ANY ($8)) AND ($9::text IS NULL OR b.name = $9)
 )
 -- The part that begins where the budget stands that is furthest behind: the others wait for it, or go with it.
 , counted AS MATERIALIZED (
@@ -16,11 +16,10 @@ WITH due AS MATERIALIZED (
 {sums}
 , noted AS (
     UPDATE budgets AS b
-    SET counted_to = c.counts_before, spent = b.spent + coalesce(s.amount, 0), unpriced_calls = b.unpriced_calls + coalesce(s.unpriced_calls, 0)
-    FROM counted AS c
-    LEFT JOIN summed AS s ON s.tenant = c.tenant AND s.name = c.name
-    -- Another process may have counted the same, or the budget may have been put anew.
-    WHERE b.tenant = c.tenant AND b.name = c.name AND b.version = c.version AND b.counted_to = c.counted_to
+    SET counted_to = s.counts_before, spent = b.spent + s.amount, unpriced_calls = b.unpriced_calls + s.unpriced_calls
+    FROM summed AS s
+    -- Another process may have counted the same, or the budget may have been changed.
+    WHERE b.tenant = s.tenant AND b.name = s.name AND b.version = s.version AND b.counted_to = s.counted_to
     RETURNING b.counted_to < least(now() - $6 * 2, b.period_end) AS is_behind
 )
 -- Nothing where another process has counted the same part: it goes on.

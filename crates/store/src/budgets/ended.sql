@@ -1,6 +1,6 @@
--- Budgets whose period is over, at most $1.
+-- Budgets whose period is over, at most $1, of the tenants $2 (NULL: of all).
 SELECT b.tenant, b.name, b.version, b.period, b.time_zone,
        floor(extract(epoch FROM b.period_end) * 1000)::bigint AS ends_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 FROM budgets AS b
-WHERE b.period_end <= now()
+WHERE b.period_end <= now() AND ($2::text[] IS NULL OR b.tenant = ANY ($2))
 LIMIT $1

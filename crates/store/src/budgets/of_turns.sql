@@ -1,4 +1,5 @@
--- Of turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. A row for each budget that concerns one of them, with the turn's place.
+-- Of turns that would begin: $6 bucket of the thread, $7 thread, $8 agent. For each turn and each scope that it counts in, the spent budget whose
+-- period ends last, with the turn's place; and once each budget of these scopes whose period is over.
 WITH asked AS MATERIALIZED (
     SELECT k.place, antiphon_tenant_of(k.thread_id) AS tenant, v.scope
     FROM unnest($6::smallint[], $7::text[], $8::text[]) WITH ORDINALITY AS k (bucket, thread_id, agent_id, place)
@@ -11,7 +12,18 @@ WITH asked AS MATERIALIZED (
     WHERE (b.tenant, b.scope) IN (SELECT a.tenant, a.scope FROM asked AS a)
 )
 {sums}
+, deciding AS (
+    (SELECT DISTINCT ON (s.tenant, s.scope) s.*, true AS is_spent
+     FROM summed AS s
+     WHERE s.amount >= s.amount_left
+     ORDER BY s.tenant, s.scope, s.period_end DESC, s.name)
+    UNION ALL
+    SELECT s.*, false FROM summed AS s WHERE s.period_end <= clock_timestamp()
+)
 SELECT a.place, c.*, {columns}
-FROM asked AS a
-JOIN counted AS c ON c.tenant = a.tenant AND c.scope = a.scope
-LEFT JOIN summed AS s ON s.tenant = c.tenant AND s.name = c.name
+FROM deciding AS s
+JOIN budgets AS c ON c.tenant = s.tenant AND c.name = s.name
+CROSS JOIN LATERAL (
+    SELECT a.place FROM asked AS a WHERE a.tenant = s.tenant AND a.scope = s.scope
+    LIMIT CASE WHEN s.is_spent THEN NULL ELSE 1 END
+) AS a

@@ -8,6 +8,6 @@ WITH counted AS MATERIALIZED (
 )
 {sums}
 SELECT 1::bigint AS place, c.*, {columns}
-FROM counted AS c
-LEFT JOIN summed AS s ON s.tenant = c.tenant AND s.name = c.name
+FROM summed AS s
+JOIN budgets AS c ON c.tenant = s.tenant AND c.name = s.name
 ORDER BY c.name

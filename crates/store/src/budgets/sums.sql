@@ -1,33 +1,68 @@
--- Goes on after a CTE `counted`: budgets (tenant, name, scope, unit) whose calls from `counted_to` and before `counts_before` are summed.
+-- Goes on after a CTE `counted`: rows of `budgets` whose calls from `counted_to` and before `counts_before` are summed.
 -- Prices: $1 model, $2 from, as text (NULL: always), $3 input, $4 cached input, $5 output, each for a million tokens.
+--
+-- Calls are read once and summed once for each scope, however many budgets a scope has. No call of a tenant without such a budget is summed.
 , prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
     FROM unnest($1::text[], $2::text[]::timestamptz[], $3::text[]::numeric[], $4::text[]::numeric[], $5::text[]::numeric[])
          AS p (model, starts, input, cached, output)
 )
--- MATERIALIZED: read once, however many budgets there are. A row for each scope that a call counts in.
-, recent AS MATERIALIZED (
-    SELECT u.created_at, antiphon_tenant_of(u.thread_id) AS tenant, v.scope, u.input_tokens + u.output_tokens AS tokens,
-           p.model IS NULL AS is_unpriced,
+, tenants AS MATERIALIZED (
+    SELECT c.tenant, min(c.counted_to) AS since, max(c.counts_before) AS before,
+           bool_or(c.unit = 'cost') AS has_costs, bool_or(starts_with(c.scope, 'user:')) AS has_users,
+           -- An object: sessions of the store join by nested loops alone, and there may be a thousand.
+           jsonb_object_agg(c.scope, true) AS scopes
+    FROM counted AS c
+    GROUP BY c.tenant
+)
+-- A row for each scope with a budget that a call counts in. Numeric: a sum of bigint may have no bigint, and an error would concern all
+-- budgets of the statement.
+, recent AS (
+    SELECT t.tenant, v.scope, u.created_at AS at, u.input_tokens::numeric + u.output_tokens AS tokens,
+           CASE WHEN t.has_costs AND p.model IS NULL THEN 1 ELSE 0 END AS unpriced_calls,
            u.input_tokens * p.input + u.output_tokens * p.output
                - least(coalesce(u.cached_tokens, 0), u.input_tokens) * (p.input - p.cached) AS millionths
     FROM usage AS u
+    JOIN tenants AS t ON t.tenant = antiphon_tenant_of(u.thread_id) AND u.created_at >= t.since AND u.created_at < t.before
     -- No price is looked up where no budget is a cost, and no thread where none is a user's.
-    LEFT JOIN prices AS p ON (SELECT bool_or(unit = 'cost') FROM counted) AND p.model = u.model AND u.created_at >= p.starts AND u.created_at < p.ends
+    LEFT JOIN prices AS p ON t.has_costs AND p.model = u.model AND u.created_at >= p.starts AND u.created_at < p.ends
     CROSS JOIN LATERAL unnest(ARRAY[
         'tenant',
         -- The work that follows an agent's turns, in queues of its own, is the agent's.
         'agent:' || split_part(u.agent_id, '+', 1),
-        CASE WHEN (SELECT bool_or(starts_with(scope, 'user:')) FROM counted)
-             THEN 'user:' || (SELECT t.metadata ->> 'user_id' FROM threads AS t WHERE t.bucket = u.bucket AND t.thread_id = u.thread_id) END
+        CASE WHEN t.has_users
+             THEN 'user:' || (SELECT h.metadata ->> 'user_id' FROM threads AS h WHERE h.bucket = u.bucket AND h.thread_id = u.thread_id) END
     ]) AS v (scope)
-    WHERE u.created_at >= (SELECT min(counted_to) FROM counted) AND u.created_at < (SELECT max(counts_before) FROM counted)
+    -- For the index, which knows no tenants.
+    WHERE u.created_at >= (SELECT min(since) FROM tenants) AND u.created_at < (SELECT max(before) FROM tenants)
+      AND t.scopes ? v.scope
 )
-, summed AS MATERIALIZED (
-    SELECT c.tenant, c.name, CASE c.unit WHEN 'tokens' THEN sum(r.tokens) ELSE sum(r.millionths) / 1000000 END AS amount,
-           count(*) FILTER (WHERE c.unit = 'cost' AND r.is_unpriced) AS unpriced_calls
+-- The calls of each scope, and among them where its budgets begin (1) and end (-1) to count. Budgets take their columns along: a join of one CTE
+-- with another may compare each row with each.
+, placed AS (
+    SELECT r.tenant, r.scope, r.at, r.tokens, r.millionths, r.unpriced_calls, 0 AS sign, NULL AS name, NULL AS unit, NULL::bigint AS version,
+           NULL::timestamptz AS counted_to, NULL::timestamptz AS counts_before, NULL::timestamptz AS period_end, NULL::numeric AS amount_left
     FROM recent AS r
-    JOIN counted AS c ON c.tenant = r.tenant AND c.scope = r.scope AND r.created_at >= c.counted_to AND r.created_at < c.counts_before
-    GROUP BY c.tenant, c.name, c.unit
+    UNION ALL
+    SELECT c.tenant, c.scope, e.at, 0, 0, 0, e.sign, c.name, c.unit, c.version, c.counted_to, c.counts_before, c.period_end,
+           c.max_amount - c.spent
+    FROM counted AS c
+    CROSS JOIN LATERAL (VALUES (c.counted_to, 1), (c.counts_before, -1)) AS e (at, sign)
+)
+-- In each row what has been used from its time on; rows of one time count together.
+, running AS (
+    SELECT p.*, sum(p.tokens) OVER w AS tokens_since, sum(p.millionths) OVER w AS millionths_since,
+           sum(p.unpriced_calls) OVER w AS unpriced_since
+    FROM placed AS p
+    WINDOW w AS (PARTITION BY p.tenant, p.scope ORDER BY p.at DESC)
+)
+-- A row for each budget of `counted`.
+, summed AS MATERIALIZED (
+    SELECT r.tenant, r.name, r.scope, r.version, r.counted_to, r.counts_before, r.period_end, r.amount_left,
+           CASE r.unit WHEN 'tokens' THEN sum(r.sign * r.tokens_since) ELSE sum(r.sign * r.millionths_since) / 1000000 END AS amount,
+           CASE r.unit WHEN 'tokens' THEN 0 ELSE sum(r.sign * r.unpriced_since) END AS unpriced_calls
+    FROM running AS r
+    WHERE r.sign <> 0
+    GROUP BY r.tenant, r.name, r.scope, r.unit, r.version, r.counted_to, r.counts_before, r.period_end, r.amount_left
 )

@@ -2,20 +2,20 @@
 //!
 //! Only where embeddings are configured. Nothing depends on who does it: two owners at once write the same.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use embeddings::{Embeddings, EmbeddingsError};
 use metrics::counter;
 use model::{Bucket, PartitionId};
-use partition::Input;
 use runtime::{Backoff, retry_until};
 use store::FactToEmbed;
-use tokio::sync::mpsc;
 
-use super::store_lookups::until_answered;
+use super::store_lookups::StoreReader;
 use crate::context::Context;
 use crate::metrics::{EMBEDDED_FACTS, UNEMBEDDABLE_FACTS};
+use crate::refusals::{RefusedItem, note_item};
 
 /// Facts of one request.
 const MOST_FACTS: u32 = 64;
@@ -45,12 +45,13 @@ pub(super) async fn run(
     context: Context,
     embeddings: Embeddings,
     partition: PartitionId,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
+    let answered = &reader.answered;
     let all = (0..model::BUCKETS).map(Bucket::from_number);
     let buckets: Vec<Bucket> =
         all.filter(|bucket| bucket.partition(context.config.partitions) == partition).collect();
-    while let Some(look) = look(&context, &embeddings, &buckets, &answered).await {
+    while let Some(look) = look(&context, &embeddings, &buckets, &reader).await {
         let pause = match look {
             // The next owner goes on with what is left.
             Look::Full if answered.is_closed() => return,
@@ -71,27 +72,54 @@ async fn look(
     context: &Context,
     embeddings: &Embeddings,
     buckets: &[Bucket],
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Look> {
-    let stored =
-        until_answered(|| context.store.vectors_of(), "reading of what vectors are", answered).await?;
+    let stored = reader.until_answered("reading of what vectors are", || context.store.vectors_of()).await?;
     if !is_usable(stored.as_deref(), embeddings.vectors_of()) {
         return Some(Look::WithoutVectors);
     }
     let ask = || context.store.facts_to_embed(buckets, MOST_FACTS);
-    let facts = until_answered(ask, "reading facts without vectors", answered).await?;
+    let facts = reader.until_answered("reading facts without vectors", ask).await?;
     if facts.is_empty() {
         return Some(Look::Nothing);
     }
-    let (facts, vectors, refused) = embed(embeddings, facts, answered).await?;
-    let keep = || context.store.keep_vectors(embeddings.vectors_of(), &facts, &vectors);
-    counter!(EMBEDDED_FACTS).increment(until_answered(keep, "keeping vectors", answered).await?);
+    let count = facts.len();
+    let (embedded, mut refused) = embed(embeddings, facts, reader).await?;
     for fact in &refused {
         tracing::warn!(agent = %fact.agent, fact = fact.id, "the endpoint refuses a fact: it has no vector");
-        until_answered(|| context.store.give_up_vector(fact), "giving up a vector", answered).await?;
-        counter!(UNEMBEDDABLE_FACTS).increment(1);
     }
-    Some(if facts.len() + refused.len() < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
+    refused.extend(keep(context, embeddings, embedded, reader).await?);
+    for fact in &refused {
+        match reader.unless_refused("giving up a vector", || context.store.give_up_vector(fact)).await? {
+            Ok(()) => counter!(UNEMBEDDABLE_FACTS).increment(1),
+            // It comes again with the next look.
+            Err(error) => note_item(RefusedItem::Vector, &fact.id, &error),
+        }
+    }
+    Some(if count < MOST_FACTS as usize { Look::Nothing } else { Look::Full })
+}
+
+/// Keeps the vectors, and returns the facts whose vector the database refuses, as one that is no number. `None` when the session has ended.
+async fn keep(
+    context: &Context,
+    embeddings: &Embeddings,
+    embedded: Vec<EmbeddedFact>,
+    reader: &StoreReader,
+) -> Option<Vec<FactToEmbed>> {
+    fn name((fact, _): &EmbeddedFact) -> &dyn Display {
+        &fact.id
+    }
+    let ask = |part: &[EmbeddedFact]| {
+        let (facts, vectors): (Vec<_>, Vec<_>) = part.iter().cloned().unzip();
+        async move {
+            let kept = context.store.keep_vectors(embeddings.vectors_of(), &facts, &vectors).await?;
+            counter!(EMBEDDED_FACTS).increment(kept);
+            Ok(vec![(); facts.len()])
+        }
+    };
+    let kept = reader.each("keeping vectors", &embedded, (RefusedItem::Vector, name), ask).await?;
+    let refused = embedded.iter().zip(kept).filter(|(_, kept)| kept.is_err());
+    Some(refused.map(|((fact, _), _)| fact.clone()).collect())
 }
 
 /// Whether the database keeps vectors of this model.
@@ -111,29 +139,26 @@ fn is_usable(stored: Option<&str>, wanted: &str) -> bool {
     is_usable
 }
 
-type Embedded = (Vec<FactToEmbed>, Vec<Vec<f32>>, Vec<FactToEmbed>);
+type EmbeddedFact = (FactToEmbed, Vec<f32>);
 
 /// Those that have a vector now with their vectors, and those that the endpoint refuses. `None` when the session has ended.
 async fn embed(
     embeddings: &Embeddings,
     facts: Vec<FactToEmbed>,
-    answered: &mpsc::Sender<Input>,
-) -> Option<Embedded> {
+    reader: &StoreReader,
+) -> Option<(Vec<EmbeddedFact>, Vec<FactToEmbed>)> {
     let texts: Vec<&str> = facts.iter().map(|fact| fact.text.as_str()).collect();
-    if let Some(vectors) = asked(embeddings, &texts, answered).await? {
-        return Some((facts, vectors, Vec::new()));
+    if let Some(vectors) = asked(embeddings, &texts, reader).await? {
+        return Some((facts.into_iter().zip(vectors).collect(), Vec::new()));
     }
-    let (mut taken, mut vectors, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
     for fact in facts {
-        match asked(embeddings, &[fact.text.as_str()], answered).await? {
-            Some(one) => {
-                vectors.extend(one);
-                taken.push(fact);
-            }
+        match asked(embeddings, &[fact.text.as_str()], reader).await? {
+            Some(one) => taken.extend(one.into_iter().map(|vector| (fact.clone(), vector))),
             None => refused.push(fact),
         }
     }
-    Some((taken, vectors, refused))
+    Some((taken, refused))
 }
 
 /// The vectors of the texts, as soon as the endpoint gives them; `Some(None)`: it takes other texts and not these.
@@ -141,10 +166,10 @@ async fn embed(
 async fn asked(
     embeddings: &Embeddings,
     texts: &[&str],
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Option<Vec<Vec<f32>>>> {
     let backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
-    let vectors = retry_until(answered.closed(), backoff, "making vectors of facts", || async {
+    let vectors = retry_until(reader.answered.closed(), backoff, "making vectors of facts", || async {
         match embeddings.of_facts(texts).await {
             Ok(vectors) => Ok(Some(vectors)),
             // A wrong model or number of dimensions is refused with each text.

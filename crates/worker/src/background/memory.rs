@@ -4,15 +4,15 @@ use batches::memory::{MOST_OF_TURN, MemoryQuery, memory_query, memory_query_of_t
 use batches::{Context as ModelContext, TokenCounter};
 use metrics::counter;
 use model::{AgentId, AgentSetting, TaskKind, ThreadId};
-use partition::{Input, Start};
+use partition::Start;
 use serde_json::{Map, Value};
 use store::{FactRow, FoundFact};
-use tokio::sync::mpsc;
 use wire::work::RememberedFact;
 
-use super::store_lookups::until_answered;
+use super::store_lookups::StoreReader;
 use super::turn_request;
 use crate::context::Context;
+use crate::refusals::{RefusedItem, note_item};
 
 /// Tokens that they may take, where the settings do not say.
 const DEFAULT_TOKENS: u64 = 512;
@@ -25,7 +25,7 @@ pub(super) async fn remembered(
     settings: &Map<String, Value>,
     built: &ModelContext,
     counter: &dyn TokenCounter,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Vec<RememberedFact>> {
     if !AgentSetting::MEMORY.is_true(settings) {
         return Some(Vec::new());
@@ -37,7 +37,7 @@ pub(super) async fn remembered(
         let Some(thread) = model::origin(&start.agent, TaskKind::Memory, &start.metadata) else {
             return Some(Vec::new());
         };
-        let found = search(context, &agent, &thread, memory_query_of_task(&start.content), answered).await?;
+        let found = search(context, &agent, &thread, memory_query_of_task(&start.content), reader).await?;
         return Some(within(found, room, counter));
     }
     if turn_request::says_all(start) {
@@ -50,29 +50,37 @@ pub(super) async fn remembered(
         tracing::debug!(turn = %start.turn, thread = %start.thread, "no text to ask memory about");
         return Some(Vec::new());
     };
-    let found = search(context, &agent, &start.thread, &text, answered).await?;
+    let found = search(context, &agent, &start.thread, &text, reader).await?;
     Some(within(found, room, counter))
 }
 
-/// What fits the text, by words and, where the database has vectors and the endpoint gives one in time, by vectors. `None` when the session has
-/// ended.
+/// What fits the text, by words and, where the database has vectors and the endpoint gives one in time, by vectors. Nothing where the
+/// database refuses the question: a turn does without. `None` when the session has ended.
 async fn search(
     context: &Context,
     agent: &AgentId,
     thread: &ThreadId,
     text: &str,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Vec<FoundFact>> {
     let vector = match &context.config.embeddings {
         Some(embeddings) => {
             let ask = || context.store.vectors_of();
-            let stored = until_answered(ask, "reading of what vectors are", answered).await?;
+            let stored = reader.until_answered("reading of what vectors are", ask).await?;
             embeddings.of_question(stored.as_deref(), text).await
         }
         None => None,
     };
-    let ask = || context.store.search_facts(agent, thread, text, vector.as_deref(), MOST_OF_TURN);
-    until_answered(ask, "reading memory", answered).await
+    // A vector that the database refuses is no reason to forget what the words find.
+    let questions = [vector.as_deref(), None];
+    for vector in &questions[usize::from(vector.is_none())..] {
+        let ask = || context.store.search_facts(agent, thread, text, *vector, MOST_OF_TURN);
+        match reader.unless_refused("reading memory", ask).await? {
+            Ok(found) => return Some(found),
+            Err(error) => note_item(RefusedItem::Memory, thread, &error),
+        }
+    }
+    Some(Vec::new())
 }
 
 /// Those that come before the room is used up: a fact that is worse does not take the place of a better one.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use wire::work::TurnEvent;
 
 use super::publish_queue::{OutboxMessage, OutboxMessages, PublishQueue};
-use super::store_lookups::until_answered;
+use super::store_lookups::StoreReader;
 use crate::context::Context;
 
 /// Publishes that wait for their acks at a time.
@@ -37,7 +37,7 @@ pub(super) async fn run(
     context: Context,
     backlog: OutboxBacklog,
     mut batches: mpsc::UnboundedReceiver<OutboxBatch>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     let partitions = context.config.partitions;
     let mut line = PublishQueue::with_rest(backlog.after, backlog.count);
@@ -51,7 +51,7 @@ pub(super) async fn run(
         if reading.is_none()
             && let Some((after, count)) = line.wants()
         {
-            reading = Some(read(context.store.clone(), backlog.partition, after, count, &answered).boxed());
+            reading = Some(read(context.store.clone(), backlog.partition, after, count, &reader).boxed());
         }
         let sent: Vec<Position> = tokio::select! {
             batch = batches.recv() => match batch {
@@ -68,7 +68,7 @@ pub(super) async fn run(
             }
         };
         for batch in sent {
-            if answered.send(Input::Sent(batch)).await.is_err() {
+            if reader.answered.send(Input::Sent(batch)).await.is_err() {
                 return;
             }
         }
@@ -81,10 +81,10 @@ async fn read(
     partition: PartitionId,
     after: Position,
     count: usize,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Vec<OutboxBatch>> {
     let ask = || store.outbox(partition, Some(after), count);
-    let page = until_answered(ask, "reading the outbox", answered).await?;
+    let page = reader.until_answered("reading the outbox", ask).await?;
     if page.len() < count {
         tracing::error!(%partition, "the outbox has become shorter by itself: the partition is rebuilt");
         return None;

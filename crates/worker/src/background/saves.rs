@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use partition::{Input, Save};
+use partition::bisect::parts;
+use partition::{Input, OpenTurn, Save, SavedItem, SpilledMessage};
 use store::{Applied, Store};
 use tokio::sync::mpsc;
 
-use super::store_lookups::until_answered;
+use super::store_lookups::StoreReader;
+use crate::refusals::{RefusedItem, note_item};
 
 /// What is saved, and what the store had acknowledged when that was decided: one that has gone back since takes nothing.
 #[derive(Debug)]
@@ -15,18 +17,63 @@ pub(super) struct SaveTask {
     pub(super) save: Save,
 }
 
+/// A row of a save.
+#[derive(Debug)]
+enum Row {
+    Message(SpilledMessage),
+    Turn(OpenTurn),
+}
+
+impl Row {
+    fn item(&self) -> SavedItem {
+        match self {
+            Self::Message(part) => SavedItem::Message(part.key.clone()),
+            Self::Turn(open) => SavedItem::Turn(open.opened.turn.clone()),
+        }
+    }
+}
+
 pub(super) async fn run(
     store: Store,
     incarnation: Arc<str>,
     mut tasks: mpsc::UnboundedReceiver<SaveTask>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     while let Some(SaveTask { applied, save }) = tasks.recv().await {
-        // A doubtful statement holds the row that a grant waits for, and repeating it changes nothing.
-        let ask = || store.save(applied, &incarnation, &save);
-        let Some(()) = until_answered(ask, "saving what is open", &answered).await else { return };
-        if answered.send(Input::Saved).await.is_err() {
+        let messages = save.messages.into_iter().map(Row::Message);
+        let rows: Vec<Row> = messages.chain(save.turns.into_iter().map(Row::Turn)).collect();
+        let save = |part: &'_ [Row]| {
+            let (save, store, incarnation) = (save_of(part), store.clone(), Arc::clone(&incarnation));
+            let reader = reader.clone();
+            async move {
+                // A doubtful statement holds the row that a grant waits for, and repeating it changes nothing.
+                let ask = || store.save(applied, &incarnation, &save);
+                reader.unless_refused("saving what is open", ask).await.ok_or(())
+            }
+        };
+        let Ok(saved) = parts(&rows, save).await else { return };
+        let mut refused = Vec::new();
+        for (part, outcome) in saved {
+            let Err(error) = outcome else { continue };
+            for row in part {
+                let item = row.item();
+                note_item(RefusedItem::Save, &item, &error);
+                refused.push((item, error.to_string()));
+            }
+        }
+        if reader.answered.send(Input::Saved(refused)).await.is_err() {
             return;
         }
     }
+}
+
+fn save_of(rows: &[Row]) -> Save {
+    let mut save = Save::default();
+    for row in rows {
+        match row {
+            Row::Message(part) => save.messages.push(part.clone()),
+            Row::Turn(open) => save.turns.push(open.clone()),
+        }
+    }
+    save
 }

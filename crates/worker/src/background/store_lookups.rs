@@ -1,29 +1,127 @@
-//! Asking the store, many questions in one statement, until it answers.
+//! Asking the store, many questions in one statement, until it answers or refuses one of them for good.
+
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
 
 use model::MessageKey;
-use partition::{CommandKey, Input};
-use runtime::{Backoff, retry_until};
-use store::{Applied, Disposition, QueueRead, Store, StoreError};
+use partition::bisect::parts;
+use partition::{CommandKey, CommandVerdict, Input, Lookup};
+use runtime::{Backoff, retry_until, spawn_named};
+use store::{Applied, QueueRead, Store, StoreError};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
+use crate::refusals::{DamagedTries, Refusals, RefusedItem, is_refusal, note_item};
 
 /// Keys of one statement.
 const MOST_KEYS: usize = 1_000;
 /// Queues of one statement: few enough that their texts are a bounded part of the worker's memory.
 const MOST_QUEUES: usize = 16;
 
+/// Asks the store on behalf of a session, for as long as that is there to hear the answer.
+#[derive(Debug, Clone)]
+pub(super) struct StoreReader {
+    pub(super) refusals: Refusals,
+    pub(super) answered: mpsc::Sender<Input>,
+}
+
+impl StoreReader {
+    /// Tries until the store answers; `None` when the session has ended. For questions of which no part could fail alone: what is
+    /// refused for good is tried again as well, and shown meanwhile.
+    pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>(
+        &self,
+        what: &'static str,
+        ask: impl Fn() -> F,
+    ) -> Option<A> {
+        self.retried(what, || async { ask().await.map(Ok::<_, StoreError>) }).await?.ok()
+    }
+
+    /// As [`StoreReader::until_answered`]. `Some(Err)`: the store refuses it for good, and says this.
+    pub(super) async fn unless_refused<A, F: Future<Output = Result<A, StoreError>>>(
+        &self,
+        what: &'static str,
+        ask: impl Fn() -> F,
+    ) -> Option<Result<A, StoreError>> {
+        let damaged = DamagedTries::default();
+        let ask = || async {
+            match ask().await {
+                Err(error) if damaged.is_final(&error) => Ok(Err(error)),
+                Err(error) => Err(error),
+                Ok(answer) => Ok(Ok(answer)),
+            }
+        };
+        self.retried(what, ask).await
+    }
+
+    /// What the store says of each of the items, in their order, in one statement as long as it refuses none of them. An item that it refuses
+    /// alone has its refusal, which was noted as one of `item`. `None` when the session has ended.
+    pub(super) async fn each<'q, Q, A, F: Future<Output = Result<Vec<A>, StoreError>>>(
+        &self,
+        what: &'static str,
+        items: &'q [Q],
+        (item, name): (RefusedItem, impl Fn(&Q) -> &dyn Display),
+        ask: impl Fn(&'q [Q]) -> F,
+    ) -> Option<Vec<Result<A, StoreError>>> {
+        let ask = &ask;
+        let asked =
+            parts(items, |part| async move { self.unless_refused(what, || ask(part)).await.ok_or(()) });
+        let mut all = Vec::with_capacity(items.len());
+        for (part, answer) in asked.await.ok()? {
+            match answer {
+                Ok(found) => all.extend(found.into_iter().map(Ok)),
+                Err(error) => {
+                    part.iter().for_each(|one| note_item(item, name(one), &error));
+                    all.push(Err(error));
+                }
+            }
+        }
+        Some(all)
+    }
+
+    async fn retried<A, F: Future<Output = Result<A, StoreError>>>(
+        &self,
+        what: &'static str,
+        ask: impl Fn() -> F,
+    ) -> Option<A> {
+        let refused = Mutex::new(None);
+        let answer = retry_until(self.answered.closed(), Backoff::default(), what, || async {
+            ask().await.inspect_err(|error| {
+                if is_refusal(error) {
+                    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+                    refused.get_or_insert_with(|| self.refusals.retrying(what, error));
+                }
+            })
+        });
+        answer.await.ok()
+    }
+}
+
 pub(super) async fn look_up_all(
     context: Context,
     owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Vec<MessageKey>>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.create_threads;
-        let ask = || context.store.lookup(Some(owner), &keys, create);
-        let Some(found) = until_answered(ask, "a look-up", &answered).await else { return };
-        if answered.send(Input::Found(found)).await.is_err() {
+        let name = (RefusedItem::Message, name_of_message as fn(&MessageKey) -> &dyn Display);
+        let ask = |keys| context.store.lookup(Some(owner), keys, create);
+        let Some(found) = reader.each("a look-up", &keys, name, ask).await else { return };
+        let mut all = Vec::with_capacity(keys.len());
+        for (found, key) in found.into_iter().zip(&keys) {
+            let Ok(found) = found else {
+                // It fails, unless it has.
+                let ask = || context.store.has_failed(owner, key);
+                let Some(has_failed) = reader.unless_refused("a look-up of a failure", ask).await else {
+                    return;
+                };
+                let known = if matches!(has_failed, Ok(true)) { Lookup::Ended } else { Lookup::Refused };
+                all.push((key.clone(), known));
+                continue;
+            };
+            all.push(found);
+        }
+        if reader.answered.send(Input::Found(all)).await.is_err() {
             return;
         }
     }
@@ -33,15 +131,34 @@ pub(super) async fn check_all(
     context: Context,
     owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Vec<CommandKey>>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.limits.create_agents;
-        let ask = || context.store.check(Some(owner), &keys, create);
-        let Some(verdicts) = until_answered(ask, "a check of commands", &answered).await else { return };
-        if answered.send(Input::Checked(verdicts)).await.is_err() {
+        let name = (RefusedItem::Command, name_of_command as fn(&CommandKey) -> &dyn Display);
+        let ask = |keys| context.store.check(Some(owner), keys, create);
+        let Some(found) = reader.each("a check of commands", &keys, name, ask).await else { return };
+        let refused = |key: &CommandKey| (key.clone(), CommandVerdict::Refused);
+        let found = found.into_iter().zip(&keys).map(|(found, key)| found.unwrap_or_else(|_| refused(key)));
+        if reader.answered.send(Input::Checked(found.collect())).await.is_err() {
             return;
         }
+    }
+}
+
+fn name_of_message(key: &MessageKey) -> &dyn Display {
+    key
+}
+
+fn name_of_queue(queue: &QueueRead) -> &dyn Display {
+    &queue.agent
+}
+
+fn name_of_command(key: &CommandKey) -> &dyn Display {
+    match key {
+        CommandKey::Turn(_, turn, _) => turn,
+        CommandKey::Task(_, task, _) => task,
+        CommandKey::Control(_, command, _) => command,
     }
 }
 
@@ -49,19 +166,38 @@ pub(super) async fn load_all(
     store: Store,
     owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Vec<QueueRead>>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     while let Some(all) = gather(&mut asked).await {
         for queues in all.chunks(MOST_QUEUES) {
-            let ask = || store.load_tasks(owner, queues);
-            let Some(loaded) = until_answered(ask, "reading queues", &answered).await else { return };
-            for (queue, (tasks, more)) in queues.iter().zip(loaded) {
+            let name = (RefusedItem::Queue, name_of_queue as fn(&QueueRead) -> &dyn Display);
+            let ask = |queues| store.load_tasks(owner, queues);
+            let Some(loaded) = reader.each("reading queues", queues, name, ask).await else { return };
+            for (queue, loaded) in queues.iter().zip(loaded) {
+                let Ok((tasks, more)) = loaded else {
+                    spawn_named(
+                        "refused queue",
+                        load_alone(store.clone(), owner, queue.clone(), reader.clone()),
+                    );
+                    continue;
+                };
                 let (agent, after) = (queue.agent.clone(), queue.after);
-                if answered.send(Input::Tasks { agent, after, tasks, more }).await.is_err() {
+                if reader.answered.send(Input::Tasks { agent, after, tasks, more }).await.is_err() {
                     return;
                 }
             }
         }
+    }
+}
+
+/// A queue that the store refuses to read waits for somebody to mend it; no other one waits with it. There is at most one question for each queue.
+async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: StoreReader) {
+    let queues = [queue];
+    let ask = || store.load_tasks(owner, &queues);
+    let Some(loaded) = reader.until_answered("reading a queue", ask).await else { return };
+    let [QueueRead { agent, after, .. }] = queues;
+    if let Some((tasks, more)) = loaded.into_iter().next() {
+        let _ = reader.answered.send(Input::Tasks { agent, after, tasks, more }).await;
     }
 }
 
@@ -74,31 +210,4 @@ async fn gather<Q>(asked: &mut mpsc::UnboundedReceiver<Vec<Q>>) -> Option<Vec<Q>
         all.extend(more);
     }
     Some(all)
-}
-
-/// Tries until the store answers; `None` when the session has ended.
-pub(super) async fn until_answered<A, F: Future<Output = Result<A, StoreError>>>(
-    ask: impl Fn() -> F,
-    what: &'static str,
-    answered: &mpsc::Sender<Input>,
-) -> Option<A> {
-    let answer = retry_until(answered.closed(), Backoff::default(), what, || async {
-        ask().await.inspect_err(|error| {
-            if error.disposition() == Disposition::Fatal {
-                tracing::error!(%error, what, "refused, and tried again");
-            }
-        })
-    });
-    answer.await.ok()
-}
-
-/// Takes what neither waiting nor asking again cures for an answer.
-pub(super) async fn unless_hopeless<A>(
-    asked: impl Future<Output = Result<A, StoreError>>,
-) -> Result<Result<A, String>, StoreError> {
-    match asked.await {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(error @ StoreError::Row(_)) => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
-    }
 }

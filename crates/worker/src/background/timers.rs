@@ -1,11 +1,14 @@
 //! Timers that are due: what decides about them is read for many at once, and the rules are asked before anything is sent.
 
+use std::fmt::Display;
+
 use model::{DelayedTask, Seq, TimerId};
-use partition::{Input, Start, TimerPage, decide_timer};
-use store::{Applied, Store};
+use partition::{Input, Start, TimerDecision, TimerPage, decide_timer};
+use store::{Applied, DueTimer, Store, StoreError};
 use tokio::sync::mpsc;
 
-use super::store_lookups::until_answered;
+use super::store_lookups::StoreReader;
+use crate::refusals::{RefusedItem, note_item};
 
 /// What the machine wants.
 #[derive(Debug)]
@@ -22,35 +25,33 @@ pub(super) async fn run(
     store: Store,
     owner: Applied,
     mut tasks: mpsc::UnboundedReceiver<TimerTask>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     while let Some(task) = tasks.recv().await {
         let answer = match task {
-            TimerTask::Decide(timers) => decided(&store, owner, timers, &answered).await,
+            TimerTask::Decide(timers) => decided(&store, owner, timers, &reader).await,
             TimerTask::Delay(seq, delayed) => {
                 let ask = || store.delay_task(&delayed);
-                let outcome = until_answered(ask, "delaying a task", &answered).await;
-                outcome.map(|outcome| Input::TaskDelayed { seq, outcome })
+                let outcome = reader.unless_refused("delaying a task", ask).await;
+                outcome.map(|outcome| {
+                    let noted = |error: &StoreError| note_item(RefusedItem::Command, &delayed.task.id, error);
+                    Input::TaskDelayed { seq, outcome: outcome.inspect_err(noted).ok() }
+                })
             }
-            TimerTask::Load { from_ms, limit } => loaded(&store, owner, from_ms, limit, &answered).await,
+            TimerTask::Load { from_ms, limit } => loaded(&store, owner, from_ms, limit, &reader).await,
         };
         let Some(answer) = answer else { return };
-        if answered.send(answer).await.is_err() {
+        if reader.answered.send(answer).await.is_err() {
             return;
         }
     }
 }
 
 /// `None` when the session has ended.
-async fn decided(
-    store: &Store,
-    owner: Applied,
-    timers: Vec<TimerId>,
-    answered: &mpsc::Sender<Input>,
-) -> Option<Input> {
-    let ask = || store.due_timers(Some(owner), &timers);
-    let found = until_answered(ask, "reading timers", answered).await?;
+async fn decided(store: &Store, owner: Applied, timers: Vec<TimerId>, reader: &StoreReader) -> Option<Input> {
+    let found = due(reader, store, Some(owner), &timers).await?;
     let decisions = timers.into_iter().zip(found).map(|(id, found)| {
+        let Ok(found) = found else { return TimerDecision::unreadable(id) };
         let mut complaints = Vec::new();
         let decision = decide_timer(id, found, &mut complaints);
         for complaint in complaints {
@@ -62,15 +63,29 @@ async fn decided(
     Some(Input::TimersDecided(decisions.collect()))
 }
 
+/// What decides about these timers, in their order, or that it cannot be read. `None` when the session has ended.
+pub(super) async fn due(
+    reader: &StoreReader,
+    store: &Store,
+    owner: Option<Applied>,
+    timers: &[TimerId],
+) -> Option<Vec<Result<Option<DueTimer>, StoreError>>> {
+    fn name(timer: &TimerId) -> &dyn Display {
+        timer
+    }
+    let ask = |timers| store.due_timers(owner, timers);
+    reader.each("reading timers", timers, (RefusedItem::Timer, name), ask).await
+}
+
 async fn loaded(
     store: &Store,
     owner: Applied,
     from_ms: i64,
     limit: usize,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
 ) -> Option<Input> {
     let ask = || store.load_timers(owner, Some(from_ms), limit);
-    let page: TimerPage = until_answered(ask, "reading timers", answered).await?;
+    let page: TimerPage = reader.until_answered("reading timers", ask).await?;
     tracing::debug!(from_ms, timers = page.timers.len(), is_all = page.is_all, "timers were read");
     Some(Input::Timers(page))
 }

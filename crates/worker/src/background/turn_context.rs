@@ -7,18 +7,18 @@ use batches::context::{ContextRules, LastMessages};
 use bytes::Bytes;
 use metrics::counter;
 use model::{Chunk, Position, Timestamp, WorkflowName};
-use partition::{Input, Start, TurnRules};
+use partition::{Start, Started, TurnRules};
 use store::{StartContext, StoreError};
-use tokio::sync::mpsc;
 use wire::work::TurnRequest;
 
 use super::compaction::Compactor;
 use super::memory;
-use super::store_lookups::{unless_hopeless, until_answered};
+use super::store_lookups::StoreReader;
 use super::thread_cache::LEAST_MESSAGES;
 use super::turn_request;
 use crate::context::Context;
 use crate::metrics::THREAD_READS;
+use crate::refusals::{RefusedItem, note_item};
 
 /// Subject, headers and what surrounds a message of NATS.
 const HEADER_BYTES: usize = 1 << 10;
@@ -31,17 +31,18 @@ pub(super) enum PreparedTurn {
     Answer(Vec<Arc<Chunk>>),
 }
 
-/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
-/// session has ended.
+/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `Err`: what becomes of the turn
+/// instead. `None` when the session has ended.
 pub(super) async fn prepare(
     context: &Context,
     start: &Start,
     found: &mut StartContext,
     workflow: &WorkflowName,
     rules: &TurnRules,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
     compacting: &Compactor,
-) -> Option<Result<PreparedTurn, String>> {
+) -> Option<Result<PreparedTurn, Started>> {
+    let refused = |text: String| Started::Refused { rules: *rules, text };
     let (mut of_context, complaints) = turn_request::context_rules(start, &found.settings);
     for complaint in complaints {
         tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
@@ -49,10 +50,13 @@ pub(super) async fn prepare(
     let counter = tokenizer::counter(of_context.tokenizer);
     let (mut is_first, mut known) = (true, None);
     loop {
-        let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
-        let (built, read) = match until_answered(ask, "reading a context", answered).await? {
+        let ask = || built(context, start, found, &of_context, counter.as_ref());
+        let (built, read) = match reader.unless_refused("reading a context", ask).await? {
             Ok(built) => built,
-            Err(text) => return Some(Err(text)),
+            Err(error) => {
+                note_item(RefusedItem::Turn, &start.turn, &error);
+                return Some(Err(Started::Unreadable { rules: *rules, detail: error.to_string() }));
+            }
         };
         if std::mem::take(&mut is_first) {
             note_read(&mut found.messages, read);
@@ -62,8 +66,7 @@ pub(super) async fn prepare(
         let facts = match known.take() {
             Some(facts) => facts,
             None => {
-                memory::remembered(context, start, &found.settings, &built, counter.as_ref(), answered)
-                    .await?
+                memory::remembered(context, start, &found.settings, &built, counter.as_ref(), reader).await?
             }
         };
         let (settings, partitions) =
@@ -80,7 +83,7 @@ pub(super) async fn prepare(
         request.memory.clone_from(&facts);
         let payload = match serde_json::to_vec(&request) {
             Ok(payload) => payload,
-            Err(error) => return Some(Err(error.to_string())),
+            Err(error) => return Some(Err(refused(error.to_string()))),
         };
         let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
         if payload.len() <= most {
@@ -88,7 +91,8 @@ pub(super) async fn prepare(
         }
         if built.batches.len() <= 1 {
             let size = payload.len();
-            return Some(Err(format!("the turn request takes {size} bytes, and a message may take {most}")));
+            let text = format!("the turn request takes {size} bytes, and a message may take {most}");
+            return Some(Err(refused(text)));
         }
         tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
         of_context.tokens = built.tokens.min(of_context.tokens) / 2;

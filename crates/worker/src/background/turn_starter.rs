@@ -1,6 +1,7 @@
 //! Beginning turns: settings and history are read for many at once, and the requests are published side by side.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,19 +13,20 @@ use model::{Message, Seq, TimerId, Timestamp, TurnId, WorkflowName};
 use partition::{Input, NotNow, Start, Started};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
-use store::{ContextWanted, StartContext};
+use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::compaction::Compactor;
 use super::outbox_publisher::publish_once;
-use super::store_lookups::{unless_hopeless, until_answered};
+use super::store_lookups::StoreReader;
 use super::thread_cache::{ThreadCache, ThreadEnd, complete};
-use super::timers::timer_of;
+use super::timers::{due, timer_of};
 use super::turn_context::{PreparedTurn, prepare};
 use super::turn_request;
 use crate::context::Context;
+use crate::refusals::{RefusedItem, note_item};
 
 /// Turns whose settings and history are read with one question.
 const MOST_READ: usize = 32;
@@ -99,13 +101,13 @@ const SUPERSEDED: &str = "message";
 enum NotRead {
     /// It is a follow-up that is not wanted any more, and by what.
     Superseded(&'static str),
-    /// Neither waiting nor asking again would help.
-    Hopeless(String),
+    /// The store refuses it for good.
+    Unreadable(String),
 }
 
 struct TurnStarter {
     context: Context,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
     /// Not read yet.
     waiting: VecDeque<Arc<Start>>,
     /// Read, not published yet.
@@ -125,13 +127,13 @@ struct TurnStarter {
 pub(super) async fn run(
     context: Context,
     mut background: mpsc::UnboundedReceiver<TurnTask>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) {
     let cache = ThreadCache::new(Arc::clone(&context.thread_cache));
     let mut starts = TurnStarter {
         context,
         cache,
-        answered,
+        reader,
         waiting: VecDeque::new(),
         ready: VecDeque::new(),
         is_reading: false,
@@ -199,7 +201,7 @@ impl TurnStarter {
                 (start, known)
             };
             let starts = self.waiting.drain(..count).map(known).collect();
-            self.under_way.push(read(self.context.clone(), starts, self.answered.clone()).boxed());
+            self.under_way.push(read(self.context.clone(), starts, self.reader.clone()).boxed());
         }
         while self.publishing < MOST_PUBLISHED
             && let Some((start, found)) = self.ready.pop_front()
@@ -207,10 +209,10 @@ impl TurnStarter {
             let name = (start.turn.clone(), start.run);
             let beginning = self.beginning.get(&name).cloned().unwrap_or_default();
             self.publishing += 1;
-            let (context, answered) = (self.context.clone(), self.answered.clone());
+            let (context, reader) = (self.context.clone(), self.reader.clone());
             let compacting = self.compacting.clone();
             let span = of_turn(&start, beginning.trace.as_ref());
-            let begun = begin(context, start, found, beginning, answered, compacting).instrument(span);
+            let begun = begin(context, start, found, beginning, reader, compacting).instrument(span);
             self.under_way.push(begun.boxed());
         }
     }
@@ -227,10 +229,10 @@ impl TurnStarter {
                         Err(NotRead::Superseded(by)) => {
                             self.begun(&start, BeginOutcome::of(&start, Started::Superseded(by))).await?;
                         }
-                        Err(NotRead::Hopeless(text)) => {
+                        Err(NotRead::Unreadable(detail)) => {
                             let rules = self.context.config.rules;
-                            let refused = BeginOutcome::of(&start, Started::Refused { rules, text });
-                            self.begun(&start, refused).await?;
+                            let unreadable = BeginOutcome::of(&start, Started::Unreadable { rules, detail });
+                            self.begun(&start, unreadable).await?;
                         }
                     }
                 }
@@ -261,7 +263,7 @@ impl TurnStarter {
             self.remember(name, seq);
         }
         for input in inputs {
-            self.answered.send(input).await.map_err(drop)?;
+            self.reader.answered.send(input).await.map_err(drop)?;
         }
         Ok(())
     }
@@ -300,65 +302,59 @@ async fn withdraw(context: Context, (turn, run): RunKey, seq: Option<Seq>) -> St
     StarterOutcome::Nothing
 }
 
-/// Reads for all of them at once; when the store has something against one of them, for each alone.
+/// Reads for all of them at once; a turn that the store refuses fails alone.
 async fn read(
     context: Context,
     starts: Vec<(Arc<Start>, Option<Arc<ThreadEnd>>)>,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
 ) -> StarterOutcome {
     let (starts, known): (Vec<_>, Vec<_>) = starts.into_iter().unzip();
     let wanted: Vec<_> =
         starts.iter().zip(&known).map(|(start, known)| wanted(start, known.as_deref())).collect();
-    let ask = || unless_hopeless(context.store.contexts(&wanted));
-    let Some(superseded) = superseded(&context, &starts, &answered).await else {
+    let Some(superseded) = superseded(&context, &starts, &reader).await else {
         return StarterOutcome::Nothing;
     };
-    let found = match until_answered(ask, "reading contexts", &answered).await {
-        None => return StarterOutcome::Nothing,
-        Some(Ok(found)) => found.into_iter().map(Ok).collect(),
-        Some(Err(_)) => {
-            let mut found = Vec::with_capacity(wanted.len());
-            for one in wanted.chunks(1) {
-                let ask = || unless_hopeless(context.store.contexts(one));
-                match until_answered(ask, "reading a context", &answered).await {
-                    None => return StarterOutcome::Nothing,
-                    Some(one) => found.push(one.map(|found| found.into_iter().next().unwrap_or_default())),
-                }
-            }
-            found
-        }
+    let name = (RefusedItem::Turn, thread_of as fn(&ContextWanted) -> &dyn Display);
+    let ask = |wanted| context.store.contexts(wanted);
+    let Some(found) = reader.each("reading contexts", &wanted, name, ask).await else {
+        return StarterOutcome::Nothing;
     };
     let found = found.into_iter().zip(known).zip(superseded).map(|((found, known), superseded_by)| {
-        if let Some(by) = superseded_by {
+        let unreadable = |error: StoreError| NotRead::Unreadable(error.to_string());
+        if let Some(by) = superseded_by.map_err(unreadable)? {
             return Err(NotRead::Superseded(by));
         }
-        let mut found = found.map_err(NotRead::Hopeless)?;
+        let mut found = found.map_err(unreadable)?;
         complete(&mut found, known.as_deref());
         Ok(found)
     });
     StarterOutcome::Read(starts.into_iter().zip(found).collect())
 }
 
+fn thread_of(wanted: &ContextWanted) -> &dyn Display {
+    &wanted.thread
+}
+
 /// Which of these turns are follow-ups that are not wanted any more, and by what; `None` when the session has ended.
 async fn superseded(
     context: &Context,
     starts: &[Arc<Start>],
-    answered: &mpsc::Sender<Input>,
-) -> Option<Vec<Option<&'static str>>> {
+    reader: &StoreReader,
+) -> Option<Vec<Result<Option<&'static str>, StoreError>>> {
     let timers: Vec<TimerId> = starts.iter().filter_map(|start| timer_of(start)).collect();
-    if timers.is_empty() {
-        return Some(vec![None; starts.len()]);
-    }
-    let ask = || context.store.due_timers(None, &timers);
-    let mut found = until_answered(ask, "reading timers", answered).await?.into_iter();
+    let mut found = match timers.is_empty() {
+        true => Vec::new().into_iter(),
+        false => due(reader, &context.store, None, &timers).await?.into_iter(),
+    };
     let of = |start: &Arc<Start>| {
-        match timer_of(start).and_then(|_| found.next())? {
+        let Some(found) = timer_of(start).and_then(|_| found.next()) else { return Ok(None) };
+        Ok(match found? {
             // It was erased, or is not known to a store that has gone back in time.
             None => Some(SUPERSEDED),
             // A workflow is answering it already.
             Some(timer) if start.is_adopted => timer.is_superseded().then_some(SUPERSEDED),
             Some(timer) => timer.superseded_by(),
-        }
+        })
     };
     Some(starts.iter().map(of).collect())
 }
@@ -376,10 +372,10 @@ async fn begin(
     start: Arc<Start>,
     mut found: StartContext,
     beginning: Beginning,
-    answered: mpsc::Sender<Input>,
+    reader: StoreReader,
     compacting: Compactor,
 ) -> StarterOutcome {
-    let outcome = requested(&context, &start, &mut found, &beginning, &answered, &compacting).await;
+    let outcome = requested(&context, &start, &mut found, &beginning, &reader, &compacting).await;
     StarterOutcome::Begun(Box::new(Begun { start, found, outcome }))
 }
 
@@ -389,7 +385,7 @@ async fn requested(
     start: &Start,
     found: &mut StartContext,
     beginning: &Beginning,
-    answered: &mpsc::Sender<Input>,
+    reader: &StoreReader,
     compacting: &Compactor,
 ) -> BeginOutcome {
     let config = &context.config;
@@ -422,15 +418,19 @@ async fn requested(
     };
     if !limits.is_empty() {
         let ask = || context.limiter.admit(&context.store, &start.turn, partition, &limits);
-        match until_answered(ask, "counting a turn for its limits", answered).await {
+        match reader.unless_refused("counting a turn for its limits", ask).await {
             None => return BeginOutcome::NOTHING,
-            Some(None) => {}
-            Some(Some(for_ms)) => {
+            Some(Ok(None)) => {}
+            Some(Ok(Some(for_ms))) => {
                 return BeginOutcome::of(start, Started::NotNow(NotNow::Limited { for_ms }));
+            }
+            Some(Err(error)) => {
+                note_item(RefusedItem::Turn, &start.turn, &error);
+                return BeginOutcome::of(start, Started::Unreadable { rules, detail: error.to_string() });
             }
         }
     }
-    let payload = match prepare(context, start, found, &workflow, &rules, answered, compacting).await {
+    let payload = match prepare(context, start, found, &workflow, &rules, reader, compacting).await {
         None => return BeginOutcome::NOTHING,
         Some(Ok(PreparedTurn::Request(payload))) => payload,
         Some(Ok(PreparedTurn::Answer(chunks))) => {
@@ -439,9 +439,7 @@ async fn requested(
                 vec![answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
             return BeginOutcome { inputs, seq: None };
         }
-        Some(Err(text)) => {
-            return BeginOutcome::of(start, Started::Refused { rules, text });
-        }
+        Some(Err(instead)) => return BeginOutcome::of(start, instead),
     };
     match publish(context, start, &workflow, payload, beginning).await {
         Published::At(seq) => {

@@ -51,6 +51,16 @@ pub(super) async fn damaged_pages(scene: &mut Scene, alerts: &[&str]) -> Result<
     fired
 }
 
+/// Another program has renamed a table that is read where turns begin.
+pub(super) async fn missing_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    sqlx::raw_sql("ALTER TABLE compactions RENAME TO compactions_elsewhere").execute(&scene.pool).await?;
+    let thread = scene.name("refused");
+    scene.api().say(&thread, "hello").await?;
+    let fired = scene.watch(alerts).await;
+    sqlx::raw_sql("ALTER TABLE compactions_elsewhere RENAME TO compactions").execute(&scene.pool).await?;
+    fired
+}
+
 /// Another program holds a lock on a table. Workers read on until as much has ended as a few commits hold; what comes then waits in the stream.
 pub(super) async fn locked_table(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let mut lock = scene.pool.begin().await?;

@@ -115,6 +115,16 @@ fn message_of_unknown_thread_fails_without_auto_create() {
 }
 
 #[test]
+fn a_message_that_cannot_be_looked_up_fails() {
+    let mut script = ChunkScript::new();
+    script.auto_found = false;
+    assert_eq!(
+        script.run("0a refused ok"),
+        "look-up(1) | given-up commit(dead:rejected_by_database/1 @1) | rejected_by_database"
+    );
+}
+
+#[test]
 fn a_restored_gap_keeps_its_age() {
     let mut script = ChunkScript::with(super::saving::soon(), takeover());
     script.run("0a 2c +20s x:0!");

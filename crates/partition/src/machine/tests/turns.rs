@@ -190,7 +190,7 @@ impl TurnScript {
                     if !self.auto {
                         continue;
                     }
-                    Input::Saved
+                    Input::Saved(Vec::new())
                 }
                 Action::DecideTimers(due) => {
                     self.due.extend(due);

@@ -57,12 +57,14 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
     let taken_back: BTreeSet<&TurnId> = taken_back.collect();
     for ordered in &turns.ledger {
         let Command::Turn(opened) = &ordered.command else { continue };
-        let is_missing = turns.rules.missing.contains(&opened.thread.agent());
+        // They end as dead letters.
+        let is_missing = turns.rules.missing.contains(&opened.thread.agent())
+            || turns.rules.refused_turns.contains(&opened.turn);
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));
         if has_letter != is_missing {
             lose(
                 &opened.turn,
-                "a dead letter exactly when its thread is unknown",
+                "a dead letter exactly when its thread is unknown, or the store refuses to look it up",
                 "the contrary",
                 violations,
             );
@@ -88,7 +90,8 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
     for ordered in &turns.ledger {
         let Command::Task(task) = &ordered.command else { continue };
         let key = (&task.agent, &task.id);
-        let is_missing = turns.rules.missing.contains(&task.agent);
+        let is_missing = turns.rules.missing.contains(&task.agent)
+            || turns.rules.refused_tasks.contains(&(task.agent.clone(), task.id.clone()));
         let digest = task.digest();
         let is_other = *first.entry(key).or_insert(digest) != digest;
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));

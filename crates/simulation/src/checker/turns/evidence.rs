@@ -55,6 +55,10 @@ pub struct TurnRules {
     pub follow_ups: Option<FollowUpLimits>,
     /// Agents that do not exist and may not be created by use, nor may the threads of their ids.
     pub missing: BTreeSet<AgentId>,
+    /// Inputs of persons, and tasks, that the store refuses to look up.
+    pub refused_turns: BTreeSet<TurnId>,
+    /// The same of tasks.
+    pub refused_tasks: BTreeSet<(AgentId, TaskId)>,
     /// Queues of which tasks were deleted with an erased thread: their order is not known any more.
     pub unordered: BTreeSet<AgentId>,
     /// Turns of erased threads, and of what followed them.

@@ -349,7 +349,7 @@ fn an_entry_is_done_once_its_delayed_task_is_stored() {
         (vec!["t2"], Seq(0)),
         "t1 is in no queue, and is read again after a crash"
     );
-    let loads = script.handle(Input::TaskDelayed { seq: Seq(1), outcome: TaskDelay::Stored });
+    let loads = script.handle(Input::TaskDelayed { seq: Seq(1), outcome: Some(TaskDelay::Stored) });
     assert_eq!(loads, ["load timers"], "it may be due before all that are known");
     let [TimerWrite::Arm(armed)] = &script.last_commit().timers[..] else { panic!() };
     let (wait_ms, body) = (armed.wait_ms, Value::Object(armed.body.as_map().unwrap().clone()));
@@ -368,9 +368,11 @@ fn an_entry_is_done_once_its_delayed_task_is_stored() {
 
 #[test]
 fn a_delayed_task_that_cannot_wait_becomes_a_dead_letter() {
-    for (outcome, code) in
-        [(TaskDelay::Conflict, "task_conflict"), (TaskDelay::Full, "too_many_delayed_tasks")]
-    {
+    for (outcome, code) in [
+        (Some(TaskDelay::Conflict), "task_conflict"),
+        (Some(TaskDelay::Full), "too_many_delayed_tasks"),
+        (None, "rejected_by_database"),
+    ] {
         let mut script = TurnScript::new();
         script.command(delayed("t1", 1_000));
         script.handle(Input::TaskDelayed { seq: Seq(1), outcome });
@@ -388,22 +390,26 @@ fn a_delayed_task_that_cannot_wait_becomes_a_dead_letter() {
     assert_eq!(refusal.code, "invalid_not_before");
     let mut script = TurnScript::new();
     script.command(delayed("t1", 1_000));
-    script.handle(Input::TaskDelayed { seq: Seq(1), outcome: TaskDelay::Erased });
+    script.handle(Input::TaskDelayed { seq: Seq(1), outcome: Some(TaskDelay::Erased) });
     script.task("t2");
     assert_eq!((script.last_commit().dead_letters.len(), script.last_commit().checkpoint), (0, Seq(2)));
 }
 
 #[test]
-fn orders_for_unknown_agents_are_refused() {
-    let mut script = TurnScript::new();
-    script.auto = false;
-    script.task("t1");
-    let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, CommandVerdict::Unknown)]));
-    let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
-        panic!()
-    };
-    assert_eq!(refusal.code, "unknown_agent");
+fn orders_for_unknown_agents_and_those_that_cannot_be_looked_up_are_refused() {
+    for (verdict, code) in
+        [(CommandVerdict::Unknown, "unknown_agent"), (CommandVerdict::Refused, "rejected_by_database")]
+    {
+        let mut script = TurnScript::new();
+        script.auto = false;
+        script.task("t1");
+        let key = script.checks.pop().unwrap();
+        script.handle(Input::Checked(vec![(key, verdict)]));
+        let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
+            panic!()
+        };
+        assert_eq!(refusal.code, code);
+    }
 }
 
 #[test]

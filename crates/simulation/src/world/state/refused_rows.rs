@@ -1,0 +1,91 @@
+//! Rows that the store refuses for good, whatever else stands in the statement: what they belong to fails alone.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use model::{AgentId, Command, MessageKey, TaskId, TurnId};
+use partition::bisect::parts;
+use partition::{CommandKey, EntryBody};
+
+use crate::publisher::Planned;
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+
+/// Which rows are refused.
+#[derive(Debug)]
+pub(crate) struct RefusedRows {
+    rng: Rng,
+    /// How many of them.
+    rate: f64,
+    /// Bare messages that cannot be looked up.
+    pub(crate) messages: BTreeSet<MessageKey>,
+    /// Inputs of persons that cannot be looked up.
+    pub(crate) turns: BTreeSet<TurnId>,
+    /// Tasks that cannot be looked up.
+    pub(crate) tasks: BTreeSet<(AgentId, TaskId)>,
+}
+
+impl RefusedRows {
+    pub(crate) fn draw(
+        mut rng: Rng,
+        scenario: &Scenario,
+        planned: &[Planned],
+        bare: impl Iterator<Item = MessageKey>,
+    ) -> Self {
+        let rate = if rng.chance(0.3) { rng.pick([0.02, 0.1, 0.3]) } else { 0.0 };
+        let messages = bare.filter(|_| rng.chance(rate)).collect();
+        let (mut turns, mut tasks) = (BTreeSet::new(), BTreeSet::new());
+        // What is refused is no message of a person that a follow-up would yield to.
+        let is_apart = scenario.follow_ups.is_none();
+        for planned in planned.iter().filter(|_| is_apart) {
+            match &planned.body {
+                EntryBody::Command(Command::Turn(opened), _) if rng.chance(rate) => {
+                    turns.insert(opened.turn.clone());
+                }
+                EntryBody::Command(Command::Task(task), _) if rng.chance(rate) => {
+                    tasks.insert((task.agent.clone(), task.id.clone()));
+                }
+                EntryBody::Frame(_) | EntryBody::Refused { .. } | EntryBody::Command(..) => {}
+            }
+        }
+        Self { rng, rate, messages, turns, tasks }
+    }
+
+    /// Whether what is read this time, and once only, is refused.
+    pub(crate) fn now(&mut self) -> bool {
+        self.rng.chance(self.rate / 4.0)
+    }
+
+    pub(crate) fn has_command(&self, key: &CommandKey) -> bool {
+        match key {
+            CommandKey::Turn(_, turn, _) => self.turns.contains(turn),
+            CommandKey::Task(agent, task, _) => self.tasks.contains(&(agent.clone(), task.clone())),
+            CommandKey::Control(..) => false,
+        }
+    }
+}
+
+/// What a driver finds of the items in statements of which the store refuses those with a refused row; `None`: that row is its own.
+pub(crate) fn answered<Q, A>(
+    items: &[Q],
+    is_refused: impl Fn(&Q) -> bool,
+    answer: impl Fn(&[Q]) -> Vec<A>,
+) -> Vec<Option<A>> {
+    let ask = |part: &[Q]| {
+        let answer = if part.iter().any(&is_refused) { Err(()) } else { Ok(answer(part)) };
+        std::future::ready(Ok::<_, ()>(answer))
+    };
+    let mut asked = pin!(parts(items, ask));
+    let answers = loop {
+        // Nothing in it waits.
+        if let Poll::Ready(answers) = asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            break answers.unwrap_or_default();
+        }
+    };
+    let flat = answers.into_iter().flat_map(|(_, answer)| match answer {
+        Ok(found) => found.into_iter().map(Some).collect(),
+        Err(()) => vec![None],
+    });
+    flat.collect()
+}

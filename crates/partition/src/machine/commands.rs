@@ -212,13 +212,17 @@ impl Partition {
     ) {
         let key = identity(&command);
         let known = match verdict {
-            CommandVerdict::Erased => {
+            // What erases a thread or a tenant passes the mark; nothing else does.
+            CommandVerdict::Erased if !is_erasure(&command) => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
             CommandVerdict::Known { digest } => Some(digest),
-            CommandVerdict::New | CommandVerdict::Unknown | CommandVerdict::Task { .. } => {
+            CommandVerdict::New
+            | CommandVerdict::Unknown
+            | CommandVerdict::Task { .. }
+            | CommandVerdict::Erased => {
                 let taken = self.commands.recent.get(&key).map(|taken| taken.digest);
                 taken.or_else(|| self.is_here(&command).then_some(0))
             }
@@ -422,6 +426,11 @@ impl Partition {
 }
 
 /// Its failure is decided, and goes with the next commit.
+/// Whether it is the control command of an erasure.
+fn is_erasure(command: &Command) -> bool {
+    matches!(command, Command::Control(Control { kind: ControlKind::EraseThread, .. }))
+}
+
 fn has_failed(turn: &TrackedTurn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }

@@ -24,6 +24,7 @@ mod output_file;
 mod partitions;
 mod progress;
 mod reasoning;
+mod tenants;
 mod threads;
 mod timeouts;
 mod timer_acts;
@@ -38,7 +39,7 @@ use crate::options::{
     Batches, BatchesCommand, Budgets, BudgetsCommand, Config, ConfigCommand, Database, DeadLetters,
     DeadLettersCommand, Doctor, EraseOwner, FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys,
     KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand,
-    Schedules, SchedulesCommand, Threads, ThreadsCommand, UsageOptions,
+    Schedules, SchedulesCommand, Tenants, TenantsCommand, Threads, ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -80,6 +81,14 @@ pub(crate) async fn run_keys(options: Keys) -> Result<(), ExitError> {
         KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
         KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
         KeysCommand::Revoke(revoke) => keys::revoke(&connect(&revoke.database).await?, &revoke).await,
+    }
+}
+
+/// Runs a command on erased tenants.
+pub(crate) async fn run_tenants(options: Tenants) -> Result<(), ExitError> {
+    match options.command {
+        TenantsCommand::Erased(list) => tenants::list(&connect(&list.database).await?, &list).await,
+        TenantsCommand::Reopen(reopen) => tenants::reopen(&connect(&reopen.database).await?, &reopen).await,
     }
 }
 

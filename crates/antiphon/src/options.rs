@@ -92,6 +92,8 @@ pub(crate) enum Command {
     DeadLetters(DeadLetters),
     /// Make, list and revoke API keys.
     Keys(Keys),
+    /// See which tenants were erased, and let the name of one be used again.
+    Tenants(Tenants),
     /// See what the calls of models have used, and what they cost.
     Usage(UsageOptions),
     /// See, set and delete budgets: how many tokens, or how much money, turns may use in a day or a month.

@@ -34,6 +34,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::DeadLetters(options) => return commands::run_dead_letters(options).await,
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
+        Command::Tenants(options) => return commands::run_tenants(options).await,
         Command::Usage(options) => return commands::run_usage(options).await,
         Command::Budgets(options) => return commands::run_budgets(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
@@ -67,6 +68,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::DeadLetters(_)
             | Command::Erase(_)
             | Command::Keys(_)
+            | Command::Tenants(_)
             | Command::Usage(_)
             | Command::Budgets(_)
             | Command::Incidents(_)

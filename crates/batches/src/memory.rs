@@ -1,6 +1,6 @@
 //! Facts that an agent remembers: what a model has noted of a turn, and what memory is asked when a turn begins. Pure.
 
-use model::Role;
+use model::{Role, quoting};
 use serde::Deserialize;
 
 use crate::Item;
@@ -62,17 +62,18 @@ pub enum InvalidFacts {
 }
 
 /// The facts of an answer to a memory task: `{"facts": [{"text", "kind", "confidence", "supersedes"}]}`, of which the last may be
-/// absent, and nothing else, but for a fence of code around it.
+/// absent, and nothing else, but for a fence of code around it. Texts become one plain line ([`quoting::one_line`]).
 ///
 /// # Errors
 /// It is something else, or one of the facts is out of bounds: then none of them counts.
 pub fn parse_facts(answer: &str) -> Result<Vec<Fact>, InvalidFacts> {
-    let Answer { facts } =
+    let Answer { mut facts } =
         serde_json::from_str(unfenced(answer)).map_err(|error| InvalidFacts::Shape(error.to_string()))?;
     if facts.len() > MOST_FACTS {
         return Err(InvalidFacts::TooMany(facts.len()));
     }
-    for (number, fact) in facts.iter().enumerate() {
+    for (number, fact) in facts.iter_mut().enumerate() {
+        fact.text = quoting::one_line(&fact.text).into_owned();
         if let Some(why) = fact.fault() {
             return Err(InvalidFacts::Fact { number, why });
         }
@@ -94,8 +95,10 @@ impl Fact {
             Some("the text is empty")
         } else if self.text.chars().count() > MOST_FACT_CHARS {
             Some("the text is longer than 1,000 characters")
-        } else if self.text.contains('\0') {
-            Some("the text has a NUL character")
+        } else if quoting::not_of_one_line(&self.text).is_some() {
+            Some(
+                "`text` must be one line, without tabs, control characters, invisible characters and characters that change its direction",
+            )
         } else if !is_kind(&self.kind) {
             Some("the kind is not 1 to 64 small letters, digits and _")
         } else if !(0.0..=1.0).contains(&self.confidence) {

@@ -14,6 +14,7 @@ mod repair;
 mod tests;
 mod view;
 
+use model::quoting;
 use serde_json::Value;
 
 use crate::Context;
@@ -26,7 +27,7 @@ pub use view::{Rules, SaidCall, View, ViewMessage, view};
 /// What a provider gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
-    /// Instructions and summary, where they do not stand among the messages.
+    /// Instructions, where they are not among the messages.
     pub system: Option<Value>,
     /// The messages.
     pub messages: Vec<Value>,
@@ -34,8 +35,13 @@ pub struct Rendered {
     pub repairs: Vec<Repair>,
 }
 
-/// Instructions, then summary: what stands before the messages. Blank ones are none.
-fn instructions(context: &Context) -> impl Iterator<Item = &str> {
-    let parts = [context.system.as_deref(), context.summary.as_deref()];
-    parts.into_iter().flatten().filter(|text| !text.trim().is_empty())
+/// The agent's instructions; blank ones are none.
+fn instructions(context: &Context) -> Option<&str> {
+    context.system.as_deref().filter(|text| !text.trim().is_empty())
+}
+
+/// What a model reads of the summary: a model wrote it, so it goes into the first message of the user, and not into the instructions.
+fn summary(context: &Context) -> Option<String> {
+    let summary = context.summary.as_deref().filter(|text| !text.trim().is_empty());
+    summary.map(quoting::summary_text)
 }

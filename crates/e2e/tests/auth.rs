@@ -1,5 +1,6 @@
 //! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
 
+mod erased_tenants;
 mod keys;
 mod tenants;
 mod tokens;

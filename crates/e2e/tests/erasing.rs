@@ -1,5 +1,7 @@
 //! Erasing: a marker is written into every kind of text that there is, and is found nowhere afterwards.
 
+mod under_load;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -39,7 +41,7 @@ fn partitions() -> PartitionCount {
 
 impl Fixture {
     /// Every table with how many of its rows have the text, as it is or in hexadecimal digits.
-    async fn tables_with(&self, text: &str) -> BTreeMap<String, i64> {
+    pub(crate) async fn tables_with(&self, text: &str) -> BTreeMap<String, i64> {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
         let names = "SELECT table_name::text AS name FROM information_schema.tables
                      WHERE table_schema = 'public' AND table_type = 'BASE TABLE'";
@@ -64,7 +66,7 @@ impl Fixture {
     }
 
     /// Every stream with how many of its entries have the text.
-    async fn streams_with(&self, text: &str) -> BTreeMap<String, u64> {
+    pub(crate) async fn streams_with(&self, text: &str) -> BTreeMap<String, u64> {
         let context = self.publisher.context();
         let names = partitions().all().map(wire::subject::stream_name);
         let names = names.chain([wire::subject::WORK_STREAM, wire::subject::TURNS_STREAM].map(str::to_owned));
@@ -121,7 +123,7 @@ impl Fixture {
         sqlx::query_scalar(count).bind(queue).fetch_one(&self.pool).await.unwrap()
     }
 
-    async fn bare(&self, thread: &str, message: &str, chunk: u32, text: &str, is_final: bool) {
+    pub(crate) async fn bare(&self, thread: &str, message: &str, chunk: u32, text: &str, is_final: bool) {
         let thread = ThreadId::parse(thread).unwrap();
         let chunk = json!({
             "session_id": thread.as_str(), "message_id": message, "chunk_id": chunk, "chunk": text, "is_final": is_final,

@@ -4,6 +4,7 @@ pub(crate) mod api_key_cache;
 pub(crate) mod authenticator;
 pub(crate) mod config;
 pub(crate) mod cors;
+pub(crate) mod erased_tenants;
 pub(crate) mod error;
 pub(crate) mod host_check;
 pub(crate) mod jwks;

@@ -11,6 +11,9 @@ use crate::app::state::AppState;
 /// How often the credentials of open streams are checked.
 const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 
+/// How often the marks of erased tenants are read. `antiphon erase --tenant` waits for longer than this.
+const ERASED_TENANTS_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Reads the key that signs tickets and the API keys, and warns if row-level security is required but bypassed by the database's role.
 pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
     let authenticator = &state.authenticator;
@@ -39,6 +42,17 @@ pub(crate) async fn revalidate_loop(state: &AppState, store: &Store) {
         let keys = state.open_streams.end_expired(now);
         let revoked = state.authenticator.revoked(store, &keys, now).await;
         state.open_streams.end_revoked(&revoked);
+    }
+}
+
+/// Reads which tenants are erased, and ends their open streams.
+pub(crate) async fn watch_erased_tenants(state: &AppState, store: &Store) {
+    loop {
+        match state.erased_tenants.refresh(store).await {
+            Ok(()) => state.open_streams.end_erased(&state.erased_tenants),
+            Err(error) => tracing::debug!(%error, "the marks of erased tenants cannot be read"),
+        }
+        tokio::time::sleep(ERASED_TENANTS_INTERVAL).await;
     }
 }
 

@@ -128,6 +128,9 @@ impl Problem {
 
     /// The database did not do what was asked: mostly because it cannot be reached at the moment.
     fn store(error: &StoreError) -> Self {
+        if matches!(error, StoreError::TenantErased) {
+            return Self::tenant_erased();
+        }
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
             (StoreError::Busy, _) => {
@@ -142,6 +145,11 @@ impl Problem {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
             }
         }
+    }
+
+    /// The tenant of the credential is marked as erased.
+    pub(crate) fn tenant_erased() -> Self {
+        Self::new(StatusCode::GONE, "tenant_erased", StoreError::TenantErased.to_string())
     }
 
     /// For a protocol that says it in its own form.

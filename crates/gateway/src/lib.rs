@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::state::AppState;
 use crate::auth::authenticator::Authenticator;
+use crate::auth::erased_tenants::ErasedTenants;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
 use crate::backend::Backend;
@@ -129,6 +130,7 @@ impl Gateway {
             authenticator: self.authenticator,
             limiter: TenantLimiter::new(self.access.limits, !self.access.insecure),
             open_streams: OpenStreams::default(),
+            erased_tenants: ErasedTenants::default(),
         };
         let cors = Arc::new(self.access.cors);
         let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
@@ -162,6 +164,7 @@ impl Gateway {
                 feeds.watch(heartbeat),
                 background::revalidate_loop(&state, &unscoped),
                 background::refresh(&state, &unscoped),
+                background::watch_erased_tenants(&state, &unscoped),
                 backend.follow_replica(replica)
             );
         });

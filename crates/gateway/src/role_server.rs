@@ -130,6 +130,10 @@ impl CallerAuthenticator {
         let now = authenticator::now();
         let who = self.authenticator.authenticate(Some(&self.store), headers, None, peer, now).await;
         let principal = who.map_err(|denied| AuthenticationError(denied.into()))?;
+        // Where the store cannot be read, no tool can either.
+        if self.store.erased_tenant(principal.tenant().tenant()).await.is_ok_and(|mark| mark.is_some()) {
+            return Err(AuthenticationError(Problem::tenant_erased()));
+        }
         Ok(AuthenticatedCaller { principal: Arc::new(principal), limiter: self.limiter.clone() })
     }
 

@@ -70,6 +70,7 @@ impl From<CallerError> for ToolError {
 impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error.disposition() {
+            _ if matches!(error, StoreError::TenantErased) => Self::new("tenant_erased", error.to_string()),
             Disposition::Retry => {
                 tracing::warn!(%error, "the database does not answer a reasoning tool");
                 let text = "the database does not answer: try again in a moment, with the same request_id";

@@ -1,6 +1,6 @@
 //! Tools that compress, take back, and show what was compressed.
 
-use model::ReasoningSessionId;
+use model::{ReasoningSessionId, quoting};
 use reasoning::{
     Compression, CompressionRequest, Reason, Refusal, Selection, SessionMessage, Valid, compress, message_id,
     restorable,
@@ -237,7 +237,8 @@ pub(crate) async fn checkpoint(
     }
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     let line = |(checkpoint, stands): &(reasoning::Checkpoint, bool)| {
-        format!("\n- {}{}", checkpoint.name, if *stands { "" } else { " (what it names was taken back)" })
+        let name = quoting::one_line(&checkpoint.name);
+        format!("\n- {name}{}", if *stands { "" } else { " (what it names was taken back)" })
     };
     let count = seen.checkpoints.len();
     let lines: String = seen.checkpoints.iter().map(line).collect();
@@ -316,7 +317,7 @@ pub(crate) async fn discarded(
 
 fn entry_text(entry: &DiscardedLayer) -> String {
     let undone = if entry.layer.is_undone { ", taken back" } else { "" };
-    let (id, actor) = (message_id(entry.layer.summary), &entry.actor);
+    let (id, actor) = (message_id(entry.layer.summary), quoting::one_line(&entry.actor));
     let count = entry.originals.len();
     let mut text =
         format!("\n{id} by {actor}{undone} stands for {count} messages: {}", indented(&entry.summary));
@@ -327,7 +328,9 @@ fn entry_text(entry: &DiscardedLayer) -> String {
 }
 
 fn indented(text: &str) -> String {
-    text.replace('\n', "\n    ")
+    let mut indented = String::with_capacity(text.len());
+    quoting::push_indented(&mut indented, text, "    ");
+    indented
 }
 
 fn entry_json(entry: &DiscardedLayer) -> Value {

@@ -17,6 +17,7 @@ mod message;
 mod metadata;
 mod model_call;
 mod position;
+pub mod quoting;
 mod status;
 mod task;
 mod task_kind;

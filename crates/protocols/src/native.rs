@@ -275,7 +275,7 @@ pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
 }
 
-/// The last event of a stream whose credential is no longer valid, and why: `credential_expired` or `credential_revoked`. A client
+/// The last event of a stream whose credential is no longer valid, and why: `credential_expired`, `credential_revoked` or `tenant_erased`. A client
 /// that reconnects with the same one is refused.
 pub fn auth_expired(code: &str) -> Bytes {
     format!("event: auth_expired\ndata: {{\"code\":\"{code}\"}}\n\n").into()

@@ -1,5 +1,7 @@
 //! The agent's plan: ordered items with their state.
 
+use model::quoting;
+
 use crate::text::check_text;
 use crate::{MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS, Reason, Refusal};
 
@@ -63,7 +65,7 @@ impl Plan {
         }
         for item in &items {
             check_text("an item of the plan", &item.text, MAX_PLAN_ITEM_BYTES)?;
-            if item.text.trim().is_empty() || item.text.chars().any(char::is_control) {
+            if item.text.trim().is_empty() || quoting::not_of_one_line(&item.text).is_some() {
                 return Err(Reason::Name { what: "an item of the plan" }.into());
             }
         }

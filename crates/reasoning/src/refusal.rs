@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use model::quoting;
+
 use crate::{MAX_SUMMARIES_SHOWN, Number};
 
 /// A request that changes nothing.
@@ -60,8 +62,8 @@ pub enum Reason {
         /// Which text.
         what: &'static str,
     },
-    /// Blank, or with control characters.
-    #[error("{what} must not be blank and has no control characters")]
+    /// Blank, or no plain line.
+    #[error("{what} must be one line that is not blank, without control characters and invisible ones")]
     Name {
         /// Which name.
         what: &'static str,
@@ -228,7 +230,10 @@ impl fmt::Display for Refusal {
             }
             Valid::Numbers(numbers) => write!(f, "; valid: {numbers}"),
             Valid::Names(names) if names.is_empty() => f.write_str("; there is none"),
-            Valid::Names(names) => write!(f, "; valid: {}", names.join(", ")),
+            Valid::Names(names) => {
+                let names: Vec<_> = names.iter().map(|name| quoting::one_line(name)).collect();
+                write!(f, "; valid: {}", names.join(", "))
+            }
         }
     }
 }

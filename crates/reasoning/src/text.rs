@@ -1,5 +1,7 @@
 //! Texts and names that come from outside.
 
+use model::quoting;
+
 use crate::{MAX_NAME_BYTES, Reason};
 
 /// Refuses a text that is too long, or that Postgres cannot keep.
@@ -16,10 +18,10 @@ pub fn check_text(what: &'static str, text: &str, max_bytes: usize) -> Result<()
     Ok(())
 }
 
-/// Refuses a name that is blank, too long, or has control characters.
+/// Refuses a name that is blank, too long, or no plain line.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Reason> {
     check_text(what, name, MAX_NAME_BYTES)?;
-    if name.trim().is_empty() || name.chars().any(char::is_control) {
+    if name.trim().is_empty() || quoting::not_of_one_line(name).is_some() {
         return Err(Reason::Name { what });
     }
     Ok(())

@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
+use model::quoting;
+
 use crate::{
     Number, Plan, PlanState, ReasoningRole, Runs, SessionCall, SessionMessage, SnapshotToken,
     TOOL_RESULT_SHOWN_CHARS,
 };
 
+/// Before the later lines of a message.
+const INDENT: &str = "    ";
 /// About how many bytes a line has besides its content.
 const LINE_BYTES: usize = 24;
 
@@ -72,28 +76,16 @@ pub fn render<'a>(
 
 fn write_content(view: &mut String, line: ViewLine<'_>) {
     if line.role == ReasoningRole::Tool && line.chars > TOOL_RESULT_SHOWN_CHARS {
-        let _ = write!(view, "[{} results - {} chars]", line.tool.unwrap_or("tool"), line.chars);
+        let tool = quoting::one_line(line.tool.unwrap_or("tool"));
+        let _ = write!(view, "[{tool} results - {} chars]", line.chars);
         return;
     }
     if line.content.trim().is_empty() && !line.calls.is_empty() {
-        let names: Vec<&str> = line.calls.iter().map(|call| call.name.as_str()).collect();
+        let names: Vec<_> = line.calls.iter().map(|call| quoting::one_line(&call.name)).collect();
         let _ = write!(view, "[calls {}]", names.join(", "));
         return;
     }
-    // Most texts are one line; those that may break are looked at character by character.
-    if !line.content.bytes().any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c | 0xc2 | 0xe2)) {
-        view.push_str(line.content);
-        return;
-    }
-    let mut after_return = false;
-    for character in line.content.chars() {
-        match character {
-            '\n' if after_return => {}
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => view.push_str("\n    "),
-            other => view.push(other),
-        }
-        after_return = character == '\r';
-    }
+    quoting::push_indented(view, line.content, INDENT);
 }
 
 /// A plan as views show it.
@@ -115,7 +107,7 @@ fn write_plan(view: &mut String, plan: &Plan) {
             PlanState::Done => "x",
             PlanState::Dropped => "-",
         };
-        let _ = writeln!(view, "{}. [{mark}] {}", index + 1, item.text);
+        let _ = writeln!(view, "{}. [{mark}] {}", index + 1, quoting::one_line(&item.text));
     }
 }
 

@@ -45,7 +45,7 @@ fn agent_bucket(agent: &AgentId) -> i16 {
     Bucket::of_key(agent.as_str()).get() as i16
 }
 
-fn timestamp(row: &PgRow, column: &str) -> Result<Timestamp, StoreError> {
+pub(crate) fn timestamp(row: &PgRow, column: &str) -> Result<Timestamp, StoreError> {
     Ok(Timestamp(row.try_get(column)?))
 }
 

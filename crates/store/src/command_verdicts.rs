@@ -200,7 +200,9 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
 fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<CommandVerdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
-    if row.try_get::<bool, _>("is_erased")? {
+    // A control command that was done is known to be done: the one that erases passes the mark.
+    let is_done = is_known && matches!(key, CommandKey::Control(..));
+    if row.try_get::<bool, _>("is_erased")? && !is_done {
         return Ok(CommandVerdict::Erased);
     }
     Ok(match (key, position) {

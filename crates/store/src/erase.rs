@@ -10,6 +10,7 @@ use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::erased_tenants::name;
 use crate::error::StoreError;
 use crate::row::{count, parse_column};
 use crate::store::Store;
@@ -160,6 +161,14 @@ fn places() -> Vec<ErasedTable> {
         "JOIN audit_log AS t ON t.bucket = k.bucket AND t.subject_id = k.id AND t.action <> 'erase_thread'"
             .to_owned(),
     ));
+    places.push(place(
+        "audit_log",
+        "audit_log_about",
+        // Of budgets and facts of the agent or the thread, also of those that were deleted before.
+        "JOIN audit_log AS t ON t.about = ANY (ARRAY[antiphon_audit_about(antiphon_tenant_of(k.id), 'agent:' || k.id),
+                                                     antiphon_audit_about(antiphon_tenant_of(k.id), 'thread:' || k.id)])"
+            .to_owned(),
+    ));
     // Sessions that have copied messages of the thread, and those of the agent whose thread it is. The sessions last: the rest is found
     // by them, and goes with them where something is written meanwhile.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
@@ -228,7 +237,7 @@ impl Store {
 
     /// The threads of a tenant or a user, also those of which nothing but a failure, a task or a dead letter is there.
     pub async fn threads_to_erase(&self, owner: &ErasedOwner) -> Result<Vec<ThreadId>, StoreError> {
-        let of = |tenant: &Option<Tenant>| tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+        let of = |tenant: &Option<Tenant>| name(tenant.as_ref());
         let statement = match owner {
             ErasedOwner::Tenant(tenant) => sqlx::query(include_str!("erase/of_tenant.sql")).bind(of(tenant)),
             ErasedOwner::User(tenant, user) => sqlx::query(
@@ -285,9 +294,7 @@ impl Store {
         owner: Option<&ErasedOwner>,
     ) -> Result<(), StoreError> {
         let user = match owner {
-            Some(ErasedOwner::User(tenant, user)) => {
-                Some((tenant.as_ref().map_or("-".to_owned(), Tenant::to_string), user.clone()))
-            }
+            Some(ErasedOwner::User(tenant, user)) => Some((name(tenant.as_ref()), user.clone())),
             Some(ErasedOwner::Tenant(_)) | None => None,
         };
         let (tenant, user) = user.unzip();
@@ -402,7 +409,7 @@ impl Store {
         let mut counts = ErasedRows::new();
         match owner {
             ErasedOwner::Tenant(tenant) => {
-                let tenant = tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+                let tenant = name(tenant.as_ref());
                 for (table, whose) in OF_TENANTS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE {whose} = $1 RETURNING 1)
@@ -413,7 +420,7 @@ impl Store {
                 }
             }
             ErasedOwner::User(tenant, user) => {
-                let tenant = tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+                let tenant = name(tenant.as_ref());
                 for (table, column, whose) in ACTORS {
                     let sql = format!(
                         "WITH gone AS (
@@ -428,6 +435,7 @@ impl Store {
                         .await?;
                     counts.insert(format!("{table}.{column}"), count(&rows)?);
                 }
+                counts.insert("audit_log".to_owned(), self.erase_audit_about(&tenant, user).await?);
                 for (table, whose) in OF_USERS {
                     let sql = format!(
                         "WITH gone AS (DELETE FROM {table} WHERE scope = 'user:' || $1 AND {whose} = $2 RETURNING 1)
@@ -439,6 +447,23 @@ impl Store {
             }
         }
         Ok(counts)
+    }
+
+    /// Deletes the entries of the audit about budgets and facts of a user: their names and ids may name the user. Before the budgets and facts
+    /// go: entries that an earlier build wrote are found by those.
+    async fn erase_audit_about(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM audit_log AS t
+                 WHERE t.about = antiphon_audit_about($1, 'user:' || $2)
+                    OR t.subject_id IN (SELECT CASE b.tenant WHEN '-' THEN '' ELSE b.tenant || '~' END || b.name || '+budget'
+                                        FROM budgets AS b WHERE b.tenant = $1 AND b.scope = 'user:' || $2)
+                    OR (t.subject_id, t.target) IN (SELECT f.agent_id, f.fact_id FROM facts AS f
+                                                    WHERE antiphon_tenant_of(f.agent_id) = $1 AND f.scope = 'user:' || $2)
+                 RETURNING 1
+             ) SELECT count(*) AS count FROM gone",
+        );
+        count(&self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?)
     }
 
     /// Dead letters of tasks, after this key, for a caller that can decode them: bucket, key and payload.

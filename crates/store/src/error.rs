@@ -75,6 +75,11 @@ pub enum StoreError {
     /// Who asks has lost its partition to another owner, as the store has it now.
     #[error("another worker owns the partition")]
     NotOwner,
+    /// The statement was for a tenant that is marked as erased, and was not run.
+    #[error(
+        "the tenant was erased, and nothing is read or written for it; an operator can let its name be used again with `antiphon tenants reopen`"
+    )]
+    TenantErased,
     /// The process is stopping.
     #[error("the process is stopping")]
     Stopping,
@@ -116,6 +121,7 @@ impl StoreError {
             | Self::Pooler(_)
             | Self::PartitionCount { .. }
             | Self::PartitionsChanging { .. }
+            | Self::TenantErased
             | Self::Stopping => Disposition::Fatal,
         }
     }

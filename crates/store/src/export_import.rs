@@ -61,6 +61,9 @@ pub enum ImportRefusal {
     /// Later messages would come before it.
     #[error("its position is later than now by the database's clock")]
     Future,
+    /// The thread was erased after the import had begun.
+    #[error("the thread has been erased meanwhile")]
+    Erased,
 }
 
 /// The outcome of an import of a compaction.
@@ -74,6 +77,8 @@ pub enum CompactionImport {
     Other,
     /// There are later ones.
     Before,
+    /// The thread was erased after the import had begun.
+    Erased,
 }
 
 impl Store {
@@ -156,7 +161,9 @@ impl Store {
     /// Makes sure that a thread exists; false when it did, and stays as it is.
     pub async fn import_thread(&self, named: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata) SELECT $1, $2, $3, $4, $5
+             WHERE NOT EXISTS (SELECT FROM erased_threads AS e
+                               WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
              ON CONFLICT DO NOTHING RETURNING true",
         )
         .bind(bucket(&named.thread))
@@ -253,6 +260,7 @@ impl Store {
                 "same" => Ok(CompactionImport::Same),
                 "other" => Ok(CompactionImport::Other),
                 "before" => Ok(CompactionImport::Before),
+                "erased" => Ok(CompactionImport::Erased),
                 _ => Err("no such outcome"),
             })
         };
@@ -295,6 +303,7 @@ fn refusal(row: &PgRow) -> Result<Option<ImportOutcome>, StoreError> {
         "longer" => Ok(ImportRefusal::Longer),
         "before" => Ok(ImportRefusal::Before),
         "future" => Ok(ImportRefusal::Future),
+        "erased" => Ok(ImportRefusal::Erased),
         _ => Err("no such problem"),
     })?;
     Ok(Some(ImportOutcome::Refused {

@@ -25,6 +25,8 @@ pub enum Kept {
     Audit,
     /// Marks of erased threads. What comes for one after its mark is gone makes a new thread.
     ErasedThreads,
+    /// Marks of erased tenants, once nothing of them is left. What comes for one after its mark is gone is taken again.
+    ErasedTenants,
 }
 
 /// Which bound something has passed.
@@ -38,13 +40,14 @@ pub enum KeptBound {
 
 impl Kept {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
         Self::DeadLetters,
         Self::Audit,
         Self::ErasedThreads,
+        Self::ErasedTenants,
     ];
 
     /// The name in metrics.
@@ -56,6 +59,7 @@ impl Kept {
             Self::DeadLetters => "dead_letters",
             Self::Audit => "audit",
             Self::ErasedThreads => "erased_threads",
+            Self::ErasedTenants => "erased_tenants",
         }
     }
 
@@ -98,6 +102,10 @@ impl Kept {
             ),
             Self::Audit => plain("audit_log", "created_at", "pg_column_size(t.*)"),
             Self::ErasedThreads => plain("erased_threads", "erased_at", "pg_column_size(t.receipt) + 128"),
+            Self::ErasedTenants => KeptTable {
+                only: "t.erasing IS NULL",
+                ..plain("erased_tenants", "erased_at", "pg_column_size(t.*)")
+            },
         }
     }
 }

@@ -117,7 +117,8 @@ impl Store {
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
-    /// the tenant's, and nothing else can be written. `None`: the default tenant.
+    /// the tenant's, and nothing else can be written. `None`: the default tenant. Statements of a tenant that is marked as erased fail with
+    /// [`StoreError::TenantErased`].
     #[must_use]
     pub fn for_tenant(&self, tenant: Option<Tenant>) -> Self {
         Self { scope: Some(TenantScope::Tenant(tenant)), ..self.clone() }
@@ -289,6 +290,7 @@ async fn answer(
     };
     match tokio::time::timeout(limit, answered).await {
         Ok(SessionState::Clean(rows)) => Ok(rows?),
+        Ok(SessionState::TenantErased) => Err(StoreError::TenantErased),
         Ok(SessionState::Unknown(error)) => {
             // Its transaction may be open still, and with it what it sees.
             drop(connection.detach());

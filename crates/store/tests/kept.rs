@@ -43,7 +43,10 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
              INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, created_at)
              SELECT 1, 'a', 'c' || n, repeat('x', 2000), 'pause', now() - n * interval '1 day' FROM generate_series(1, 60) AS n;
              INSERT INTO erased_threads (bucket, thread_id, actor, erased_at)
-             SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n",
+             SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n;
+             INSERT INTO erased_tenants (tenant, actor, erased_at, erasing)
+             VALUES ('old', 'ada', now() - interval '91 days', NULL), ('going', 'ada', now() - interval '91 days', 'run'),
+                    ('new', 'ada', now(), NULL)",
         )
         .await;
     let age = |days: u32| KeptBound::Age(DAY * days);
@@ -68,8 +71,10 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
     assert_eq!(beyond(&store, Kept::DeadLetters, KeptBound::Bytes(50_000)).await, 0);
     assert_eq!(beyond(&store, Kept::Audit, age(30)).await, 31);
     assert_eq!(beyond(&store, Kept::ErasedThreads, age(90)).await, 511);
+    // One that is not erased to its end stays marked.
+    assert_eq!(beyond(&store, Kept::ErasedTenants, age(90)).await, 1);
     let bytes = store.kept_bytes().await.unwrap();
-    assert!(bytes.len() == 6 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
+    assert!(bytes.len() == 7 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
 }
 
 #[tokio::test]

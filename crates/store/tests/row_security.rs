@@ -78,6 +78,53 @@ async fn a_tenant_sees_and_writes_what_is_its_own() {
     assert!(acme.thread(&thread_of(Some("acme"), "t")).await.unwrap().is_some());
 }
 
+/// Every statement in the scope of a tenant has ended before the mark is written, or is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marked_tenant_reads_and_writes_nothing() {
+    let (database, store) = Database::new(2).await;
+    let acme = tenant("acme");
+    let scoped = store.for_tenant(Some(acme.clone()));
+    let before = thread_of(Some("acme"), "before");
+    assert!(name(&scoped, &before).await.unwrap());
+    let mut writers = Vec::new();
+    for writer in 0..4 {
+        let scoped = scoped.clone();
+        writers.push(tokio::spawn(async move {
+            let mut written = 0;
+            for number in 0.. {
+                match name(&scoped, &thread_of(Some("acme"), &format!("t{writer}-{number}"))).await {
+                    Ok(_) => written += 1,
+                    Err(StoreError::TenantErased) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            written
+        }));
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    store.mark_tenant_erased(Some(&acme), "ada", "run").await.unwrap();
+    // None of theirs comes after the mark.
+    let count = "SELECT count(*) FROM threads WHERE thread_id LIKE 'acme~t%'";
+    let there = database.number(count).await;
+    let mut written = 0;
+    for writer in writers {
+        written += writer.await.unwrap();
+    }
+    assert!(there > 0 && written == there, "{written} {there}");
+    assert!(matches!(scoped.thread(&before).await, Err(StoreError::TenantErased)));
+    // Other tenants and the fleet itself go on.
+    for other in [store.for_tenant(Some(tenant("acm"))), store.for_tenant(None), store.clone()] {
+        assert_eq!(other.thread(&thread_of(None, "x")).await.unwrap(), None);
+    }
+    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::BeingErased);
+    store.finish_erasing_tenant(Some(&acme), "another run").await.unwrap();
+    assert!(store.erased_tenant(Some(&acme)).await.unwrap().unwrap().is_being_erased);
+    store.finish_erasing_tenant(Some(&acme), "run").await.unwrap();
+    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::Reopened);
+    assert_eq!(store.reopen_tenant(Some(&acme)).await.unwrap(), store::ReopenedTenant::Unmarked);
+    assert!(scoped.thread(&before).await.unwrap().is_some());
+}
+
 #[tokio::test]
 async fn a_session_that_says_nothing_sees_nothing() {
     let (database, store) = Database::new(2).await;

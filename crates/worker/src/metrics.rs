@@ -175,7 +175,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         DELETED_ROWS,
         "Rows deleted that were kept for people, by `kept`: `completed_tasks`, `failed_tasks`, \
-         `failed_turns`, `dead_letters`, `audit`, `erased_threads`; and `bound`: `age`, `bytes`",
+         `failed_turns`, `dead_letters`, `audit`, `erased_threads`, `erased_tenants`; and `bound`: `age`, `bytes`",
     )
     .by(&["kept", "bound"]),
     MetricDescription::counter(

@@ -26,7 +26,7 @@ pub struct KeepConfig {
     /// Between two rounds.
     pub every: Duration,
     /// In the order of [`Kept::ALL`].
-    pub limits: [KeepLimits; 6],
+    pub limits: [KeepLimits; 7],
 }
 
 impl Default for KeepConfig {
@@ -41,6 +41,7 @@ impl Default for KeepConfig {
             limits(90, 256),
             limits(30, 1_024),
             limits(365, 1_024),
+            limits(90, 64),
             limits(90, 64),
         ];
         Self { every: Duration::from_secs(60), limits }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken};
+use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken, quoting};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, RememberedFact, TaskRef, TurnRequest};
@@ -28,8 +28,8 @@ pub(crate) struct TurnAttempt {
     pub(crate) context: Vec<ContextMessage>,
     /// Stands for the turns before the context.
     pub(crate) summary: Option<String>,
-    /// What the agent remembers that fits the input.
-    pub(crate) memory: Vec<String>,
+    /// What the agent remembers that fits the input, as the model reads it.
+    pub(crate) memory: Option<String>,
     pub(crate) settings: Map<String, Value>,
     /// What the client asks of the model for this turn.
     pub(crate) parameters: Map<String, Value>,
@@ -78,7 +78,7 @@ impl TurnAttempt {
             token: TurnToken::received(&request.turn_token),
             subject: request.subject,
             deadline: Duration::from_millis(request.deadline_ms).max(SHORTEST_DEADLINE),
-            memory: remembered(request.task.as_ref(), request.memory),
+            memory: remembered(request.task.as_ref(), &request.memory),
             task_kind: request.task.map(|task| task.kind),
             context: request.context,
             summary: request.summary,
@@ -105,14 +105,12 @@ impl TurnAttempt {
     }
 }
 
-/// The texts, for the model to read; with their ids where it may name those that are outdated.
-fn remembered(task: Option<&TaskRef>, facts: Vec<RememberedFact>) -> Vec<String> {
+/// The facts, for the model to read; with their ids where it may name those that are outdated.
+fn remembered(task: Option<&TaskRef>, facts: &[RememberedFact]) -> Option<String> {
     let names_ids = task.is_some_and(|task| task.kind == "memory");
-    let text = |fact: RememberedFact| match names_ids {
-        true => format!("{} (id {})", fact.text, fact.fact_id),
-        false => fact.text,
-    };
-    facts.into_iter().map(text).collect()
+    let shown = |fact: &RememberedFact| (fact.text.clone(), names_ids.then(|| fact.fact_id.clone()));
+    let facts: Vec<_> = facts.iter().map(shown).collect();
+    quoting::facts_text(facts.iter().map(|(text, id)| (text.as_str(), id.as_deref())))
 }
 
 /// `chunks.<thread>` or `chunks.<p>.<thread>`: a request must not make this service write elsewhere.

@@ -58,7 +58,9 @@ pub(super) async fn put(store: &Store, options: PutBudget) -> Result<(), ExitErr
     };
     let (tenant, name) = (options.tenant.as_ref(), &options.name);
     let budget = body.budget(tenant, store.prices().is_some()).map_err(ExitError::Configuration)?;
-    if !store.put_budget(tenant, name, &budget, &new_command_id()?, &options.actor).await? {
+    // In the scope of the tenant: refused where it was erased.
+    let scoped = store.for_tenant(tenant.cloned());
+    if !scoped.put_budget(tenant, name, &budget, &new_command_id()?, &options.actor).await? {
         let detail = format!("the tenant has {MOST_BUDGETS} budgets, which is as many as it may");
         return Err(ExitError::Failed(detail));
     }

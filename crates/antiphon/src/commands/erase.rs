@@ -2,12 +2,14 @@
 //!
 //! 1. The threads are marked: whatever is read for them from now on is dropped.
 //! 2. Owners are made to drop their state ([`Store::renounce`]), and the rows in Postgres are deleted; both are repeated until nothing is found.
+//!    Where a user is erased, the user's threads are listed again until no new one is found; of a tenant see [`tenant`].
 //! 3. A control command goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is
 //!    needed, and the subjects of the threads are purged up to it. This is repeated until nothing new comes.
 
 mod erasing;
 mod receipt;
 mod streams;
+mod tenant;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 
 use self::erasing::{Erasing, add};
 use self::receipt::Receipt;
-use self::streams::ThreadStreams;
+use self::streams::ErasedStreams;
 use super::lookup::unknown;
 use super::output;
 use super::timeouts::SERVER_TIMEOUT;
@@ -41,7 +43,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitErr
     let bus = connected(store, &options.policy).await?;
     let mut erasing = Erasing::new(store, vec![thread.clone()]).await?;
     if there.values().all(|rows| *rows == 0) && store.erased(thread).await?.is_none() {
-        let streams = ThreadStreams::new(bus.as_ref(), &erasing);
+        let streams = ErasedStreams::of_threads(bus.as_ref(), &erasing);
         if streams.entries().await?.values().all(|entries| *entries == 0) {
             return Err(unknown(thread));
         }
@@ -70,10 +72,7 @@ pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Exi
         }
     };
     let bus = connected(store, &options.policy).await?;
-    let mut threads: BTreeSet<ThreadId> = store.threads_to_erase(&owner).await?.into_iter().collect();
-    if let (ErasedOwner::Tenant(tenant), Some(bus)) = (&owner, &bus) {
-        threads.extend(streams::threads_of_tenant(bus, store, tenant.as_ref()).await?);
-    }
+    let threads = threads_of(store, bus.as_ref(), &owner).await?;
     let mut erasing = Erasing::new(store, threads.into_iter().collect()).await?;
     if !options.policy.yes {
         let mut there = ErasedRows::new();
@@ -82,7 +81,56 @@ pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Exi
         }
         return dry(&options.policy, scope, &erasing, bus.as_ref(), there).await;
     }
-    run(&mut erasing, &options.policy, bus.as_ref(), Some(&owner)).await?.print(&options.policy, scope)
+    let receipt = match &owner {
+        ErasedOwner::Tenant(of) => {
+            tenant::run(&mut erasing, &options.policy, bus.as_ref(), of.as_ref()).await?
+        }
+        ErasedOwner::User(..) => user(&mut erasing, &options.policy, bus.as_ref(), &owner).await?,
+    };
+    receipt.print(&options.policy, scope)
+}
+
+/// The threads of a tenant or a user that there are now, also those of a tenant that streams alone know of.
+async fn threads_of(
+    store: &Store,
+    bus: Option<&Bus>,
+    owner: &ErasedOwner,
+) -> Result<BTreeSet<ThreadId>, ExitError> {
+    let mut threads: BTreeSet<ThreadId> = store.threads_to_erase(owner).await?.into_iter().collect();
+    if let (ErasedOwner::Tenant(tenant), Some(bus)) = (owner, bus) {
+        threads.extend(streams::threads_of_tenant(bus, store, tenant.as_ref()).await?);
+    }
+    Ok(threads)
+}
+
+/// Erases the threads of a user, and lists them again until no new one is found.
+async fn user(
+    erasing: &mut Erasing<'_>,
+    policy: &ErasePolicy,
+    bus: Option<&Bus>,
+    owner: &ErasedOwner,
+) -> Result<Receipt, ExitError> {
+    let give_up_at = Instant::now() + Duration::from_secs(policy.wait_seconds.into());
+    let mut done: BTreeSet<ThreadId> = erasing.threads.iter().cloned().collect();
+    let mut receipt = run(erasing, policy, bus, Some(owner)).await?;
+    loop {
+        let listed = threads_of(erasing.store, bus, owner).await?;
+        let new: Vec<ThreadId> = listed.difference(&done).cloned().collect();
+        if new.is_empty() {
+            return Ok(receipt);
+        }
+        if Instant::now() >= give_up_at {
+            let threads = new.len();
+            receipt.leave(
+                "threads",
+                format!("{threads} were made for the user meanwhile; stop its clients and erase again"),
+            );
+            return Ok(receipt);
+        }
+        done.extend(new.iter().cloned());
+        let mut next = Erasing::new(erasing.store, new).await?;
+        receipt.join(run(&mut next, policy, bus, Some(owner)).await?);
+    }
 }
 
 async fn dry(
@@ -93,7 +141,7 @@ async fn dry(
     tables: ErasedRows,
 ) -> Result<(), ExitError> {
     output::eprint_line("nothing was erased; --yes erases");
-    let streams = ThreadStreams::new(bus, erasing).entries().await?;
+    let streams = ErasedStreams::of_threads(bus, erasing).entries().await?;
     Receipt::of_dry(erasing.threads.len(), tables, streams).print(policy, scope)
 }
 
@@ -116,10 +164,6 @@ async fn run(
     owner: Option<&ErasedOwner>,
 ) -> Result<Receipt, ExitError> {
     let store = erasing.store;
-    if let Some(owner @ ErasedOwner::Tenant(_)) = owner {
-        // Keys first: who still has one could begin anew.
-        add(&mut erasing.tables, store.erase_owner(owner).await?);
-    }
     let this_run = uuid::Uuid::now_v7().simple().to_string();
     for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
         store.mark_erased(threads, &policy.actor, &this_run, owner).await?;
@@ -128,7 +172,7 @@ async fn run(
     note_agents(erasing).await?;
     store.renounce(&erasing.touched()).await?;
     delete_rows(erasing).await?;
-    let mut streams = ThreadStreams::new(bus, erasing);
+    let mut streams = ErasedStreams::of_threads(bus, erasing);
     let mut requests = streams.drop_requests(true).await?;
     for _ in 0..MOST_ROUNDS {
         store.renounce(&erasing.touched()).await?;
@@ -137,7 +181,7 @@ async fn run(
         }
     }
     let give_up_at = Instant::now() + Duration::from_secs(policy.wait_seconds.into());
-    streams = ThreadStreams::new(bus, erasing);
+    streams = ErasedStreams::of_threads(bus, erasing);
     let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
     requests += streams.drop_requests(false).await?;
     // Gateways that had looked before the mark may have written since.

@@ -48,6 +48,11 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
+/// The store in the scope of the thread's tenant: what is written is refused once that is erased.
+fn scoped(store: &Store, thread: &ThreadId) -> Store {
+    store.for_tenant(thread.tenant())
+}
+
 /// The thread whose turn this batch of a queue's thread follows.
 fn origin(thread: &ThreadId, items: &[Item]) -> Option<ThreadId> {
     let (kind, first) = (thread.background_kind()?, items.first()?);
@@ -205,7 +210,7 @@ impl<'a> Importer<'a> {
             }
             Record::LastNumber { thread, last_number } => {
                 self.flush().await?;
-                Ok(self.store.raise_last_number(&thread, last_number).await?)
+                Ok(scoped(self.store, &thread).raise_last_number(&thread, last_number).await?)
             }
             Record::Compaction { thread, mut compaction } => {
                 self.flush().await?;
@@ -215,7 +220,7 @@ impl<'a> Importer<'a> {
                     // Of an earlier build: none is made there, as it may sum up what is left out.
                     compaction.summary = None;
                 }
-                let why = match self.store.import_compaction(&thread, &compaction).await? {
+                let why = match scoped(self.store, &thread).import_compaction(&thread, &compaction).await? {
                     CompactionImport::Same => return Ok(()),
                     CompactionImport::Written => {
                         self.totals.new_compactions += 1;
@@ -223,13 +228,14 @@ impl<'a> Importer<'a> {
                     }
                     CompactionImport::Other => "it is there already in another form",
                     CompactionImport::Before => "it comes before what the thread already has",
+                    CompactionImport::Erased => "the thread has been erased meanwhile",
                 };
                 Err(ExitError::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
             Record::FollowUp { thread, row } => {
                 self.flush().await?;
                 let row = exported_follow_up::read(&thread, row)?;
-                self.store.import_follow_up(&row).await?;
+                scoped(self.store, &thread).import_follow_up(&row).await?;
                 Ok(())
             }
             Record::Reasoning { kind, row } => {
@@ -238,7 +244,7 @@ impl<'a> Importer<'a> {
             }
             Record::End(_) => {
                 self.flush().await?;
-                self.sessions.finish(self.store).await?;
+                self.sessions.finish().await?;
                 self.totals.reasoning_sessions = self.sessions.read;
                 self.totals.new_reasoning_sessions = self.sessions.new;
                 Ok(())
@@ -267,7 +273,7 @@ impl<'a> Importer<'a> {
             policy: thread.busy_policy,
             metadata,
         };
-        let is_new = self.store.import_thread(&named).await?;
+        let is_new = scoped(self.store, id).import_thread(&named).await?;
         if !is_new {
             let row = self.store.thread(id).await?;
             let is_same = row.is_none_or(|row| row.named == named);
@@ -334,7 +340,7 @@ impl<'a> Importer<'a> {
         self.remember();
         let (items, lines) = (std::mem::take(&mut self.group), std::mem::take(&mut self.lines));
         self.bytes = 0;
-        let (store, of) = (self.store.clone(), thread.clone());
+        let (store, of) = (scoped(self.store, &thread), thread.clone());
         let written =
             runtime::spawn_named("import", async move { store.import_batches(&of, &items, &beside).await });
         self.flight = Some(Flight { written, thread, lines, mark: self.file.mark(&self.beside) });

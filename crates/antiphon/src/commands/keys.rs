@@ -32,7 +32,8 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
         expires_at: options.days.map(in_days),
         revoked_at: None,
     };
-    store.add_key(&key, ACTOR).await?;
+    // In the scope of the tenant: refused where it was erased.
+    store.for_tenant(options.tenant.clone()).add_key(&key, ACTOR).await?;
     let row = store.key(key.id).await?;
     let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));

@@ -20,8 +20,16 @@ pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), E
     erasure(store, thread).await?.map_or(Ok(()), |erasure| Err(ExitError::Failed(erasure)))
 }
 
-/// Says that a thread was erased, if it was and was not named again since.
+/// Says that a thread or its tenant was erased, if it was and its name cannot be used again since.
 pub(super) async fn erasure(store: &Store, thread: &ThreadId) -> Result<Option<String>, ExitError> {
+    if let Some(mark) = store.erased_tenant(thread.tenant().as_ref()).await? {
+        let at = views::rfc3339(mark.at).unwrap_or_default();
+        let tenant = mark.tenant.as_ref().map_or("-", |tenant| tenant.as_str());
+        return Ok(Some(format!(
+            "thread {thread}: its tenant {tenant} was erased at {at} by {}",
+            mark.actor
+        )));
+    }
     let erased = store.erased(thread).await?.filter(|erased| !erased.is_named);
     Ok(erased.map(|erased| {
         let at = views::rfc3339(erased.at).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 use batches::memory::Fact;
-use model::ThreadId;
+use model::{ThreadId, quoting};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{FactRow, FactScope, Store};
@@ -80,11 +80,16 @@ impl ExportedFact {
             (None, Some(of)) => FactScope::Thread(thread(&of)?),
             (None, None) => FactScope::Agent,
         };
-        if !(1..=256).contains(&self.fact_id.len()) || self.fact_id.contains('\0') {
-            return Err("fact_id must have 1 to 256 bytes".to_owned());
+        let is_id =
+            !self.fact_id.contains(char::is_whitespace) && quoting::not_of_one_line(&self.fact_id).is_none();
+        if !(1..=256).contains(&self.fact_id.len()) || !is_id {
+            return Err(
+                "fact_id must have 1 to 256 bytes, without white space and control characters".to_owned()
+            );
         }
-        let fact =
-            Fact { text: self.text, kind: self.kind, confidence: self.confidence, supersedes: Vec::new() };
+        // Exports of earlier builds may have facts of several lines.
+        let text = quoting::one_line(&self.text).into_owned();
+        let fact = Fact { text, kind: self.kind, confidence: self.confidence, supersedes: Vec::new() };
         if let Some(fault) = fact.fault() {
             return Err(fault.to_string());
         }
@@ -142,6 +147,8 @@ pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), 
             Box::new(BufReader::new(file.map_err(failed)?))
         }
     };
+    // In the scope of the tenant: refused where it was erased.
+    let store = &store.for_tenant(options.agent.tenant());
     if store.agent(&options.agent).await?.is_none() {
         return Err(ExitError::Failed(format!("there is no agent {}", options.agent)));
     }

@@ -176,10 +176,10 @@ pub(crate) struct RetentionSettings {
     /// Bytes of the audit.
     #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_BYTES", default_value_t = 1 << 30)]
     audit_log_max_bytes: u64,
-    /// Erased threads are remembered for so long: what comes later for one makes a new thread.
+    /// Time for which erased threads and erased tenants are remembered: what comes later for one is taken as new.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
-    /// Bytes of the marks of erased threads.
+    /// Bytes of the marks of erased threads, and of those of erased tenants.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_BYTES", default_value_t = 64 << 20)]
     erased_threads_max_bytes: u64,
 }
@@ -198,6 +198,7 @@ impl RetentionSettings {
                 limits(self.failed_turns_max_days, self.failed_turns_max_bytes),
                 limits(self.dead_letters_max_days, self.dead_letters_max_bytes),
                 limits(self.audit_log_max_days, self.audit_log_max_bytes),
+                limits(self.erased_threads_max_days, self.erased_threads_max_bytes),
                 limits(self.erased_threads_max_days, self.erased_threads_max_bytes),
             ],
         }

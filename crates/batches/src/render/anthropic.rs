@@ -12,12 +12,13 @@ use super::Rendered;
 use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
-/// The messages of a context; instructions and summary beside them, as two blocks, so that the first can be cached alone.
+/// The messages of a context; instructions beside them, and the summary as the first block of the first message.
 pub fn anthropic(context: &Context) -> Rendered {
     let view = view(context, &Rules::ANTHROPIC);
-    let blocks: Vec<Value> = super::instructions(context).map(text).collect();
-    let system = (!blocks.is_empty()).then_some(Value::Array(blocks));
-    let mut messages: Vec<(Role, Vec<Value>)> = Vec::new();
+    let system = super::instructions(context).map(|instructions| json!([text(instructions)]));
+    // The first message is the user's.
+    let summary = super::summary(context).map(|summary| (Role::User, vec![text(&summary)]));
+    let mut messages: Vec<(Role, Vec<Value>)> = summary.into_iter().collect();
     for said in &view.messages {
         // What is not the assistant's is the user's here: results, and instructions within the thread.
         let role = if said.role == Role::Assistant { Role::Assistant } else { Role::User };

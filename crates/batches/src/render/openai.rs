@@ -12,12 +12,18 @@ use super::Rendered;
 use super::view::{Rules, SaidCall, ViewMessage, view};
 use crate::Context;
 
-/// The messages of a context, instructions and summary first.
+/// The messages of a context, instructions first, and the summary at the beginning of the first message of the user.
 pub fn openai(context: &Context) -> Rendered {
     let view = view(context, &Rules::OPENAI);
-    let parts: Vec<&str> = super::instructions(context).collect();
-    let system = (!parts.is_empty()).then(|| json!({"role": "system", "content": parts.join("\n\n")}));
-    let messages = system.into_iter().chain(view.messages.iter().map(message)).collect();
+    let system = super::instructions(context).map(|text| json!({"role": "system", "content": text}));
+    let mut messages: Vec<Value> = system.into_iter().chain(view.messages.iter().map(message)).collect();
+    if let Some(summary) = super::summary(context)
+        && let Some(first) = messages.iter_mut().find(|message| message["role"] == Role::User.name())
+    {
+        // In one message with what the user says: some endpoints refuse two of the same role.
+        let said = first["content"].as_str().unwrap_or_default();
+        first["content"] = json!(format!("{summary}\n\n{said}"));
+    }
     Rendered { system: None, messages, repairs: view.repairs }
 }
 

@@ -48,14 +48,16 @@ fn what_is_right_stays_as_it_is() {
     let mut context = of("1.0u 1.1A:a,b 1.2t:a 1.3t:b 1.4a 2.0u", 20);
     context.system = Some("Be brief.".to_owned());
     context.summary = Some("They met.".to_owned());
+    let summary = model::quoting::summary_text("They met.");
+    assert!(summary.ends_with("\n> They met."));
     let rendered = openai(&context);
     assert_eq!(rendered.repairs, []);
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": format!("tool_{id}"), "arguments": "{}"}});
     assert_eq!(
         rendered.messages,
         [
-            json!({"role": "system", "content": "Be brief.\n\nThey met."}),
-            json!({"role": "user", "content": "text 1.0"}),
+            json!({"role": "system", "content": "Be brief."}),
+            json!({"role": "user", "content": format!("{summary}\n\ntext 1.0")}),
             json!({"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]}),
             json!({"role": "tool", "tool_call_id": "a", "content": "text 1.2"}),
             json!({"role": "tool", "tool_call_id": "b", "content": "text 1.3"}),
@@ -65,13 +67,13 @@ fn what_is_right_stays_as_it_is() {
     );
     let rendered = anthropic(&context);
     let text = |text: &str| json!({"type": "text", "text": text});
-    assert_eq!(rendered.system, Some(json!([text("Be brief."), text("They met.")])));
+    assert_eq!(rendered.system, Some(json!([text("Be brief.")])));
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": format!("tool_{id}"), "input": {}});
     let result = |id: &str, text: &str| json!({"type": "tool_result", "tool_use_id": id, "content": text});
     assert_eq!(
         rendered.messages,
         [
-            json!({"role": "user", "content": [text("text 1.0")]}),
+            json!({"role": "user", "content": [text(&summary), text("text 1.0")]}),
             json!({"role": "assistant", "content": [call("a"), call("b")]}),
             json!({"role": "user", "content": [result("a", "text 1.2"), result("b", "text 1.3")]}),
             json!({"role": "assistant", "content": [text("text 1.4")]}),

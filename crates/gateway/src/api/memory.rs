@@ -46,7 +46,7 @@ pub(crate) struct FactsQuery {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FactBody {
-    /// One sentence that makes sense alone.
+    /// One sentence that makes sense alone, on one line: without line breaks, tabs, control characters, invisible characters and characters that change its direction.
     #[schema(min_length = 1, max_length = 1000)]
     text: String,
     /// What it is about: small letters, digits and `_`.

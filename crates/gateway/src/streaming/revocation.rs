@@ -8,6 +8,7 @@ use feed::StreamPart;
 use model::Timestamp;
 use protocols::native;
 
+use crate::auth::erased_tenants::ErasedTenants;
 use crate::streaming::send_queue::SendQueue;
 
 /// So many streams are kept before those that have ended are looked for.
@@ -57,6 +58,11 @@ impl OpenStreams {
     pub(crate) fn end_revoked(&self, keys: &HashSet<KeyId>) {
         let is_revoked = |principal: &Principal| principal.key().is_some_and(|key| keys.contains(&key));
         self.end(|principal| is_revoked(principal).then_some("credential_revoked"));
+    }
+
+    /// Ends the streams of tenants that are marked as erased.
+    pub(crate) fn end_erased(&self, tenants: &ErasedTenants) {
+        self.end(|principal| tenants.has(principal).then_some("tenant_erased"));
     }
 
     fn end(&self, why: impl Fn(&Principal) -> Option<&'static str>) {

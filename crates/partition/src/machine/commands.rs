@@ -215,7 +215,8 @@ impl Partition {
     ) {
         let key = identity(&command);
         let known = match verdict {
-            CommandVerdict::Erased => {
+            // What erases a thread or a tenant passes the mark; nothing else does.
+            CommandVerdict::Erased if !is_erasure(&command) => {
                 self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
@@ -226,7 +227,10 @@ impl Partition {
                     "the database refuses for good to look the command up; the worker's log says why";
                 return self.refuse(seq, raw, REJECTED, detail.to_owned());
             }
-            CommandVerdict::New | CommandVerdict::Unknown | CommandVerdict::Task { .. } => {
+            CommandVerdict::New
+            | CommandVerdict::Unknown
+            | CommandVerdict::Task { .. }
+            | CommandVerdict::Erased => {
                 let taken = self.commands.recent.get(&key).map(|taken| taken.digest);
                 taken.or_else(|| self.is_here(&command).then_some(0))
             }
@@ -431,6 +435,11 @@ impl Partition {
 }
 
 /// Its failure is decided, and goes with the next commit.
+/// Whether it is the control command of an erasure.
+fn is_erasure(command: &Command) -> bool {
+    matches!(command, Command::Control(Control { kind: ControlKind::EraseThread, .. }))
+}
+
 fn has_failed(turn: &TrackedTurn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }

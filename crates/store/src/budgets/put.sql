@@ -20,8 +20,8 @@ WITH put AS (
     RETURNING version
 )
 , audited AS (
-    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
-    SELECT $11, $12, $13, $14, 'put_budget', $2 FROM put
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, about)
+    SELECT $11, $12, $13, $14, 'put_budget', $2, antiphon_audit_about($1, $3) FROM put
     ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
 )
 SELECT version AS count FROM put

@@ -40,8 +40,9 @@ SELECT CASE k.kind
                        WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.command_id = k.id
                        OFFSET 0)
        END AS is_known,
-       -- What comes late for a thread that was erased is dropped: refused, it would be kept as a dead letter.
-       k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
+       -- What comes late for a tenant or a thread that was erased is dropped: refused, it would be kept as a dead letter.
+       EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(k.subject_id) OFFSET 0)
+       OR k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
                                    WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.recreated_at IS NULL
                                    OFFSET 0)
        OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e

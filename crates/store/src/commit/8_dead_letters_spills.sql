@@ -17,6 +17,11 @@
          AS i (number, bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                reason, detail, raw)
     JOIN fence USING (number)
+    CROSS JOIN LATERAL (SELECT antiphon_dead_letter_owner(i.thread_id, i.subject) AS id OFFSET 0) AS w
+    -- What cannot be read was not looked up before it came here: nothing is kept of a thread or a tenant that was erased.
+    WHERE NOT EXISTS (SELECT FROM erased_threads AS e
+                      WHERE e.bucket = i.bucket AND e.thread_id = w.id AND e.recreated_at IS NULL OFFSET 0)
+      AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(w.id) OFFSET 0)
     ON CONFLICT (bucket, kind, key) DO NOTHING
 )
 -- Ended: $14 commit, $15 bucket, $16 thread, $17 message.

@@ -10,6 +10,7 @@ WHERE t.bucket = $1 AND t.thread_id = $2
 -- What was deleted or changed meanwhile may be in the summary.
 AND t.revision = $14 AND (extract(epoch FROM t.created_at) * 1000000)::bigint = $13
 AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
+AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($2))
 -- Its id follows the newest message that it was planned with. A store that has gone back in time may have that batch unfinished again.
 AND EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3 - 1)
 AND NOT EXISTS (

@@ -8,6 +8,7 @@ SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.head_po
        EXISTS (SELECT FROM erased_threads AS e
                WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                OFFSET 0)
+       OR EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0)
        OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
                                               WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
                                                 AND e.recreated_at IS NULL

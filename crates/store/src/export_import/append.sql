@@ -8,6 +8,7 @@ WITH behind AS MATERIALIZED (
            coalesce(($18::bigint[])[1] > t.last_number, false) AS keeps_numbers
     FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2 AND coalesce(t.head_position, 0) < $16
+      AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
       -- The milliseconds of a position count from 2024.
       AND ($17 >> 22) + 1704067200000 <= extract(epoch FROM clock_timestamp()) * 1000
     FOR NO KEY UPDATE

@@ -16,6 +16,9 @@ WITH next AS MATERIALIZED (
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5
     ) AS m
     WHERE t.bucket = $1 AND t.thread_id = $2
+      AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $3 AND e.thread_id = $4 AND e.recreated_at IS NULL)
+      AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
+      AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant IN (antiphon_tenant_of($2), antiphon_tenant_of($4)))
     ON CONFLICT (bucket, thread_id) DO NOTHING
     RETURNING message_count
 )

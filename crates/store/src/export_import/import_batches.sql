@@ -42,6 +42,8 @@ WITH thread AS MATERIALIZED (
 , problems AS MATERIALIZED (
     SELECT c.batch_id, c.other,
            CASE
+               WHEN EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
+                   THEN 'erased'
                WHEN NOT c.is_same AND NOT c.is_absent THEN 'other'
                WHEN c.is_same AND c.messages < (
                    SELECT count(*)

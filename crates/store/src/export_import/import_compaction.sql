@@ -17,9 +17,11 @@ WITH known AS MATERIALIZED (
                              valid_from_position, undone_at_position, actor)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $11, $10, 'import'
     WHERE NOT EXISTS (SELECT FROM known) AND NOT EXISTS (SELECT FROM later)
+      AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.recreated_at IS NULL)
     RETURNING 1
 )
 SELECT CASE WHEN (SELECT is_same FROM known) THEN 'same'
             WHEN EXISTS (SELECT FROM known) THEN 'other'
             WHEN EXISTS (SELECT FROM written) THEN 'written'
+            WHEN NOT EXISTS (SELECT FROM later) THEN 'erased'
             ELSE 'before' END AS outcome

@@ -29,8 +29,10 @@ WITH replaced AS (
     WHERE f.bucket = a.bucket AND f.agent_id = a.agent_id AND f.fact_id = o.fact_id
 )
 , audited AS (
-    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
-    SELECT $9, $2, $10, $11, CASE WHEN $8::text IS NULL THEN 'add_fact' ELSE 'change_fact' END, a.fact_id FROM added AS a
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, about)
+    SELECT $9, $2, $10, $11, CASE WHEN $8::text IS NULL THEN 'add_fact' ELSE 'change_fact' END, a.fact_id,
+           antiphon_audit_about(antiphon_tenant_of($2), a.scope)
+    FROM added AS a
     ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
 )
 SELECT a.*, (extract(epoch FROM a.created_at) * 1000)::bigint AS created_ms FROM added AS a

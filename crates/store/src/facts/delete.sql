@@ -8,11 +8,11 @@ WITH RECURSIVE history AS (
 , gone AS (
     DELETE FROM facts AS f USING history AS h
     WHERE f.bucket = $1 AND f.agent_id = $2 AND f.fact_id = h.fact_id
-    RETURNING f.fact_id
+    RETURNING f.fact_id, f.scope
 )
 , audited AS (
-    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
-    SELECT $4, $2, $5, $6, 'delete_fact', $3 FROM gone LIMIT 1
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, about)
+    SELECT $4, $2, $5, $6, 'delete_fact', $3, antiphon_audit_about(antiphon_tenant_of($2), g.scope) FROM gone AS g LIMIT 1
     ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
 )
 SELECT count(*) AS count FROM gone

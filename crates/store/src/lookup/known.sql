@@ -15,6 +15,7 @@ SELECT EXISTS (SELECT FROM messages AS m
        CASE WHEN EXISTS (SELECT FROM erased_threads AS e
                          WHERE e.bucket = k.bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                          OFFSET 0)
+                 OR EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0)
                 THEN 'erased'
             WHEN EXISTS (SELECT FROM threads AS t WHERE t.bucket = k.bucket AND t.thread_id = k.thread_id OFFSET 0)
                 THEN 'there'

@@ -4,6 +4,8 @@ WITH written AS (
     SELECT r.*
     FROM jsonb_array_elements($3::jsonb) AS e (row)
     CROSS JOIN LATERAL jsonb_populate_record(NULL::reasoning_checkpoints, e.row || jsonb_build_object('bucket', $1::smallint, 'session_id', $2::text)) AS r
+    -- It may have been erased meanwhile.
+    WHERE EXISTS (SELECT FROM reasoning_sessions AS s WHERE s.bucket = $1 AND s.session_id = $2)
     ON CONFLICT DO NOTHING
     RETURNING 1
 )

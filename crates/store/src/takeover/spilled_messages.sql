@@ -12,4 +12,5 @@ WHERE s.bucket % (SELECT partitions FROM installation) = $1
   AND NOT EXISTS (SELECT FROM erased_threads AS e
                   WHERE e.bucket = s.bucket AND e.thread_id = s.thread_id AND e.recreated_at IS NULL
                   OFFSET 0)
+  AND NOT EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(s.thread_id) OFFSET 0)
 ORDER BY s.bucket, s.thread_id, s.message_id, s.attempt DESC, s.first_chunk

@@ -42,7 +42,7 @@ pub(super) async fn run(
     while let Some(SaveTask { applied, save }) = tasks.recv().await {
         let messages = save.messages.into_iter().map(Row::Message);
         let rows: Vec<Row> = messages.chain(save.turns.into_iter().map(Row::Turn)).collect();
-        let save = |part: &'_ [Row]| {
+        let save = |part| {
             let (save, store, incarnation) = (save_of(part), store.clone(), Arc::clone(&incarnation));
             let reader = reader.clone();
             async move {

@@ -69,7 +69,12 @@ fn ids_of_facts_are_shown_where_the_model_may_name_them() {
         message_id: None,
     };
     let of = |kind: &str| TaskRef { task_id: "k".to_owned(), kind: kind.to_owned() };
-    assert_eq!(remembered(None, vec![fact()]), ["Ann lives in Bern"]);
-    assert_eq!(remembered(Some(&of("task")), vec![fact()]), ["Ann lives in Bern"]);
-    assert_eq!(remembered(Some(&of("memory")), vec![fact()]), ["Ann lives in Bern (id m1-f0)"]);
+    let last_line = |kind: Option<&str>| {
+        let text = remembered(kind.map(of).as_ref(), &[fact()]).unwrap();
+        text.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(last_line(None), "- \"Ann lives in Bern\"");
+    assert_eq!(last_line(Some("task")), "- \"Ann lives in Bern\"");
+    assert_eq!(last_line(Some("memory")), "- \"Ann lives in Bern\" (id m1-f0)");
+    assert_eq!(remembered(None, &[]), None);
 }

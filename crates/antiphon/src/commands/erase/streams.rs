@@ -21,13 +21,31 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What comes within this time after a purge belongs to it.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// What the streams have of them.
-pub(super) struct ThreadStreams<'a> {
+/// What the streams have of what is erased.
+pub(super) struct ErasedStreams<'a> {
     bus: Option<&'a Bus>,
     store: Store,
     partitions: PartitionCount,
-    threads: HashSet<ThreadId>,
+    scope: Scope,
+    /// Agents that may hold text of the threads.
     agents: BTreeSet<AgentId>,
+}
+
+/// Which threads are erased.
+enum Scope {
+    /// These.
+    Threads(HashSet<ThreadId>),
+    /// All of a tenant, also those that come later.
+    Tenant(Option<Tenant>),
+}
+
+impl Scope {
+    fn has(&self, thread: &ThreadId) -> bool {
+        match self {
+            Self::Threads(threads) => threads.contains(thread),
+            Self::Tenant(tenant) => thread.tenant() == *tenant,
+        }
+    }
 }
 
 /// What was removed, and what is still there.
@@ -39,15 +57,21 @@ pub(super) struct Cleared {
     pub(super) pending: BTreeMap<String, String>,
 }
 
-impl<'a> ThreadStreams<'a> {
-    pub(super) fn new(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
-        Self {
-            bus,
-            store: erasing.store.clone(),
-            partitions: erasing.partitions,
-            threads: erasing.threads.iter().cloned().collect(),
-            agents: erasing.agents.clone(),
-        }
+impl<'a> ErasedStreams<'a> {
+    /// Of the threads of `erasing`.
+    pub(super) fn of_threads(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
+        let scope = Scope::Threads(erasing.threads.iter().cloned().collect());
+        Self { agents: erasing.agents.clone(), ..Self::new(bus, erasing, scope) }
+    }
+
+    /// Of all threads and agents of a tenant.
+    pub(super) fn of_tenant(bus: Option<&'a Bus>, erasing: &Erasing<'_>, tenant: Option<&Tenant>) -> Self {
+        Self::new(bus, erasing, Scope::Tenant(tenant.cloned()))
+    }
+
+    fn new(bus: Option<&'a Bus>, erasing: &Erasing<'_>, scope: Scope) -> Self {
+        let (store, partitions) = (erasing.store.clone(), erasing.partitions);
+        Self { bus, store, partitions, scope, agents: BTreeSet::new() }
     }
 
     /// How many entries each stream has of the threads' own subjects.
@@ -58,11 +82,16 @@ impl<'a> ThreadStreams<'a> {
             let own = self.own_subjects(bus, partition).await?;
             entries.insert(subject::stream_name(partition), own.values().sum());
         }
-        let ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
-        let is_ours = |of: &str| ThreadId::parse(of).is_ok_and(|thread| self.threads.contains(&thread));
-        let ends = ends.iter().filter(|(subject, _)| subject.strip_prefix("turns.").is_some_and(is_ours));
-        entries.insert(subject::TURNS_STREAM.to_owned(), ends.map(|(_, count)| count).sum());
+        entries.insert(subject::TURNS_STREAM.to_owned(), self.ended_turns(bus).await?.values().sum());
         Ok(entries)
+    }
+
+    /// The subjects of their turns' ends, with how many entries they have.
+    async fn ended_turns(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+        let mut ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
+        let is_ours = |of: &str| ThreadId::parse(of).is_ok_and(|thread| self.scope.has(&thread));
+        ends.retain(|subject, _| subject.strip_prefix("turns.").is_some_and(is_ours));
+        Ok(ends)
     }
 
     /// Takes turn requests back: of the threads, and of tasks that follow their turns. With `of_agents` all those of agents whose threads
@@ -77,11 +106,11 @@ impl<'a> ThreadStreams<'a> {
             };
             let Ok(thread) = ThreadId::parse(&request.thread_id) else { continue };
             let is_of_agent = of_agents && self.agents.contains(&thread.agent());
-            if !self.threads.contains(&thread) && !is_of_agent {
+            if !self.scope.has(&thread) && !is_of_agent {
                 continue;
             }
             if let Ok(turn) = model::TurnId::parse(&request.turn_id)
-                && self.threads.contains(&thread)
+                && self.scope.has(&thread)
             {
                 // Best effort, as ever.
                 bus.publish_cancel(&turn, request.run).await.ok();
@@ -108,11 +137,25 @@ impl<'a> ThreadStreams<'a> {
             }
         }
         let mut ends = 0;
-        for thread in &self.threads {
-            ends += bus.purge_subject(subject::TURNS_STREAM, &subject::turns(thread), None).await?;
+        for subject in self.ended_turns(bus).await?.keys() {
+            ends += bus.purge_subject(subject::TURNS_STREAM, subject, None).await?;
         }
         cleared.removed.insert(subject::TURNS_STREAM.to_owned(), ends);
         Ok(cleared)
+    }
+
+    /// How many entries came after the streams had been cleared, also requests and ends of turns.
+    pub(super) async fn left(&self) -> Result<u64, ExitError> {
+        let Some(bus) = self.bus else { return Ok(0) };
+        let mut left = self.drop_requests(false).await? + self.ended_turns(bus).await?.values().sum::<u64>();
+        for partition in self.partitions_of_threads() {
+            // Commands of this erasure are no part of what is erased.
+            let command_thread = self.command_thread(partition);
+            let own = self.own_subjects(bus, partition).await?;
+            let others = own.iter().filter(|(name, _)| owner_of(partition, name) != command_thread);
+            left += others.map(|(_, count)| count).sum::<u64>();
+        }
+        Ok(left)
     }
 
     /// `None` when nothing is left, else why something is.
@@ -126,6 +169,9 @@ impl<'a> ThreadStreams<'a> {
     ) -> Result<Option<String>, ExitError> {
         let name = subject::stream_name(partition);
         let Some(command_thread) = self.command_thread(partition) else { return Ok(None) };
+        if matches!(self.scope, Scope::Tenant(_)) && self.own_subjects(bus, partition).await?.is_empty() {
+            return Ok(None);
+        }
         loop {
             let Some(passed) = self.pass_through(bus, partition, &command_thread, actor, give_up_at).await?
             else {
@@ -140,10 +186,9 @@ impl<'a> ThreadStreams<'a> {
             }
             *removed.entry(name.clone()).or_default() += purged;
             sleep(QUIET).await;
-            // Nothing may be left except the command itself.
+            // Nothing may be left except the command itself, where its subject is of a thread that is erased.
             let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
-            let is_own = self.threads.contains(&command_thread);
-            if left <= u64::from(is_own) {
+            if left <= u64::from(self.scope.has(&command_thread)) {
                 return Ok(None);
             }
             if Instant::now() >= give_up_at {
@@ -157,8 +202,18 @@ impl<'a> ThreadStreams<'a> {
     /// The thread in whose subject the control command goes through the stream.
     fn command_thread(&self, partition: PartitionId) -> Option<ThreadId> {
         let is_here = |key: &str| Bucket::of_key(key).partition(self.partitions) == partition;
-        let thread = self.threads.iter().filter(|thread| is_here(thread.as_str())).min().cloned();
-        thread.or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
+        match &self.scope {
+            Scope::Threads(threads) => {
+                let thread = threads.iter().filter(|thread| is_here(thread.as_str())).min().cloned();
+                thread
+                    .or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
+            }
+            // A name of the default tenant that no other use is made of: what is named after the tenant would have to go as well.
+            Scope::Tenant(_) => {
+                let mut names = (0_u32..).map(|number| format!("erasing-{number}"));
+                names.find(|name| is_here(name)).and_then(|name| ThreadId::parse(&name).ok())
+            }
+        }
     }
 
     /// Sends a control command through the stream and waits until nothing before it is needed. Returns its sequence.
@@ -205,7 +260,7 @@ impl<'a> ThreadStreams<'a> {
         let mut own = BTreeMap::new();
         for filter in subject::stream_subjects(partition) {
             for (name, count) in bus.subjects(&subject::stream_name(partition), &filter).await? {
-                if owner_of(partition, &name).is_some_and(|owner| self.threads.contains(&owner)) {
+                if owner_of(partition, &name).is_some_and(|owner| self.scope.has(&owner)) {
                     own.insert(name, count);
                 }
             }
@@ -235,7 +290,7 @@ impl<'a> ThreadStreams<'a> {
                 bus.next_entry(&name, &subject, from).await?.filter(|entry| entry.seq < below)
             {
                 from = entry.seq.next();
-                if origin(self.partitions, partition, &entry).is_some_and(|of| self.threads.contains(&of)) {
+                if origin(self.partitions, partition, &entry).is_some_and(|of| self.scope.has(&of)) {
                     found.push(subject);
                     break;
                 }
@@ -245,7 +300,12 @@ impl<'a> ThreadStreams<'a> {
     }
 
     fn partitions_of_threads(&self) -> BTreeSet<PartitionId> {
-        self.threads.iter().map(|thread| thread.bucket().partition(self.partitions)).collect()
+        match &self.scope {
+            Scope::Threads(threads) => {
+                threads.iter().map(|thread| thread.bucket().partition(self.partitions)).collect()
+            }
+            Scope::Tenant(_) => self.partitions.all().collect(),
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct SessionImporter {
 #[derive(Debug)]
 struct OpenSession {
     id: ReasoningSessionId,
+    /// In the scope of its tenant: what is written is refused once that is erased.
+    store: Store,
     session: Map<String, Value>,
     /// It was there before, and stays as it is.
     is_skipped: bool,
@@ -45,7 +47,7 @@ impl SessionImporter {
         row: Map<String, Value>,
     ) -> Result<(), ExitError> {
         if kind == ReasoningRow::Session {
-            self.finish(store).await?;
+            self.finish().await?;
             return self.begin(store, row).await;
         }
         let Some(session) = self.session.as_mut().filter(|session| !session.is_skipped) else {
@@ -54,7 +56,7 @@ impl SessionImporter {
         let bytes = row.get("content").and_then(Value::as_str).map_or(0, str::len) as u64;
         let is_full = session.rows.len() >= GROUP_ROWS || session.bytes + bytes > GROUP_BYTES;
         if is_full || session.kind != kind {
-            session.write(store).await?;
+            session.write().await?;
         }
         session.kind = kind;
         session.bytes += bytes;
@@ -67,7 +69,7 @@ impl SessionImporter {
         let wrong =
             |why: String| ExitError::Failed(format!("reasoning session {:?}: {why}", text("session_id")));
         let id = ReasoningSessionId::parse(text("session_id")).map_err(|error| wrong(error.to_string()))?;
-        AgentId::parse(text("agent_id")).map_err(|error| wrong(format!("agent_id: {error}")))?;
+        let agent = AgentId::parse(text("agent_id")).map_err(|error| wrong(format!("agent_id: {error}")))?;
         let threads = session.get("source_threads").and_then(Value::as_array);
         for thread in threads.ok_or_else(|| wrong("source_threads is no array".to_owned()))? {
             let thread = ThreadId::parse(thread.as_str().unwrap_or_default());
@@ -78,30 +80,31 @@ impl SessionImporter {
                 return Ok(());
             }
         }
+        let store = store.for_tenant(agent.tenant());
         let goes_on = store.begin_reasoning_import(&id, &session).await?;
         self.read += 1;
         self.new += u64::from(goes_on);
         let (kind, rows) = (ReasoningRow::Session, Vec::new());
-        self.session = Some(OpenSession { id, session, is_skipped: !goes_on, kind, rows, bytes: 0 });
+        self.session = Some(OpenSession { id, store, session, is_skipped: !goes_on, kind, rows, bytes: 0 });
         Ok(())
     }
 
     /// All of the session is read.
-    pub(super) async fn finish(&mut self, store: &Store) -> Result<(), ExitError> {
+    pub(super) async fn finish(&mut self) -> Result<(), ExitError> {
         let Some(mut session) = self.session.take().filter(|session| !session.is_skipped) else {
             return Ok(());
         };
-        session.write(store).await?;
-        Ok(store.finish_reasoning_import(&session.id, &session.session).await?)
+        session.write().await?;
+        Ok(session.store.finish_reasoning_import(&session.id, &session.session).await?)
     }
 }
 
 impl OpenSession {
-    async fn write(&mut self, store: &Store) -> Result<(), ExitError> {
+    async fn write(&mut self) -> Result<(), ExitError> {
         self.bytes = 0;
         let rows = std::mem::take(&mut self.rows);
         if !rows.is_empty() {
-            store.import_reasoning_rows(&self.id, self.kind, rows).await?;
+            self.store.import_reasoning_rows(&self.id, self.kind, rows).await?;
         }
         Ok(())
     }

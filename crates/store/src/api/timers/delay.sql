@@ -7,7 +7,8 @@ WITH known AS (SELECT body FROM timers WHERE bucket = $1 AND timer_id = $2)
 )
 , erased AS (
     SELECT EXISTS (SELECT FROM erased_threads
-                   WHERE bucket = $1 AND thread_id = $3 AND recreated_at IS NULL) AS is_erased
+                   WHERE bucket = $1 AND thread_id = $3 AND recreated_at IS NULL)
+           OR EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of($3)) AS is_erased
 )
 , added AS (
     INSERT INTO timers (bucket, timer_id, kind, agent_id, agent_bucket, due_at, body)

@@ -5,5 +5,7 @@ SELECT $1, $2, 'follow_up', $3, $4, $5, CASE WHEN $6 = 'pending' THEN 'cancelled
        'epoch'::timestamptz + $8::bigint * interval '1 ms', 'epoch'::timestamptz + $9::bigint * interval '1 ms',
        coalesce('epoch'::timestamptz + $10::bigint * interval '1 ms', clock_timestamp()),
        CASE WHEN $6 = 'pending' THEN 'import' ELSE $11 END, $12
+WHERE NOT EXISTS (SELECT FROM erased_threads AS e
+                  WHERE e.bucket = $1 AND e.thread_id = $3 AND e.recreated_at IS NULL)
 ON CONFLICT (bucket, timer_id) DO NOTHING
 RETURNING timer_id

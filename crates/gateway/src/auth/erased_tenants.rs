@@ -1,0 +1,35 @@
+//! The tenants that are marked as erased, as read some moments ago.
+//!
+//! It refuses requests before anything else is done for them, also those that need no statement. What passes it is refused by the store
+//! ([`StoreError::TenantErased`](store::StoreError)), or dropped by the owner of its partition.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use auth::Principal;
+use model::Tenant;
+use store::{Store, StoreError};
+
+/// Clones share everything. `None` in the set is the default tenant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ErasedTenants {
+    tenants: Arc<RwLock<HashSet<Option<Tenant>>>>,
+}
+
+impl ErasedTenants {
+    pub(crate) fn has(&self, principal: &Principal) -> bool {
+        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner);
+        !tenants.is_empty() && tenants.contains(&principal.tenant().tenant().cloned())
+    }
+
+    /// Reads the marks. Those read before stay in force while the store cannot be read.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn refresh(&self, store: &Store) -> Result<(), StoreError> {
+        let marks = store.erased_tenants().await?;
+        let read = marks.into_iter().map(|mark| mark.tenant).collect();
+        *self.tenants.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+}

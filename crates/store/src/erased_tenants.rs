@@ -1,0 +1,133 @@
+//! Marks of tenants that were erased.
+//!
+//! While a mark is there nothing can be written for the tenant: statements in its scope are refused ([`crate::Store::for_tenant`]), and owners drop what
+//! they read for it from streams. A mark goes when an operator reopens the name, or by age ([`crate::Kept::ErasedTenants`]).
+
+use model::{Tenant, Timestamp};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::api::timestamp;
+use crate::erase::ErasedRows;
+use crate::error::StoreError;
+use crate::row::{count, parse_column};
+use crate::store::Store;
+
+/// Marks of one read: more tenants than any fleet erases within the time that marks are kept.
+const MOST_MARKS: i64 = 10_000;
+/// Rows that one statement deletes.
+const ROWS_AT_ONCE: i64 = 5_000;
+
+/// The mark of a tenant that was erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasedTenant {
+    /// The tenant; `None`: the default one.
+    pub tenant: Option<Tenant>,
+    /// When the last run that erased it began, by the database's clock.
+    pub at: Timestamp,
+    /// Who erased it.
+    pub actor: String,
+    /// Something of it may be left: a run is under way, or ended with something pending.
+    pub is_being_erased: bool,
+}
+
+/// The outcome of reopening a tenant's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReopenedTenant {
+    /// The mark is gone, and the name can be used.
+    Reopened,
+    /// Something of the tenant may be left, so that the mark stays.
+    BeingErased,
+    /// There is no mark of it.
+    Unmarked,
+}
+
+impl Store {
+    /// Marks a tenant as erased, and waits for the transactions in its scope: afterwards none writes anything for it.
+    ///
+    /// # Errors
+    /// One of these transactions took longer than the session waits for locks: try again.
+    pub async fn mark_tenant_erased(
+        &self,
+        tenant: Option<&Tenant>,
+        actor: &str,
+        run: &str,
+    ) -> Result<(), StoreError> {
+        let statement = sqlx::query("SELECT antiphon_mark_tenant_erased($1, $2, $3)");
+        let statement = statement.bind(name(tenant)).bind(actor.to_owned()).bind(run.to_owned());
+        self.rows(statement).await.map(drop)
+    }
+
+    /// Nothing of the tenant is left. A tenant that another run erases meanwhile stays as it is.
+    pub async fn finish_erasing_tenant(&self, tenant: Option<&Tenant>, run: &str) -> Result<(), StoreError> {
+        let statement =
+            sqlx::query("UPDATE erased_tenants SET erasing = NULL WHERE tenant = $1 AND erasing = $2");
+        self.rows(statement.bind(name(tenant)).bind(run.to_owned())).await.map(drop)
+    }
+
+    /// Deletes the mark of a tenant of which nothing is left.
+    pub async fn reopen_tenant(&self, tenant: Option<&Tenant>) -> Result<ReopenedTenant, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (DELETE FROM erased_tenants WHERE tenant = $1 AND erasing IS NULL RETURNING 1)
+             SELECT EXISTS (SELECT FROM gone) AS is_gone, EXISTS (SELECT FROM erased_tenants WHERE tenant = $1) AS is_marked",
+        );
+        let rows = self.rows(statement.bind(name(tenant))).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        Ok(match (row.try_get("is_gone")?, row.try_get("is_marked")?) {
+            (true, _) => ReopenedTenant::Reopened,
+            (false, true) => ReopenedTenant::BeingErased,
+            (false, false) => ReopenedTenant::Unmarked,
+        })
+    }
+
+    /// The mark of a tenant, if it has one.
+    pub async fn erased_tenant(&self, tenant: Option<&Tenant>) -> Result<Option<ErasedTenant>, StoreError> {
+        let sql = format!("{MARKS} WHERE tenant = $1");
+        self.rows(sqlx::query(AssertSqlSafe(sql)).bind(name(tenant))).await?.first().map(mark).transpose()
+    }
+
+    /// All marks, by the names of the tenants.
+    pub async fn erased_tenants(&self) -> Result<Vec<ErasedTenant>, StoreError> {
+        let sql = format!("{MARKS} ORDER BY tenant LIMIT {MOST_MARKS}");
+        self.rows(sqlx::query(AssertSqlSafe(sql))).await?.iter().map(mark).collect()
+    }
+
+    /// Deletes the marks of a tenant's threads and the audit of their erasing: the tenant's own mark replaces them.
+    pub async fn delete_thread_marks(&self, tenant: Option<&Tenant>) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        for (table, id) in [("erased_threads", "thread_id"), ("audit_log", "subject_id")] {
+            let sql = format!(
+                "WITH picked AS MATERIALIZED (
+                     SELECT t.ctid AS at FROM {table} AS t WHERE antiphon_tenant_of(t.{id}) = $1 LIMIT {ROWS_AT_ONCE}
+                 )
+                 , gone AS (DELETE FROM {table} AS t USING picked AS p WHERE t.ctid = p.at RETURNING 1)
+                 SELECT count(*) AS count FROM gone"
+            );
+            loop {
+                match count(&self.rows(sqlx::query(AssertSqlSafe(sql.clone())).bind(name(tenant))).await?)? {
+                    0 => break,
+                    rows => *counts.entry(table.to_owned()).or_default() += rows,
+                }
+            }
+        }
+        Ok(counts)
+    }
+}
+
+const MARKS: &str = "SELECT tenant, actor, erasing IS NOT NULL AS is_being_erased,
+    (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_tenants";
+
+fn mark(row: &PgRow) -> Result<ErasedTenant, StoreError> {
+    let is_default = row.try_get::<&str, _>("tenant")? == "-";
+    Ok(ErasedTenant {
+        tenant: (!is_default).then(|| parse_column(row, "tenant", Tenant::parse)).transpose()?,
+        at: timestamp(row, "erased_ms")?,
+        actor: row.try_get("actor")?,
+        is_being_erased: row.try_get("is_being_erased")?,
+    })
+}
+
+/// As it is in tables: `-` for the default tenant.
+pub(crate) fn name(tenant: Option<&Tenant>) -> String {
+    tenant.map_or_else(|| "-".to_owned(), Tenant::to_string)
+}

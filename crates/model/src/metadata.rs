@@ -31,7 +31,7 @@ pub enum InvalidMetadata {
     TokensUsed(String),
     /// `model_calls` is present but does not list calls.
     #[error(
-        "metadata error: model_calls has {0}; a list of at most 64 objects with model and whole numbers of input_tokens, output_tokens, cached_tokens and reasoning_tokens is expected"
+        "metadata error: model_calls has {0}; a list of at most 64 objects with id, model, estimated (true or false) and whole numbers of input_tokens, output_tokens, cached_tokens and reasoning_tokens is expected"
     )]
     ModelCalls(String),
 }

@@ -48,6 +48,7 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
+        commit.usage.extend(self.late.take_usage());
         self.add_spills(&mut commit, now);
         commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
@@ -174,9 +175,9 @@ impl Partition {
                 // Until the reader has caught up, its ages are those of its restoring.
                 let is_behind = open.is_restored && !self.has_caught_up;
                 commit.spilled_messages.push(open.save(if is_behind { StreamClock::START } else { time }));
-            } else if let Some(opened) = self.table.save(seq) {
+            } else if let Some((opened, age_ms)) = self.table.save(seq, now) {
                 size += opened.size();
-                commit.open_turns.push(OpenTurn { opened, seq });
+                commit.open_turns.push(OpenTurn { opened, seq, age_ms });
             }
             if size >= self.limits.commit_bytes {
                 break;

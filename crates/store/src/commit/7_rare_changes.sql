@@ -88,15 +88,15 @@
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
 )
 -- Inputs that are saved, each once: $32 commit, $33 bucket, $34 thread, $35 turn, $36 agent, $37 run, $38 content, $39 metadata,
--- $40 options, $41 actor, $42 stream_seq, $43 incarnation.
+-- $40 options, $41 actor, $42 stream_seq, $43 incarnation, $56 how long ago it came, ms.
 , inputs AS (
     INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
-                                    stream_seq, incarnation)
+                                    stream_seq, incarnation, came_at)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
-           i.stream_seq, i.incarnation
+           i.stream_seq, i.incarnation, clock_timestamp() - i.age_ms * interval '1 ms'
     FROM unnest($32::bigint[], $33::smallint[], $34::text[], $35::text[], $36::text[], $37::integer[], $38::text[],
-                $39::text[], $40::text[], $41::text[], $42::bigint[], $43::text[])
-         AS i (number, bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, incarnation)
+                $39::text[], $40::text[], $41::text[], $42::bigint[], $43::text[], $56::bigint[])
+         AS i (number, bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, incarnation, age_ms)
     JOIN fence USING (number)
     -- The place in the queue stays: it came when it came.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE

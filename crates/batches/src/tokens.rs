@@ -1,6 +1,6 @@
 //! What a text takes of a model's window.
 
-use model::Role;
+use model::{ModelCall, Role};
 use serde_json::Value;
 
 use crate::{Batch, Item};
@@ -19,8 +19,7 @@ pub trait TokenCounter: Send + Sync {
     fn count(&self, text: &str) -> u64;
 }
 
-/// Bytes / 3.2, rounded up: on the safe side for English and for code, and near enough for other scripts, whose
-/// characters take more bytes and more tokens.
+/// Estimates from the length of a text alone: [`ModelCall::estimated_tokens`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EstimatingCounter;
 
@@ -30,7 +29,7 @@ impl TokenCounter for EstimatingCounter {
     }
 
     fn count(&self, text: &str) -> u64 {
-        (text.len() as u64 * 5).div_ceil(16)
+        ModelCall::estimated_tokens(text.len())
     }
 }
 

@@ -54,6 +54,7 @@ mod replicas;
 mod resent_inputs;
 mod restores;
 mod resumes;
+mod stopped_calls;
 mod streams;
 mod subscribers;
 mod tasks;

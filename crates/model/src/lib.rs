@@ -4,6 +4,7 @@
 //! Nothing here knows an encoding, a subject, a table or a clock.
 
 mod agent_setting;
+mod answer_calls;
 mod bucket;
 mod chunk;
 mod command;
@@ -24,9 +25,11 @@ mod task_kind;
 mod time;
 mod timer;
 mod token;
+mod token_counts;
 mod turn;
 
 pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, SettingKind};
+pub use answer_calls::AnswerCalls;
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};
@@ -41,7 +44,7 @@ pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
-pub use model_call::{ModelCall, UsageKind};
+pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
@@ -49,6 +52,7 @@ pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
+pub use token_counts::TokenCounts;
 pub use turn::{
     BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions,
 };

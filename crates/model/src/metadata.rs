@@ -31,7 +31,7 @@ pub enum InvalidMetadata {
     TokensUsed(String),
     /// `model_calls` is present but does not list calls.
     #[error(
-        "metadata error: model_calls has {0}; a list of at most 64 objects is expected, with model and whole numbers from 0 to 2^31 of input_tokens, output_tokens, cached_tokens and reasoning_tokens"
+        "metadata error: model_calls has {0}; a list of at most 64 objects is expected, with id, model, estimated (true or false) and whole numbers from 0 to 2^31 of input_tokens, output_tokens, cached_tokens and reasoning_tokens"
     )]
     ModelCalls(String),
 }

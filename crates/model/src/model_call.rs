@@ -3,15 +3,18 @@
 use serde_json::{Map, Value};
 
 use crate::metadata::{InvalidMetadata, Metadata, abbreviate, token_count};
+use crate::token_counts::{TokenCounts, whole_and_part};
 
 /// Longest name of a model, bytes.
 const MODEL_BYTES: usize = 256;
 /// Most calls that one chunk names.
 const CALLS_PER_CHUNK: usize = 64;
+/// Longest id of a call, bytes.
+const ID_BYTES: usize = 128;
 /// Most calls of one answer that are kept apart.
 const CALLS_PER_ANSWER: usize = 1_024;
 
-/// One call of a language model whose end is known.
+/// One call of a language model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelCall {
     /// The model, as its endpoint names it; `None`: not reported.
@@ -24,15 +27,32 @@ pub struct ModelCall {
     pub cached_tokens: Option<u64>,
     /// How many of the output are reasoning; `None`: not reported.
     pub reasoning_tokens: Option<u64>,
+    /// The counts are estimates: the provider's have not come.
+    pub is_estimated: bool,
+}
+
+/// An entry of the list under [`ModelCall::KEY`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedCall {
+    /// Later entries of the same attempt with this id are about the same call.
+    pub id: Option<Box<str>>,
+    /// The call, as far as it is known.
+    pub call: ModelCall,
 }
 
 impl ModelCall {
-    /// The key of metadata under which any chunk of an answer may list calls that have ended.
+    /// The key of metadata under which any chunk of an answer may list calls that begin or have ended.
     pub const KEY: &str = "model_calls";
 
     /// Most tokens of each kind that one call may report: far above any model, and low enough that no sum over a ledger comes near the
     /// end of its type.
     pub const MOST_TOKENS: u64 = 1 << 31;
+
+    /// The tokens that a text of this many bytes takes, about: bytes / 3.2, rounded up. That is on the safe side for English and for code, and
+    /// near enough for other scripts, whose characters take more bytes and more tokens.
+    pub fn estimated_tokens(bytes: usize) -> u64 {
+        (bytes as u64).saturating_mul(5).div_ceil(16)
+    }
 
     /// A name as a call keeps it; `None`: empty, longer than 256 bytes, or with a NUL, which Postgres cannot store.
     pub fn name(name: &str) -> Option<Box<str>> {
@@ -48,7 +68,8 @@ impl ModelCall {
         calls
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds the tokens of another call.
+    pub fn add(&mut self, other: &Self) {
         let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
             (None, None) => None,
             (one, other) => Some(one.unwrap_or(0).saturating_add(other.unwrap_or(0))),
@@ -60,9 +81,10 @@ impl ModelCall {
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+        self.is_estimated |= other.is_estimated;
     }
 
-    /// The entry of the list under [`ModelCall::KEY`].
+    /// An entry of the list under [`ModelCall::KEY`], without an id.
     pub fn to_value(&self) -> Value {
         let counts = [
             ("input_tokens", Some(self.input_tokens)),
@@ -72,7 +94,8 @@ impl ModelCall {
         ];
         let model = self.model.as_deref().map(|model| ("model".to_owned(), Value::from(model)));
         let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.into())));
-        Value::Object(model.into_iter().chain(counts).collect())
+        let estimated = self.is_estimated.then(|| ("estimated".to_owned(), Value::Bool(true)));
+        Value::Object(model.into_iter().chain(counts).chain(estimated).collect())
     }
 
     /// This call with no count above [`ModelCall::MOST_TOKENS`].
@@ -85,6 +108,7 @@ impl ModelCall {
             output_tokens: most(self.output_tokens),
             cached_tokens: self.cached_tokens.map(most),
             reasoning_tokens: self.reasoning_tokens.map(most),
+            is_estimated: self.is_estimated,
         }
     }
 
@@ -95,28 +119,63 @@ impl ModelCall {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidMetadata> {
         let wrong = |error: serde_json::Error| InvalidMetadata::ModelCalls(abbreviate(&error.to_string()));
         let entries: Vec<Value> = serde_json::from_str(text).map_err(wrong)?;
-        entries.iter().map(|entry| Self::parse(entry, Value::as_u64)).collect()
+        entries.iter().map(|entry| Ok(ListedCall::parse(entry, Value::as_u64)?.call)).collect()
+    }
+}
+
+impl ListedCall {
+    /// The entry of the list under [`ModelCall::KEY`].
+    pub fn to_value(&self) -> Value {
+        let mut entry = self.call.to_value();
+        if let Some(id) = self.id.as_deref() {
+            entry["id"] = id.into();
+        }
+        entry
     }
 
     fn parse(value: &Value, count_of: fn(&Value) -> Option<u64>) -> Result<Self, InvalidMetadata> {
         let wrong = |what: &str| InvalidMetadata::ModelCalls(abbreviate(what));
         let entry = value.as_object().ok_or_else(|| wrong(&value.to_string()))?;
-        let mut call = Self::default();
+        let (mut id, mut call) = (None, ModelCall::default());
         for (name, value) in entry {
             let count = || count_of(value).ok_or_else(|| wrong(&format!("{name} {value}")));
             match name.as_str() {
                 "model" => {
-                    let model = value.as_str().and_then(Self::name);
+                    let model = value.as_str().and_then(ModelCall::name);
                     call.model = Some(model.ok_or_else(|| wrong(&format!("model {value}")))?);
                 }
                 "input_tokens" => call.input_tokens = count()?,
                 "output_tokens" => call.output_tokens = count()?,
                 "cached_tokens" => call.cached_tokens = Some(count()?),
                 "reasoning_tokens" => call.reasoning_tokens = Some(count()?),
+                "id" => {
+                    let named = value.as_str().filter(|id| (1..=ID_BYTES).contains(&id.len()));
+                    id = Some(named.ok_or_else(|| wrong(&format!("id {value}")))?.into());
+                }
+                "estimated" => {
+                    let estimated = value.as_bool();
+                    call.is_estimated = estimated.ok_or_else(|| wrong(&format!("estimated {value}")))?;
+                }
                 _ => return Err(wrong(&format!("the unknown field {name}"))),
             }
         }
-        Ok(call)
+        // More than the whole: the provider counts the part beside it, as Anthropic counts what it reads from a cache.
+        call.input_tokens = whole_and_part(call.input_tokens, call.cached_tokens.unwrap_or(0));
+        call.output_tokens = whole_and_part(call.output_tokens, call.reasoning_tokens.unwrap_or(0));
+        Ok(Self { id, call })
+    }
+}
+
+impl From<TokenCounts> for ModelCall {
+    fn from(counts: TokenCounts) -> Self {
+        Self {
+            model: None,
+            input_tokens: counts.input(),
+            output_tokens: counts.output(),
+            cached_tokens: counts.cached(),
+            reasoning_tokens: counts.reasoning(),
+            is_estimated: false,
+        }
     }
 }
 
@@ -126,42 +185,27 @@ impl Metadata {
     /// # Errors
     /// Not a list of at most 64 objects, or an entry has an unknown field, an invalid name or an invalid count, one above
     /// [`ModelCall::MOST_TOKENS`] included.
-    pub fn model_calls(&self) -> Result<Vec<ModelCall>, InvalidMetadata> {
+    pub fn model_calls(&self) -> Result<Vec<ListedCall>, InvalidMetadata> {
         let Some(value) = self.get(ModelCall::KEY) else { return Ok(Vec::new()) };
         match value.as_array() {
             Some(entries) if entries.len() <= CALLS_PER_CHUNK => {
-                entries.iter().map(|entry| ModelCall::parse(entry, reported_count)).collect()
+                entries.iter().map(|entry| ListedCall::parse(entry, reported_count)).collect()
             }
             _ => Err(InvalidMetadata::ModelCalls(abbreviate(&value.to_string()))),
         }
     }
 
-    /// Usage of a whole answer that lists no calls, from its final chunk's metadata: `model`, and `usage` with OpenAI's field names, else
+    /// Usage of a whole answer, from its final chunk's metadata: `model`, and `usage` as providers have it ([`TokenCounts`]), else
     /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero. These fields belong to the message and are not
     /// refused for their size: a count above [`ModelCall::MOST_TOKENS`] counts as that.
     pub fn summed_call(&self) -> Option<ModelCall> {
-        let usage = self.get("usage").and_then(Value::as_object);
-        let count = |names: [&str; 2]| names.iter().find_map(|name| token_count(usage?.get(*name)?));
-        let detail = |group: [&str; 2], name: &str| {
-            group.iter().find_map(|group| token_count(usage?.get(*group)?.get(name)?))
-        };
-        let (input, output) =
-            (count(["prompt_tokens", "input_tokens"]), count(["completion_tokens", "output_tokens"]));
-        let output = match (input, output) {
-            (None, None) => Some(self.tokens_used().ok().flatten()?),
-            (_, output) => output,
-        };
-        let call = ModelCall {
-            model: self.get("model").and_then(Value::as_str).and_then(ModelCall::name),
-            input_tokens: input.unwrap_or(0),
-            output_tokens: output.unwrap_or(0),
-            cached_tokens: detail(["prompt_tokens_details", "input_tokens_details"], "cached_tokens"),
-            reasoning_tokens: detail(
-                ["completion_tokens_details", "output_tokens_details"],
-                "reasoning_tokens",
-            ),
-        };
-        Some(call.bounded())
+        let usage = self.get("usage").map(TokenCounts::of_usage).unwrap_or_default();
+        let model = self.get("model").and_then(Value::as_str).and_then(ModelCall::name);
+        if usage.has_parts() {
+            return Some(ModelCall { model, ..ModelCall::from(usage) }.bounded());
+        }
+        let output_tokens = self.tokens_used().ok().flatten().or(usage.is_known().then(|| usage.output()))?;
+        Some(ModelCall { model, output_tokens, ..ModelCall::default() }.bounded())
     }
 
     /// Whether there is anything but calls of models in it.
@@ -221,10 +265,12 @@ mod tests {
             output_tokens: 3,
             cached_tokens: Some(5),
             reasoning_tokens: None,
+            is_estimated: true,
         };
+        let call = ListedCall { id: Some("c".into()), call };
         let listed = metadata(json!({"model_calls": [call.to_value(), {"output_tokens": 2.0}]}));
         let bare = ModelCall { output_tokens: 2, ..ModelCall::default() };
-        assert_eq!(listed.model_calls(), Ok(vec![call, bare]));
+        assert_eq!(listed.model_calls(), Ok(vec![call, ListedCall { id: None, call: bare }]));
         assert!(!listed.is_more_than_model_calls());
         assert_eq!(Metadata::EMPTY.model_calls(), Ok(Vec::new()));
     }
@@ -246,10 +292,29 @@ mod tests {
             (json!([{"model": ""}]), "model \"\""),
             (json!([{"model": 1}]), "model 1"),
             (json!([{"tokens": 1}]), "the unknown field tokens"),
+            (json!([{"id": ""}]), "id \"\""),
+            (json!([{"id": 7}]), "id 7"),
+            (json!([{"estimated": "yes"}]), "estimated \"yes\""),
         ] {
             let error = metadata(json!({"model_calls": wrong})).model_calls().unwrap_err().to_string();
             assert!(error.starts_with("metadata error: model_calls") && error.contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn a_part_that_is_larger_than_its_whole_was_counted_beside_it() {
+        let listed =
+            |call: Value| metadata(json!({ "model_calls": [call] })).model_calls().unwrap()[0].call.clone();
+        let beside = listed(
+            json!({"input_tokens": 30, "output_tokens": 9, "cached_tokens": 90_000, "reasoning_tokens": 10}),
+        );
+        assert_eq!((beside.input_tokens, beside.cached_tokens), (90_030, Some(90_000)));
+        assert_eq!((beside.output_tokens, beside.reasoning_tokens), (19, Some(10)));
+        let within = listed(json!({"input_tokens": 90_030, "cached_tokens": 90_000}));
+        assert_eq!((within.input_tokens, within.cached_tokens), (90_030, Some(90_000)));
+        let usage =
+            json!({"usage": {"input_tokens": 27, "output_tokens": 9, "cache_read_input_tokens": 159_217}});
+        assert_eq!(metadata(usage).summed_call().unwrap().input_tokens, 159_244);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use noted_facts::NotedFacts;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
-pub use stats::{Counters, Stats, TurnTimes};
+pub use stats::{Counters, Stats, TurnTimes, WaitCounts};
 pub use timer_decision::decide_timer;
 pub use timers::{
     ArmedTimer, NextDue, PendingTimer, TimerDecision, TimerEnd, TimerPage, TimerVerdict, TimerWrite,

@@ -31,6 +31,7 @@ mod control;
 mod finish;
 mod follow_up;
 mod gateways;
+mod late;
 mod read;
 mod saving;
 mod status;
@@ -39,6 +40,7 @@ mod turns;
 mod usage;
 
 use command_queue::CommandQueue;
+use late::LateRuns;
 use saving::Saving;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
@@ -79,6 +81,7 @@ pub struct Partition {
     commands: CommandQueue,
     table: TurnTable,
     timers: TimerWindow,
+    late: LateRuns,
     /// What the last owner left in the outbox, until it is handed out.
     to_send: Vec<OutboxBatch>,
     /// Batches of the outbox that are not published, and those that are and still have their rows.
@@ -86,8 +89,9 @@ pub struct Partition {
     sent: Vec<Position>,
     /// Saved answers without a turn: their rows go.
     orphans: Vec<MessageKey>,
-    /// The last entry read.
+    /// The last entry read, and when it was stored.
     last_seq: Seq,
+    last_stored_at: Timestamp,
     /// The reader has seen everything at least once under this epoch.
     has_caught_up: bool,
     /// The last entry that had been read by then: commands up to here are judged before anything begins.
@@ -193,11 +197,13 @@ impl Partition {
                 limits.timer_window,
                 now,
             ),
+            late: LateRuns::default(),
             to_send: Vec::new(),
             unsent: takeover.outbox.len() + takeover.outbox_beyond,
             sent: Vec::new(),
             orphans: Vec::new(),
             last_seq: takeover.checkpoint,
+            last_stored_at: now,
             has_caught_up: false,
             begins_after: Seq(0),
             deferring: None,
@@ -325,8 +331,9 @@ impl Partition {
             checkpoint: self.checkpoint.0,
             deferring: self.deferring.is_some(),
             active_turns: self.table.active,
-            waiting_turns: self.table.turns.len().saturating_sub(self.table.active),
-            backing_off: self.table.backoffs.len(),
+            waiting_turns: self.table.waiting_turns(now),
+            waiting_agents: self.table.waiting_agents(now),
+            backing_off: self.table.backing_off(now),
             timers: self.timers.len(),
             queued_tasks: self.table.queues.values().map(scheduling::AgentQueue::len).sum(),
             runnable_agents,

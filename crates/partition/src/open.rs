@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, ModelCall, RetryHint, Role, Seq,
-    Timestamp, TurnId, TurnToken,
+    AnswerCalls, BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, ModelCall,
+    RetryHint, Role, Seq, Timestamp, TurnId, TurnToken,
 };
 use reorder::{ChunkRejection, Insert, Piece, Reorder};
 
@@ -231,6 +231,11 @@ impl OpenMessage {
         }
     }
 
+    /// The delivery of the turn request whose chunks count.
+    pub(crate) fn delivery(&self) -> Option<&str> {
+        self.delivery.as_deref()
+    }
+
     fn is_other_delivery(&self, attempt: u32, delivery: Option<&str>) -> bool {
         let is_other = |known: &str| delivery.is_some_and(|delivery| delivery != known);
         attempt == self.attempt && self.delivery.as_deref().is_some_and(is_other)
@@ -352,7 +357,7 @@ impl OpenMessage {
         }
     }
 
-    /// The calls of models whose ends are known, in the order of the chunks that say so; those of attempts that were given up first.
+    /// The calls of models that are known, in the order in which chunks report them; those of attempts that were given up first.
     pub(crate) fn model_calls(&self) -> Vec<ModelCall> {
         let mut calls = self.earlier_calls.clone();
         calls.extend(self.attempt_calls());
@@ -360,14 +365,11 @@ impl OpenMessage {
     }
 
     fn attempt_calls(&self) -> Vec<ModelCall> {
-        let says = |chunk: &&Arc<Chunk>| chunk.metadata.get(ModelCall::KEY).is_some();
-        let mut listing: Vec<&Arc<Chunk>> = self.accepted().filter(says).collect();
-        listing.sort_by_key(|chunk| chunk.id);
-        if listing.is_empty() {
-            let last = self.accepted().find(|chunk| chunk.is_final);
-            return last.and_then(|last| last.metadata.summed_call()).into_iter().collect();
-        }
-        listing.into_iter().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default()).collect()
+        let mut chunks: Vec<&Arc<Chunk>> = self.accepted().collect();
+        chunks.sort_by_key(|chunk| chunk.id);
+        let mut calls = AnswerCalls::default();
+        chunks.into_iter().for_each(|chunk| calls.take(chunk));
+        calls.finish()
     }
 
     /// Every chunk that counts: those that are released first, in order.

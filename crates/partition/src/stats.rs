@@ -1,6 +1,6 @@
 //! Figures of a partition, for metrics.
 
-use model::Timestamp;
+use model::{Timestamp, WaitReason};
 
 use crate::turn_state::TrackedTurn;
 
@@ -21,6 +21,10 @@ pub struct Counters {
     pub late: u64,
     /// Chunks of a lower attempt.
     pub fenced: u64,
+    /// Stops that were repeated, because a workflow goes on with a run that is over.
+    pub late_stops: u64,
+    /// Calls of models by attempts that began after the end of their run.
+    pub late_calls: u64,
     /// Messages reset by a higher attempt.
     pub resets: u64,
     /// Entries refused as a whole.
@@ -109,6 +113,36 @@ fn note(times: &mut Vec<i64>, turn: &TrackedTurn, now: Timestamp) {
     }
 }
 
+/// How many wait, by why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitCounts([usize; WaitReason::ALL.len()]);
+
+impl WaitCounts {
+    /// How many wait for this reason, whatever its time.
+    pub fn of(&self, reason: WaitReason) -> usize {
+        self.0[Self::index(reason)]
+    }
+
+    /// How many wait at all.
+    pub fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    fn index(reason: WaitReason) -> usize {
+        let is_same = |other: &WaitReason| other.name() == reason.name();
+        WaitReason::ALL.iter().position(is_same).unwrap_or(0)
+    }
+}
+
+impl FromIterator<WaitReason> for WaitCounts {
+    fn from_iter<I: IntoIterator<Item = WaitReason>>(reasons: I) -> Self {
+        reasons.into_iter().fold(Self::default(), |mut counts, reason| {
+            counts.0[Self::index(reason)] += 1;
+            counts
+        })
+    }
+}
+
 /// How it stands now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -134,9 +168,11 @@ pub struct Stats {
     pub deferring: bool,
     /// Turns under way.
     pub active_turns: usize,
-    /// Inputs that wait for their thread.
-    pub waiting_turns: usize,
-    /// Agents whose backoff has not run out.
+    /// Inputs that wait for their thread, by why.
+    pub waiting_turns: WaitCounts,
+    /// Agents whose first task may not begin, by why.
+    pub waiting_agents: WaitCounts,
+    /// Agents that have failed and whose backoff has not run out.
     pub backing_off: usize,
     /// Timers in memory.
     pub timers: usize,

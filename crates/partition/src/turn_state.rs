@@ -11,6 +11,7 @@ use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
 use crate::messages::Slot;
 use crate::open::Hold;
+use crate::stats::WaitCounts;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
 
 type Hasher = foldhash::fast::FixedState;
@@ -84,8 +85,12 @@ pub(crate) struct TrackedTurn {
     /// The last chunk, by the stream's clock.
     pub(crate) progress_at: Timestamp,
     pub(crate) is_heard: bool,
+    /// When a chunk of it came last, by the clock of the stream's server; for people.
+    pub(crate) heard_at: Option<Timestamp>,
     /// Since when this owner has known of it.
     pub(crate) known_at: Timestamp,
+    /// When its input came, whoever the owner was.
+    pub(crate) came_at: Timestamp,
     pub(crate) postponed: Option<Postponed>,
     /// The timer that has fired it: it is a follow-up.
     pub(crate) timer: Option<TimerId>,
@@ -148,8 +153,8 @@ impl TrackedTurn {
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
-        let agent = queued.task.agent.clone();
-        Self::new(id, agent.thread(), agent, run, TurnSource::Task(queued), token)
+        let (agent, came_at) = (queued.task.agent.clone(), queued.position.timestamp());
+        Self { came_at, ..Self::new(id, agent.thread(), agent, run, TurnSource::Task(queued), token) }
     }
 
     fn new(
@@ -183,7 +188,9 @@ impl TrackedTurn {
             requested_at: None,
             progress_at: Timestamp(0),
             is_heard: false,
+            heard_at: None,
             known_at: Timestamp(0),
+            came_at: Timestamp(0),
             postponed: None,
             timer: None,
             is_answered: false,
@@ -222,8 +229,22 @@ impl TrackedTurn {
         }
     }
 
+    /// Why it does not begin, as one that waits in its thread.
+    pub(crate) fn waits_to_begin(&self, now: Timestamp) -> WaitReason {
+        match self.postponed {
+            Some(postponed) if now < postponed.until => postponed.reason(now),
+            Some(_) | None => WaitReason::HeadOfLine,
+        }
+    }
+
     pub(crate) fn is_task(&self) -> bool {
         matches!(self.source, TurnSource::Task(_))
+    }
+
+    /// How long ago a chunk of it came, or where none has, it was requested or came itself, ms.
+    pub(crate) fn idle_ms(&self, now: Timestamp) -> i64 {
+        let since = self.heard_at.or(self.requested_at).unwrap_or(self.came_at);
+        now.since_ms(since).max(0)
     }
 
     /// Bytes that it counts against budgets.
@@ -295,6 +316,36 @@ impl TurnTable {
             (HeadState::Running, _) => (agents + 1, oldest_ms),
             _ => (agents, oldest_ms),
         })
+    }
+
+    /// Inputs that wait for their thread, by why.
+    pub(crate) fn waiting_turns(&self, now: Timestamp) -> WaitCounts {
+        let waiting = self.turns.values().filter(|turn| turn.phase == TurnPhase::Waiting);
+        waiting.map(|turn| turn.waits_to_begin(now)).collect()
+    }
+
+    /// Agents whose first task waits for something else than its turn, by why.
+    pub(crate) fn waiting_agents(&self, now: Timestamp) -> WaitCounts {
+        let reason = |(agent, queue): (&AgentId, &AgentQueue)| match queue.head_state(now) {
+            HeadState::Paused => Some(WaitReason::Paused),
+            HeadState::Waits(until) => {
+                let postponed = self.postponed_queues.get(agent).map(|postponed| postponed.reason(now));
+                postponed.or(Some(WaitReason::Backoff { for_ms: until.since_ms(now) }))
+            }
+            HeadState::None
+            | HeadState::NotLoaded
+            | HeadState::Ready
+            | HeadState::Running
+            | HeadState::Unsettled => None,
+        };
+        self.queues.iter().filter_map(reason).collect()
+    }
+
+    /// Agents that have failed and wait, with and without a task.
+    pub(crate) fn backing_off(&self, now: Timestamp) -> usize {
+        let waits = |queue: &AgentQueue| queue.waits_until().is_some_and(|until| until > now);
+        let agents = self.queues.iter().filter(|(_, queue)| waits(queue));
+        agents.filter(|(agent, _)| !self.postponed_queues.contains_key(*agent)).count()
     }
 
     pub(crate) fn new(token_key: TokenKey, seed: u64) -> Self {

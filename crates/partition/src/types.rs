@@ -259,6 +259,13 @@ pub struct UsageWrite {
     pub is_partial: bool,
 }
 
+impl UsageWrite {
+    /// Numbers of calls from here on are of attempts that began after the end of their run.
+    pub const FIRST_LATE: u16 = 1_024;
+    /// The highest number that a column of two bytes holds.
+    pub const LAST_LATE: u16 = i16::MAX as u16;
+}
+
 /// A task that enters the queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskWrite {
@@ -324,6 +331,8 @@ pub struct OpenTurn {
     pub opened: TurnOpened,
     /// Its entry in the stream: the order in which inputs wait.
     pub seq: Seq,
+    /// How long ago it came, ms.
+    pub age_ms: i64,
 }
 
 /// Something that is published after the commit, once: an entry of a batch of the outbox.

@@ -18,8 +18,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer_parts::{PartChange, ShownCall};
-use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
-use crate::usage::Usage;
+use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEncoder};
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
 pub use request::{AgUiRequest, RunRefusal, error_body};
@@ -179,7 +178,7 @@ impl ProtocolEncoder for AgUiEncoder {
         }
     }
 
-    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>) {
         let outcome = match end {
             AnswerEnd::Complete => RunOutcome::Success,
             AnswerEnd::Stopped => RunOutcome::Cancelled,
@@ -187,10 +186,10 @@ impl ProtocolEncoder for AgUiEncoder {
                 return sse::data(out, &AgUiEvent::RunError { message: &failure.text, code: &failure.code });
             }
         };
-        let usage = Usage::of(metadata).map(|usage| {
+        let usage = report.usage.map(|usage| {
             [RunUsage { input_tokens: usage.input, output_tokens: usage.output, total_tokens: usage.total }]
         });
-        let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+        let metadata = Some(report.metadata).filter(|metadata| !metadata.is_empty());
         let (thread_id, run_id) = (self.thread.name(), self.run.as_str());
         sse::data(out, &AgUiEvent::RunFinished { thread_id, run_id, outcome, usage, metadata });
     }

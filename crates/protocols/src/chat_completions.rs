@@ -14,12 +14,12 @@
 pub(crate) mod request;
 
 use bytes::Bytes;
-use model::{MessageId, Metadata, Timestamp};
+use model::{MessageId, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer_parts::PartChange;
-use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEncoder};
 use crate::openai::ErrorObject;
 use crate::usage::{self, Usage};
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, StreamError, json, schemas, sse};
@@ -239,7 +239,7 @@ impl ProtocolEncoder for CompletionEncoder {
         }
     }
 
-    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>) {
         let finish_reason = match end {
             AnswerEnd::Failed(failure) => {
                 sse::data(out, &error(failure));
@@ -247,9 +247,9 @@ impl ProtocolEncoder for CompletionEncoder {
                 return;
             }
             AnswerEnd::Stopped => "stop",
-            AnswerEnd::Complete => reason(usage::finish_reason(metadata)),
+            AnswerEnd::Complete => reason(usage::finish_reason(report.metadata)),
         };
-        let usage = Usage::of(metadata);
+        let usage = report.usage;
         self.chunk(&[choice(CompletionDelta::default(), Some(finish_reason))], None, out);
         if let Some(usage) = usage.filter(|_| self.terms.include_usage) {
             self.chunk(&[], Some(usage.into()), out);

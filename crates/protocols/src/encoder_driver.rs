@@ -3,9 +3,10 @@
 //! Entry type: [`EncoderDriver`], with the [`ProtocolEncoder`] of a protocol.
 
 use bytes::Bytes;
-use model::{Chunk, MessageId, Metadata};
+use model::{AnswerCalls, Chunk, MessageId, Metadata};
 
 use crate::answer_parts::{AnswerParts, PartChange};
+use crate::usage::Usage;
 use crate::{AnswerEvent, ProtocolOutput, StreamAction, StreamError};
 
 /// How one protocol says what happens. Everything is appended to `out` as whole events.
@@ -22,11 +23,20 @@ pub(crate) trait ProtocolEncoder {
     /// The end has come, and what is open will be closed.
     fn ending(&mut self, _end: AnswerEnd<'_>) {}
 
-    /// The end; everything that was open has been closed. `metadata`: of the final chunk.
-    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>);
+    /// The end; everything that was open has been closed.
+    fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>);
 
     /// Another attempt begins from nothing. `was_shown`: something of the one before was, so this connection cannot go on.
     fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction;
+}
+
+/// What the chunks of an answer say of it at its end.
+#[derive(Debug)]
+pub(crate) struct AnswerReport<'a> {
+    /// Of the final chunk.
+    pub(crate) metadata: &'a Metadata,
+    /// The sum of its calls of models; `None`: none is known.
+    pub(crate) usage: Option<Usage>,
 }
 
 /// How an answer ends.
@@ -43,6 +53,7 @@ pub(crate) struct EncoderDriver<W> {
     message: MessageId,
     pub(crate) words: W,
     outline: AnswerParts,
+    calls: AnswerCalls,
     attempt: u32,
     is_open: bool,
     was_shown: bool,
@@ -52,7 +63,8 @@ pub(crate) struct EncoderDriver<W> {
 impl<W: ProtocolEncoder> EncoderDriver<W> {
     pub(crate) fn new(message: MessageId, words: W) -> Self {
         let outline = AnswerParts::new(message.clone());
-        Self { message, words, outline, attempt: 0, is_open: false, was_shown: false, is_over: false }
+        let calls = AnswerCalls::default();
+        Self { message, words, outline, calls, attempt: 0, is_open: false, was_shown: false, is_over: false }
     }
 
     pub(crate) fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
@@ -95,6 +107,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
     fn show(&mut self, chunk: &Chunk, out: &mut Vec<u8>) {
         self.open(out);
         self.words.on_chunk(out);
+        self.calls.take(chunk);
         for change in self.outline.chunk(chunk) {
             self.was_shown = true;
             self.words.change(change, out);
@@ -107,6 +120,7 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         }
         self.attempt = attempt;
         self.outline = AnswerParts::new(self.message.clone());
+        self.calls = AnswerCalls::default();
         let was_shown = std::mem::take(&mut self.was_shown);
         if was_shown {
             self.is_open = false;
@@ -122,7 +136,9 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         for change in changes {
             self.words.change(change, out);
         }
-        self.words.end(end, self.outline.metadata(), out);
+        let metadata = self.outline.metadata();
+        let usage = Usage::of(std::mem::take(&mut self.calls).finish(), metadata);
+        self.words.end(end, &AnswerReport { metadata, usage }, out);
         self.is_over = true;
         StreamAction::Close
     }

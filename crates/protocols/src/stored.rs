@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Metadata, Position, Role};
+use model::{Chunk, ChunkKind, Metadata, ModelCall, Position, Role};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
@@ -39,6 +39,8 @@ pub struct StoredAnswer {
     metadata: Option<Metadata>,
     /// All of it.
     chunks: Vec<Arc<Chunk>>,
+    /// Reports its calls of models, where they are known from elsewhere.
+    calls: Option<Box<Chunk>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -87,10 +89,25 @@ impl StoredAnswer {
         let metadata = last.unwrap_or(&Metadata::EMPTY);
         let is_silent = has_steps && steps.last().is_some_and(|step: &StoredStep| step.content.is_empty());
         let metadata = (!has_mark(metadata, "stopped")).then(|| said_with_final(metadata, is_silent));
-        let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new() };
+        let mut answer =
+            Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new(), calls: None };
         answer.chunks =
             answer.after(&MessageOffset::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
         answer
+    }
+
+    /// Whether its metadata shows what it has used; the chunks that report calls are not kept.
+    pub fn has_usage(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|metadata| metadata.summed_call().is_some())
+    }
+
+    /// The same with the calls that the ledger has of it.
+    #[must_use]
+    pub fn with_calls(self, calls: &[ModelCall]) -> Self {
+        let list = json!({ ModelCall::KEY: calls.iter().map(ModelCall::to_value).collect::<Vec<_>>() });
+        let chunk =
+            Chunk { kind: ChunkKind::Metadata, metadata: fields(list), ..Chunk::content(0, "", false) };
+        Self { calls: (!calls.is_empty()).then(|| Box::new(chunk)), ..self }
     }
 
     /// The attempt that produced it.
@@ -111,7 +128,8 @@ impl StoredAnswer {
     /// What happened, one after another.
     pub fn events(&self) -> impl Iterator<Item = AnswerEvent<'_>> {
         let attempt = self.attempt;
-        let chunks = self.chunks.iter().map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
+        let chunks = self.calls.as_deref().into_iter().chain(self.chunks.iter().map(|chunk| &**chunk));
+        let chunks = chunks.map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
         let end = match self.is_stopped() {
             true => AnswerEvent::Stopped,
             false => AnswerEvent::Complete { position: self.position },

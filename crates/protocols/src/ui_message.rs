@@ -20,7 +20,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer_parts::{PartChange, arguments};
-use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEncoder};
 use crate::usage::finish_reason;
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
@@ -226,7 +226,8 @@ impl ProtocolEncoder for UiMessageEncoder {
         }
     }
 
-    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>) {
+        let metadata = report.metadata;
         let part = match end {
             AnswerEnd::Complete => UiChunk::Finish {
                 finish_reason: reason(finish_reason(metadata)),

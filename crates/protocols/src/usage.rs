@@ -1,6 +1,6 @@
-//! What an answer has cost, from the metadata of its final chunk.
+//! What an answer has cost: the sum of its calls of models.
 
-use model::Metadata;
+use model::{Metadata, ModelCall};
 use serde_json::Value;
 
 /// Tokens of a language model.
@@ -16,12 +16,18 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// As the ledger has it: [`Metadata::summed_call`].
-    pub(crate) fn of(metadata: &Metadata) -> Option<Self> {
-        let call = metadata.summed_call()?;
-        let (input, output) = (call.input_tokens, call.output_tokens);
-        let total = metadata.tokens_used().ok().flatten().unwrap_or(input + output);
-        Some(Self { input, output, total, cached: call.cached_tokens, reasoning: call.reasoning_tokens })
+    /// The sum of the calls, as the ledger has them; `None`: no call is known. `metadata`: of the final chunk.
+    pub(crate) fn of(calls: Vec<ModelCall>, metadata: &Metadata) -> Option<Self> {
+        let mut calls = calls.into_iter();
+        let first = calls.next()?;
+        let sum = calls.fold(first, |mut sum, call| {
+            sum.add(&call);
+            sum
+        });
+        let (input, output) = (sum.input_tokens, sum.output_tokens);
+        let parts = input.saturating_add(output);
+        let total = metadata.tokens_used().ok().flatten().unwrap_or(parts).max(parts);
+        Some(Self { input, output, total, cached: sum.cached_tokens, reasoning: sum.reasoning_tokens })
     }
 }
 
@@ -32,13 +38,20 @@ pub(crate) fn finish_reason(metadata: &Metadata) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use model::{AnswerCalls, Chunk};
     use serde_json::json;
 
     use super::*;
 
-    fn usage(metadata: Value) -> Option<(u64, u64, u64)> {
+    fn of(metadata: Value) -> Option<Usage> {
         let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
-        Usage::of(&metadata).map(|usage| (usage.input, usage.output, usage.total))
+        let mut calls = AnswerCalls::default();
+        calls.take(&Chunk { metadata: metadata.clone(), ..Chunk::content(0, "", true) });
+        Usage::of(calls.finish(), &metadata)
+    }
+
+    fn usage(metadata: Value) -> Option<(u64, u64, u64)> {
+        of(metadata).map(|usage| (usage.input, usage.output, usage.total))
     }
 
     #[test]
@@ -49,17 +62,19 @@ mod tests {
         assert_eq!(usage(json!({"tokens_used": "15"})), Some((0, 15, 15)));
         assert_eq!(usage(json!({"usage": {"prompt_tokens": -1}, "tokens_used": -1})), None);
         assert_eq!(usage(json!({})), None);
+        let calls =
+            json!([{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 130, "output_tokens": 5}]);
+        assert_eq!(usage(json!({"model_calls": calls})), Some((230, 25, 255)));
     }
 
     #[test]
     fn parts_that_are_not_said_are_not_zero() {
-        let of = |usage: Value| {
-            let metadata = Metadata::new(json!({"usage": usage}).as_object().unwrap().clone()).unwrap();
-            Usage::of(&metadata).map(|usage| (usage.cached, usage.reasoning)).unwrap()
+        let parts = |usage: Value| {
+            of(json!({ "usage": usage })).map(|usage| (usage.cached, usage.reasoning)).unwrap()
         };
         let details = json!({"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5},
             "completion_tokens_details": {"reasoning_tokens": 2}});
-        assert_eq!(of(details), (Some(5), Some(2)));
-        assert_eq!(of(json!({"prompt_tokens": 7})), (None, None));
+        assert_eq!(parts(details), (Some(5), Some(2)));
+        assert_eq!(parts(json!({"prompt_tokens": 7})), (None, None));
     }
 }

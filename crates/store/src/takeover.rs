@@ -97,7 +97,7 @@ impl Store {
         let open = |row: &PgRow| {
             let actor = row.try_get::<Option<String>, _>("actor")?.map(Into::into);
             let opened = TurnOpened { actor, ..opened(row)? };
-            Ok(OpenTurn { opened, seq: Seq(unsigned(row, "stream_seq")?) })
+            Ok(OpenTurn { opened, seq: Seq(unsigned(row, "stream_seq")?), age_ms: row.try_get("age_ms")? })
         };
         self.rows(statement).await?.iter().map(open).collect()
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use model::{PartitionId, TaskKind};
 use partition::{
-    OutboxBatch, Outgoing, Pause, Save, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus,
+    OpenTurn, OutboxBatch, Outgoing, Pause, Save, SavedAgent, StreamPlace, Takeover, TurnEnded, TurnStatus,
 };
 use serde_json::json;
 use store::{Applied, Committed, QueueRead, Store, StoreError};
@@ -104,7 +104,8 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let owner = Owner::new(&store, "a").await;
     let place = StreamPlace { checkpoint: model::Seq(0), read: None, incidents: Vec::new() };
     store.rebase("a", &owner.grant, &place, "stream-2").await.unwrap().unwrap();
-    let open = |unique: &str, run, seq| open_turn("u", &turn("u", unique), run, seq);
+    let open =
+        |unique: &str, run, seq| OpenTurn { age_ms: 60_000, ..open_turn("u", &turn("u", unique), run, seq) };
     let save = async |incarnation: &str, turns| {
         let save = Save { messages: Vec::new(), turns };
         store.save(owner.applied().await, incarnation, &save).await.unwrap();
@@ -117,7 +118,11 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     // Saved again with another run, it stays where it stands.
     save("stream-2", vec![open("a", 1, 90), open("c", 2, 7)]).await;
     let grant = store.reclaim("a", &owner.applied().await, 0, TTL).await.unwrap().unwrap().grant;
-    let takeover = store.load(&grant, 8).await.unwrap();
+    let mut takeover = store.load(&grant, 8).await.unwrap();
+    for open in &mut takeover.open_turns {
+        assert!((60_000..70_000).contains(&open.age_ms), "its age goes on: {}", open.age_ms);
+        open.age_ms = 60_000;
+    }
     assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);
     assert_eq!(database.number("SELECT count(*) FROM spilled_turns").await, 4);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{ModelCall, Timestamp, TurnId, UsageKind};
+use model::{Metadata, ModelCall, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
 use store::{Committed, Price, PriceTable, UsageGroup};
 
@@ -50,6 +50,61 @@ async fn calls_are_written_with_their_commit_and_once() {
     commit.usage.push(commit.usage[0].clone());
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     assert_eq!(rows(&database).await, written);
+}
+
+#[tokio::test]
+async fn estimates_are_marked_and_summed() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    let cut = ModelCall { is_estimated: true, ..call("m", 100, 5) };
+    commit.usage = vec![used("t", "x", 0, call("m", 7, 3)), used("t", "x", 1, cut)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let marks = database.rows("SELECT call, is_estimated FROM usage ORDER BY call").await;
+    assert_eq!(marks, [r#"{"call":0,"is_estimated":false}"#, r#"{"call":1,"is_estimated":true}"#]);
+    let (from, to) = (Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000));
+    let sum = store.usage(from, to, &[], 10).await.unwrap().remove(0);
+    assert_eq!((sum.calls, sum.estimated_calls, sum.input_tokens, sum.output_tokens), (2, 1, 107, 8));
+}
+
+#[tokio::test]
+async fn a_late_call_is_counted_unless_its_thread_was_erased() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let late = |of: &str| used(of, "x", UsageWrite::FIRST_LATE, call("m", 7, 3));
+    let insert = "INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ($bucket, 'gone', 'op')";
+    let insert = insert.replace("$bucket", &thread("gone").bucket().get().to_string());
+    database.execute(&insert).await;
+    let mut commit = owner.empty();
+    commit.usage = vec![late("t"), late("gone")];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(database.rows("SELECT thread_id FROM usage").await, [r#"{"thread_id":"t"}"#]);
+}
+
+#[tokio::test]
+async fn tokens_from_a_cache_are_never_cheaper_than_their_price() {
+    let (_database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/usage-chunks");
+    let mut commit = owner.empty();
+    for (number, name) in ["cached-beyond-input.json", "control-cached-within-input.json"].iter().enumerate()
+    {
+        let chunk: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(data.join(name)).unwrap()).unwrap();
+        let metadata = Metadata::new(chunk["metadata"].as_object().unwrap().clone()).unwrap();
+        let call = metadata.model_calls().unwrap().remove(0).call;
+        assert_eq!((call.input_tokens, call.cached_tokens), (90_030, Some(90_000)), "{name}");
+        commit.usage.push(used(&format!("t{number}"), "x", 0, call));
+    }
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let price =
+        Price { model: "tern-2".to_owned(), from: None, input: 8.0, cached_input: Some(0.8), output: 40.0 };
+    let store =
+        store.with_prices(Some(Arc::new(PriceTable { currency: "USD".to_owned(), prices: vec![price] })));
+    let (from, to) = (Timestamp(0), Timestamp(i64::from(u32::MAX) * 1_000));
+    let sums = store.usage(from, to, &[UsageGroup::Thread], 10).await.unwrap();
+    let costs: Vec<_> = sums.iter().map(|sum| sum.cost.as_deref()).collect();
+    assert_eq!(costs, [Some("0.0726"), Some("0.0726")]);
 }
 
 #[tokio::test]

@@ -14,17 +14,17 @@ const KEPT: [UsageGroup; 4] = [UsageGroup::Day, UsageGroup::Agent, UsageGroup::M
 
 const CALLS: &str =
     "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens,
-                                        output_tokens, cached_tokens, reasoning_tokens, is_partial) VALUES
-    ('2026-02-27T23:59:59.999Z', 1, 't', 'a', 0, 'ann', 'turn', 'm', 1000, 100, 400, 7, false),
-    ('2026-02-28T00:00:00Z', 1, 't', 'b', 0, 'ann', 'turn', 'm', 1000, 100, NULL, NULL, false),
+                                        output_tokens, cached_tokens, reasoning_tokens, is_partial, is_estimated) VALUES
+    ('2026-02-27T23:59:59.999Z', 1, 't', 'a', 0, 'ann', 'turn', 'm', 1000, 100, 400, 7, false, false),
+    ('2026-02-28T00:00:00Z', 1, 't', 'b', 0, 'ann', 'turn', 'm', 1000, 100, NULL, NULL, false, false),
     -- More from a cache than it read: only what it read is cheaper.
-    ('2026-02-28T18:00:00Z', 1, 'u', 'c', 0, 'ann', 'turn', 'm', 10, 1, 500, 1, true),
-    ('2026-02-28T23:59:59.999Z', 1, 'u', 'c', 1, 'ann', 'summary', NULL, 5, 5, 5, 5, true),
-    ('2026-02-28T12:00:00Z', 1, 'u', 'd', 0, 'ann', 'summary', NULL, 1, 1, 1, 1, false),
-    ('2026-02-28T12:00:00Z', 1, 'u', 'e', 0, 'bob', 'turn', 'n', 3, 2, 1, NULL, false),
-    ('2026-02-28T12:00:00Z', 1, 'acme~t', 'f', 0, 'acme~ann', 'turn', 'm', 17, 19, NULL, NULL, false),
-    ('2026-03-01T00:00:00Z', 1, 't', 'g', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false),
-    ('2026-03-01T08:00:00Z', 1, 't', 'h', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false)";
+    ('2026-02-28T18:00:00Z', 1, 'u', 'c', 0, 'ann', 'turn', 'm', 10, 1, 500, 1, true, true),
+    ('2026-02-28T23:59:59.999Z', 1, 'u', 'c', 1, 'ann', 'summary', NULL, 5, 5, 5, 5, true, true),
+    ('2026-02-28T12:00:00Z', 1, 'u', 'd', 0, 'ann', 'summary', NULL, 1, 1, 1, 1, false, false),
+    ('2026-02-28T12:00:00Z', 1, 'u', 'e', 0, 'bob', 'turn', 'n', 3, 2, 1, NULL, false, false),
+    ('2026-02-28T12:00:00Z', 1, 'acme~t', 'f', 0, 'acme~ann', 'turn', 'm', 17, 19, NULL, NULL, false, false),
+    ('2026-03-01T00:00:00Z', 1, 't', 'g', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false, false),
+    ('2026-03-01T08:00:00Z', 1, 't', 'h', 0, 'ann', 'turn', 'm', 1000, 100, 1, 1, false, false)";
 
 /// The start of the 28th of February 2026 in UTC.
 const MIDNIGHT: Timestamp = Timestamp(1_772_236_800_000);

@@ -115,7 +115,7 @@ pub(crate) fn failed_turn(thread: &str, turn: &TurnId, run: u32) -> FailedTurn {
 }
 
 pub(crate) fn open_turn(thread: &str, turn: &TurnId, run: u32, seq: u64) -> OpenTurn {
-    OpenTurn { opened: input(thread, turn, run), seq: Seq(seq) }
+    OpenTurn { opened: input(thread, turn, run), seq: Seq(seq), age_ms: 0 }
 }
 
 pub(crate) fn task(id: &str, task: &str, position: i64) -> TaskWrite {

@@ -30,6 +30,9 @@ pub struct TurnRequest<M = ContextMessage> {
     pub stop_subject: String,
     /// The run fails if no chunk arrives for this long, ms.
     pub deadline_ms: u64,
+    /// When the run fails unless a chunk has come, RFC 3339: after it the first delivery is not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// The task; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRef>,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use metrics::gauge;
-use partition::Stats;
+use model::WaitReason;
+use partition::{Stats, WaitCounts};
 use runtime::metrics::MetricDescription;
 
 /// How one partition stands.
@@ -55,7 +56,7 @@ const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
 ];
 
 /// One series, the sum over the partitions held.
-const SUMS: [(MetricDescription, OfOne); 11] = [
+const SUMS: [(MetricDescription, OfOne); 10] = [
     (
         MetricDescription::gauge("antiphon_worker_open_messages", "Messages in memory (active buffers)"),
         |it| it.stats.open as f64,
@@ -77,13 +78,10 @@ const SUMS: [(MetricDescription, OfOne); 11] = [
     (MetricDescription::gauge("antiphon_worker_active_turns", "Turns under way"), |it| {
         it.stats.active_turns as f64
     }),
-    (MetricDescription::gauge("antiphon_worker_waiting_turns", "Inputs that wait for their thread"), |it| {
-        it.stats.waiting_turns as f64
-    }),
     (
         MetricDescription::gauge(
             "antiphon_worker_backing_off_agents",
-            "Agents whose backoff has not run out",
+            "Agents that have failed and whose backoff has not run out",
         ),
         |it| it.stats.backing_off as f64,
     ),
@@ -111,6 +109,41 @@ const SUMS: [(MetricDescription, OfOne); 11] = [
          has passed them) done lately, so that repetitions are recognized",
         ),
         |it| it.stats.remembered_bytes as f64,
+    ),
+];
+
+type WaitsOfOne = fn(&PartitionGauges) -> WaitCounts;
+
+/// One series for each of these reasons, the sum over the partitions held.
+const BY_REASON: [(MetricDescription, WaitsOfOne, &[WaitReason]); 2] = [
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_waiting_turns",
+            "Inputs that wait for their thread, by `reason`: `head_of_line`, `backoff`, `paused`, `budget`, `limited`",
+        )
+        .by(&["reason"]),
+        |it| it.stats.waiting_turns,
+        &[
+            WaitReason::HeadOfLine,
+            WaitReason::Backoff { for_ms: 0 },
+            WaitReason::Paused,
+            WaitReason::Budget { for_ms: 0 },
+            WaitReason::Limited { for_ms: 0 },
+        ],
+    ),
+    (
+        MetricDescription::gauge(
+            "antiphon_worker_waiting_agents",
+            "Agents whose first task may not begin, by `reason`: `backoff`, `paused`, `budget`, `limited`",
+        )
+        .by(&["reason"]),
+        |it| it.stats.waiting_agents,
+        &[
+            WaitReason::Backoff { for_ms: 0 },
+            WaitReason::Paused,
+            WaitReason::Budget { for_ms: 0 },
+            WaitReason::Limited { for_ms: 0 },
+        ],
     ),
 ];
 
@@ -143,7 +176,7 @@ const fn gauge_of_partition(name: &'static str, help: &'static str) -> MetricDes
 /// The gauges, for the metrics endpoint and for the reference.
 pub(crate) fn described() -> impl Iterator<Item = MetricDescription> {
     let of_partitions = OF_PARTITIONS.iter().chain(&SUMS).chain(&HIGHEST).map(|(metric, _)| *metric);
-    of_partitions.chain([CHUNKS_PER_MESSAGE])
+    of_partitions.chain(BY_REASON.iter().map(|(metric, ..)| *metric)).chain([CHUNKS_PER_MESSAGE])
 }
 
 /// The partitions held, as they last reported.
@@ -177,6 +210,12 @@ fn set_totals(held: &BTreeMap<String, PartitionGauges>) {
     let sum = |value: OfOne| held.values().map(value).sum::<f64>();
     for (metric, value) in SUMS {
         gauge!(metric.name).set(sum(value));
+    }
+    for (metric, waits, reasons) in BY_REASON {
+        for reason in reasons {
+            let count: usize = held.values().map(|it| waits(it).of(*reason)).sum();
+            gauge!(metric.name, "reason" => reason.name()).set(count as f64);
+        }
     }
     for (metric, value) in HIGHEST {
         gauge!(metric.name).set(held.values().map(value).fold(0.0, f64::max));

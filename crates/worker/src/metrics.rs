@@ -98,6 +98,14 @@ const METRICS: &[MetricDescription] = &[
         "antiphon_worker_spills_total",
         "Open messages and inputs saved, each part once, because a replay would take too long",
     ),
+    MetricDescription::counter(
+        "antiphon_worker_late_stops_total",
+        "Stops sent again because a workflow service goes on with a run that is over",
+    ),
+    MetricDescription::counter(
+        "antiphon_worker_late_model_calls_total",
+        "Calls of models by attempts that began after the end of their run; they are in the ledger",
+    ),
     MetricDescription::counter("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
     MetricDescription::counter(
         "antiphon_worker_unauthorized_chunks_total",
@@ -327,6 +335,8 @@ impl WorkerMetrics {
         count("antiphon_worker_conflicting_chunks_total", counters.conflicts);
         count("antiphon_worker_late_chunks_total", counters.late);
         count("antiphon_worker_fenced_chunks_total", counters.fenced);
+        count("antiphon_worker_late_stops_total", counters.late_stops);
+        count("antiphon_worker_late_model_calls_total", counters.late_calls);
         count("antiphon_worker_deferred_chunks_total", counters.deferred);
         count("antiphon_worker_attempt_resets_total", counters.resets);
         count("antiphon_worker_dead_letters_total", counters.refused);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ErrorClass, ModelCall};
+use model::{ErrorClass, ListedCall};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -31,8 +31,10 @@ pub(crate) enum EngineEvent {
     Call(CallName, String),
     /// The result of a call.
     Result { call: CallName, text: String, is_error: bool },
-    /// A call of a model has ended.
-    ModelCall(ModelCall),
+    /// What is known of a call of a model that begins or has ended.
+    ModelCall(ListedCall),
+    /// A sign of life before anything is said.
+    Alive,
     /// A call of a model begins, which belongs to this trace.
     CallStarted(TraceContext),
     /// What follows is not joined with what came before.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, IncomingChunk, MessageId, Metadata, ModelCall, Role};
+use model::{Chunk, ChunkKind, IncomingChunk, ListedCall, MessageId, Metadata, ModelCall, Role};
 use serde_json::{Map, Value, json};
 
 use crate::engine_event::{CallName, Failure};
@@ -82,10 +82,11 @@ impl FrameBuilder {
         self.close();
     }
 
-    /// A chunk that says what a call of a model has used: at once, so that it is known whatever becomes of the answer. An endpoint that
+    /// A chunk that says what a call of a model uses or has used: at once, so that it is known whatever becomes of the answer. An endpoint that
     /// reports more than a call may use must not cost the answer: owners refuse such a chunk.
-    pub(crate) fn model_call(&mut self, call: &ModelCall) {
-        let calls = json!([call.clone().bounded().to_value()]);
+    pub(crate) fn model_call(&mut self, call: &ListedCall) {
+        let bounded = ListedCall { id: call.id.clone(), call: call.call.clone().bounded() };
+        let calls = json!([bounded.to_value()]);
         self.push(ChunkKind::Metadata, String::new(), Map::from_iter([(ModelCall::KEY.to_owned(), calls)]));
         self.close();
     }

@@ -82,11 +82,11 @@ pub async fn run(
 ) -> Result<(), WorkflowError> {
     metrics::describe();
     let engine = match config.engine {
-        EngineConfig::OpenAi(openai) => Engine::OpenAi(Box::new(openai::OpenAi::new(openai, clock)?)),
+        EngineConfig::OpenAi(openai) => Engine::OpenAi(Box::new(openai::OpenAi::new(openai, clock.clone())?)),
         EngineConfig::Scripted(script) => Engine::Scripted(script),
     };
     tracing::info!(workflow = %config.workflow, concurrency = config.concurrency, "taking turn requests");
-    let service = Service::new(bus, engine);
+    let service = Service::new(bus, engine, clock);
     service.serve(&config.workflow, config.concurrency, config.drain, &health, drain).await?;
     Ok(())
 }

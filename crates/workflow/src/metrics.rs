@@ -39,10 +39,12 @@ pub(crate) enum TurnOutcome {
     Cut,
     /// The chunks could not be stored.
     Unpublished,
+    /// It came too late to be begun.
+    Expired,
 }
 
 impl TurnOutcome {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Complete,
         Self::Failed,
         Self::Stopped,
@@ -50,6 +52,7 @@ impl TurnOutcome {
         Self::Lost,
         Self::Cut,
         Self::Unpublished,
+        Self::Expired,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -61,6 +64,7 @@ impl TurnOutcome {
             Self::Lost => "lost",
             Self::Cut => "cut",
             Self::Unpublished => "unpublished",
+            Self::Expired => "expired",
         }
     }
 }

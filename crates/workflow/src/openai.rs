@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use model::ModelCall;
+use model::{ListedCall, ModelCall, TokenCounts};
 use runtime::Clock;
 use runtime::traces::{Span, TraceContext, with_current};
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ use crate::tools::{ToolResult, Tools};
 use calls::{Calls, ModelToolCall};
 use endpoint::Endpoint;
 pub use endpoint::EndpointError;
-use events::{CompletionDelta, TokenUsage};
+use events::CompletionDelta;
 
 /// How to reach a model, and its tools.
 #[derive(Debug, Clone)]
@@ -89,20 +89,22 @@ impl OpenAi {
             if let Some(trace) = &trace {
                 sender.send(EngineEvent::CallStarted(trace.clone())).await?;
             }
-            let called =
-                self.model_call(&body, trace.as_ref(), Calls::new(step, &mut known_ids), sender).await;
-            note_call(&mut span, &called);
+            let id = format!("call-{step}");
+            sender.send(EngineEvent::ModelCall(listed(&id, begun(model, &body)))).await?;
+            let mut partial = PartialModelReply::new(Calls::new(step, &mut known_ids));
+            let called = self.model_call(&body, trace.as_ref(), &mut partial, sender).await;
+            let counted = partial.counted(model, called.as_ref().err());
+            note_call(&mut span, &partial.reply, called.as_ref().err());
             span.end();
             metrics::model_call(called.as_ref().err().map(|failure| failure.class));
-            let reply = called?;
-            spent.add(&reply);
-            // The only call of an answer is what the metadata of its last chunk say.
-            if let Some(call) = reply
-                .counted(messages::model(turn, &self.model))
-                .filter(|_| step > 0 || !reply.calls.is_empty())
-            {
-                sender.send(EngineEvent::ModelCall(call)).await?;
+            let reply = called.and_then(|()| partial.finish());
+            spent.add(counted.as_ref());
+            // The only call of a whole answer is what the metadata of its last chunk say.
+            let is_only = step == 0 && reply.as_ref().is_ok_and(|reply| reply.calls.is_empty());
+            if let Some(call) = counted.filter(|_| !is_only) {
+                sender.send(EngineEvent::ModelCall(listed(&id, call))).await?;
             }
+            let reply = reply?;
             if reply.calls.is_empty() {
                 return Ok(spent.metadata(&reply, messages::model(turn, &self.model)));
             }
@@ -122,15 +124,14 @@ impl OpenAi {
         &self,
         body: &Value,
         trace: Option<&TraceContext>,
-        calls: Calls<'_>,
+        partial: &mut PartialModelReply<'_>,
         sender: &EngineSender,
-    ) -> Result<ModelReply, Failure> {
+    ) -> Result<(), Failure> {
         let mut events = self.endpoint.ask(body, trace).await?;
-        let mut partial = PartialModelReply { reply: ModelReply::default(), calls };
         while let Some(delta) = events.next().await? {
             partial.add(delta, sender).await?;
         }
-        partial.finish()
+        Ok(())
     }
 
     /// Calls the tools all at once, but those that share a state in their order, and says their results in the order of the calls;
@@ -175,21 +176,35 @@ impl OpenAi {
     }
 }
 
+/// A call that begins: what it reads is estimated from the request, and counts until the provider's counts come.
+fn begun(model: &str, body: &Value) -> ModelCall {
+    let bytes = |key: &str| body.get(key).map_or(0, |part| part.to_string().len());
+    ModelCall {
+        model: ModelCall::name(model),
+        input_tokens: ModelCall::estimated_tokens(bytes("messages") + bytes("tools")),
+        is_estimated: true,
+        ..ModelCall::default()
+    }
+}
+
+fn listed(id: &str, call: ModelCall) -> ListedCall {
+    ListedCall { id: Some(id.into()), call }
+}
+
 /// Counts and names, nothing of what was said.
-fn note_call(span: &mut Span, called: &Result<ModelReply, Failure>) {
+fn note_call(span: &mut Span, reply: &ModelReply, failure: Option<&Failure>) {
     if !span.is_recorded() {
         return;
     }
-    let reply = match called {
-        Ok(reply) => reply,
-        Err(failure) => return span.fail(failure.code.clone()),
-    };
+    if let Some(failure) = failure {
+        span.fail(failure.code.clone());
+    }
     if let Some(model) = &reply.model {
         span.set("gen_ai.response.model", model.clone());
     }
-    if reply.usage != TokenUsage::default() {
-        span.set("gen_ai.usage.input_tokens", count(reply.usage.prompt));
-        span.set("gen_ai.usage.output_tokens", count(reply.usage.completion));
+    if reply.usage.is_known() {
+        span.set("gen_ai.usage.input_tokens", count(reply.usage.input()));
+        span.set("gen_ai.usage.output_tokens", count(reply.usage.output()));
     }
     if let Some(reason) = &reply.finish_reason {
         span.set_list("gen_ai.response.finish_reasons", [reason.clone()]);
@@ -214,30 +229,39 @@ struct ModelReply {
     calls: Vec<ModelToolCall>,
     finish_reason: Option<String>,
     model: Option<String>,
-    usage: TokenUsage,
-}
-
-impl ModelReply {
-    /// For the ledger; `None` where the endpoint has counted nothing.
-    fn counted(&self, asked: &str) -> Option<ModelCall> {
-        let name = self.model.as_deref().unwrap_or(asked);
-        (self.usage != TokenUsage::default()).then(|| ModelCall {
-            model: ModelCall::name(name),
-            input_tokens: self.usage.prompt,
-            output_tokens: self.usage.completion,
-            cached_tokens: self.usage.cached,
-            reasoning_tokens: self.usage.reasoning,
-        })
-    }
+    usage: TokenCounts,
 }
 
 struct PartialModelReply<'a> {
     reply: ModelReply,
     calls: Calls<'a>,
+    /// The model has begun to answer.
+    has_begun: bool,
 }
 
-impl PartialModelReply<'_> {
-    async fn add(&mut self, delta: CompletionDelta, sender: &EngineSender) -> Result<(), ReceiverDropped> {
+impl<'a> PartialModelReply<'a> {
+    fn new(calls: Calls<'a>) -> Self {
+        Self { reply: ModelReply::default(), calls, has_begun: false }
+    }
+
+    /// What the endpoint has counted of a call that has ended; `None`: nothing is known but how it began. A request that the endpoint refused has
+    /// used nothing.
+    fn counted(&self, asked: &str, failure: Option<&Failure>) -> Option<ModelCall> {
+        let model = ModelCall::name(self.reply.model.as_deref().unwrap_or(asked));
+        if self.reply.usage.is_known() {
+            return Some(ModelCall { model, ..self.reply.usage.into() });
+        }
+        let is_in_doubt = |code: &str| self.has_begun || matches!(code, "upstream_timeout" | "upstream_cut");
+        let is_refused = failure.is_some_and(|failure| !is_in_doubt(&failure.code));
+        is_refused.then(|| ModelCall { model, ..ModelCall::default() })
+    }
+
+    async fn add(&mut self, delta: CompletionDelta, sender: &EngineSender) -> Result<(), Failure> {
+        self.reply.usage = self.reply.usage.max(delta.usage);
+        if let Some(failure) = delta.failure {
+            return Err(failure);
+        }
+        self.has_begun = true;
         if !delta.reasoning.is_empty() {
             if delta.wants_reasoning_back {
                 self.reply.reasoning_content.push_str(&delta.reasoning);
@@ -256,7 +280,6 @@ impl PartialModelReply<'_> {
         let reply = &mut self.reply;
         reply.finish_reason = delta.finish_reason.or(reply.finish_reason.take());
         reply.model = delta.model.or(reply.model.take());
-        reply.usage = delta.usage.unwrap_or(reply.usage);
         Ok(())
     }
 
@@ -268,15 +291,20 @@ impl PartialModelReply<'_> {
 /// What the whole turn has cost.
 #[derive(Debug, Default)]
 struct Spent {
-    usage: TokenUsage,
+    /// The sum of the calls that the endpoint has counted.
+    sum: Option<ModelCall>,
     steps: u32,
 }
 
 impl Spent {
-    fn add(&mut self, reply: &ModelReply) {
-        metrics::model_tokens(reply.usage.prompt, reply.usage.completion);
-        self.usage.add(reply.usage);
+    fn add(&mut self, counted: Option<&ModelCall>) {
         self.steps += 1;
+        let Some(call) = counted else { return };
+        metrics::model_tokens(call.input_tokens, call.output_tokens);
+        match &mut self.sum {
+            Some(sum) => sum.add(call),
+            None => self.sum = Some(call.clone()),
+        }
     }
 
     /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
@@ -285,12 +313,27 @@ impl Spent {
         map.insert("model".to_owned(), json!(reply.model.as_deref().unwrap_or(asked)));
         map.insert("finish_reason".to_owned(), json!(reply.finish_reason.as_deref().unwrap_or("stop")));
         map.insert("steps".to_owned(), json!(self.steps));
-        if self.usage != TokenUsage::default() {
-            map.insert("tokens_used".to_owned(), json!(self.usage.total));
-            map.insert("usage".to_owned(), self.usage.to_value());
+        if let Some(sum) = &self.sum {
+            map.insert("tokens_used".to_owned(), json!(sum.input_tokens.saturating_add(sum.output_tokens)));
+            map.insert("usage".to_owned(), usage_of(sum));
         }
         map
     }
+}
+
+/// In the words of OpenAI; what the endpoint does not say is left out.
+fn usage_of(sum: &ModelCall) -> Value {
+    let total = sum.input_tokens.saturating_add(sum.output_tokens);
+    let mut value = json!({
+        "prompt_tokens": sum.input_tokens, "completion_tokens": sum.output_tokens, "total_tokens": total,
+    });
+    if let Some(cached) = sum.cached_tokens {
+        value["prompt_tokens_details"] = json!({ "cached_tokens": cached });
+    }
+    if let Some(reasoning) = sum.reasoning_tokens {
+        value["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
+    }
+    value
 }
 
 impl From<ReceiverDropped> for Failure {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, TurnId, TurnToken, quoting};
+use model::{
+    InvalidId, InvalidTurnId, MessageId, ThreadId, Timestamp, TurnId, TurnToken, quoting,
+};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, RememberedFact, TaskRef, TurnRequest};
@@ -17,6 +19,10 @@ pub(crate) struct TurnAttempt {
     pub(crate) run: u32,
     /// What the chunks of this delivery bear: each delivery fences the ones before it.
     pub(crate) attempt: u32,
+    /// An earlier delivery of the request was not acknowledged.
+    pub(crate) is_redelivered: bool,
+    /// After this time its first delivery is not begun.
+    pub(crate) expires_at: Option<Timestamp>,
     pub(crate) agent: String,
     pub(crate) thread: ThreadId,
     pub(crate) message: MessageId,
@@ -72,6 +78,9 @@ impl TurnAttempt {
             id: TurnId::parse(&request.turn_id)?,
             run: request.run,
             attempt: request.attempt.saturating_add(again),
+            is_redelivered: again > 0,
+            // What is no time does not end the turn: its owner stops it.
+            expires_at: request.expires_at.as_deref().and_then(wire::parse_rfc3339),
             agent: request.agent_id,
             thread,
             message,
@@ -87,6 +96,12 @@ impl TurnAttempt {
             correlation_id: request.correlation_id.map(Into::into),
             trace: None,
         })
+    }
+
+    /// Whether its run has failed for want of a chunk. An earlier delivery may have kept it alive, so a later one is always begun: the owner
+    /// answers its first chunk by a stop if the run is over.
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
+        !self.is_redelivered && self.expires_at.is_some_and(|at| now > at)
     }
 
     /// The text that is to be answered: the last message of the context.

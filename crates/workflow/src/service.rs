@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::{ACK_WAIT, Bus, BusError, CancelSubscription, Disposition, WorkItem, WorkOptions};
-use model::{TurnId, WorkflowName};
+use model::{Timestamp, TurnId, WorkflowName};
 use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
-use runtime::{Backoff, Health, spawn_named, traces};
+use runtime::{Backoff, Clock, Health, spawn_named, traces};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,18 +33,22 @@ const PUBLISH_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A request that a script hands back is redelivered after so long: without a delay its deliveries would soon be used up.
 const SCRIPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
+/// A delivery after the first waits for a stop before it calls a model: its turn may have ended while no service listened.
+const STOP_WAIT: Duration = Duration::from_millis(500);
+
 pub(crate) struct Service {
     bus: Bus,
     engine: Engine,
+    clock: Clock,
     in_hand: InHand,
     /// Cancelled when the drain has lasted long enough.
     hand_back: CancellationToken,
 }
 
 impl Service {
-    pub(crate) fn new(bus: Bus, engine: Engine) -> Arc<Self> {
+    pub(crate) fn new(bus: Bus, engine: Engine, clock: Clock) -> Arc<Self> {
         let hand_back = CancellationToken::new();
-        Arc::new(Self { bus, engine, in_hand: InHand::default(), hand_back })
+        Arc::new(Self { bus, engine, clock, in_hand: InHand::default(), hand_back })
     }
 
     /// Takes requests until `drain` is cancelled; then finishes what is in hand within `drain_timeout`, and hands back the rest.
@@ -139,6 +143,10 @@ impl Service {
 
     /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
     async fn attend(&self, delivery: &Delivery<'_>, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
+        if turn.has_expired(Timestamp(self.clock.now_ms())) {
+            tracing::info!("a turn request came after its expires_at: its run has failed, and is not begun");
+            return (TurnOutcome::Expired, Settle::Done);
+        }
         let claim = self.in_hand.claim(turn);
         if claim.superseded.is_cancelled() {
             return (TurnOutcome::Lost, Settle::Nothing);
@@ -160,6 +168,11 @@ impl Service {
     async fn answer(&self, turn: &TurnAttempt) -> Result<EngineEnd, BusError> {
         let (events, inbox) = EngineSender::channel();
         let answering = async {
+            if turn.is_redelivered {
+                // Where nothing more is received, the writer has ended, and with it the select.
+                let _ = events.send(EngineEvent::Alive).await;
+                tokio::time::sleep(STOP_WAIT).await;
+            }
             let ended = self.engine.answer(turn, &events).await;
             // An error means that the writer has ended, and with it the select.
             let _ = events.send(EngineEvent::Ended(ended)).await;

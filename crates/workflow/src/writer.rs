@@ -112,6 +112,10 @@ impl ChunkWriter {
             EngineEvent::Call(call, arguments) => self.builder.call(&call, &arguments),
             EngineEvent::Result { call, text, is_error } => self.builder.result(&call, &text, is_error),
             EngineEvent::ModelCall(call) => self.builder.model_call(&call),
+            EngineEvent::Alive => {
+                self.builder.keepalive();
+                self.publish();
+            }
             EngineEvent::CallStarted(trace) if self.published_at.is_none() => self.trace = Some(trace),
             EngineEvent::CallStarted(_) => {}
             EngineEvent::Break => self.publish(),

@@ -4,6 +4,7 @@ The contract is proto/antiphon/v1/work.proto. Put your model in the place of `th
 """
 
 import asyncio
+import datetime
 import json
 import os
 import secrets
@@ -25,13 +26,20 @@ class Failed(Exception):
 
 
 async def think(request):
-    """Yields the answer piece by piece: here the input, word by word. `request["context"]` holds the history before it."""
+    """Yields the answer piece by piece: here the input, word by word. `request["context"]` holds the history before it.
+
+    A dict is the report of a call of a model, for the ledger: one when the call begins, so that it is counted if the turn is stopped, and
+    one with the provider's counts when it has ended.
+    """
+    read = sum(len(message["content"].encode()) for message in request["context"])
+    yield {"id": "call-0", "model": "echo", "input_tokens": read * 5 // 16, "estimated": True}
     text = request["context"][-1]["content"]
     if text.startswith("fail"):
         raise Failed("it was told to fail", **{"class": "permanent"})
     for word in f"Python heard: {text}".split(" "):
         await asyncio.sleep(0.02)
         yield word + " "
+    yield {"id": "call-0", "model": "echo", "input_tokens": read, "output_tokens": len(text.encode())}
 
 
 async def answer(js, request, attempt):
@@ -66,11 +74,20 @@ async def answer(js, request, attempt):
                 await say("", chunk_type="metadata")  # A sign of life: a silent run would fail.
             if piece.result() is None:
                 return await say("", is_final=True, metadata={"model": "echo"})
-            await say(piece.result())
+            if isinstance(piece.result(), dict):
+                await say("", chunk_type="metadata", metadata={"model_calls": [piece.result()]})
+            else:
+                await say(piece.result())
     except Failed as failed:
         await say(str(failed), chunk_type="error", is_final=True, metadata=failed.hint)
     finally:
         piece.cancel()  # Stopped: the call to the model ends too.
+
+
+def has_expired(request):
+    """Whether the run has failed before anybody began it."""
+    expires_at = request.get("expires_at", "9999-12-31T23:59:59Z").replace("Z", "+00:00")
+    return datetime.datetime.now(datetime.timezone.utc) > datetime.datetime.fromisoformat(expires_at)
 
 
 async def stopped(nc, subject):
@@ -88,6 +105,8 @@ async def take(nc, js, message, in_hand):
     request = json.loads(message.data)
     # Each delivery is an attempt of its own and fences those before it.
     attempt = request["attempt"] + message.metadata.num_delivered - 1
+    if message.metadata.num_delivered == 1 and has_expired(request):  # A later delivery goes on with a run that was alive.
+        return await message.ack_sync(timeout=5)
     key = (request["turn_id"], request["run"], attempt)
     if key in in_hand:  # A NATS server that was killed may deliver again under the same number: the answer under way goes on.
         return

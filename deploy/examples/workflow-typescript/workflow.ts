@@ -22,6 +22,8 @@ interface TurnRequest {
   subject: string;
   stop_subject: string;
   deadline_ms: number;
+  /** RFC 3339: after it a first delivery is not begun. */
+  expires_at?: string;
   /** The history, oldest first, then the input. */
   context: { role: string; content: string }[];
 }
@@ -39,14 +41,30 @@ class Failed extends Error {
   }
 }
 
-/** Yields the answer piece by piece: here the input, word by word. */
-async function* think(request: TurnRequest, signal: AbortSignal): AsyncGenerator<string> {
+/** A call of a model, for the ledger. */
+interface ModelCall {
+  id: string;
+  model: string;
+  input_tokens: number;
+  output_tokens?: number;
+  estimated?: boolean;
+}
+
+/**
+ * Yields the answer piece by piece: here the input, word by word. It reports a call of a model when it begins, so that it is counted if the turn is
+ * stopped, and with the provider's counts when it has ended.
+ */
+async function* think(request: TurnRequest, signal: AbortSignal): AsyncGenerator<string | ModelCall> {
+  const bytes = (text: string): number => new TextEncoder().encode(text).length;
+  const read = request.context.reduce((sum, message) => sum + bytes(message.content), 0);
+  yield { id: "call-0", model: "echo", input_tokens: Math.floor((read * 5) / 16), estimated: true };
   const text = request.context.at(-1)?.content ?? "";
   if (text.startsWith("fail")) throw new Failed("it was told to fail", { class: "permanent" });
   for (const word of `TypeScript heard: ${text}`.split(" ")) {
     await sleep(20, undefined, { signal });
     yield `${word} `;
   }
+  yield { id: "call-0", model: "echo", input_tokens: read, output_tokens: bytes(text) };
 }
 
 /** Publishes the chunks of one attempt: numbered from 0, each until it is stored, the last one final. */
@@ -86,7 +104,8 @@ async function answer(js: JetStreamClient, request: TurnRequest, attempt: number
       }
       const { done, value } = await piece;
       if (done) return await say("", { is_final: true, metadata: { model: "echo" } });
-      await say(value);
+      if (typeof value === "string") await say(value);
+      else await say("", { chunk_type: "metadata", metadata: { model_calls: [value] } });
     }
   } catch (error) {
     if (!(error instanceof Failed)) throw error;
@@ -101,6 +120,9 @@ async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Pr
   const request = message.json<TurnRequest>();
   // Each delivery is an attempt of its own and fences those before it.
   const attempt = request.attempt + message.info.deliveryCount - 1;
+  // The run has failed before anybody began it. A later delivery goes on with a run that was alive.
+  const hasExpired = request.expires_at !== undefined && Date.now() > Date.parse(request.expires_at);
+  if (hasExpired && message.info.deliveryCount === 1) return void message.ack();
   const key = `${request.turn_id} ${request.run} ${attempt}`;
   // A NATS server that was killed may deliver again under the same number: the answer under way goes on.
   if (inHand.has(key)) return;

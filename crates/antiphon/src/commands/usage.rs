@@ -34,7 +34,18 @@ pub(super) async fn sums(store: &Store, options: &UsageOptions) -> Result<(), Ex
             ));
         }
         let mut table = Table::new([
-            "DAY", "AGENT", "THREAD", "USER", "MODEL", "KIND", "CALLS", "INPUT", "CACHED", "OUTPUT", "COST",
+            "DAY",
+            "AGENT",
+            "THREAD",
+            "USER",
+            "MODEL",
+            "KIND",
+            "CALLS",
+            "ESTIMATED",
+            "INPUT",
+            "CACHED",
+            "OUTPUT",
+            "COST",
             "UNPRICED",
         ]);
         let columns = [
@@ -45,6 +56,7 @@ pub(super) async fn sums(store: &Store, options: &UsageOptions) -> Result<(), Ex
             "model",
             "kind",
             "calls",
+            "estimated_calls",
             "input_tokens",
             "cached_tokens",
             "output_tokens",

@@ -65,6 +65,8 @@ pub(crate) struct SummedUsage {
     calls: i64,
     /// Those of answers that did not come to their end: there may have been more than are known.
     partial_calls: i64,
+    /// Those that their provider has not counted, because the answer was stopped, failed or cut: their tokens are estimates.
+    estimated_calls: i64,
     input_tokens: i64,
     output_tokens: i64,
     /// Part of the input, as far as it was said.
@@ -136,6 +138,7 @@ impl UsageReport {
             "kind",
             "calls",
             "partial_calls",
+            "estimated_calls",
             "input_tokens",
             "output_tokens",
             "cached_tokens",
@@ -152,6 +155,7 @@ impl UsageReport {
             let counts = [
                 usage.calls,
                 usage.partial_calls,
+                usage.estimated_calls,
                 usage.input_tokens,
                 usage.output_tokens,
                 usage.cached_tokens,
@@ -201,6 +205,7 @@ impl From<UsageSum> for SummedUsage {
             kind,
             calls: sum.calls,
             partial_calls: sum.partial_calls,
+            estimated_calls: sum.estimated_calls,
             input_tokens: sum.input_tokens,
             output_tokens: sum.output_tokens,
             cached_tokens: sum.cached_tokens,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{
-    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Frame, Position, Seq, Task, ThreadId, TurnId,
+    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Frame, Position, Seq, Task, ThreadId, Timestamp,
+    TurnId,
 };
 
 use crate::recent::Recent;
@@ -62,6 +63,8 @@ pub(super) struct Writes {
 pub(super) enum Pending {
     Command {
         seq: Seq,
+        /// When its entry was stored.
+        stored_at: Timestamp,
         command: Command,
         raw: RawPayload,
         verdict: Option<CommandVerdict>,

@@ -83,6 +83,7 @@ impl Partition {
         self.commands.to_check.push(key_of(&command));
         self.commands.pending.push_back(Pending::Command {
             seq,
+            stored_at: self.last_stored_at,
             command,
             raw,
             verdict: None,
@@ -137,11 +138,11 @@ impl Partition {
                 } => {
                     self.refuse_retry(seq, raw);
                 }
-                Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
+                Pending::Command { seq, stored_at, command, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&command, verdict) =>
                 {
                     let verdict = self.since_asked(&command, verdict);
-                    self.take_command(command, raw, seq, verdict, now, actions);
+                    self.take_command(command, raw, (seq, stored_at), verdict, now, actions);
                 }
                 waiting @ Pending::Command { .. } => {
                     self.commands.pending.push_front(waiting);
@@ -208,7 +209,7 @@ impl Partition {
         &mut self,
         command: Command,
         raw: RawPayload,
-        seq: Seq,
+        (seq, stored_at): (Seq, Timestamp),
         verdict: CommandVerdict,
         now: Timestamp,
         actions: &mut Vec<Action>,
@@ -261,7 +262,7 @@ impl Partition {
         match command {
             Command::Turn(opened) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
-                self.open_turn(opened, seq, now);
+                self.open_turn(opened, (seq, stored_at), now);
             }
             Command::Task(task) => {
                 let digest = task.digest();
@@ -354,7 +355,7 @@ impl Partition {
         self.push_ended(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
-    fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp) {
+    fn open_turn(&mut self, opened: Box<TurnOpened>, (seq, came_at): (Seq, Timestamp), now: Timestamp) {
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
@@ -370,7 +371,7 @@ impl Partition {
         };
         let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
-        (turn.hold, turn.known_at) = (Some(self.hold_at(seq)), now);
+        (turn.hold, turn.known_at, turn.came_at) = (Some(self.hold_at(seq)), now, came_at);
         let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {

@@ -46,6 +46,7 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
+        commit.usage.extend(self.late.take_usage());
         commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();

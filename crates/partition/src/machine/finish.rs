@@ -432,6 +432,7 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
+        self.late.remember(&turn, super::usage::kind(&turn));
         if turn.is_real() {
             // A lookup of a timer may have read the store before this message was in it.
             self.timers.person_wrote(&turn.thread);
@@ -463,6 +464,8 @@ impl Partition {
             }
             Some(open)
         });
+        let in_time = open.as_ref().map(|open| (open.attempt, open.delivery().map(Into::into)));
+        self.late.ended(&(id.clone(), turn.run), in_time, now);
         if turn.is_abandoned {
             actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }

@@ -64,6 +64,8 @@ impl Partition {
             }
             self.counters.entries += 1;
             self.clock.observe(entry.stored_at);
+            // Another machine's clock may be ahead.
+            self.last_stored_at = entry.stored_at.min(now);
             match entry.body {
                 EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
                 EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
@@ -74,6 +76,7 @@ impl Partition {
                     self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
                 }
             }
+            self.late.has_read(entry.seq);
         }
     }
 

@@ -94,7 +94,7 @@ impl Partition {
                 break;
             }
             if slot == NO_SLOT {
-                let Some(open) = self.save_input(hold.seq) else { continue };
+                let Some(open) = self.save_input(hold.seq, now) else { continue };
                 size += open.opened.size();
                 save.turns.push(open);
                 continue;
@@ -117,14 +117,14 @@ impl Partition {
     }
 
     /// The input at this entry, if its turn has not ended.
-    fn save_input(&mut self, seq: Seq) -> Option<OpenTurn> {
+    fn save_input(&mut self, seq: Seq, now: Timestamp) -> Option<OpenTurn> {
         let turn = self.table.turns.get_mut(self.table.held.get(&seq)?)?;
         let TurnSource::Input(opened) = &turn.source else { return None };
         if turn.phase == TurnPhase::Ended {
             return None;
         }
         (turn.is_saved, turn.is_being_saved) = (true, true);
-        Some(OpenTurn { opened: (**opened).clone(), seq })
+        Some(OpenTurn { opened: (**opened).clone(), seq, age_ms: now.since_ms(turn.came_at) })
     }
 
     /// The save under way is stored: the stream need not keep its entries any more. What the store refuses could not be stored when it

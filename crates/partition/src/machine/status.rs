@@ -48,8 +48,8 @@ impl Partition {
                 let turn = self.table.turns.get(id)?;
                 Some(WaitingTurn {
                     turn: id.clone(),
-                    reason: waits_to_begin(turn, now),
-                    age_ms: now.since_ms(turn.known_at).max(0),
+                    reason: turn.waits_to_begin(now),
+                    age_ms: now.since_ms(turn.came_at).max(0),
                     steps_aside: turn.waiting(now) == Readiness::StepsAside,
                 })
             };
@@ -126,22 +126,14 @@ impl Partition {
             run: turn.run,
             message: id.answer(turn.run),
             waits_for: waits_for(turn, has_gap, now),
-            idle_ms: time.since_ms(turn.progress_at).max(0),
+            idle_ms: turn.idle_ms(now),
         })
-    }
-}
-
-/// Why an input does not begin.
-fn waits_to_begin(turn: &TrackedTurn, now: Timestamp) -> WaitReason {
-    match turn.postponed {
-        Some(postponed) if now < postponed.until => postponed.reason(now),
-        Some(_) | None => WaitReason::HeadOfLine,
     }
 }
 
 fn waits_for(turn: &TrackedTurn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
     match turn.phase {
-        TurnPhase::Waiting => Some(waits_to_begin(turn, now)),
+        TurnPhase::Waiting => Some(turn.waits_to_begin(now)),
         TurnPhase::Starting | TurnPhase::Running if has_gap => Some(WaitReason::Gap),
         TurnPhase::Starting | TurnPhase::Running if !turn.is_heard => Some(WaitReason::NoWorkflow),
         TurnPhase::Starting | TurnPhase::Running | TurnPhase::Ended => None,

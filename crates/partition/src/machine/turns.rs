@@ -56,6 +56,7 @@ impl Partition {
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
             let mut turn = TrackedTurn::of_input(Box::new(opened), token);
             (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
+            turn.came_at = now.plus_ms(-saved.age_ms.max(0));
             self.table.insert(turn);
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
@@ -79,11 +80,14 @@ impl Partition {
 
     fn attach(&mut self, id: &TurnId, slot: Slot, now: Timestamp) {
         let time = self.clock.now(now);
+        let idle_ms = self.messages.get(slot).map_or(0, |open| open.idle_ms(time));
+        let heard_at = self.last_stored_at.min(now.plus_ms(-idle_ms));
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if !turn.is_heard {
             self.turn_times.heard(turn, now);
         }
         (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
+        turn.heard_at = Some(heard_at);
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
             let batch_type = turn.batch_type();
@@ -247,7 +251,12 @@ impl Partition {
         }
         let was_adopted = self.table.turns.get(id).is_some_and(|turn| turn.is_adopted);
         if !self.adopt(&frame.thread, id, run, now) {
-            self.too_late(id, run, seq);
+            if self.table.turns.get(id).is_some_and(|turn| turn.run == run) {
+                self.too_late(id, seq);
+            } else {
+                self.counters.fenced += 1;
+                self.answer_late_run(frame, arrival, (id, run), seq, now, actions);
+            }
             return None;
         }
         let turn = self.table.turns.get(id)?;
@@ -262,11 +271,8 @@ impl Partition {
     }
 
     /// The first chunk of a run that is over. Until its end is committed, another owner may have to go on with it.
-    fn too_late(&mut self, id: &TurnId, run: u32, seq: Seq) {
-        let Some(turn) = self.table.turns.get(id).filter(|turn| turn.run == run) else {
-            self.counters.fenced += 1;
-            return;
-        };
+    fn too_late(&mut self, id: &TurnId, seq: Seq) {
+        let Some(turn) = self.table.turns.get(id) else { return };
         self.counters.late += 1;
         let held = turn.hold.map_or(seq, |hold| hold.seq);
         if turn.hold.is_none() {
@@ -291,7 +297,7 @@ impl Partition {
     pub(super) fn on_turn_chunk(&mut self, slot: Slot, time: Timestamp) {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
         if let Some(turn) = self.table.turns.get_mut(&turn.id) {
-            (turn.progress_at, turn.is_heard) = (time, true);
+            (turn.progress_at, turn.is_heard, turn.heard_at) = (time, true, Some(self.last_stored_at));
         }
     }
 

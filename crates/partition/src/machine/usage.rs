@@ -1,4 +1,4 @@
-//! What an ended turn has used: the calls of models whose ends are known, whatever became of the turn.
+//! What an ended turn has used: the calls of models that are known, whatever became of the turn.
 
 use model::{MessageKey, TaskKind, UsageKind};
 
@@ -22,7 +22,8 @@ pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<Usage
     (0..).zip(calls).map(write).collect()
 }
 
-fn kind(turn: &TrackedTurn) -> UsageKind {
+/// What the calls of the turn are made for.
+pub(super) fn kind(turn: &TrackedTurn) -> UsageKind {
     match &turn.source {
         TurnSource::Input(_) if turn.timer.is_some() => UsageKind::FollowUp,
         TurnSource::Input(_) => UsageKind::Turn,

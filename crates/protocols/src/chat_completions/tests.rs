@@ -102,6 +102,33 @@ fn usage_has_the_parts_that_the_workflow_has_said() {
 }
 
 #[test]
+fn usage_is_the_sum_of_the_calls_that_the_workflow_lists() {
+    let begins = r#"note:{"model_calls":[{"id":"b","input_tokens":999,"estimated":true}]}"#;
+    let first = r#"note:{"model_calls":[{"input_tokens":100,"output_tokens":20,"cached_tokens":64}]}"#;
+    let last = r#"final:{"model_calls":[{"id":"b","input_tokens":130,"output_tokens":5}]}"#;
+    let chunk = concat!(
+        r#"{"id":"chatcmpl-m","object":"chat.completion.chunk","created":1,"model":"a","choices":[],"usage":"#,
+        r#"{"prompt_tokens":230,"completion_tokens":25,"total_tokens":255,"prompt_tokens_details":{"cached_tokens":64}}}"#
+    );
+    let mut answer = answer(true);
+    assert_events(
+        &mut answer,
+        &[
+            ("open", &[delta!(r#"{"role":"assistant","content":""}"#, "null", r#","usage":null"#)]),
+            (first, &[]),
+            (begins, &[]),
+            (last, &[]),
+            ("complete", &[delta!("{}", r#""stop""#, r#","usage":null"#), chunk, "[DONE]"]),
+        ],
+    );
+    let object = String::from_utf8(answer.object().unwrap().unwrap().to_vec()).unwrap();
+    assert!(
+        object.contains(r#""usage":{"prompt_tokens":230,"completion_tokens":25,"total_tokens":255"#),
+        "{object}"
+    );
+}
+
+#[test]
 fn what_was_stopped_ends_like_what_is_whole() {
     assert_events(
         &mut answer(false),

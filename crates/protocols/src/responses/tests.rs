@@ -372,6 +372,33 @@ fn usage_has_the_parts_that_the_workflow_has_said() {
 }
 
 #[test]
+fn usage_is_the_sum_of_the_calls_that_the_workflow_lists() {
+    let lists = |id: u32, calls: Value| {
+        let metadata = Metadata::new(json!({ "model_calls": calls }).as_object().unwrap().clone()).unwrap();
+        let kind = model::ChunkKind::Metadata;
+        model::Chunk { kind, metadata, ..model::Chunk::content(id, "", false) }
+    };
+    let usage = |ending: AnswerEvent<'_>| {
+        let mut answer = answer(false);
+        answer.apply(AnswerEvent::Opened);
+        let begins = json!([{"id": "b", "input_tokens": 30, "estimated": true}]);
+        let chunks = [
+            lists(0, json!([{"input_tokens": 100, "output_tokens": 20}])),
+            lists(1, begins),
+            model::Chunk::content(2, "sixteen bytes...", false),
+        ];
+        for chunk in &chunks {
+            answer.apply(AnswerEvent::Chunk { attempt: 0, chunk });
+        }
+        answer.apply(ending);
+        let response: Value = serde_json::from_slice(&answer.object()).unwrap();
+        ["input_tokens", "output_tokens", "total_tokens"].map(|name| response["usage"][name].clone())
+    };
+    assert_eq!(usage(AnswerEvent::Complete { position: model::Position::from_stored(7) }), [130, 25, 155]);
+    assert_eq!(usage(AnswerEvent::Stopped), [130, 25, 155], "a call that was cut, as the ledger has it");
+}
+
+#[test]
 fn ids_lead_to_answers_and_back() {
     let message = MessageId::parse("u0001-x-a1").unwrap();
     assert_eq!(id_of(&message), "resp_u0001-x-a1");

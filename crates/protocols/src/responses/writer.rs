@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use model::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer_parts::{CompletePart, PartChange, ShownCall, Span};
-use crate::encoder_driver::{AnswerEnd, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, AnswerReport, ProtocolEncoder};
 use crate::usage::{self, Usage};
 use crate::{StreamAction, schemas, sse};
 
@@ -115,10 +114,10 @@ impl ProtocolEncoder for ResponseEncoder {
         };
     }
 
-    fn end(&mut self, end: AnswerEnd<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+    fn end(&mut self, end: AnswerEnd<'_>, report: &AnswerReport<'_>, out: &mut Vec<u8>) {
         self.begin_attempt(out);
-        self.usage = Usage::of(metadata);
-        let (progress, name) = match (end, usage::finish_reason(metadata)) {
+        self.usage = report.usage;
+        let (progress, name) = match (end, usage::finish_reason(report.metadata)) {
             (AnswerEnd::Failed(failure), _) => (ResponseProgress::Failed(failure.clone()), "response.failed"),
             // There is no event for a response that was cancelled; this one is the nearest.
             (AnswerEnd::Stopped, _) => (ResponseProgress::Cancelled, "response.incomplete"),

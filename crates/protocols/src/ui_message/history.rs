@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::answer_parts::{PartChange, arguments};
-use crate::encoder_driver::{AnswerEnd, EncoderDriver, ProtocolEncoder};
+use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEncoder};
 use crate::{StoredAnswer, StreamAction};
 
 use super::NO_RESULT;
@@ -155,8 +155,8 @@ impl ProtocolEncoder for HistoryParts {
         }
     }
 
-    fn end(&mut self, _end: AnswerEnd<'_>, metadata: &Metadata, _out: &mut Vec<u8>) {
-        self.metadata.extend(metadata.as_map().cloned().unwrap_or_default());
+    fn end(&mut self, _end: AnswerEnd<'_>, report: &AnswerReport<'_>, _out: &mut Vec<u8>) {
+        self.metadata.extend(report.metadata.as_map().cloned().unwrap_or_default());
     }
 
     fn restart(&mut self, _attempt: u32, _was_shown: bool, _out: &mut Vec<u8>) -> StreamAction {

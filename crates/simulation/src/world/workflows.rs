@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Metadata, ModelCall, Role, ThreadId, TurnId, TurnToken,
+    Chunk, ChunkKind, Frame, IncomingChunk, ListedCall, MessageId, Metadata, ModelCall, Role, ThreadId,
+    TurnId, TurnToken,
 };
 use partition::Start;
 use serde_json::{Map, Value, json};
@@ -288,6 +289,7 @@ fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
     });
     let mut rng = Rng::new(seed);
     let lists = rng.chance(0.5);
+    let mut begun: Option<Box<str>> = None;
     for chunk in &mut chunks {
         let is_listing = lists && rng.chance(0.4);
         if !is_listing && !chunk.is_final {
@@ -297,7 +299,12 @@ fn with_model_calls(mut chunks: Vec<Chunk>, name: &str) -> Vec<Chunk> {
         let (input, output) = (rng.below(ModelCall::MOST_TOKENS), rng.below(ModelCall::MOST_TOKENS));
         if is_listing {
             let call = ModelCall { input_tokens: input, output_tokens: output, ..ModelCall::default() };
-            map.insert(ModelCall::KEY.to_owned(), json!([call.to_value()]));
+            // Some calls are known when they begin, and some of these are counted later.
+            let is_estimated = begun.is_none() && rng.chance(0.4);
+            let id = begun.take().or_else(|| is_estimated.then(|| Box::from(format!("c{}", chunk.id))));
+            begun = id.clone().filter(|_| is_estimated);
+            let listed = ListedCall { id, call: ModelCall { is_estimated, ..call } };
+            map.insert(ModelCall::KEY.to_owned(), json!([listed.to_value()]));
         } else if rng.chance(0.7) {
             map.insert("usage".to_owned(), json!({ "prompt_tokens": input, "completion_tokens": output }));
         }

@@ -200,7 +200,7 @@ fn inputs_filling_the_room_do_not_stop_the_reader() {
         Command::Turn(opened) => *opened,
         Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => unreachable!(),
     };
-    let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0) }];
+    let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0), age_ms: 0 }];
     let mut script = Script::taken_over(PartitionLimits::default(), Takeover { open_turns, ..bare() });
     script.read(vec![command(1, input("y", BusyPolicy::Enqueue))], 0);
     assert!(script.machine.is_deferring() && script.machine.wants_entries());
@@ -401,7 +401,7 @@ fn garbage(seq: u64) -> StreamEntry {
 #[test]
 fn first_chunk_of_run_awaiting_commit_is_kept() {
     let Command::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
-    let saved = partition::OpenTurn { opened: *opened, seq: Seq(0) };
+    let saved = partition::OpenTurn { opened: *opened, seq: Seq(0), age_ms: 0 };
     let limits = PartitionLimits { commit_turns: 1, ..PartitionLimits::default() };
     let mut script = Script::taken_over(limits, Takeover { open_turns: vec![saved], ..bare() });
     let turn = input_turn("x");

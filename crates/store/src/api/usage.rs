@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::Timestamp;
+use model::{MessageId, ModelCall, ThreadId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -79,6 +79,8 @@ pub struct UsageSum {
     pub calls: i64,
     /// How many of them belong to answers that did not come to their end.
     pub partial_calls: i64,
+    /// How many of them the provider has not counted, so that their tokens are estimates.
+    pub estimated_calls: i64,
     /// Tokens that were read.
     pub input_tokens: i64,
     /// Tokens that were written.
@@ -120,6 +122,21 @@ impl Store {
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
+    /// The first 64 calls of an answer, as far as there are details of them: enough to be listed in one chunk.
+    pub async fn calls_of(
+        &self,
+        thread: &ThreadId,
+        answer: &MessageId,
+    ) -> Result<Vec<ModelCall>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT model, input_tokens, output_tokens, cached_tokens, reasoning_tokens, is_estimated FROM usage
+             WHERE bucket = $1 AND thread_id = $2 AND message_id = $3 ORDER BY call LIMIT 64",
+        );
+        let statement = statement.bind(thread.bucket().get() as i16).bind(thread.as_str().to_owned());
+        let rows = self.rows(statement.bind(answer.as_str().to_owned())).await?;
+        rows.iter().map(model_call).collect()
+    }
+
     /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
     /// until it says fewer. All sums stay what they are, but their threads are not known any more.
     pub async fn roll_up_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -157,6 +174,18 @@ fn starts(from: &str) -> String {
     if from.len() > "2026-12-24".len() { from.to_owned() } else { format!("{from}T00:00:00Z") }
 }
 
+fn model_call(row: &PgRow) -> Result<ModelCall, StoreError> {
+    let count = |tokens: i64| tokens.unsigned_abs();
+    Ok(ModelCall {
+        model: row.try_get::<Option<String>, _>("model")?.map(Into::into),
+        input_tokens: count(row.try_get("input_tokens")?),
+        output_tokens: count(row.try_get("output_tokens")?),
+        cached_tokens: row.try_get::<Option<i64>, _>("cached_tokens")?.map(count),
+        reasoning_tokens: row.try_get::<Option<i64>, _>("reasoning_tokens")?.map(count),
+        is_estimated: row.try_get("is_estimated")?,
+    })
+}
+
 fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
     let mut of = [const { None }; 6];
     for (place, part) in of.iter_mut().enumerate() {
@@ -166,6 +195,7 @@ fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
         of,
         calls: row.try_get("calls")?,
         partial_calls: row.try_get("partial_calls")?,
+        estimated_calls: row.try_get("estimated_calls")?,
         input_tokens: row.try_get("input_tokens")?,
         output_tokens: row.try_get("output_tokens")?,
         cached_tokens: row.try_get("cached_tokens")?,

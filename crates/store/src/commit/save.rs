@@ -49,7 +49,8 @@ impl Store {
             .bind(column(&inputs, |input| options(&input.options)))
             .bind(column(&inputs, |input| input.actor.as_deref().map(storable)))
             .bind(column(turns, |open| bigint(open.seq.0)))
-            .bind(incarnation.to_owned());
+            .bind(incarnation.to_owned())
+            .bind(column(turns, |open| open.age_ms));
         check_owner(&self.rows(statement).await?)
     }
 }

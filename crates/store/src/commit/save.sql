@@ -24,15 +24,15 @@ WITH fence AS MATERIALIZED (
         earlier_calls = excluded.earlier_calls, chunks = excluded.chunks
 )
 -- Inputs, each once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22 metadata, $23 options, $24 actor,
--- $25 stream_seq, $26 incarnation.
+-- $25 stream_seq, $26 incarnation, $27 how long ago it came, ms.
 , inputs AS (
     INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
-                                    stream_seq, incarnation)
+                                    stream_seq, incarnation, came_at)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
-           i.stream_seq, $26
+           i.stream_seq, $26, clock_timestamp() - i.age_ms * interval '1 ms'
     FROM unnest($16::smallint[], $17::text[], $18::text[], $19::text[], $20::integer[], $21::text[], $22::text[], $23::text[],
-                $24::text[], $25::bigint[])
-         AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq)
+                $24::text[], $25::bigint[], $27::bigint[])
+         AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, age_ms)
     CROSS JOIN fence
     -- The place in the queue stays: it came when it came.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE

@@ -28,4 +28,5 @@ pub(super) fn usage(statement: Statement, group: &[Submission<'_>]) -> Statement
         .bind(column(&rows, |(_, used)| used.call.cached_tokens.map(bigint)))
         .bind(column(&rows, |(_, used)| used.call.reasoning_tokens.map(bigint)))
         .bind(column(&rows, |(_, used)| used.is_partial))
+        .bind(column(&rows, |(_, used)| used.call.is_estimated))
 }

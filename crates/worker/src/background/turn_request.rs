@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
+use bytes::Bytes;
 use model::{AgentSetting, Chunk, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::value::{RawValue, to_raw_value};
@@ -153,6 +154,8 @@ pub(super) fn request<M>(
         subject: subject::partition_chunks(partitions, &start.thread),
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
+        // Known when it is published: see `stamped`.
+        expires_at: None,
         task: start.task.as_ref().map(task),
         context: messages,
         summary: context.summary.clone(),
@@ -161,6 +164,14 @@ pub(super) fn request<M>(
         settings,
         parameters: start.options.parameters.as_map().cloned().unwrap_or_default(),
         correlation_id: start.options.correlation_id.as_deref().map(str::to_owned),
+    }
+}
+
+/// The request with the time after which it is not begun. NATS may have been away since it was made, so each try to publish it has its own.
+pub(super) fn stamped(request: &[u8], expires_at: Timestamp) -> Bytes {
+    match (request.strip_prefix(b"{"), wire::rfc3339(expires_at)) {
+        (Some(rest), Some(at)) => [format!("{{\"expires_at\":\"{at}\",").as_bytes(), rest].concat().into(),
+        _ => Bytes::copy_from_slice(request),
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -441,7 +440,7 @@ async fn requested(
         }
         Some(Err(instead)) => return BeginOutcome::of(start, instead),
     };
-    match publish(context, start, &workflow, payload, beginning).await {
+    match publish(context, start, &workflow, &payload, rules.deadline_ms, beginning).await {
         Published::At(seq) => {
             let inputs = vec![answer(start, Started::Requested(rules))];
             BeginOutcome { inputs, seq: Some(seq) }
@@ -463,7 +462,8 @@ async fn publish(
     context: &Context,
     start: &Start,
     workflow: &WorkflowName,
-    payload: Bytes,
+    payload: &[u8],
+    deadline_ms: i64,
     beginning: &Beginning,
 ) -> Published {
     let subject = wire::subject::work(workflow);
@@ -476,7 +476,9 @@ async fn publish(
     let published =
         retry_until(wanted.cancelled(), Backoff::default(), "publishing turn requests", || async {
             let (json, timeout) = (wire::CONTENT_TYPE_JSON, REQUEST_PUBLISH_TIMEOUT);
-            publish_once(&context.bus, &subject, payload.clone(), json, &id, trace, timeout).await
+            let now = Timestamp(context.clock.now_ms());
+            let payload = turn_request::stamped(payload, now.plus_ms(deadline_ms));
+            publish_once(&context.bus, &subject, payload, json, &id, trace, timeout).await
         });
     match published.await {
         Ok(Ok(seq)) => Published::At(seq),

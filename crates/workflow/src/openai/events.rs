@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use model::MAX_EXACT_INTEGER;
+use model::TokenCounts;
 use runtime::spawn_named;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sse_stream::SseByteStream;
 
 use super::calls::CallDelta;
@@ -28,64 +28,10 @@ pub(super) struct CompletionDelta {
     pub(super) calls: Vec<CallDelta>,
     pub(super) finish_reason: Option<String>,
     pub(super) model: Option<String>,
-    pub(super) usage: Option<TokenUsage>,
-}
-
-/// Tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TokenUsage {
-    pub(super) prompt: u64,
-    pub(super) completion: u64,
-    pub(super) total: u64,
-    /// Of the prompt; `None`: the endpoint does not say.
-    pub(super) cached: Option<u64>,
-    /// Of the completion; `None`: the endpoint does not say.
-    pub(super) reasoning: Option<u64>,
-}
-
-impl TokenUsage {
-    pub(super) fn add(&mut self, other: Self) {
-        self.prompt = self.prompt.saturating_add(other.prompt);
-        self.completion = self.completion.saturating_add(other.completion);
-        self.total = self.total.saturating_add(other.total);
-        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.saturating_add(other)),
-            (one, other) => one.or(other),
-        };
-        self.cached = sum(self.cached, other.cached);
-        self.reasoning = sum(self.reasoning, other.reasoning);
-    }
-
-    /// In the words of OpenAI; what the endpoint does not say is left out.
-    pub(super) fn to_value(self) -> Value {
-        let mut value = json!({
-            "prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": self.total,
-        });
-        if let Some(cached) = self.cached {
-            value["prompt_tokens_details"] = json!({ "cached_tokens": cached });
-        }
-        if let Some(reasoning) = self.reasoning {
-            value["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
-        }
-        value
-    }
-
-    fn of(value: &Value) -> Option<Self> {
-        let of =
-            |value: Option<&Value>| value.and_then(Value::as_u64).map(|count| count.min(MAX_EXACT_INTEGER));
-        let count = |key: &str| of(value.get(key));
-        let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
-        let total = count("total_tokens");
-        prompt.or(completion).or(total)?;
-        let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
-        Some(Self {
-            prompt,
-            completion,
-            total: total.unwrap_or(prompt.saturating_add(completion)),
-            cached: of(value.pointer("/prompt_tokens_details/cached_tokens")),
-            reasoning: of(value.pointer("/completion_tokens_details/reasoning_tokens")),
-        })
-    }
+    /// What the call has used so far, as far as this event says.
+    pub(super) usage: TokenCounts,
+    /// The endpoint ends the response with an error.
+    pub(super) failure: Option<Failure>,
 }
 
 /// Why the bytes of a response end.
@@ -127,7 +73,7 @@ impl Events {
 
     pub(super) fn of_whole(body: &[u8]) -> Result<Self, Failure> {
         let body = serde_json::from_slice(body).map_err(|_| unreadable())?;
-        Ok(Self(EventSource::Whole(Box::new(delta(&body, "message")?))))
+        Ok(Self(EventSource::Whole(Box::new(delta(&body, "message")))))
     }
 
     /// The next delta; `None` after the last one of a response that came to its end.
@@ -153,9 +99,8 @@ impl Events {
                     }
                     data => {
                         let value: Value = serde_json::from_str(data).map_err(|_| unreadable())?;
-                        let delta = delta(&value, "delta")?;
                         self.0 = EventSource::Stream(events);
-                        return Ok(Some(delta));
+                        return Ok(Some(delta(&value, "delta")));
                     }
                 }
             },
@@ -180,9 +125,14 @@ fn unreadable() -> Failure {
 
 /// Reads a chunk of a completion, or a whole one, whose choice has its content under `key`. Unknown and misshapen fields are
 /// passed over.
-fn delta(value: &Value, key: &str) -> Result<CompletionDelta, Failure> {
+fn delta(value: &Value, key: &str) -> CompletionDelta {
+    let usage = usage(value);
     if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
-        return Err(errors::of_object(error));
+        return CompletionDelta {
+            usage,
+            failure: Some(errors::of_object(error)),
+            ..CompletionDelta::default()
+        };
     }
     let choice = value.pointer("/choices/0").unwrap_or(&Value::Null);
     let said = choice.get(key).unwrap_or(&Value::Null);
@@ -191,15 +141,34 @@ fn delta(value: &Value, key: &str) -> Result<CompletionDelta, Failure> {
     };
     let calls = said.get("tool_calls").and_then(Value::as_array);
     let reasoning_content = text(said.get("reasoning_content"));
-    Ok(CompletionDelta {
+    CompletionDelta {
         text: text(said.get("content")).or_else(|| text(said.get("refusal"))).unwrap_or_default(),
         wants_reasoning_back: reasoning_content.is_some(),
         reasoning: reasoning_content.or_else(|| text(said.get("reasoning"))).unwrap_or_default(),
         calls: calls.map(|calls| calls.iter().map(CallDelta::of).collect()).unwrap_or_default(),
         finish_reason: text(choice.get("finish_reason")),
         model: text(value.get("model")),
-        usage: value.get("usage").and_then(TokenUsage::of),
-    })
+        usage,
+        failure: None,
+    }
+}
+
+/// Where endpoints put the counts: OpenAI at the top, others within the choice or under a name of their own.
+const USAGE: [&str; 8] = [
+    "/usage",
+    "/choices/0/usage",
+    "/choices/0/delta/usage",
+    "/choices/0/message/usage",
+    "/x_groq/usage",
+    "/message/usage",
+    "/response/usage",
+    "/usageMetadata",
+];
+
+fn usage(value: &Value) -> TokenCounts {
+    let found = USAGE.iter().filter_map(|place| value.pointer(place)).map(TokenCounts::of_usage);
+    // Ollama has no object around its counts.
+    found.fold(TokenCounts::of_usage(value), TokenCounts::max)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::{self, OrderedConfig};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer};
-use bus::{Bus, BusConfig, StreamOptions};
+use bus::{Bus, BusConfig, StreamOptions, WorkOptions};
 use model::{Metadata, PartitionCount, RetryHint, WorkflowName};
 use prost::Message as _;
 use runtime::{Clock, Health};
@@ -152,6 +152,15 @@ impl Fixture {
         eventually(async || Ok(self.requests_left().await? == 0)).await
     }
 
+    /// Has the first request delivered, as to a service that dies, and given back.
+    pub(crate) async fn take_and_give_back(&self) -> Result<()> {
+        let mut work = self.bus.work(&WorkflowName::parse("default")?, WorkOptions::default());
+        let item = timeout(TEST_TIMEOUT, work.next()).await??;
+        item.nak(Duration::ZERO).await?;
+        work.end().await;
+        Ok(())
+    }
+
     /// Deliveries of requests so far.
     pub(crate) async fn deliveries(&self) -> Result<u64> {
         let consumer: PullConsumer =
@@ -237,9 +246,10 @@ pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> Result<bool>) -> 
     timeout(TEST_TIMEOUT, waiting).await.context("it never held")?
 }
 
-/// `type:text` of each chunk, neighbours of a type and a call joined, in the order of the chunk ids.
+/// `type:text` of each chunk, neighbours of a type and a call joined, in the order of the chunk ids; without those that report calls of models.
 pub(crate) fn story(chunks: &[pb::Chunk]) -> Vec<String> {
-    let mut chunks: Vec<_> = chunks.iter().collect();
+    let reports = |chunk: &&pb::Chunk| metadata(chunk).contains_key("model_calls");
+    let mut chunks: Vec<_> = chunks.iter().filter(|chunk| !reports(chunk)).collect();
     chunks.sort_by_key(|chunk| chunk.chunk_id);
     let mut story: Vec<(String, String)> = Vec::new();
     for chunk in chunks {

@@ -8,3 +8,4 @@
 mod fixture;
 mod models;
 mod requests;
+mod usage;

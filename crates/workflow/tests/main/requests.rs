@@ -120,7 +120,7 @@ async fn handed_back_request_is_answered_as_next_attempt() -> Result<()> {
     let last = chunks.last().context("a last one")?;
     assert!(last.attempt >= 3, "{last:?}");
     let answer: Vec<_> = chunks.iter().filter(|chunk| chunk.attempt == last.attempt).cloned().collect();
-    assert_eq!(story(&answer), ["0.content:You said: hi"]);
+    assert_eq!(story(&answer), ["0.metadata:", "0.content:You said: hi"]);
     assert_eq!(answer[0].chunk_id, 0, "each attempt begins at the beginning");
     fixture.all_requests_are_done().await
 }
@@ -137,7 +137,7 @@ async fn what_dies_without_a_word_is_delivered_again() -> Result<()> {
     let _second = fixture.service(EngineConfig::Scripted(Script::echo())).await?;
     let chunks = fixture.chunks_until_final("t1").await?;
     let attempts: Vec<_> = chunks.iter().map(|chunk| (chunk.attempt, chunk.chunk.as_str())).collect();
-    assert_eq!(attempts, [(0, "Hal"), (1, "You said"), (1, ": hi"), (1, "")]);
+    assert_eq!(attempts, [(0, "Hal"), (1, ""), (1, "You said"), (1, ": hi"), (1, "")]);
     Ok(())
 }
 

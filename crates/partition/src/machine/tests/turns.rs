@@ -96,7 +96,7 @@ fn control(id: &str, kind: ControlKind) -> Command {
     Command::Control(Control { id: CommandId::parse(id).unwrap(), actor: "op".into(), subject, kind })
 }
 
-/// `used:model:input:output` (a call that has ended), `sum:model:input:output` (of the whole answer), `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
+/// `calls:{json}` (metadata), `used:model:input:output` (a call that has ended), `sum:model:input:output` (of the whole answer), `text`, `more:text` (and the batch goes on), `hint:seconds:text` (and a follow-up is asked for), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
@@ -112,6 +112,7 @@ fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
             let hint = json!({ "trigger_type": "check_in", "after_seconds": seconds, "reason": "quiet" });
             (ChunkKind::Content, *text, json!({ "follow_up": hint }))
         }
+        ["calls", ..] => (ChunkKind::Metadata, "", word[6..].parse().unwrap()),
         ["used", model, counts] => (ChunkKind::Metadata, "", json!({ "model_calls": [used(model, counts)] })),
         ["sum", model, counts] => {
             (ChunkKind::Content, "", json!({ "model": model, "usage": used(model, counts) }))

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Chunk, MessageKey, ModelCall, TurnId};
+use model::{AnswerCalls, Chunk, MessageKey, ModelCall, TurnId};
+use partition::UsageWrite;
 
 use crate::checker::evidence::{Evidence, Published};
 use crate::checker::expected_outcome::{ExpectedEnd, ExpectedOutcome};
@@ -17,9 +18,10 @@ pub(super) fn check(
     violations: &mut Vec<Violation>,
 ) {
     let mut stored: BTreeMap<&MessageKey, Vec<&UsageRow>> = BTreeMap::new();
-    for row in &turns.usage {
+    for row in turns.usage.iter().filter(|row| row.number < UsageWrite::FIRST_LATE) {
         stored.entry(&row.answer).or_default().push(row);
     }
+    check_late(evidence, turns, violations);
     let mut ended = BTreeSet::new();
     for (happened, turn, run, thread, end) in ends(turns) {
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
@@ -61,6 +63,40 @@ pub(super) fn check(
     }
 }
 
+/// Calls of attempts that began after the end of their run: each is one that a chunk lists, and none is counted among the others as well.
+fn check_late(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
+    let mut late: BTreeMap<&MessageKey, Vec<&ModelCall>> = BTreeMap::new();
+    for row in turns.usage.iter().filter(|row| row.number >= UsageWrite::FIRST_LATE) {
+        late.entry(&row.answer).or_default().push(&row.call);
+    }
+    for (key, calls) in late {
+        let in_time = |call: &&ModelCall| {
+            turns
+                .usage
+                .iter()
+                .any(|row| row.number < UsageWrite::FIRST_LATE && row.answer == *key && row.call == **call)
+        };
+        let listed = reported_calls(evidence, key);
+        let is_right = calls.iter().all(|call| listed.contains(call)) && !calls.iter().any(in_time);
+        if !is_right {
+            let expected = "calls of attempts that began after the end, each once";
+            violations.push(Violation::new(Invariant::Usage, key, expected, format!("{calls:?}")));
+        }
+    }
+}
+
+/// All entries of `model_calls` in chunks of the answer, those that are replaced later included.
+fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
+    let chunks = evidence.ledger.iter().filter_map(|publish| match &publish.body {
+        Published::Chunk { key, chunk, .. } if key == answer => Some(chunk),
+        _ => None,
+    });
+    chunks
+        .flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default())
+        .map(|listed| listed.call)
+        .collect()
+}
+
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
@@ -92,7 +128,14 @@ fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) ->
 /// Each call has counts of its own, so one that is there twice is no part.
 fn is_part(seen: &[&ModelCall], expected: &[ModelCall]) -> bool {
     let mut rest = expected.iter();
-    seen.iter().all(|call| rest.any(|other| other == *call))
+    seen.iter().all(|call| rest.any(|other| is_same(call, other)))
+}
+
+/// Of a call that was cut only the text counts that was read before.
+fn is_same(seen: &ModelCall, expected: &ModelCall) -> bool {
+    let is_cut = seen.is_estimated && expected.is_estimated && seen.output_tokens <= expected.output_tokens;
+    seen == expected
+        || (is_cut && ModelCall { output_tokens: expected.output_tokens, ..seen.clone() } == *expected)
 }
 
 /// `is_all`: every chunk that counts was read. Otherwise the last one of an attempt may have been read before those that list calls, and then
@@ -115,12 +158,27 @@ fn listed_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
     attempts.values().flat_map(|chunks| calls(chunks, true)).collect()
 }
 
+/// `with_sum`: not all chunks need have been read, so that an estimate may not have been replaced, or only the sum of the answer was known.
 fn calls(chunks: &BTreeMap<u32, Arc<Chunk>>, with_sum: bool) -> Vec<ModelCall> {
-    let listed = chunks.values().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default());
-    let mut calls: Vec<ModelCall> = listed.collect();
-    if calls.is_empty() || with_sum {
-        let last = chunks.values().find(|chunk| chunk.is_final);
-        calls.extend(last.and_then(|last| last.metadata.summed_call()));
+    if !with_sum {
+        let mut calls = AnswerCalls::default();
+        chunks.values().for_each(|chunk| calls.take(chunk));
+        return calls.finish();
     }
-    calls
+    let text = chunks.values().map(|chunk| chunk.text.len()).sum();
+    let most = ModelCall::estimated_tokens(text);
+    let listed = chunks.values().flat_map(|chunk| chunk.metadata.model_calls().unwrap_or_default());
+    // In the order in which calls began: an estimate stands where it was reported, and so do the counts that replace it.
+    let mut calls: Vec<(Option<Box<str>>, ModelCall)> = Vec::new();
+    for listed in listed {
+        let call = match listed.call.is_estimated {
+            true => ModelCall { output_tokens: listed.call.output_tokens.max(most), ..listed.call },
+            false => listed.call,
+        };
+        let begun = calls.iter().rposition(|(id, _)| id.is_some() && *id == listed.id);
+        calls.insert(begun.map_or(calls.len(), |at| at + 1), (listed.id, call));
+    }
+    let last = chunks.values().find(|chunk| chunk.is_final);
+    let sum = last.and_then(|last| last.metadata.summed_call());
+    calls.into_iter().map(|(_, call)| call).chain(sum).collect()
 }

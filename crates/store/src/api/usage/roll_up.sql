@@ -13,10 +13,10 @@ WITH old AS MATERIALIZED (
     DELETE FROM usage AS u USING old AS o WHERE u.ctid = o.place RETURNING u.*
 )
 , summed AS (
-    INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
-                                 cached_input_tokens, reasoning_tokens)
+    INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, calls, partial_calls, estimated_calls, input_tokens, output_tokens,
+                                 cached_tokens, cached_input_tokens, reasoning_tokens)
     SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, count(*),
-           count(*) FILTER (WHERE is_partial),
+           count(*) FILTER (WHERE is_partial), count(*) FILTER (WHERE is_estimated),
            -- What no bigint holds is kept as the highest one: an error would come again in each round, and the calls would stay.
            least(sum(input_tokens), 9223372036854775807), least(sum(output_tokens), 9223372036854775807),
            least(coalesce(sum(cached_tokens), 0), 9223372036854775807),
@@ -29,6 +29,7 @@ WITH old AS MATERIALIZED (
     ON CONFLICT (day_at, tenant, agent_id, kind, model) DO UPDATE
     SET calls = d.calls + excluded.calls,
         partial_calls = d.partial_calls + excluded.partial_calls,
+        estimated_calls = d.estimated_calls + excluded.estimated_calls,
         input_tokens = least(d.input_tokens::numeric + excluded.input_tokens, 9223372036854775807),
         output_tokens = least(d.output_tokens::numeric + excluded.output_tokens, 9223372036854775807),
         cached_tokens = least(d.cached_tokens::numeric + excluded.cached_tokens, 9223372036854775807),

@@ -9,6 +9,7 @@ WITH prices AS (
 )
 , used AS (
     SELECT created_at, bucket, thread_id, agent_id, kind, model, 1::bigint AS calls, is_partial::integer::bigint AS partial_calls,
+           is_estimated::integer::bigint AS estimated_calls,
            input_tokens, output_tokens, coalesce(cached_tokens, 0) AS cached_tokens,
            least(coalesce(cached_tokens, 0), input_tokens) AS cached_input_tokens, coalesce(reasoning_tokens, 0) AS reasoning_tokens
     FROM usage
@@ -16,7 +17,7 @@ WITH prices AS (
       AND ($9::text IS NULL OR antiphon_tenant_of(thread_id) = $9)
     UNION ALL
     -- As if all calls of the day had been at its start.
-    SELECT day_at, NULL, NULL, agent_id, kind, model, calls, partial_calls, input_tokens, output_tokens, cached_tokens,
+    SELECT day_at, NULL, NULL, agent_id, kind, model, calls, partial_calls, estimated_calls, input_tokens, output_tokens, cached_tokens,
            cached_input_tokens, reasoning_tokens
     FROM usage_days
     WHERE day_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND day_at < 'epoch'::timestamptz + $2 * interval '1 ms'
@@ -25,6 +26,7 @@ WITH prices AS (
 SELECT {groups},
        sum(u.calls)::bigint AS calls,
        sum(u.partial_calls)::bigint AS partial_calls,
+       sum(u.estimated_calls)::bigint AS estimated_calls,
        least(sum(u.input_tokens), 9223372036854775807)::bigint AS input_tokens,
        least(sum(u.output_tokens), 9223372036854775807)::bigint AS output_tokens,
        least(sum(u.cached_tokens), 9223372036854775807)::bigint AS cached_tokens,

@@ -9,6 +9,7 @@ async fn read(pieces: Vec<Vec<u8>>) -> (Vec<CompletionDelta>, Result<(), Failure
     let mut deltas = Vec::new();
     loop {
         match events.next().await {
+            Ok(Some(CompletionDelta { failure: Some(failure), .. })) => return (deltas, Err(failure)),
             Ok(Some(delta)) => deltas.push(delta),
             Ok(None) => return (deltas, Ok(())),
             Err(failure) => return (deltas, Err(failure)),
@@ -43,7 +44,8 @@ fn sample() -> String {
 }
 
 fn expected() -> Vec<CompletionDelta> {
-    let usage = TokenUsage { prompt: 3, completion: 4, total: 7, ..TokenUsage::default() };
+    let usage =
+        TokenCounts::of_usage(&json!({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}));
     vec![
         CompletionDelta::default(),
         CompletionDelta { text: "Grüße, ".to_owned(), ..CompletionDelta::default() },
@@ -54,7 +56,7 @@ fn expected() -> Vec<CompletionDelta> {
             ..CompletionDelta::default()
         },
         CompletionDelta { finish_reason: Some("stop".to_owned()), ..CompletionDelta::default() },
-        CompletionDelta { model: Some("m-1".to_owned()), usage: Some(usage), ..CompletionDelta::default() },
+        CompletionDelta { model: Some("m-1".to_owned()), usage, ..CompletionDelta::default() },
     ]
 }
 
@@ -118,9 +120,12 @@ async fn a_response_that_is_not_a_stream_is_one_delta() {
     let mut events = Events::of_whole(body.to_string().as_bytes()).unwrap();
     let delta = events.next().await.unwrap().unwrap();
     assert_eq!((delta.text.as_str(), delta.calls.len()), ("Hi", 1));
-    assert_eq!(delta.usage, Some(TokenUsage { prompt: 1, completion: 2, total: 3, ..TokenUsage::default() }));
+    assert_eq!((delta.usage.input(), delta.usage.output()), (1, 2));
     assert_eq!(events.next().await.unwrap(), None);
     assert!(Events::of_whole(b"{").is_err());
-    let failure = Events::of_whole(br#"{"error": {"code": 400}}"#).err().unwrap();
+    let refusal = br#"{"error": {"code": 400}, "usage": {"prompt_tokens": 7}}"#;
+    let refused = Events::of_whole(refusal).unwrap().next().await.unwrap().unwrap();
+    assert_eq!(refused.usage.input(), 7, "what it has used counts all the same");
+    let failure = refused.failure.unwrap();
     assert_eq!(failure.class, model::ErrorClass::Permanent);
 }

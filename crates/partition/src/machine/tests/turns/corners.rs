@@ -188,7 +188,7 @@ fn stopped_turn_has_no_continuation() {
     // The answer is whole, but its turn has to wait for the thread under this owner.
     let beats = |command: Option<Command>| {
         let saved = ["x", "y"].map(|name| match opened(name, 0, BusyPolicy::Enqueue) {
-            Command::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0) },
+            Command::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0), age_ms: 0 },
             other => panic!("{other:?}"),
         });
         let mut script = TurnScript::new();

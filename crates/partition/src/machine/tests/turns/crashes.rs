@@ -152,7 +152,7 @@ fn a_stream_that_lost_its_end_is_not_waited_for() {
 #[test]
 fn nothing_begins_whose_answer_waits_behind_an_order() {
     let Command::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
-    let saved = OpenTurn { opened: *x, seq: Seq(0) };
+    let saved = OpenTurn { opened: *x, seq: Seq(0), age_ms: 0 };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.auto = false;
     let read =
@@ -172,7 +172,7 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
 #[test]
 fn turn_stopped_before_resuming_is_withdrawn() {
     let Command::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
-    let saved = OpenTurn { opened: *x, seq: Seq(0) };
+    let saved = OpenTurn { opened: *x, seq: Seq(0), age_ms: 0 };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.seq = 0;
     let actions = script.command(control("stop", ControlKind::StopTurn(turn("x"))));

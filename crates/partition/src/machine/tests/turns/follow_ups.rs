@@ -444,10 +444,12 @@ fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
     let (_, id) = due();
     let of = |command: Command, seq| {
         let Command::Turn(opened) = command else { unreachable!() };
-        OpenTurn { opened: *opened, seq: Seq(seq) }
+        OpenTurn { opened: *opened, seq: Seq(seq), age_ms: 0 }
     };
-    let open_turns =
-        vec![OpenTurn { opened: follow_up(&id), seq: Seq(1) }, of(asks("y", BusyPolicy::Enqueue), 2)];
+    let open_turns = vec![
+        OpenTurn { opened: follow_up(&id), seq: Seq(1), age_ms: 0 },
+        of(asks("y", BusyPolicy::Enqueue), 2),
+    ];
     let mut script = TurnScript::with(quiet(), Takeover { open_turns, ..bare() });
     script.handle(Input::CaughtUp(true));
     withdrawn(&script, &id, "message");
@@ -457,7 +459,7 @@ fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
 #[test]
 fn saved_follow_up_begins_once_though_its_entry_is_repeated() {
     let (_, id) = due();
-    let open_turns = vec![OpenTurn { opened: follow_up(&id), seq: Seq(1) }];
+    let open_turns = vec![OpenTurn { opened: follow_up(&id), seq: Seq(1), age_ms: 0 }];
     let mut script = TurnScript::with(quiet(), Takeover { open_turns, checkpoint: Seq(1), ..bare() });
     assert_eq!(script.starts.len(), 1);
     // The store may say that it knows of no such turn: what is taken back leaves nothing.

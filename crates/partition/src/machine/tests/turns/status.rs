@@ -109,3 +109,64 @@ fn what_may_begin_and_how_long_turns_take_is_measured() {
     script.task("t2");
     assert_eq!(runnable(&mut script), (0, 0), "a paused agent is not runnable");
 }
+
+#[test]
+fn ages_go_on_under_the_next_owner() {
+    let ask = |script: &mut TurnScript| {
+        let query = StatusQuery { token: 7, target: QueryTarget::Thread(thread("t")) };
+        match script.machine.handle(Input::Status(query), script.now).remove(0) {
+            Action::Status(reply) => (reply.status.active.unwrap().idle_ms, reply.status.waiting[0].age_ms),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut script = TurnScript::with(PartitionLimits { spill_after_ms: 60_000, ..quiet() }, bare());
+    script.open("x");
+    script.later(1_000);
+    script.say(0, &["so"]);
+    script.open("y");
+    script.later(30_000);
+    assert_eq!(ask(&mut script), (30_000, 30_000));
+    let mut next = TurnScript::with(quiet(), bare());
+    next.now = script.now.plus_ms(10_000);
+    (next.machine, next.seq) = (Partition::new(bare(), quiet(), 9, next.now), script.seq);
+    next.handle(Input::Entries { entries: script.log.clone(), room: 1_000 });
+    next.handle(Input::CaughtUp(true));
+    assert_eq!(ask(&mut next), (40_000, 40_000), "read from the stream again");
+    script.later(30_000);
+    let saved: Vec<OpenTurn> = script.commits.iter().flat_map(|commit| commit.open_turns.clone()).collect();
+    let ages: Vec<i64> = saved.iter().map(|saved| saved.age_ms).collect();
+    assert_eq!(ages, [60_000, 60_000], "saved with their age");
+    let mut next = TurnScript::with(quiet(), Takeover { open_turns: saved, ..next_takeover(&script) });
+    next.later(2_000);
+    assert_eq!(ask(&mut next).1, 62_000);
+}
+
+#[test]
+fn a_turn_that_waits_for_a_budget_is_no_backoff() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    let failed = script.machine.stats(script.now);
+    assert_eq!((failed.backing_off, failed.waiting_agents.total()), (1, 1));
+    script.auto = false;
+    let other = AgentId::parse("other").unwrap();
+    script.command(Command::Task(Task { agent: other.clone(), ..task_of("t2", "do") }));
+    let key = std::mem::take(&mut script.checks).remove(0);
+    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    script.handle(Input::Committed(Vec::new()));
+    let start = script.last_start();
+    assert_eq!(start.agent, other);
+    let started = Started::NotNow(NotNow::Budget { for_ms: 3_600_000 });
+    script.handle(Input::Started { turn: start.turn, run: start.run, started });
+    let stats = script.machine.stats(script.now);
+    assert_eq!(stats.backing_off, 1);
+    let of = |reason| stats.waiting_agents.of(reason);
+    assert_eq!((of(WaitReason::Backoff { for_ms: 0 }), of(WaitReason::Budget { for_ms: 0 })), (1, 1));
+    assert_eq!(stats.waiting_turns.total(), 0);
+    script.auto = true;
+    script.open("x");
+    script.open("y");
+    script.open("z");
+    let stats = script.machine.stats(script.now);
+    assert_eq!((stats.waiting_turns.of(WaitReason::HeadOfLine), stats.waiting_turns.total()), (2, 2));
+}

@@ -9,6 +9,7 @@ fn ledger(script: &TurnScript) -> Vec<String> {
         let model = call.model.as_deref().unwrap_or("-");
         let (input, output) = (call.input_tokens, call.output_tokens);
         let end = if *is_partial { " partial" } else { "" };
+        let end = if call.is_estimated { format!("{end} estimated") } else { end.to_owned() };
         format!("{} {number} {} {model} {input}+{output}{end}", answer.message, kind.name())
     };
     script.commits.iter().flat_map(|commit| &commit.usage).map(line).collect()
@@ -97,4 +98,110 @@ fn rows_of_an_answer_are_bounded_and_keep_its_sum() {
     let numbers: Vec<u16> = usage.iter().map(|used| used.number).collect();
     assert_eq!(numbers, (0..1_024).collect::<Vec<_>>());
     assert_eq!(usage.iter().map(|used| used.call.input_tokens).sum::<u64>(), 4_000);
+}
+
+const BEGINS: &str = r#"calls:{"model_calls":[{"id":"a","model":"m","input_tokens":100,"estimated":true}]}"#;
+const ENDS: &str = r#"calls:{"model_calls":[{"id":"a","model":"m","input_tokens":90,"output_tokens":7}]}"#;
+/// About five tokens.
+const TEXT: &str = "sixteen bytes...";
+
+#[test]
+fn a_call_that_was_cut_is_estimated_however_its_turn_ends() {
+    let ends: [(&str, fn(&mut TurnScript)); 5] = [
+        ("a stop", |script| drop(script.command(control("s", ControlKind::StopTurn(turn("x")))))),
+        ("an error", |script| drop(script.say(2, &["error:{}"]))),
+        ("silence", |script| drop(script.later(script.rules.deadline_ms + 1_000))),
+        ("a message that interrupts it", |script| {
+            drop(script.command(opened("y", 0, BusyPolicy::Interrupt)))
+        }),
+        ("a message that replaces it", |script| drop(script.command(opened("y", 0, BusyPolicy::Rollback)))),
+    ];
+    for (what, end) in ends {
+        let mut script = TurnScript::new();
+        script.rules.deadline_ms = 5_000;
+        script.open("x");
+        script.say(0, &[BEGINS, TEXT]);
+        end(&mut script);
+        let expected = format!("{} 0 turn m 100+5 partial estimated", turn("x").answer(0));
+        assert_eq!(ledger(&script), [expected], "after {what}");
+    }
+}
+
+#[test]
+fn the_counts_of_the_provider_replace_an_estimate_also_after_a_takeover() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.say(0, &[BEGINS, TEXT]);
+    let (log, start) = (script.log.clone(), script.last_start());
+    script.say(2, &[ENDS, "so!"]);
+    let row = format!("{} 0 turn m 90+7", turn("x").answer(0));
+    assert_eq!(ledger(&script), [row.clone()]);
+    let mut next = TurnScript::with(quiet(), bare());
+    (next.machine, next.seq) = (Partition::new(bare(), quiet(), 9, T0), 2);
+    next.handle(Input::Entries { entries: log, room: 1_000 });
+    next.handle(Input::CaughtUp(true));
+    next.say_as(&start, 0, 2, &[ENDS, "so!"]);
+    assert_eq!(ledger(&next), [row]);
+}
+
+#[test]
+fn the_call_of_an_attempt_that_died_is_counted_beside_that_of_the_next() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let start = script.last_start();
+    script.say_as(&start, 0, 0, &[BEGINS, TEXT]);
+    script.say_as(&start, 1, 0, &[BEGINS, TEXT, ENDS, "so!"]);
+    let answer = turn("x").answer(0);
+    assert_eq!(
+        ledger(&script),
+        [format!("{answer} 0 turn m 100+5 estimated"), format!("{answer} 1 turn m 90+7")]
+    );
+}
+
+#[test]
+fn a_workflow_that_goes_on_after_the_end_is_stopped_again_and_its_calls_are_counted() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let start = script.last_start();
+    script.say(0, &[BEGINS, TEXT]);
+    script.command(control("s", ControlKind::StopTurn(turn("x"))));
+    let rows = ledger(&script);
+    let late = |script: &TurnScript| ledger(script).split_off(rows.len());
+    assert!(script.say_as(&start, 0, 2, &[TEXT]).is_empty(), "it was stopped a moment ago");
+    script.later(5_000);
+    assert_eq!(script.say_as(&start, 0, 3, &[TEXT]), ["abandon x run 0"]);
+    assert!(script.say_as(&start, 0, 4, &[ENDS]).is_empty(), "not for each chunk");
+    assert!(script.say_as(&start, 0, 0, &[BEGINS]).is_empty(), "a repetition begins nothing");
+    assert!(late(&script).is_empty(), "the call began in time, and has a row");
+    let said = script.say_as(
+        &start,
+        1,
+        0,
+        &[BEGINS, TEXT, ENDS, r#"calls:{"model_calls":[{"model":"m","input_tokens":3}]}"#],
+    );
+    assert_eq!(said, ["abandon x run 0"], "whoever has taken the request has heard no stop");
+    script.say_as(&start, 1, 4, &[TEXT]);
+    let [first, second] = &late(&script)[..] else { panic!("two calls: {:?}", late(&script)) };
+    assert!(first.ends_with(" turn m 100+0 partial estimated"), "{first}");
+    assert!(second.ends_with(" turn m 3+0 partial"), "{second}");
+    let numbers: Vec<u16> = script.last_commit().usage.iter().map(|used| used.number).collect();
+    assert!(numbers.iter().all(|number| *number >= UsageWrite::FIRST_LATE), "{numbers:?}");
+    assert_eq!(script.last_commit().usage[0].agent, start.agent);
+    assert_eq!((script.machine.take_counters().late_stops, late(&script).len()), (2, 2));
+}
+
+#[test]
+fn what_is_read_again_counts_nothing_twice_and_stops_nothing() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.say(0, &[BEGINS, TEXT]);
+    script.command(control("s", ControlKind::StopTurn(turn("x"))));
+    let log = script.log.clone();
+    let mut next = TurnScript::with(quiet(), bare());
+    next.commits.clone_from(&script.commits);
+    next.machine = Partition::new(bare(), quiet(), 9, T0);
+    let said = next.handle(Input::Entries { entries: log, room: 1_000 });
+    assert!(said.is_empty(), "{said:?}");
+    assert!(next.handle(Input::CaughtUp(true)).is_empty());
+    assert_eq!(ledger(&next), ledger(&script));
 }

@@ -1,0 +1,238 @@
+//! Counts of tokens as providers of models report them, under the names that are in use.
+
+use serde_json::Value;
+
+use crate::metadata::MAX_EXACT_INTEGER;
+
+/// Names of the tokens that a model has read. OpenAI's chat completions come first, then its Responses and Anthropic, Gemini, Ollama.
+const INPUT: &[&str] =
+    &["prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count"];
+const OUTPUT: &[&str] =
+    &["completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count"];
+const TOTAL: &[&str] = &["total_tokens", "totalTokenCount", "total_token_count"];
+const CACHED: &[&str] = &[
+    "/prompt_tokens_details/cached_tokens",
+    "/input_tokens_details/cached_tokens",
+    "/prompt_cache_hit_tokens",
+    "/cache_read_input_tokens",
+    "/cached_tokens",
+    "/num_cached_tokens",
+    "/cachedContentTokenCount",
+    "/cached_content_token_count",
+];
+/// Written to a cache, at the price of other input at least; Anthropic counts them beside the input.
+const CACHE_WRITES: &str = "/cache_creation_input_tokens";
+const REASONING: &[&str] = &[
+    "/completion_tokens_details/reasoning_tokens",
+    "/output_tokens_details/reasoning_tokens",
+    "/reasoning_tokens",
+    "/thoughtsTokenCount",
+    "/thoughts_token_count",
+];
+
+/// The counts of one call; what was not reported is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    input: Option<u64>,
+    output: Option<u64>,
+    total: Option<u64>,
+    cached: Option<u64>,
+    cache_writes: Option<u64>,
+    reasoning: Option<u64>,
+    /// The input leaves out what was read from a cache or written to one, as Anthropic counts.
+    is_input_without_cache: bool,
+}
+
+impl TokenCounts {
+    /// Counts of an object like OpenAI's `usage`. A count is a number without a sign or a text of digits; others are passed over.
+    pub fn of_usage(usage: &Value) -> Self {
+        let named = |names: &[&str]| names.iter().find_map(|name| lenient_count(usage.get(*name)?));
+        let at = |pointer: &str| usage.pointer(pointer).and_then(lenient_count);
+        let largest_at = |pointers: &[&str]| pointers.iter().filter_map(|pointer| at(pointer)).max();
+        let (input, cache_writes) = (named(INPUT), at(CACHE_WRITES));
+        // OpenAI's name for the input means all of it, whatever stands beside it.
+        let has_anthropic_names = cache_writes.is_some() || at("/cache_read_input_tokens").is_some();
+        Self {
+            input,
+            output: named(OUTPUT),
+            total: named(TOTAL),
+            cached: largest_at(CACHED),
+            cache_writes,
+            reasoning: largest_at(REASONING),
+            is_input_without_cache: has_anthropic_names && usage.get("prompt_tokens").is_none(),
+        }
+    }
+
+    /// Both reports of one call together: the larger of each count. Counts of a response only grow, so zeros at its end take nothing back.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            input: self.input.max(other.input),
+            output: self.output.max(other.output),
+            total: self.total.max(other.total),
+            cached: self.cached.max(other.cached),
+            cache_writes: self.cache_writes.max(other.cache_writes),
+            reasoning: self.reasoning.max(other.reasoning),
+            is_input_without_cache: self.is_input_without_cache || other.is_input_without_cache,
+        }
+    }
+
+    /// Whether input or output is known. Zeros alone are not: a call that was answered has used something.
+    pub fn is_known(&self) -> bool {
+        [self.input, self.output, self.total].into_iter().flatten().any(|count| count > 0)
+    }
+
+    /// Whether input or output was reported, be it as zero.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.input.is_some() || self.output.is_some()
+    }
+
+    /// All tokens that were read, those from a cache included.
+    pub fn input(&self) -> u64 {
+        let (input, cached) = (self.input.unwrap_or(0), self.cached.unwrap_or(0));
+        let beside = cached.saturating_add(self.cache_writes.unwrap_or(0));
+        let is_total_of_all = beside > 0 && self.is_total(self.known_sum().saturating_add(beside));
+        if self.is_input_without_cache || is_total_of_all {
+            return input.saturating_add(beside);
+        }
+        whole_and_part(input, cached)
+    }
+
+    /// All tokens that were written, reasoning included.
+    pub fn output(&self) -> u64 {
+        let (output, reasoning) = (self.output.unwrap_or(0), self.reasoning.unwrap_or(0));
+        let is_total_of_all =
+            reasoning > 0 && self.is_total(self.input().saturating_add(output).saturating_add(reasoning));
+        match (self.input, self.output, self.total) {
+            // Only a total: nothing is known of its parts.
+            (None, None, Some(total)) => total,
+            _ if is_total_of_all => output.saturating_add(reasoning),
+            _ => whole_and_part(output, reasoning),
+        }
+    }
+
+    /// The reported total, or input and output together where it is missing or smaller.
+    pub fn total(&self) -> u64 {
+        let sum = self.input().saturating_add(self.output());
+        self.total.unwrap_or(0).max(sum)
+    }
+
+    /// Part of the input that came from a cache.
+    pub fn cached(&self) -> Option<u64> {
+        self.cached
+    }
+
+    /// Part of the output that is reasoning.
+    pub fn reasoning(&self) -> Option<u64> {
+        self.reasoning
+    }
+
+    fn known_sum(&self) -> u64 {
+        self.input.unwrap_or(0).saturating_add(self.output.unwrap_or(0))
+    }
+
+    fn is_total(&self, sum: u64) -> bool {
+        self.total == Some(sum)
+    }
+}
+
+/// A count that includes its part. A part that is larger was counted beside it.
+pub(crate) fn whole_and_part(whole: u64, part: u64) -> u64 {
+    if part > whole { whole.saturating_add(part) } else { whole }
+}
+
+/// Numbers as endpoints write them: 613, 613.0, 613.4 and "613".
+fn lenient_count(value: &Value) -> Option<u64> {
+    let count = match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(rounded_up)),
+        Value::String(text) => {
+            let text = text.trim();
+            text.parse().ok().or_else(|| text.parse().ok().and_then(rounded_up))
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }?;
+    Some(count.min(MAX_EXACT_INTEGER))
+}
+
+fn rounded_up(number: f64) -> Option<u64> {
+    (number.is_finite() && number >= 0.0).then(|| number.ceil().min(MAX_EXACT_INTEGER as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Input, output, cached, reasoning.
+    fn counts(usage: Value) -> (u64, u64, Option<u64>, Option<u64>) {
+        let counts = TokenCounts::of_usage(&usage);
+        (counts.input(), counts.output(), counts.cached(), counts.reasoning())
+    }
+
+    #[test]
+    fn counts_are_found_under_the_names_of_all_providers() {
+        let cached = (613, 58, Some(600), None);
+        for usage in [
+            json!({"prompt_tokens": 613, "completion_tokens": 58, "prompt_tokens_details": {"cached_tokens": 600}}),
+            json!({"input_tokens": 613, "output_tokens": 58, "input_tokens_details": {"cached_tokens": 600}}),
+            json!({"prompt_tokens": 613, "completion_tokens": 58, "prompt_cache_hit_tokens": 600, "prompt_cache_miss_tokens": 13}),
+            json!({"input_tokens": 13, "output_tokens": 58, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 0}),
+            json!({"promptTokenCount": 613, "candidatesTokenCount": 58, "totalTokenCount": 671, "cachedContentTokenCount": 600}),
+            json!({"prompt_tokens": 613, "completion_tokens": 58, "cache_read_input_tokens": 600}),
+        ] {
+            assert_eq!(counts(usage.clone()), cached, "{usage}");
+        }
+        assert_eq!(counts(json!({"prompt_eval_count": 613, "eval_count": 58})), (613, 58, None, None));
+    }
+
+    #[test]
+    fn a_part_that_was_counted_beside_its_whole_is_added() {
+        let anthropic = json!({"input_tokens": 27, "output_tokens": 9, "cache_read_input_tokens": 159_217, "cache_creation_input_tokens": 100});
+        assert_eq!(counts(anthropic), (159_344, 9, Some(159_217), None));
+        let beyond = json!({"prompt_tokens": 30, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 90_000}});
+        assert_eq!(counts(beyond), (90_030, 9, Some(90_000), None));
+        // The total tells that they are apart, although the part is the smaller one.
+        let apart = json!({"prompt_tokens": 5_000, "completion_tokens": 9, "total_tokens": 8_009, "prompt_tokens_details": {"cached_tokens": 3_000}});
+        assert_eq!(counts(apart), (8_000, 9, Some(3_000), None));
+        let reasoning = json!({"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 18, "completion_tokens_details": {"reasoning_tokens": 4}});
+        assert_eq!(counts(reasoning), (5, 13, None, Some(4)));
+        let thoughts = json!({"promptTokenCount": 5, "candidatesTokenCount": 9, "thoughtsTokenCount": 40, "totalTokenCount": 54});
+        assert_eq!(counts(thoughts), (5, 49, None, Some(40)));
+        let within = json!({"prompt_tokens": 90_030, "completion_tokens": 9, "total_tokens": 90_039, "prompt_tokens_details": {"cached_tokens": 90_000}});
+        assert_eq!(counts(within), (90_030, 9, Some(90_000), None));
+    }
+
+    #[test]
+    fn what_is_no_count_is_passed_over() {
+        assert_eq!(counts(json!({"prompt_tokens": 613.0, "completion_tokens": "58"})), (613, 58, None, None));
+        assert_eq!(
+            counts(json!({"prompt_tokens": 612.5, "completion_tokens": " 58.0 "})),
+            (613, 58, None, None)
+        );
+        assert_eq!(
+            counts(json!({"prompt_tokens": null, "input_tokens": 7, "completion_tokens": -1})),
+            (7, 0, None, None)
+        );
+        for unknown in [
+            json!(null),
+            json!([1]),
+            json!({}),
+            json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}),
+        ] {
+            assert!(!TokenCounts::of_usage(&unknown).is_known(), "{unknown}");
+        }
+        let total = TokenCounts::of_usage(&json!({"total_tokens": 7}));
+        assert_eq!((total.is_known(), total.input(), total.output(), total.total()), (true, 0, 7, 7));
+    }
+
+    #[test]
+    fn of_several_reports_the_larger_counts_are_right() {
+        let of = TokenCounts::of_usage;
+        let real = of(&json!({"prompt_tokens": 613, "completion_tokens": 58, "total_tokens": 671}));
+        let zeros = of(&json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
+        assert_eq!(real.max(zeros), real);
+        assert_eq!(zeros.max(real), real);
+        let parts = of(&json!({"prompt_tokens": 613})).max(of(&json!({"completion_tokens": 58})));
+        assert_eq!((parts.input(), parts.output(), parts.total()), (613, 58, 671));
+    }
+}

@@ -197,7 +197,7 @@ impl DamagedTries {
         match error.disposition() {
             Disposition::Data => true,
             Disposition::Damaged => self.0.fetch_add(1, Ordering::Relaxed) >= TRIES_OF_DAMAGE,
-            Disposition::Retry | Disposition::Unknown | Disposition::Fatal => false,
+            Disposition::Retry | Disposition::TooSlow | Disposition::Unknown | Disposition::Fatal => false,
         }
     }
 }

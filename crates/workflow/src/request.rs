@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use model::{
-    InvalidId, InvalidTurnId, MessageId, ThreadId, Timestamp, TurnId, TurnToken, quoting,
-};
+use model::{InvalidId, InvalidTurnId, MessageId, ThreadId, Timestamp, TurnId, TurnToken, quoting};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value};
 use wire::work::{ContextMessage, RememberedFact, TaskRef, TurnRequest};

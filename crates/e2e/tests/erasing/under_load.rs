@@ -29,8 +29,10 @@ async fn a_user_whose_clients_write_meanwhile_is_erased_or_said_to_be_left() {
         .await;
 
     // They do not stop in time.
-    let env =
-        [("DATABASE_URL".to_owned(), fixture.database_url()), ("NATS_URL".to_owned(), fixture.nats.url().to_owned())];
+    let env = [
+        ("DATABASE_URL".to_owned(), fixture.database_url()),
+        ("NATS_URL".to_owned(), fixture.nats.url().to_owned()),
+    ];
     let words = ["erase", "--user", "ann", "--yes", "--wait-seconds", "2", "-o", "json"];
     let done = fleet::invoke(&words, &env).await.unwrap();
     let receipt: Value = serde_json::from_str(&done.stdout).unwrap();

@@ -15,9 +15,7 @@ pub(super) fn rare_changes(statement: Statement, group: &[Submission<'_>]) -> St
     let statement = failures(changes(marks(statement, group), group), group);
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
     let statement = turns(statement, &numbered(group, |commit| &commit.ended_turns).collect::<Vec<_>>());
-    let statement = acts(statement, group);
-    let inputs: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
-    statement.bind(column(&inputs, |(_, open)| open.age_ms))
+    acts(statement, group)
 }
 
 /// `$1` to `$7`.

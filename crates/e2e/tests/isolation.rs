@@ -11,7 +11,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Whoever reads or writes a row of `table` to which `condition` applies has its statement refused with a permanent code (22012).
+/// Each statement that reads or writes a row of `table` to which `condition` applies is refused with a permanent code (22012).
 async fn refuse(fixture: &Fixture, table: &str, condition: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION planted(is_bad boolean) RETURNS boolean LANGUAGE sql VOLATILE AS
@@ -44,7 +44,7 @@ async fn fleet() -> Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn absurd_counts_of_tokens_stop_nobody() {
+async fn absurd_counts_of_tokens_stop_no_other_turn() {
     let fixture = fleet().await;
     let api = fixture.api();
     for (name, budget) in [
@@ -186,7 +186,7 @@ async fn a_timer_that_cannot_be_read_ends_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operation_that_is_refused_as_a_whole_is_shown_until_it_is_mended() {
+async fn operation_without_culprit_makes_the_worker_unready() {
     let fixture = fleet().await;
     sqlx::raw_sql("ALTER TABLE compactions RENAME TO compactions_elsewhere")
         .execute(&fixture.pool)

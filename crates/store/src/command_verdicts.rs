@@ -13,6 +13,7 @@ use crate::lookup::{check_owner, columns_of};
 use crate::row::queued;
 use crate::store::Store;
 use crate::takeover::{is_null, limit_beyond};
+use crate::unreadable_tasks::UnreadableTask;
 
 impl Store {
     /// What the store knows of each of these commands, in their order.
@@ -101,24 +102,6 @@ impl Store {
         Ok(loaded)
     }
 
-    /// Marks tasks failed that cannot be read from their rows, so that their queues go on behind them.
-    pub(crate) async fn fail_unreadable(&self, tasks: &[UnreadableTask]) -> Result<(), StoreError> {
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        for UnreadableTask { agent, position, text } in tasks {
-            tracing::error!(%agent, %position, text, "a task cannot be read and is marked failed");
-        }
-        let statement = sqlx::query(include_str!("command_verdicts/fail_unreadable.sql"))
-            .bind(
-                tasks.iter().map(|task| Bucket::of_key(task.agent.as_str()).get() as i16).collect::<Vec<_>>(),
-            )
-            .bind(tasks.iter().map(|task| task.agent.to_string()).collect::<Vec<_>>())
-            .bind(tasks.iter().map(|task| task.position.get()).collect::<Vec<_>>())
-            .bind(tasks.iter().map(|task| task.text.replace('\0', "\u{fffd}")).collect::<Vec<_>>());
-        self.rows(statement).await.map(drop)
-    }
-
     /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says fewer.
     ///
     /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
@@ -142,22 +125,6 @@ pub struct QueueRead {
     pub after: Position,
     /// At most so many.
     pub limit: usize,
-}
-
-/// A task whose row cannot be read.
-#[derive(Debug)]
-pub(crate) struct UnreadableTask {
-    agent: AgentId,
-    position: Position,
-    /// What is wrong with it.
-    text: String,
-}
-
-impl UnreadableTask {
-    pub(crate) fn of(row: &PgRow, agent: &AgentId, error: &StoreError) -> Result<Self, StoreError> {
-        let position = Position::from_stored(row.try_get("position")?);
-        Ok(Self { agent: agent.clone(), position, text: error.to_string() })
-    }
 }
 
 /// A key as a row of the statement's arrays.

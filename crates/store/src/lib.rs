@@ -45,6 +45,7 @@ mod takeover;
 mod thread_version;
 mod timers;
 mod turn_limits;
+mod unreadable_tasks;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,

@@ -9,13 +9,13 @@ use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
-use crate::command_verdicts::UnreadableTask;
 use crate::error::StoreError;
 use crate::leases::Grant;
 use crate::outbox;
 use crate::row::{column_error, count, key, opened, parse_column, queued, role, unsigned};
 use crate::store::Store;
 use crate::store::count_of;
+use crate::unreadable_tasks::UnreadableTask;
 
 /// Buckets whose queues are read in one statement: even a partition of a million agents stays below the time that a
 /// statement may take.

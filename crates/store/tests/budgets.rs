@@ -323,7 +323,7 @@ async fn absurd_call(database: &Database, thread: &str, agent: &str) {
 }
 
 #[tokio::test]
-async fn a_ledger_at_the_end_of_its_type_stops_nobody() {
+async fn a_ledger_at_the_end_of_its_type_stops_no_turn() {
     let (database, store) = Database::new(1).await;
     let prices =
         vec![Price { model: "m".to_owned(), from: None, input: 1e9, cached_input: None, output: 1e9 }];

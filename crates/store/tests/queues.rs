@@ -315,3 +315,31 @@ async fn ids_go_after_seven_days_but_for_those_that_operators_need() {
     assert_eq!(left, [2, 5, 8, 9].map(|position| format!(r#"{{"p":{position}}}"#)));
     assert_eq!(database.number("SELECT count(*) FROM tasks").await, 9);
 }
+
+#[tokio::test]
+async fn unreadable_task_fails_and_the_others_are_read() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let tasks = |of: &'static str| (1..=4).map(move |number| task(of, &format!("t{number}"), number));
+    applied(&owner, |commit| commit.tasks = tasks("a").chain(tasks("b")).collect()).await;
+    database
+        .execute(
+            "UPDATE tasks SET metadata = '[]' WHERE position = 2 AND agent_id = 'a';
+             UPDATE tasks SET metadata = '[]' WHERE position = 3 AND agent_id = 'b'",
+        )
+        .await;
+    let positions =
+        |tasks: &[model::QueuedTask]| tasks.iter().map(|task| task.position.get()).collect::<Vec<_>>();
+    // A new owner, and one that reads on.
+    let loaded = store.load(&owner.grant, 2).await.unwrap();
+    let found: Vec<_> = loaded.agents.iter().map(|agent| (positions(&agent.tasks), agent.more)).collect();
+    assert_eq!(found, [(vec![1], true), (vec![1, 2], true)], "two rows of each are read at first");
+    let read = QueueRead { agent: agent("b"), after: at(2), limit: 8 };
+    let loaded = store.load_tasks(owner.applied().await, &[read]).await.unwrap();
+    assert_eq!((positions(&loaded[0].0), loaded[0].1), (vec![4], false));
+    let marks = database.rows("SELECT agent_id, position, code FROM failed_tasks ORDER BY agent_id").await;
+    let mark = |agent: &str, position: u32| {
+        format!(r#"{{"agent_id":"{agent}","position":{position},"code":"rejected_by_database"}}"#)
+    };
+    assert_eq!(marks, [mark("a", 2), mark("b", 3)]);
+}

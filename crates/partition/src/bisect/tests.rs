@@ -364,7 +364,7 @@ fn audit_of_turn_or_agent_is_written_with_its_part() {
 }
 
 #[test]
-fn a_task_that_is_refused_becomes_a_dead_letter_and_the_others_are_queued() {
+fn refused_task_becomes_a_dead_letter_alone() {
     let agent = AgentId::parse("acme~ann").unwrap();
     let write = |number: u64| crate::TaskWrite {
         seq: Seq(number),

@@ -190,7 +190,7 @@ pub(super) async fn load_all(
     }
 }
 
-/// A queue that the store refuses to read waits for somebody to mend it; no other one waits with it. There is at most one question for each queue.
+/// A queue that the store refuses to read is asked for until it is mended; no other one waits with it. There is at most one question for each queue.
 async fn load_alone(store: Store, owner: Applied, queue: QueueRead, reader: StoreReader) {
     let queues = [queue];
     let ask = || store.load_tasks(owner, &queues);

@@ -65,7 +65,7 @@ fn another_error_ends_it() {
 }
 
 #[test]
-fn an_operation_that_is_refused_makes_the_worker_unready_until_it_is_not() {
+fn refused_operation_makes_the_worker_unready() {
     let health = Health::default();
     health.set_started();
     let refusals = Refusals::new(health.clone());

@@ -396,7 +396,7 @@ fn a_delayed_task_that_cannot_wait_becomes_a_dead_letter() {
 }
 
 #[test]
-fn orders_for_unknown_agents_and_those_that_cannot_be_looked_up_are_refused() {
+fn unknown_and_unreadable_commands_are_refused() {
     for (verdict, code) in
         [(CommandVerdict::Unknown, "unknown_agent"), (CommandVerdict::Refused, "rejected_by_database")]
     {

@@ -6,7 +6,7 @@ use async_nats::jetstream::stream::{
     ClusterInfo, Config, DiscardPolicy, Info, PeerInfo, RetentionPolicy, StorageType, Stream,
     SubjectTransform,
 };
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
 use runtime::Backoff;
 use tokio::time::Instant;
@@ -186,7 +186,9 @@ impl Bus {
         let ensured = futures_util::stream::iter(kinds.clone())
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
-        ensured.try_collect::<()>().await?;
+        // All of them to their end: a request that is given up may still be carried out, after a caller has cleaned up.
+        let ensured: Vec<Result<(), BusError>> = ensured.collect().await;
+        ensured.into_iter().collect::<Result<(), _>>()?;
         // Another fleet may have made them at the same moment.
         match &options.owner {
             StreamOwner::Unmarked => Ok(()),

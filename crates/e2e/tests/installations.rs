@@ -60,7 +60,7 @@ async fn configs(nats: &NatsServer) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_fleet_on_the_same_nats_is_refused_and_the_first_is_undisturbed() {
+async fn second_fleet_on_one_nats_is_refused_everywhere() {
     let nats = NatsServer::start().await.unwrap();
     let (first, second) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
     let fleet = Fleet::start(scripted(FleetOptions::new(nats.url(), first.url()))).await.unwrap();

@@ -126,7 +126,10 @@ async fn examine_nats(bus: &Bus, count: PartitionCount, examined: &mut Examined)
         Ok(wrong) => examined.found.extend(wrong.map(Symptom::WrongMapping)),
         Err(error) => tracing::warn!(%error, "the mapping of the NATS account could not be checked"),
     }
-    examined.left_over = bus.streams_beyond(count).await?;
+    match bus.streams_beyond(count).await {
+        Ok(streams) => examined.left_over = streams,
+        Err(error) => tracing::warn!(%error, "the streams of the NATS account could not be listed"),
+    }
     if examined.streams.iter().any(|(name, usage)| name == subject::WORK_STREAM && usage.is_some()) {
         examined.waiting_requests = bus.subjects(subject::WORK_STREAM, subject::ALL_WORK).await?;
         examined.consumers = bus.workflow_consumers().await?;

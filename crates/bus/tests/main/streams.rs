@@ -54,7 +54,7 @@ async fn streams_of_earlier_builds_get_their_subjects_and_their_owner() -> Resul
 }
 
 #[tokio::test]
-async fn streams_of_another_installation_are_refused_unchanged_and_adopted_when_asked() -> Result<()> {
+async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus().await?;
     let (one, two) = (PartitionCount::new(1)?, PartitionCount::new(2)?);

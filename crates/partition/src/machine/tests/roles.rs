@@ -20,8 +20,7 @@ fn a_publisher_in_another_role_does_not_write_into_a_message() {
     let mut script = ChunkScript::new();
     assert_eq!(say(&mut script, Role::User, "0pay"), "pay");
     for foreign in ["1mallory!", "1mallory^1", "0mallory^7"] {
-        let other_role = "report"; // The name of the action.
-        assert!(say(&mut script, Role::Assistant, foreign).contains(other_role), "{foreign}");
+        assert_eq!(say(&mut script, Role::Assistant, foreign), "report", "{foreign}");
     }
     assert_eq!(script.machine.take_counters().other_roles, 3);
     assert_eq!(say(&mut script, Role::User, "1bob!"), r#"bob commit("paybob" @5)"#);
@@ -30,7 +29,7 @@ fn a_publisher_in_another_role_does_not_write_into_a_message() {
 }
 
 #[test]
-fn a_message_that_began_as_assistant_is_not_taken_over_by_a_person() {
+fn message_of_an_assistant_is_not_taken_over() {
     let mut script = ChunkScript::new();
     say(&mut script, Role::Assistant, "0a");
     say(&mut script, Role::User, "1b!");
@@ -41,7 +40,7 @@ fn a_message_that_began_as_assistant_is_not_taken_over_by_a_person() {
 }
 
 #[test]
-fn entries_that_ask_for_more_than_their_subject_allows_are_counted() {
+fn entries_beyond_their_subject_are_counted() {
     let mut script = ChunkScript::new();
     for (seq, code) in
         [(1, RejectedEntry::WRONG_SUBJECT), (2, RejectedEntry::ROLE_NOT_ALLOWED), (3, "malformed")]

@@ -1,8 +1,8 @@
--- Tenants that were erased: nothing can be written for one, whoever asks, until an operator reopens its name or the mark is deleted by age.
+-- Tenants that were erased: nothing can be written for one until an operator reopens its name or the mark is deleted by age.
 
 CREATE TABLE erased_tenants (
     -- '-': the default one.
-    tenant    text        PRIMARY KEY,
+    tenant    text        COLLATE "C" PRIMARY KEY,
     erased_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     actor     text        NOT NULL,
     -- The run of the command that erases the tenant, until nothing of it is left. NULL: all of it is gone.

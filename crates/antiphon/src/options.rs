@@ -8,6 +8,7 @@ mod mcp;
 mod operator;
 mod process;
 mod settings;
+mod tenants;
 mod timers;
 mod traces;
 mod usage;
@@ -28,6 +29,7 @@ pub(crate) use self::gateway::GatewaySettings;
 pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
+pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
 pub(crate) use self::timers::*;
 pub(crate) use self::usage::{
     Budgets, BudgetsCommand, DeleteBudget, ListBudgets, Prices, PutBudget, UsageOptions,

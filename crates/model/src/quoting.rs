@@ -1,4 +1,4 @@
-//! Text that somebody else wrote, as part of a text that a model reads.
+//! Text that a model, a person or a publisher wrote, as part of a text that a model reads.
 //!
 //! Facts, summaries, messages in a transcript and names are data: whatever they contain, no line of the composed text can be taken for another
 //! item of it, or for another role. All composed texts are quoted by the functions of this module.

@@ -30,7 +30,7 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
         AND q.metadata ->> 'task_kind' IS DISTINCT FROM 'task'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
-const OF_TENANTS: [(&str, &str); 9] = [
+const OF_TENANTS: [(&str, &str); 11] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("facts", "antiphon_tenant_of(agent_id)"),
@@ -39,6 +39,9 @@ const OF_TENANTS: [(&str, &str); 9] = [
     ("api_keys", "coalesce(tenant, '-')"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
+    // What its turns count against limits of the tenant.
+    ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
+    ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     // Of the budgets, and of reasoning sessions that earlier builds have forgotten: all other entries are of threads and agents, and go with these.
     (
         "audit_log",
@@ -464,6 +467,27 @@ impl Store {
              ) SELECT count(*) AS count FROM gone",
         );
         count(&self.rows(statement.bind(tenant.to_owned()).bind(user.to_owned())).await?)
+    }
+
+    /// Deletes the marks of a tenant's threads and the audit of their erasing: the tenant's own mark replaces them.
+    pub async fn delete_thread_marks(&self, tenant: Option<&Tenant>) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        for (table, id) in [("erased_threads", "thread_id"), ("audit_log", "subject_id")] {
+            let sql = format!(
+                "WITH picked AS MATERIALIZED (
+                     SELECT t.ctid AS at FROM {table} AS t WHERE antiphon_tenant_of(t.{id}) = $1 LIMIT {ROWS_AT_ONCE}
+                 )
+                 , gone AS (DELETE FROM {table} AS t USING picked AS p WHERE t.ctid = p.at RETURNING 1)
+                 SELECT count(*) AS count FROM gone"
+            );
+            loop {
+                match count(&self.rows(sqlx::query(AssertSqlSafe(sql.clone())).bind(name(tenant))).await?)? {
+                    0 => break,
+                    rows => *counts.entry(table.to_owned()).or_default() += rows,
+                }
+            }
+        }
+        Ok(counts)
     }
 
     /// Dead letters of tasks, after this key, for a caller that can decode them: bucket, key and payload.

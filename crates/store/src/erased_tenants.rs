@@ -8,15 +8,12 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::api::timestamp;
-use crate::erase::ErasedRows;
 use crate::error::StoreError;
-use crate::row::{count, parse_column};
+use crate::row::parse_column;
 use crate::store::Store;
 
 /// Marks of one read: more tenants than any fleet erases within the time that marks are kept.
 const MOST_MARKS: i64 = 10_000;
-/// Rows that one statement deletes.
-const ROWS_AT_ONCE: i64 = 5_000;
 
 /// The mark of a tenant that was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,27 +87,6 @@ impl Store {
     pub async fn erased_tenants(&self) -> Result<Vec<ErasedTenant>, StoreError> {
         let sql = format!("{MARKS} ORDER BY tenant LIMIT {MOST_MARKS}");
         self.rows(sqlx::query(AssertSqlSafe(sql))).await?.iter().map(mark).collect()
-    }
-
-    /// Deletes the marks of a tenant's threads and the audit of their erasing: the tenant's own mark replaces them.
-    pub async fn delete_thread_marks(&self, tenant: Option<&Tenant>) -> Result<ErasedRows, StoreError> {
-        let mut counts = ErasedRows::new();
-        for (table, id) in [("erased_threads", "thread_id"), ("audit_log", "subject_id")] {
-            let sql = format!(
-                "WITH picked AS MATERIALIZED (
-                     SELECT t.ctid AS at FROM {table} AS t WHERE antiphon_tenant_of(t.{id}) = $1 LIMIT {ROWS_AT_ONCE}
-                 )
-                 , gone AS (DELETE FROM {table} AS t USING picked AS p WHERE t.ctid = p.at RETURNING 1)
-                 SELECT count(*) AS count FROM gone"
-            );
-            loop {
-                match count(&self.rows(sqlx::query(AssertSqlSafe(sql.clone())).bind(name(tenant))).await?)? {
-                    0 => break,
-                    rows => *counts.entry(table.to_owned()).or_default() += rows,
-                }
-            }
-        }
-        Ok(counts)
     }
 }
 

@@ -429,7 +429,7 @@ async fn many_budgets_of_a_scope_cost_one_sum() {
 
 /// Names of budgets and ids of facts may name the user or the agent that they are for: the audit of both goes, also of those deleted long ago.
 #[tokio::test]
-async fn audit_of_budgets_and_facts_goes_with_their_user_agent_or_thread() {
+async fn audit_of_budgets_goes_with_their_user_or_agent() {
     const MARKER: &str = "marker7f3a";
     let (database, store) = Database::new(1).await;
     let acme = Tenant::parse("acme").unwrap();

@@ -94,6 +94,7 @@ const FLEET_WIDE: &[&str] = &[
     "_sqlx_migrations",
     "api_keys",
     "budgets",
+    "erased_tenants",
     "incidents",
     "installation",
     "partition_change",
@@ -167,7 +168,7 @@ async fn indexes_keep_their_order_of_age() {
             "failed_messages",
             "failed_messages_pkey failed_messages_bucket_message_id_thread_id_key failed_messages_created_at",
         ),
-        ("audit_log", "audit_log_created_at audit_log_pkey audit_log_created_at_brin"),
+        ("audit_log", "audit_log_created_at audit_log_pkey audit_log_created_at_brin audit_log_about"),
         ("facts", "facts_pkey facts_thread facts_agent facts_created_at facts_words facts_without_words"),
     ] {
         let sql = format!(

@@ -8,6 +8,7 @@
 
 mod erasing;
 mod receipt;
+mod rows;
 mod streams;
 mod tenant;
 
@@ -15,13 +16,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bus::Bus;
-use model::{TaskKind, ThreadId};
+use model::ThreadId;
 use serde_json::json;
 use store::{ErasedOwner, ErasedRows, Store};
 use tokio::time::Instant;
 
 use self::erasing::{Erasing, add};
 use self::receipt::Receipt;
+use self::rows::{MOST_ROUNDS, THREADS_AT_ONCE, delete_rows, note_agents, threads_of};
 use self::streams::ErasedStreams;
 use super::lookup::unknown;
 use super::output;
@@ -29,11 +31,6 @@ use super::timeouts::SERVER_TIMEOUT;
 use crate::connect::connect_own_bus;
 use crate::exit::ExitError;
 use crate::options::{Erase, EraseOwner, ErasePolicy};
-
-/// Threads of one statement.
-const THREADS_AT_ONCE: usize = 200;
-/// Owners that are made to forget and write again all the same: they do not, but for what began before the mark.
-const MOST_ROUNDS: usize = 10;
 
 /// Erases one thread.
 pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitError> {
@@ -88,19 +85,6 @@ pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Exi
         ErasedOwner::User(..) => user(&mut erasing, &options.policy, bus.as_ref(), &owner).await?,
     };
     receipt.print(&options.policy, scope)
-}
-
-/// The threads of a tenant or a user that there are now, also those of a tenant that streams alone know of.
-async fn threads_of(
-    store: &Store,
-    bus: Option<&Bus>,
-    owner: &ErasedOwner,
-) -> Result<BTreeSet<ThreadId>, ExitError> {
-    let mut threads: BTreeSet<ThreadId> = store.threads_to_erase(owner).await?.into_iter().collect();
-    if let (ErasedOwner::Tenant(tenant), Some(bus)) = (owner, bus) {
-        threads.extend(streams::threads_of_tenant(bus, store, tenant.as_ref()).await?);
-    }
-    Ok(threads)
 }
 
 /// Erases the threads of a user, and lists them again until no new one is found.
@@ -199,39 +183,4 @@ async fn run(
         cleared.removed.insert("WORK".to_owned(), requests);
     }
     Ok(Receipt::of_run(erasing.threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
-}
-
-/// Keeps which agents may hold something of the threads.
-async fn note_agents(erasing: &mut Erasing<'_>) -> Result<(), ExitError> {
-    for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        let agents = erasing.store.agents_of_threads(threads).await?;
-        erasing.store.note_agents(threads, &agents).await?;
-        // What follows their turns may still be on its way to queues that are empty.
-        let queues = agents.iter().flat_map(|agent| {
-            [TaskKind::WorkRequest, TaskKind::Memory, TaskKind::Compaction].map(|kind| agent.queue_of(kind))
-        });
-        erasing.agents.extend(queues);
-        erasing.agents.extend(agents);
-    }
-    Ok(())
-}
-
-/// Deletes all that is there now; how many rows.
-async fn delete_rows(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
-    let mut all = 0;
-    // Before what names them is gone.
-    note_agents(erasing).await?;
-    for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
-        loop {
-            let rows = erasing.store.erase_some(threads).await?;
-            let sum: u64 = rows.values().sum();
-            all += sum;
-            add(&mut erasing.tables, rows);
-            if sum == 0 {
-                break;
-            }
-        }
-    }
-    all += streams::drop_dead_tasks(erasing).await?;
-    Ok(all)
 }

@@ -59,7 +59,7 @@ async fn post(caller: Caller, name: &'static str, stop: Arc<AtomicBool>, taken: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_of_a_tenant_whose_clients_write_meanwhile() {
+async fn tenant_erased_under_load_leaves_nothing() {
     let no_limits = [("ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", "100000")];
     let gate = Gate::new(&no_limits).await;
     let (by_key, by_token) = (gate.key(Some("acme"), "admin", None).await, gate.token(json!({})));
@@ -118,11 +118,11 @@ async fn nothing_is_left_of_a_tenant_whose_clients_write_meanwhile() {
     sleep(Duration::from_secs(2)).await;
     assert_eq!(gate.fixture.tables_with("acme~").await, nothing);
     assert_eq!(other.get("/v1/threads/kept/history").await.status, 200);
-    other.talk("goes on").await;
+    other.talk("goes-on").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_name_of_an_erased_tenant_is_used_again_when_an_operator_reopens_it() {
+async fn reopened_tenant_begins_with_nothing_of_before() {
     let gate = Gate::new(&[]).await;
     let acme = gate.token(json!({}));
     acme.talk("t1").await;

@@ -17,7 +17,7 @@ async fn talk(api: testkit::api::Api, name: &'static str, stop: Arc<AtomicBool>)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_whose_clients_write_meanwhile_is_erased_or_said_to_be_left() {
+async fn user_erased_under_load_is_gone_or_pending() {
     let fixture = Fixture::with(crate::api_client::scripted).await;
     let api = fixture.api();
     api.create_thread(&json!({"thread_id": "of-bob", "metadata": {"user_id": "bob"}})).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_user_whose_clients_write_meanwhile_is_erased_or_said_to_be_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_that_runs_meanwhile_brings_nothing_back() {
+async fn import_under_way_brings_nothing_erased_back() {
     let fixture = Fixture::with(hasty).await;
     let folder = devservices::services::ScratchDir::new("import").unwrap();
     let file = folder.path().join("messages.json");

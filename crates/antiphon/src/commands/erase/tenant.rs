@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::erasing::{Erasing, add};
 use super::receipt::Receipt;
+use super::rows::{MOST_ROUNDS, delete_rows, threads_of};
 use super::streams::{Cleared, ErasedStreams};
-use super::{MOST_ROUNDS, delete_rows, threads_of};
 use crate::exit::ExitError;
 use crate::options::ErasePolicy;
 

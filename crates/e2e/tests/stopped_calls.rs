@@ -1,4 +1,4 @@
-//! Calls of models whose turns were stopped: they are counted, and nobody works on for a turn that has ended.
+//! Calls of models whose turns were stopped: they are counted, and no service works on for a turn that has ended.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ async fn a_request_of_a_turn_that_has_ended_calls_no_model_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_nobody_took_in_time_is_not_begun() {
+async fn a_request_that_no_service_took_in_time_is_not_begun() {
     let model = Model::new();
     let [endpoint, service] = model.services();
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(endpoint)).await;

@@ -13,6 +13,7 @@ mod commit;
 mod due_timer;
 mod followers;
 mod frames;
+mod late_runs;
 mod limits;
 mod machine;
 mod messages;
@@ -28,6 +29,7 @@ mod timer_window;
 mod timers;
 mod turn_state;
 mod types;
+mod wait_counts;
 
 pub use action::{
     Action, BufferState, ChangedThreads, ChangedThreadsQuery, EntryBody, Input, MachineReport, MessageEnded,
@@ -40,7 +42,7 @@ pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use noted_facts::NotedFacts;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
-pub use stats::{Counters, Stats, TurnTimes, WaitCounts};
+pub use stats::{Counters, Stats, TurnTimes};
 pub use timer_decision::decide_timer;
 pub use timers::{
     ArmedTimer, NextDue, PendingTimer, TimerDecision, TimerEnd, TimerPage, TimerVerdict, TimerWrite,
@@ -50,3 +52,4 @@ pub use types::{
     NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,
     StatusReply, TaskChange, TaskDelay, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, UsageWrite,
 };
+pub use wait_counts::WaitCounts;

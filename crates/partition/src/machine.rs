@@ -12,6 +12,7 @@ use crate::action::{Action, Input, MachineReport, ReadyChunks};
 use crate::commit::{Lookup, Takeover};
 use crate::followers::Followers;
 use crate::frames::Frames;
+use crate::late_runs::LateRuns;
 use crate::limits::{MOST_UNSENT, PartitionLimits};
 use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase, chunks_within};
@@ -40,7 +41,6 @@ mod turns;
 mod usage;
 
 use command_queue::CommandQueue;
-use late::LateRuns;
 use saving::Saving;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.

@@ -1,8 +1,9 @@
 //! Figures of a partition, for metrics.
 
-use model::{Timestamp, WaitReason};
+use model::Timestamp;
 
 use crate::turn_state::TrackedTurn;
+use crate::wait_counts::WaitCounts;
 
 /// What happened since the counters were last taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,36 +111,6 @@ fn note(times: &mut Vec<i64>, turn: &TrackedTurn, now: Timestamp) {
     let is_own = !(turn.is_task() || turn.is_restored || turn.is_adopted);
     if is_own && times.len() < TurnTimes::MOST {
         times.push(now.since_ms(turn.known_at).max(0));
-    }
-}
-
-/// How many wait, by why.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WaitCounts([usize; WaitReason::ALL.len()]);
-
-impl WaitCounts {
-    /// How many wait for this reason, whatever its time.
-    pub fn of(&self, reason: WaitReason) -> usize {
-        self.0[Self::index(reason)]
-    }
-
-    /// How many wait at all.
-    pub fn total(&self) -> usize {
-        self.0.iter().sum()
-    }
-
-    fn index(reason: WaitReason) -> usize {
-        let is_same = |other: &WaitReason| other.name() == reason.name();
-        WaitReason::ALL.iter().position(is_same).unwrap_or(0)
-    }
-}
-
-impl FromIterator<WaitReason> for WaitCounts {
-    fn from_iter<I: IntoIterator<Item = WaitReason>>(reasons: I) -> Self {
-        reasons.into_iter().fold(Self::default(), |mut counts, reason| {
-            counts.0[Self::index(reason)] += 1;
-            counts
-        })
     }
 }
 

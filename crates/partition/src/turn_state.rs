@@ -11,8 +11,8 @@ use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
 use crate::messages::Slot;
 use crate::open::Hold;
-use crate::stats::WaitCounts;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
+use crate::wait_counts::WaitCounts;
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -89,7 +89,7 @@ pub(crate) struct TrackedTurn {
     pub(crate) heard_at: Option<Timestamp>,
     /// Since when this owner has known of it.
     pub(crate) known_at: Timestamp,
-    /// When its input came, whoever the owner was.
+    /// When its input came, under this owner or one before.
     pub(crate) came_at: Timestamp,
     pub(crate) postponed: Option<Postponed>,
     /// The timer that has fired it: it is a follow-up.

@@ -432,7 +432,7 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
-        self.late.remember(&turn, super::usage::kind(&turn));
+        self.late.remember(&turn.id, &turn.thread, &turn.agent, super::usage::kind(&turn));
         if turn.is_real() {
             // A lookup of a timer may have read the store before this message was in it.
             self.timers.person_wrote(&turn.thread);

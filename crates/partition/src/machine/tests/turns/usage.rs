@@ -128,7 +128,7 @@ fn a_call_that_was_cut_is_estimated_however_its_turn_ends() {
 }
 
 #[test]
-fn the_counts_of_the_provider_replace_an_estimate_also_after_a_takeover() {
+fn provider_counts_replace_an_estimate_after_a_takeover() {
     let mut script = TurnScript::new();
     script.open("x");
     script.say(0, &[BEGINS, TEXT]);
@@ -145,7 +145,7 @@ fn the_counts_of_the_provider_replace_an_estimate_also_after_a_takeover() {
 }
 
 #[test]
-fn the_call_of_an_attempt_that_died_is_counted_beside_that_of_the_next() {
+fn call_of_an_attempt_that_died_is_counted_as_well() {
     let mut script = TurnScript::new();
     script.open("x");
     let start = script.last_start();
@@ -159,7 +159,7 @@ fn the_call_of_an_attempt_that_died_is_counted_beside_that_of_the_next() {
 }
 
 #[test]
-fn a_workflow_that_goes_on_after_the_end_is_stopped_again_and_its_calls_are_counted() {
+fn workflow_that_goes_on_after_the_end_is_stopped_and_counted() {
     let mut script = TurnScript::new();
     script.open("x");
     let start = script.last_start();
@@ -179,7 +179,7 @@ fn a_workflow_that_goes_on_after_the_end_is_stopped_again_and_its_calls_are_coun
         0,
         &[BEGINS, TEXT, ENDS, r#"calls:{"model_calls":[{"model":"m","input_tokens":3}]}"#],
     );
-    assert_eq!(said, ["abandon x run 0"], "whoever has taken the request has heard no stop");
+    assert_eq!(said, ["abandon x run 0"], "who has taken the request later has heard no stop");
     script.say_as(&start, 1, 4, &[TEXT]);
     let [first, second] = &late(&script)[..] else { panic!("two calls: {:?}", late(&script)) };
     assert!(first.ends_with(" turn m 100+0 partial estimated"), "{first}");

@@ -1,0 +1,175 @@
+//! Runs that are over: when their workflows were stopped, and which calls of attempts that began too late were counted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::{AgentId, IncomingChunk, MessageKey, Seq, TaskKind, ThreadId, Timestamp, TurnId, UsageKind};
+
+use crate::types::UsageWrite;
+
+/// A workflow that goes on is stopped again after this time, ms.
+const STOP_AGAIN_MS: i64 = 5_000;
+/// Runs of one partition that ended lately or publish after their end; beyond, the oldest are forgotten and may be stopped sooner again.
+const RUNS: usize = 1_024;
+/// Turns that ended lately and whose agent does not follow from their thread.
+const TURNS: usize = 1_024;
+/// Calls of one late run that are counted.
+const CALLS: usize = 1_024;
+
+pub(crate) type RunKey = (TurnId, u32);
+
+/// An attempt, and the delivery of the request that it answers.
+pub(crate) type Attempt = (u32, Option<Box<str>>);
+
+/// What is known of runs that are over. Lost with the owner.
+#[derive(Debug, Default)]
+pub(crate) struct LateRuns {
+    runs: BTreeMap<RunKey, LateRun>,
+    order: VecDeque<RunKey>,
+    agents: BTreeMap<TurnId, (AgentId, UsageKind)>,
+    agents_order: VecDeque<TurnId>,
+    /// The highest entry read: what is read again may have counted before its run ended.
+    read_to: Seq,
+    /// Rows for the next commit.
+    usage: Vec<UsageWrite>,
+}
+
+#[derive(Debug)]
+struct LateRun {
+    stopped_at: Timestamp,
+    /// The attempt that was open at the end, whose calls are in the ledger.
+    in_time: Option<Attempt>,
+    /// The attempt whose first chunk came too late, so that none of its calls is in the ledger.
+    began: Option<Attempt>,
+    /// Numbers of the rows written.
+    counted: BTreeSet<u16>,
+}
+
+impl LateRuns {
+    /// Whether the entry is read for the first time.
+    pub(crate) fn is_new(&self, seq: Seq) -> bool {
+        seq > self.read_to
+    }
+
+    /// The entry has been read.
+    pub(crate) fn has_read(&mut self, seq: Seq) {
+        self.read_to = self.read_to.max(seq);
+    }
+
+    pub(crate) fn take_usage(&mut self) -> Vec<UsageWrite> {
+        std::mem::take(&mut self.usage)
+    }
+
+    /// A turn has ended: calls that come later are of its agent.
+    pub(crate) fn remember(&mut self, turn: &TurnId, thread: &ThreadId, agent: &AgentId, kind: UsageKind) {
+        if (agent.clone(), kind) == by_thread(thread) {
+            return;
+        }
+        if self.agents.insert(turn.clone(), (agent.clone(), kind)).is_none() {
+            self.agents_order.push_back(turn.clone());
+        }
+        if self.agents_order.len() > TURNS
+            && let Some(oldest) = self.agents_order.pop_front()
+        {
+            self.agents.remove(&oldest);
+        }
+    }
+
+    /// The end of the run is committed, and its workflow knows of it.
+    pub(crate) fn ended(&mut self, key: &RunKey, in_time: Option<Attempt>, now: Timestamp) {
+        self.stop(key, now);
+        if let Some(run) = self.runs.get_mut(key) {
+            run.in_time = in_time;
+        }
+    }
+
+    /// Notes that the workflow of the run is stopped now; false when it was stopped a moment ago.
+    pub(crate) fn stop(&mut self, key: &RunKey, now: Timestamp) -> bool {
+        if let Some(run) = self.runs.get_mut(key) {
+            let is_due = now.since_ms(run.stopped_at) >= STOP_AGAIN_MS;
+            if is_due {
+                run.stopped_at = now;
+            }
+            return is_due;
+        }
+        if self.order.len() >= RUNS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.runs.remove(&oldest);
+        }
+        self.order.push_back(key.clone());
+        let run = LateRun { stopped_at: now, in_time: None, began: None, counted: BTreeSet::new() };
+        self.runs.insert(key.clone(), run);
+        true
+    }
+
+    /// Whether the chunk is the first that is read of an attempt, which no stop has reached.
+    pub(crate) fn begins(&mut self, key: &RunKey, attempt: Attempt, arrival: &IncomingChunk) -> bool {
+        let Some(run) = self.runs.get_mut(key).filter(|_| arrival.chunk.id == 0) else { return false };
+        // A chunk that is published again, because its acknowledgement was lost, begins nothing.
+        if run.in_time.as_ref().is_some_and(|in_time| attempt.0 < in_time.0 || attempt == *in_time) {
+            return false;
+        }
+        let is_new = run.began.as_ref() != Some(&attempt);
+        run.began = Some(attempt);
+        is_new
+    }
+
+    /// Each call that the chunk reports is a row, once: its first report counts, and no later one replaces it. Returns how many rows.
+    pub(crate) fn count_calls(
+        &mut self,
+        key: &RunKey,
+        attempt: &Attempt,
+        thread: &ThreadId,
+        arrival: &IncomingChunk,
+    ) -> u64 {
+        // A call of an attempt that began in time may be in the ledger already.
+        let Some(late) = self.runs.get_mut(key).filter(|run| run.began.as_ref() == Some(attempt)) else {
+            return 0;
+        };
+        let (agent, kind) = self.agents.get(&key.0).cloned().unwrap_or_else(|| by_thread(thread));
+        let listed = arrival.chunk.metadata.model_calls().unwrap_or_default();
+        let before = self.usage.len();
+        for (index, listed) in listed.into_iter().enumerate() {
+            let name = match &listed.id {
+                Some(id) => id.to_string(),
+                None => format!("{}.{index}", arrival.chunk.id),
+            };
+            let delivery = attempt.1.as_deref().unwrap_or_default();
+            let number = number_of(&format!("{}\0{delivery}\0{name}", attempt.0));
+            if late.counted.len() >= CALLS || !late.counted.insert(number) {
+                continue;
+            }
+            self.usage.push(UsageWrite {
+                turn: key.0.clone(),
+                answer: MessageKey { thread: thread.clone(), message: arrival.message.clone() },
+                number,
+                agent: agent.clone(),
+                kind,
+                call: listed.call,
+                is_partial: true,
+            });
+        }
+        (self.usage.len() - before) as u64
+    }
+}
+
+/// A task takes place in the thread of its queue; a person's message mostly in that of its agent.
+fn by_thread(thread: &ThreadId) -> (AgentId, UsageKind) {
+    let agent = thread.agent();
+    let is_of = |kind: TaskKind| agent == agent.agent().queue_of(kind);
+    let kind = match () {
+        () if is_of(TaskKind::Compaction) => UsageKind::Summary,
+        () if is_of(TaskKind::Memory) => UsageKind::Memory,
+        () => UsageKind::Turn,
+    };
+    (agent, kind)
+}
+
+/// A number of the ledger for a call that came too late: a function of its name, so that each owner gives it the same.
+/// FNV-1a (Fowler, Noll, Vo).
+fn number_of(name: &str) -> u16 {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let numbers = u32::from(UsageWrite::LAST_LATE - UsageWrite::FIRST_LATE) + 1;
+    UsageWrite::FIRST_LATE + (hash % numbers) as u16
+}

@@ -106,7 +106,7 @@ async fn who_always_stops_just_before_the_end_fills_the_budget() {
 async fn a_request_of_a_turn_that_has_ended_calls_no_model_again() {
     let model = Model::new();
     let mut fixture = Fixture::with(|options| with(options, model.services())).await;
-    let turn = fixture.api().say("talk", "hello").await.unwrap().turn;
+    let turn = fixture.api().say("talk", "hello").await.unwrap().id;
     until_text(&fixture, &turn).await;
     let responses = async |fixture: &Fixture| {
         let served = fixture.fleet.workflows[0].metrics().await.unwrap();
@@ -164,7 +164,7 @@ async fn a_request_that_no_service_took_in_time_is_not_begun() {
 async fn an_attempt_that_begins_after_the_end_is_stopped_and_counted() {
     let fixture = Fixture::with(alone).await;
     let workflow = fixture.manual_workflow().await;
-    let turn = fixture.api().say("talk", "hello").await.unwrap().turn;
+    let turn = fixture.api().say("talk", "hello").await.unwrap().id;
     let mut asked = workflow.next(SOON).await.unwrap();
     assert!(asked.raw["expires_at"].as_str().unwrap().ends_with('Z'), "{}", asked.raw);
     let begins = json!([{"id": "call-0", "model": "m-1", "input_tokens": 100, "estimated": true}]);

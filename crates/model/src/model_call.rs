@@ -334,7 +334,8 @@ mod tests {
     fn counts_of_one_call_are_bounded() {
         let most = ModelCall::MOST_TOKENS;
         let call = ModelCall { input_tokens: most, output_tokens: most, ..ModelCall::default() };
-        assert_eq!(metadata(json!({"model_calls": [call.to_value()]})).model_calls(), Ok(vec![call.clone()]));
+        let listed = ListedCall { id: None, call: call.clone() };
+        assert_eq!(metadata(json!({"model_calls": [call.to_value()]})).model_calls(), Ok(vec![listed]));
         // What an answer reports as a whole is the message's, and counts as the bound.
         let absurd = json!(9_007_199_254_740_991_u64);
         let usage = json!({"prompt_tokens": absurd, "completion_tokens": absurd, "prompt_tokens_details": {"cached_tokens": absurd}});

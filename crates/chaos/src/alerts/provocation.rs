@@ -42,7 +42,7 @@ pub(super) enum Provocation {
 }
 
 impl Provocation {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Garbage,
         Self::LostChunks,
         Self::ForeignChunks,

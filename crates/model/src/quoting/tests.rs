@@ -57,13 +57,39 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
+/// Where Unicode, terminals or Python begin a new line. Lists of their own, so that a gap in those of the module is found.
+const BREAKS: [char; 11] =
+    ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}', '\0'];
+const HIDDEN: [char; 20] = [
+    '\u{1b}',
+    '\u{7f}',
+    '\u{9b}',
+    '\u{ad}',
+    '\u{61c}',
+    '\u{200b}',
+    '\u{200e}',
+    '\u{202a}',
+    '\u{202b}',
+    '\u{202c}',
+    '\u{202d}',
+    '\u{202e}',
+    '\u{2060}',
+    '\u{2066}',
+    '\u{2067}',
+    '\u{2068}',
+    '\u{2069}',
+    '\u{feff}',
+    '\u{e0041}',
+    '\u{8}',
+];
+
 /// The lines of a text as any reader may see them.
 fn lines(text: &str) -> Vec<&str> {
-    text.split(is_line_break).collect()
+    text.split(BREAKS).collect()
 }
 
 fn shows_only_what_it_says(text: &str) -> bool {
-    !text.chars().any(|character| is_hidden(character) || (is_line_break(character) && character != '\n'))
+    !text.contains(HIDDEN) && !text.contains(&BREAKS[1..])
 }
 
 proptest! {

@@ -164,7 +164,7 @@ impl Fixture {
 
     /// Whether the owner of each partition answers, and has read what there is: until then a viewer that comes without a cursor has nothing to
     /// go on from, should it leave.
-    async fn is_answered(&self) -> bool {
+    pub(crate) async fn is_answered(&self) -> bool {
         let Some(gateway) = self.fleet.gateway_addrs().into_iter().next() else { return true };
         let of = |partition: u16| {
             (0..)

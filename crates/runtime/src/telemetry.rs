@@ -1,13 +1,17 @@
 //! Logs: one line for one fact, as text or JSON, on standard error.
+//!
+//! Values may hold text from outside, so they are escaped here, in one place, whatever the call site writes.
+
+mod lines;
 
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{Layer, Registry, fmt};
 
 use crate::spawn::panic_text;
 
@@ -64,10 +68,7 @@ pub enum InitError {
 /// The filter is wrong, or logging is set up already.
 pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        LogFormat::Text => fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).boxed(),
-        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
-    };
+    let lines = lines::layer(format, io::stderr().is_terminal(), io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -237,7 +237,8 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
             return;
         }
-        if verdict == CommandVerdict::Unknown {
+        // An act on an unknown agent is refused in the audit log: its sender waits for the outcome.
+        if verdict == CommandVerdict::Unknown && !matches!(command, Command::Control(_)) {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
         }

@@ -5,7 +5,6 @@
 mod lines;
 
 use std::io::{self, IsTerminal};
-use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::Layer;
@@ -13,34 +12,8 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
+pub use self::lines::{InvalidFormat, LogFormat};
 use crate::spawn::panic_text;
-
-/// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line, for collectors.
-    Json,
-}
-
-/// Neither `text` nor `json`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the log format is {0:?}; it must be text or json")]
-pub struct InvalidFormat(String);
-
-impl FromStr for LogFormat {
-    type Err = InvalidFormat;
-
-    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            other => Err(InvalidFormat(other.to_owned())),
-        }
-    }
-}
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! One event is one line without control characters, whatever its values hold.
 
 use std::fmt;
+use std::str::FromStr;
 
 use tracing::{Event, Subscriber};
 use tracing_subscriber::field::RecordFields;
@@ -9,11 +10,37 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter,
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-use super::LogFormat;
 use crate::escape::{Escaping, escape_json};
 
 #[cfg(test)]
 mod tests;
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors.
+    Json,
+}
+
+/// Neither `text` nor `json`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the log format is {0:?}; it must be text or json")]
+pub struct InvalidFormat(String);
+
+impl FromStr for LogFormat {
+    type Err = InvalidFormat;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(InvalidFormat(other.to_owned())),
+        }
+    }
+}
 
 /// Writes lines to `writer`, with colours if `is_terminal`.
 pub(super) fn layer<W>(

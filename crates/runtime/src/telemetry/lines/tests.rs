@@ -12,9 +12,9 @@ use crate::escape::is_unsafe;
 
 /// What layers have written.
 #[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct WrittenLog(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Lines {
+impl Write for WrittenLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().map_err(|_| io::Error::other("poisoned"))?.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -27,7 +27,7 @@ impl Write for Lines {
 
 /// What `events` logs, in this format.
 fn logged(format: LogFormat, is_terminal: bool, events: impl FnOnce()) -> String {
-    let lines = Lines::default();
+    let lines = WrittenLog::default();
     let writer = lines.clone();
     let layer = super::layer(format, is_terminal, move || writer.clone());
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);

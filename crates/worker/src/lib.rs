@@ -76,6 +76,7 @@ pub async fn run(
         gauges: Arc::default(),
         thread_cache: Arc::new(thread_cache),
         limiter: Arc::clone(&limiter),
+        token_keys: Arc::default(),
     };
     let idempotency_key_ttl = context.config.idempotency_key_ttl;
     runtime::spawn_named(

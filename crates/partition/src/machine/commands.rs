@@ -356,7 +356,7 @@ impl Partition {
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,
         };
-        let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
+        let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
         (turn.hold, turn.known_at) = (Some((seq, now)), now);
         let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());

@@ -96,6 +96,7 @@ async fn try_attach<'a>(
         lease,
         readable,
         applied,
+        token_keys: None,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         reader: EntryReader::start(reader, partition, limits),
         background: BackgroundTasks::start(context, applied, backlog),

@@ -95,7 +95,7 @@ CREATE INDEX dead_letters_created_at ON dead_letters (created_at, bucket, kind, 
 CREATE FUNCTION antiphon_dead_letter_owner(thread_id text, subject text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN coalesce(thread_id,
-                    substring(subject FROM '^(?:chunks|tasks)[.](?:[0-9]+[.])?((?:[a-z0-9][a-z0-9-]*~)?[A-Za-z0-9_-]+)(?:[+][a-z_]+)?$'));
+                    substring(subject FROM '^(?:chunks|commands|messages|tasks)[.](?:[0-9]+[.])?((?:[a-z0-9][a-z0-9-]*~)?[A-Za-z0-9_-]+)(?:[+][a-z_]+)?$'));
 
 -- Texts of tens of kilobytes are common, and the owner of a partition waits while they are compressed. The default, pglz, costs several
 -- times the processor time of lz4 for about the same size. A server built without lz4 stores them as they are, which costs space

@@ -5,6 +5,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use runtime::escape::escape;
+
 use crate::options::Healthcheck;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -19,7 +21,7 @@ pub(crate) fn run(options: &Healthcheck) -> ExitCode {
         }
         Ok(answer) => {
             let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            eprintln!("antiphon: not ready: {}", body.trim().replace('\n', ", "));
+            eprintln!("antiphon: not ready: {}", escape(&body.trim().replace('\n', ", ")));
             ExitCode::FAILURE
         }
         Err(error) => {

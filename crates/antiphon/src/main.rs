@@ -15,6 +15,7 @@ mod workflow_role;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use runtime::escape::escape;
 
 use crate::exit::ExitError;
 use crate::options::{Command, Options};
@@ -75,11 +76,11 @@ fn first_paragraph(text: &str) -> String {
 }
 
 fn wrong(line: &str) -> ExitCode {
-    eprintln!("antiphon: {line}");
+    eprintln!("antiphon: {}", escape(line));
     ExitCode::from(WRONG_CONFIGURATION)
 }
 
 fn failed(line: &str) -> ExitCode {
-    eprintln!("antiphon: {line}");
+    eprintln!("antiphon: {}", escape(line));
     ExitCode::FAILURE
 }

@@ -68,7 +68,7 @@ pub enum TicketError {
     /// The text is no ticket.
     #[error("the text is not a ticket")]
     Malformed,
-    /// It was not made with this key.
+    /// It was not made with one of the keys.
     #[error("the ticket is forged, or was made with another key")]
     Forged,
     /// Its time is over.
@@ -133,8 +133,8 @@ pub fn issue(
 /// else. Where it names an [API key](Principal::key), the caller checks whether that is still valid.
 ///
 /// # Errors
-/// The text is no ticket of this key, or the ticket has expired.
-pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, TicketError> {
+/// The text is no ticket of one of these keys, or the ticket has expired.
+pub fn check(text: &str, keys: &[TicketKey], now: Timestamp) -> Result<Principal, TicketError> {
     if text.len() > LONGEST {
         return Err(TicketError::Malformed);
     }
@@ -143,8 +143,11 @@ pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, T
     // The decoder accepts only one text for the same bytes, so a changed text is a changed ticket.
     let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketError::Malformed);
     let (payload, mac) = (decoded(payload)?, decoded(mac)?);
-    let expected = key.mac(&payload).ok_or(TicketError::Forged)?;
-    expected.verify_slice(&mac).map_err(|_| TicketError::Forged)?;
+    let is_of =
+        |key: &TicketKey| key.mac(&payload).is_some_and(|expected| expected.verify_slice(&mac).is_ok());
+    if !keys.iter().any(is_of) {
+        return Err(TicketError::Forged);
+    }
     let principal = read(&payload).ok_or(TicketError::Malformed)?;
     if principal.has_expired(now) {
         return Err(TicketError::Expired);

@@ -1,5 +1,6 @@
 //! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
 
+mod database_roles;
 mod erased_tenants;
 mod keys;
 mod tenants;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::{
     api::Api,
-    fleet::{Invocation, invoke},
+    fleet::{FleetOptions, Invocation, invoke},
     http::{self, TextResponse},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -51,21 +52,29 @@ impl Gate {
 
     /// `setting` names a file with these keys of tokens.
     async fn with_keys(setting: &str, text: &str, more: &[(&str, &str)]) -> Self {
+        Self::with_options(setting, text, |options| {
+            more.iter().fold(options, |options, (name, value)| options.with_env(name, value))
+        })
+        .await
+    }
+
+    async fn with_options(
+        setting: &str,
+        text: &str,
+        change: impl FnOnce(FleetOptions) -> FleetOptions,
+    ) -> Self {
         let folder = ScratchDir::new("access").unwrap();
         let keys = folder.path().join("keys");
         std::fs::write(&keys, text).unwrap();
         let mut url = String::new();
         let fixture = Fixture::with(|options| {
             url = options.database_url.clone();
-            let mut options = scripted(options)
+            let options = scripted(options)
                 .with_env("ANTIPHON_INSECURE", "false")
                 .with_env("ANTIPHON_JWT_ISSUER", ISSUER)
                 .with_env("ANTIPHON_JWT_AUDIENCE", "antiphon")
                 .with_env(setting, keys.display());
-            for (name, value) in more {
-                options = options.with_env(name, value);
-            }
-            options
+            change(options)
         });
         let fixture = fixture.await;
         Self { fixture, database_url: url, keys, _folder: folder }
@@ -239,6 +248,7 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
             Some(json!({"name": "k", "role": "admin", "scopes": ["keys:manage"]})),
         ),
         ("DELETE", "/v1/keys/0123456789abcdef", "keys:manage", None),
+        ("GET", "/v1/keys/0123456789abcdef/audit", "audit:read", None),
         ("POST", "/api/chat", "threads:write", empty()),
         ("GET", "/api/chat/idle", "threads:read", None),
         ("GET", "/api/chat/idle/stream", "threads:read", None),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::db_snapshot::turns;
+use testkit::fleet::invoke;
 
 use crate::{
     api_client::{SOON, alone, asked_for, said, scripted},
@@ -242,4 +243,117 @@ async fn everything_that_waits_says_why() {
     manual_workflow.next(SOON).await.unwrap().answer("done").await.unwrap();
     fixture.until_tasks("ann", &["completed"]).await;
     assert_eq!(api.agent("ann").await.unwrap()["waiting"], Value::Null);
+}
+
+/// Only PUT and use make an agent. What is done to one that does not exist is refused, and leaves none behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_on_unknown_agents_make_none() {
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
+    let daily = json!({"cron": "0 9 * * *", "content": "x"});
+    let text = json!({"content": "x"});
+    let fact = json!({"text": "x"});
+    for (method, path, body, code) in [
+        ("POST", "pause", None, "unknown_agent"),
+        ("POST", "resume", None, "unknown_agent"),
+        ("POST", "clear-backoff", None, "unknown_agent"),
+        ("GET", "", None, "unknown_agent"),
+        ("GET", "tasks", None, "unknown_agent"),
+        ("GET", "audit", None, "unknown_agent"),
+        ("GET", "schedules", None, "unknown_agent"),
+        ("PUT", "schedules/daily", Some(&daily), "unknown_agent"),
+        ("DELETE", "schedules/daily", None, "unknown_schedule"),
+        ("GET", "delayed-tasks", None, "unknown_agent"),
+        ("DELETE", "delayed-tasks/k", None, "unknown_task"),
+        ("GET", "memory", None, "unknown_agent"),
+        ("POST", "memory", Some(&fact), "unknown_agent"),
+        ("PATCH", "memory/x", Some(&fact), "unknown_fact"),
+        ("DELETE", "memory/x", None, "unknown_fact"),
+        ("PATCH", "tasks/k", Some(&text), "unknown_task"),
+        ("DELETE", "tasks/k", None, "unknown_task"),
+        ("POST", "tasks/k/retry", None, "unknown_task"),
+    ] {
+        for agent in ["stranger", "stranger+memory"] {
+            let is_queue = agent.contains('+');
+            if is_queue
+                && !matches!(
+                    path,
+                    "pause"
+                        | "resume"
+                        | "clear-backoff"
+                        | ""
+                        | "tasks"
+                        | "audit"
+                        | "tasks/k"
+                        | "tasks/k/retry"
+                )
+            {
+                continue;
+            }
+            let path = format!("/v1/agents/{agent}/{path}");
+            let refused = api.send(method, path.trim_end_matches('/'), body, &[]).await.unwrap();
+            let problem = refused.json().unwrap();
+            // An act on a task leaves an entry in the audit, which is all there is.
+            if path.ends_with("audit") && refused.status == 200 {
+                continue;
+            }
+            assert_eq!(
+                (refused.status, problem["code"].as_str()),
+                (404, Some(code)),
+                "{method} {path}: {problem}"
+            );
+        }
+    }
+    for table in ["agents", "agent_settings", "tasks", "schedules", "facts", "timers"] {
+        let sql = format!("SELECT count(*) FROM {table} WHERE agent_id LIKE 'stranger%'");
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&fixture.pool).await.unwrap();
+        assert_eq!(rows, 0, "{table}");
+    }
+    let listed = api.call("GET", "/v1/agents", None).await.unwrap();
+    assert_eq!(listed["agents"], json!([]));
+    // A message is use: the agent can be operated then, though it has neither settings nor tasks.
+    api.say("talk", "hello").await.unwrap();
+    fixture.until_messages("talk", 2).await;
+    assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
+    done(&api.act("talk", "pause").await.unwrap());
+    assert_eq!(api.agent("talk").await.unwrap()["paused"], json!(true));
+    // So is a task, also before it is stored.
+    api.send_task("worker", "k", "hello").await.unwrap();
+    done(&api.act("worker", "pause").await.unwrap());
+}
+
+/// Turns of both workers are under way; then a worker is killed, and another one accepts the tokens that their workflows have.
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_go_on_when_the_key_of_their_tokens_is_rotated() {
+    let mut fixture = Fixture::new().await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let threads: Vec<String> = (0..6).map(|n| format!("rotated-{n}")).collect();
+    let mut asked = Vec::new();
+    for thread in &threads {
+        api.say(thread, "hello").await.unwrap();
+        let mut request = workflow.next(SOON).await.unwrap();
+        request.say("one ").await.unwrap();
+        asked.push(request);
+    }
+    let env = [("DATABASE_URL".to_owned(), fixture.database_url())];
+    let rotated = invoke(&["keys", "rotate", "turn-tokens", "-o", "json"], &env).await.unwrap();
+    assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+    // Owners read it with the next renewal of their leases.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for request in &mut asked {
+        request.say("two ").await.unwrap();
+    }
+    api.say("later", "hello").await.unwrap();
+    let later = workflow.next(SOON).await.unwrap();
+    fixture.fleet.workers[0].kill().await.unwrap();
+    later.answer("with the new key").await.unwrap();
+    for request in asked {
+        request.answer("three").await.unwrap();
+    }
+    for thread in &threads {
+        fixture.until_messages(thread, 2).await;
+        let history = api.history(thread).await.unwrap();
+        assert_eq!(history.last().unwrap()["content"], json!("one two three"), "{thread}");
+    }
+    fixture.until_messages("later", 2).await;
 }

@@ -89,6 +89,13 @@ async fn foreign_hosts_and_origins_are_refused() {
         ("mcp.example", Some("https://evil.example"), 403),
         ("mcp.example", Some("null"), 403),
         ("mcp.example", Some("http://localhost:3000"), 200),
+        // Not one of these is what a browser sends.
+        ("evil@mcp.example", None, 400),
+        ("mcp.example:99999", None, 400),
+        ("mcp.example:notaport", None, 400),
+        ("mcp.example", Some("http://localhost:notaport"), 403),
+        ("mcp.example", Some("http://evil@localhost"), 403),
+        ("mcp.example", Some("http://localhost/x"), 403),
     ] {
         let origin = origin.map_or(String::new(), |origin| format!("origin: {origin}\r\n"));
         let body = body.to_string();
@@ -103,6 +110,15 @@ async fn foreign_hosts_and_origins_are_refused() {
         timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host} {origin}: {answer}");
     }
+    let absolute = format!(
+        "POST http://evil.example/mcp HTTP/1.1\r\nhost: mcp.example\r\nauthorization: {bearer}\r\nconnection: close\r\n\
+         accept: application/json, text/event-stream\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+    );
+    let mut stream = TcpStream::connect(server.addr()).await.unwrap();
+    stream.write_all(absolute.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     let get = http::get(server.addr(), "/elsewhere").await.unwrap();
     assert_eq!(get.status, 404);
     // What a page may call it may read.

@@ -24,6 +24,7 @@ async fn asked_with(workflow: &ManualWorkflow, content: &str) -> DeliveredReques
 async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
     let fixture = Fixture::new().await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("ann", json!({})).await;
     let schedule = async |name: &str, body: Value| {
         api.call("PUT", &format!("/v1/agents/ann/schedules/{name}"), Some(&body)).await.unwrap()
     };

@@ -2,6 +2,7 @@
 
 pub(crate) mod api_key_cache;
 pub(crate) mod authenticator;
+pub(crate) mod authority;
 pub(crate) mod config;
 pub(crate) mod cors;
 pub(crate) mod erased_tenants;

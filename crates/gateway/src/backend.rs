@@ -132,7 +132,7 @@ impl Backend {
                 }
             }
         };
-        self.replica.clone().follow(store, self.store.unscoped(), max_lag, report).await;
+        self.replica.clone().follow(store, self.store.of_installation(), max_lag, report).await;
     }
 
     pub(crate) fn now(&self) -> Timestamp {

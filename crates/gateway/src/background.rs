@@ -14,18 +14,17 @@ const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 /// How often the marks of erased tenants are read. `antiphon erase --tenant` waits for longer than this.
 const ERASED_TENANTS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the key that signs tickets and the API keys, and warns if row-level security is required but bypassed by the database's role.
+/// Reads the keys of tickets and the API keys, and warns if row-level security is required but bypassed by the database's role.
 pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
     let authenticator = &state.authenticator;
-    let (key, bypasses_rls, ()) = retry(Backoff::default(), "reading the keys", || async {
+    let ((), bypasses_rls, ()) = retry(Backoff::default(), "reading the keys", || async {
         tokio::try_join!(
-            store.signing_key(),
+            authenticator.load_ticket_keys(store),
             store.bypasses_rls(),
             authenticator.load_keys(store, state.now())
         )
     })
     .await;
-    authenticator.set_signing_key(&key);
     if bypasses_rls && is_rls_required {
         tracing::warn!(
             "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
@@ -33,11 +32,14 @@ pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: boo
     }
 }
 
-/// Checks the credentials of open streams, and ends the streams of those that are no longer valid.
+/// Reads the keys of tickets again, checks the credentials of open streams, and ends the streams of those that are no longer valid.
 pub(crate) async fn revalidate_loop(state: &AppState, store: &Store) {
     loop {
         tokio::time::sleep(REVALIDATE_INTERVAL).await;
         let now = state.now();
+        if let Err(error) = state.authenticator.load_ticket_keys(store).await {
+            tracing::debug!(%error, "the keys of tickets cannot be read");
+        }
         // Expiry does not depend on whether the store answers.
         let keys = state.open_streams.end_expired(now);
         let revoked = state.authenticator.revoked(store, &keys, now).await;

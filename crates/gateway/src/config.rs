@@ -11,6 +11,7 @@ use store::{PriceTable, StoreConfig, TenantScope};
 use crate::auth::authenticator::Authenticator;
 use crate::auth::config::{AccessConfig, TokenError};
 use crate::http::limits::HttpLimits;
+use crate::http::trusted_proxies::TrustedProxies;
 
 /// Settings of a gateway.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct GatewayConfig {
     pub addr_variable: &'static str,
     /// Bounds.
     pub limits: GatewayLimits,
+    /// Whose `X-Forwarded-For` says from where a request comes.
+    pub trusted_proxies: TrustedProxies,
     /// What tokens of models cost.
     pub prices: Option<Arc<PriceTable>>,
     /// Makes vectors of what memory is asked about; `None`: memory is searched by words alone.
@@ -57,6 +60,7 @@ impl GatewayConfig {
             addr,
             addr_variable: "ANTIPHON_HTTP_ADDR",
             limits: GatewayLimits::default(),
+            trusted_proxies: TrustedProxies::default(),
             prices: None,
             embeddings: None,
             replica: None,

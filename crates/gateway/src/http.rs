@@ -13,4 +13,5 @@ pub(crate) mod request_metrics;
 pub(crate) mod request_trace;
 pub(crate) mod stream_handover;
 pub(crate) mod timeout_stream;
+pub(crate) mod trusted_proxies;
 pub(crate) mod wake_gated;

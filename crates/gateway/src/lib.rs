@@ -43,7 +43,7 @@ use crate::auth::erased_tenants::ErasedTenants;
 use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
 use crate::backend::Backend;
-use crate::http::listener;
+use crate::http::listener::{self, ConnectionBounds};
 use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
@@ -56,6 +56,7 @@ pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use crate::config::{GatewayConfig, GatewayError, GatewayLimits, ReplicaConfig};
 pub use crate::http::limits::HttpLimits;
+pub use crate::http::trusted_proxies::{InvalidNetwork, TrustedProxies};
 pub use crate::metrics::METRICS;
 pub use crate::operator::{ActRefusal, OperatorActs, dry_run_schedule};
 pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
@@ -69,6 +70,7 @@ pub struct Gateway {
     listener: TcpListener,
     addr: SocketAddr,
     limits: GatewayLimits,
+    trusted_proxies: TrustedProxies,
     access: AccessConfig,
     authenticator: Arc<Authenticator>,
     prices: Option<Arc<PriceTable>>,
@@ -90,12 +92,14 @@ impl Gateway {
         let listener = listener::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();
+        let trusted_proxies = config.trusted_proxies.clone();
         let prices = config.prices.clone();
         let id = GatewayId::of_number(rand::random());
         Ok(Self {
             listener,
             addr,
             limits: config.limits,
+            trusted_proxies,
             access,
             authenticator,
             prices,
@@ -141,9 +145,9 @@ impl Gateway {
         let (stop, ready) = (closing.clone(), health.clone());
         let store = store.with_prices(self.prices);
         let prepare = async move {
-            let unscoped = store.unscoped();
-            let count = background::partition_count(&unscoped).await;
-            background::secure(&unscoped, &state, !self.access.insecure).await;
+            let installation = store.of_installation();
+            let count = background::partition_count(&installation).await;
+            background::secure(&installation, &state, !self.access.insecure).await;
             let backend = Backend::new(self.id, bus, store, clock, count, limits, stop)
                 .with_embeddings(self.embeddings);
             let feeds = FeedRegistry::new(backend.clone());
@@ -151,20 +155,20 @@ impl Gateway {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            (feeds, state, backend, unscoped, ready.register_loop("gateway watch"))
+            (feeds, state, backend, installation, ready.register_loop("gateway watch"))
         };
         let (token, replica) = (closing.clone(), self.replica);
         let prepared = spawn_named("gateway watch", async move {
-            let (feeds, state, backend, unscoped, heartbeat) = tokio::select! {
+            let (feeds, state, backend, installation, heartbeat) = tokio::select! {
                 prepared = prepare => prepared,
                 () = token.cancelled() => return,
             };
             // Until the last connection has ended: its frames come this way.
             tokio::join!(
                 feeds.watch(heartbeat),
-                background::revalidate_loop(&state, &unscoped),
-                background::refresh(&state, &unscoped),
-                background::watch_erased_tenants(&state, &unscoped),
+                background::revalidate_loop(&state, &installation),
+                background::refresh(&state, &installation),
+                background::watch_erased_tenants(&state, &installation),
                 backend.follow_replica(replica)
             );
         });
@@ -176,7 +180,10 @@ impl Gateway {
             tokio::time::sleep(limits.http.close_delay).await;
             closed.cancel();
         });
-        listener::serve(self.listener, router, refuse, limits.http, limits.connections, closing).await;
+        let trusted_proxies = self.trusted_proxies;
+        let bounds =
+            ConnectionBounds { limits: limits.http, connections: limits.connections, trusted_proxies };
+        listener::serve(self.listener, router, refuse, bounds, closing).await;
         unready.abort();
         prepared.abort();
     }

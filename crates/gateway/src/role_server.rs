@@ -25,6 +25,7 @@ use crate::auth::host_check::HostPolicy;
 use crate::auth::quota::TenantLimiter;
 use crate::error::Problem;
 use crate::http::extensions::ClientIp;
+use crate::http::listener::ConnectionBounds;
 use crate::http::{listener, request_id, request_trace};
 use crate::{Gateway, GatewayConfig, GatewayError, metrics, router};
 
@@ -115,7 +116,7 @@ impl CallerAuthenticator {
     pub fn new(config: &GatewayConfig, store: Store) -> Result<Self, GatewayError> {
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
         let limiter = TenantLimiter::new(config.access.limits, !config.access.insecure);
-        Ok(Self { authenticator, store: store.unscoped(), limiter })
+        Ok(Self { authenticator, store: store.of_installation(), limiter })
     }
 
     /// Checks the credential of a request.
@@ -163,8 +164,11 @@ impl Gateway {
             tracing::warn!("--insecure: any client that reaches this address may do everything");
         }
         let limiter = TenantLimiter::new(self.access.limits, !self.access.insecure);
-        let callers =
-            CallerAuthenticator { authenticator: self.authenticator, store: store.unscoped(), limiter };
+        let callers = CallerAuthenticator {
+            authenticator: self.authenticator,
+            store: store.of_installation(),
+            limiter,
+        };
         let cors = Arc::new(self.access.cors);
         let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
         let refuse = router::refusals(Arc::clone(&cors));
@@ -200,7 +204,10 @@ impl Gateway {
             tokio::time::sleep(limits.http.close_delay).await;
             closed.cancel();
         });
-        listener::serve(self.listener, router, refuse, limits.http, limits.connections, closing).await;
+        let trusted_proxies = self.trusted_proxies;
+        let bounds =
+            ConnectionBounds { limits: limits.http, connections: limits.connections, trusted_proxies };
+        listener::serve(self.listener, router, refuse, bounds, closing).await;
         unready.abort();
         fresh.abort();
     }

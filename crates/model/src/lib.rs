@@ -51,7 +51,7 @@ pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};
-pub use token::{InvalidTokenKey, TokenKey, TurnToken};
+pub use token::{InvalidTokenKey, TokenKey, TokenKeys, TurnToken};
 pub use token_counts::TokenCounts;
 pub use turn::{
     BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions,

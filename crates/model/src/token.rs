@@ -54,6 +54,44 @@ impl TokenKey {
     }
 }
 
+/// The keys of an installation's turn tokens: tokens are made with the newest one. For some time after a rotation those of the key before it
+/// count as well, so that turns under way go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenKeys {
+    version: u32,
+    current: TokenKey,
+    previous: Option<TokenKey>,
+}
+
+impl TokenKeys {
+    /// `version`: one more with each rotation, from 0. `previous`: `None` when its tokens do not count any more.
+    pub fn new(version: u32, current: TokenKey, previous: Option<TokenKey>) -> Self {
+        Self { version, current, previous }
+    }
+
+    /// Whether `other` is from before a rotation that these know.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.version > other.version
+    }
+
+    /// The token of one run of a turn, with the newest key.
+    pub fn token(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> TurnToken {
+        self.current.token(thread, turn, run)
+    }
+
+    /// Whether it is the token of this run, with any key that counts.
+    pub fn accepts(&self, thread: &ThreadId, turn: &TurnId, run: u32, received: &TurnToken) -> bool {
+        let mut keys = std::iter::once(&self.current).chain(&self.previous);
+        keys.any(|key| key.token(thread, turn, run).matches(received))
+    }
+}
+
+impl From<TokenKey> for TokenKeys {
+    fn from(current: TokenKey) -> Self {
+        Self::new(0, current, None)
+    }
+}
+
 impl TurnToken {
     /// A token as it came; it is worth something only when it equals the right one.
     pub fn received(text: &str) -> Self {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{
     AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange, LiveFrame,
     MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask,
-    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TurnId,
+    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId,
 };
 
 use crate::commit::{Commit, Lookup, Save, SavedItem};
@@ -142,6 +142,8 @@ pub enum Input {
     Saved(Vec<(SavedItem, String)>),
     /// Others than the owner have written timers of the partition.
     TimersChanged,
+    /// The keys of turn tokens were rotated, or the one before counts no longer.
+    TokenKeys(TokenKeys),
     /// All of this batch of the outbox has been published.
     Sent(Position),
     /// A gateway asks how a queue stands.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     Chunk, DeadLetter, FailedMessage, Message, MessageKey, ModelCall, PartitionId, Position, Role, Seq,
-    ThreadId, TimerKind, Timestamp, TokenKey, TurnId,
+    ThreadId, TimerKind, Timestamp, TokenKeys, TurnId,
 };
 
 use crate::timers::{TimerPage, TimerWrite};
@@ -217,8 +217,8 @@ pub struct Takeover {
     pub granted_at: Timestamp,
     /// Messages that are open and saved.
     pub spilled_messages: Vec<SpilledMessage>,
-    /// The key of turn tokens.
-    pub token_key: TokenKey,
+    /// The keys of turn tokens.
+    pub token_keys: TokenKeys,
     /// Agents with pending tasks, in backoff, or paused.
     pub agents: Vec<SavedAgent>,
     /// Inputs that are open and saved, in the order in which they came.
@@ -240,7 +240,7 @@ impl Takeover {
         checkpoint: Seq,
         position_high_water: Timestamp,
         granted_at: Timestamp,
-        token_key: TokenKey,
+        token_keys: impl Into<TokenKeys>,
     ) -> Self {
         Self {
             partition,
@@ -248,7 +248,7 @@ impl Takeover {
             checkpoint,
             position_high_water,
             granted_at,
-            token_key,
+            token_keys: token_keys.into(),
             spilled_messages: Vec::new(),
             agents: Vec::new(),
             open_turns: Vec::new(),

@@ -191,7 +191,7 @@ impl Partition {
             refused_bytes: 0,
             in_flight: None,
             commands: CommandQueue::new(takeover.checkpoint, hash_seed),
-            table: TurnTable::new(takeover.token_key.clone(), hash_seed),
+            table: TurnTable::new(takeover.token_keys.clone(), hash_seed),
             timers: TimerWindow::new(
                 std::mem::replace(&mut takeover.timers, TimerPage::NONE),
                 limits.timer_window,
@@ -262,6 +262,7 @@ impl Partition {
             Input::TimersDecided(decisions) => self.timers_decided(decisions, now, &mut actions),
             Input::Timers(page) => self.timers.loaded(page, now),
             Input::TimersChanged => self.timers.reread(),
+            Input::TokenKeys(keys) => self.set_token_keys(keys),
             Input::TaskDelayed { seq, outcome } => self.task_delayed(seq, outcome, now),
             Input::Sent(batch) => {
                 self.unsent -= 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::{HashMap, HashSet};
 use model::{
     AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, TimerId,
-    Timestamp, TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
+    Timestamp, TokenKeys, TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
@@ -301,7 +301,7 @@ pub(crate) struct TurnTable {
     pub(crate) held: BTreeMap<Seq, TurnId>,
     /// Bytes of the inputs of turns and of queued tasks.
     pub(crate) bytes: usize,
-    pub(crate) token_key: TokenKey,
+    pub(crate) token_keys: TokenKeys,
     random: u64,
 }
 
@@ -348,7 +348,7 @@ impl TurnTable {
         agents.filter(|(agent, _)| !self.postponed_queues.contains_key(*agent)).count()
     }
 
-    pub(crate) fn new(token_key: TokenKey, seed: u64) -> Self {
+    pub(crate) fn new(token_keys: TokenKeys, seed: u64) -> Self {
         Self {
             turns: BTreeMap::new(),
             thread_queues: HashMap::with_hasher(Hasher::with_seed(seed)),
@@ -363,7 +363,7 @@ impl TurnTable {
             active: 0,
             held: BTreeMap::new(),
             bytes: 0,
-            token_key,
+            token_keys,
             random: seed,
         }
     }

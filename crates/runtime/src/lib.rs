@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod endpoint;
+pub mod escape;
 pub mod health;
 pub mod http;
 pub mod metrics;

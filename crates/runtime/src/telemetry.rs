@@ -1,42 +1,19 @@
 //! Logs: one line for one fact, as text or JSON, on standard error.
+//!
+//! Values may hold text from outside, so they are escaped here, in one place, whatever the call site writes.
+
+mod lines;
 
 use std::io::{self, IsTerminal};
-use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{Layer, Registry, fmt};
 
+pub use self::lines::{InvalidFormat, LogFormat};
 use crate::spawn::panic_text;
-
-/// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line, for collectors.
-    Json,
-}
-
-/// Neither `text` nor `json`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the log format is {0:?}; it must be text or json")]
-pub struct InvalidFormat(String);
-
-impl FromStr for LogFormat {
-    type Err = InvalidFormat;
-
-    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            other => Err(InvalidFormat(other.to_owned())),
-        }
-    }
-}
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +41,7 @@ pub enum InitError {
 /// The filter is wrong, or logging is set up already.
 pub fn init(filter: &str, format: LogFormat, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        LogFormat::Text => fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).boxed(),
-        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
-    };
+    let lines = lines::layer(format, io::stderr().is_terminal(), io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -19,7 +19,8 @@ pub use agents::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent,
 };
 pub use audit::AuditRow;
-pub use keys::KeyRow;
+pub(crate) use keys::TURN_TOKENS_OVERLAP;
+pub use keys::{KeyRow, RotatedKey, key_subject};
 pub use messages::{EndContent, EndRow, EndRows};
 pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};

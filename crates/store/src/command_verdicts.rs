@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{AgentId, Bucket, Position, QueuedTask, ThreadId, TimerId};
+use model::{AgentId, Bucket, Position, QueuedTask, TimerId};
 use partition::{CommandKey, CommandVerdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -19,7 +19,7 @@ impl Store {
     /// What the store knows of each of these commands, in their order.
     ///
     /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
-    /// [`CommandVerdict::Unknown`]. What belongs to a thread that was erased, or carries its text, is [`CommandVerdict::Erased`]: nothing of it is
+    /// [`CommandVerdict::Unknown`]; so is an act on an agent that does not exist, whatever `create_agents` says. What belongs to a thread that was erased, or carries its text, is [`CommandVerdict::Erased`]: nothing of it is
     /// kept.
     ///
     /// # Errors
@@ -46,10 +46,10 @@ impl Store {
             .bind(
                 wanted
                     .iter()
-                    .map(|row| row.origin.map(|id| Bucket::of_key(id).get() as i16))
+                    .map(|row| row.origin.as_ref().map(|id| Bucket::of_key(id).get() as i16))
                     .collect::<Vec<_>>(),
             )
-            .bind(wanted.iter().map(|row| row.origin).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.origin.as_deref()).collect::<Vec<_>>())
             .bind(partition)
             .bind(epoch)
             .bind(wanted.iter().map(|row| row.timer.as_ref().map(TimerId::as_str)).collect::<Vec<_>>());
@@ -135,7 +135,7 @@ struct Wanted<'a> {
     run: u32,
     input: Option<String>,
     task: Option<&'a str>,
-    origin: Option<&'a str>,
+    origin: Option<String>,
     /// Whose follow-up a turn is.
     timer: Option<TimerId>,
 }
@@ -153,8 +153,9 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
             CommandKey::Control(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
         };
         let origin = match key {
-            CommandKey::Task(.., origin) => origin.as_ref().map(ThreadId::as_str),
-            CommandKey::Turn(..) | CommandKey::Control(..) => None,
+            CommandKey::Task(.., origin) => origin.as_ref().map(|thread| thread.as_str().to_owned()),
+            CommandKey::Control(queue, ..) => Some(queue.agent().as_str().to_owned()),
+            CommandKey::Turn(..) => None,
         };
         let timer = match key {
             CommandKey::Turn(_, turn, _) => TimerId::of_turn(turn),
@@ -180,11 +181,13 @@ fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<Command
         _ if is_known => CommandVerdict::Known { digest: 0 },
         // Its agent has had the turn that this follows.
         (CommandKey::Task(agent, ..), _) if agent.background_kind().is_some() => CommandVerdict::New,
-        _ if !has_subject && !create_agents => CommandVerdict::Unknown,
         (CommandKey::Control(..), Some(position)) => CommandVerdict::Task {
             position: Position::from_stored(position),
             is_failed: row.try_get("is_failed")?,
         },
+        (CommandKey::Control(..), None) if !has_subject => CommandVerdict::Unknown,
+        (CommandKey::Control(..), None) => CommandVerdict::New,
+        _ if !has_subject && !create_agents => CommandVerdict::Unknown,
         _ => CommandVerdict::New,
     })
 }

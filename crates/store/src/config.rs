@@ -23,8 +23,10 @@ pub struct StoreConfig {
 /// Which rows a statement sees and may write, by Postgres' row-level security.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantScope {
-    /// Everything: for workers and operators.
+    /// Everything: for workers and operators. A role that may not see all tenants sees nothing.
     All,
+    /// What gateways need of the installation itself, and API keys by their ids.
+    Installation,
     /// What belongs to a tenant; `None`: to the default tenant.
     Tenant(Option<Tenant>),
     /// Nothing.
@@ -36,6 +38,7 @@ impl TenantScope {
     pub(crate) fn setting(&self) -> String {
         match self {
             Self::All => "*".to_owned(),
+            Self::Installation => "@".to_owned(),
             Self::Tenant(None) => "-".to_owned(),
             Self::Tenant(Some(tenant)) => tenant.to_string(),
             Self::Nothing => String::new(),

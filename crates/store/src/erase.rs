@@ -42,10 +42,10 @@ const OF_TENANTS: [(&str, &str); 11] = [
     // What its turns count against limits of the tenant.
     ("turn_limits", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
     ("turn_limit_turns", "CASE WHEN starts_with(key, 'tenant:') THEN substr(key, 8) END"),
-    // Of the budgets, and of reasoning sessions that earlier builds have forgotten: all other entries are of threads and agents, and go with these.
+    // Of the budgets and keys, and of reasoning sessions that earlier builds have forgotten: all other entries are of threads and agents, and go with these.
     (
         "audit_log",
-        "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
+        "CASE WHEN subject_id LIKE '%+budget' OR subject_id LIKE '%+key' OR subject_id LIKE '%+reasoning' THEN antiphon_tenant_of(subject_id) END",
     ),
 ];
 

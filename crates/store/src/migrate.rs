@@ -137,7 +137,9 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
     // From here on there are rows to wait for, and no tables.
     sqlx::query("SET lock_timeout = '60s'").execute(&mut *connection).await.map_err(StoreError::from)?;
     fix_count(connection, count).await?;
-    Ok(number_messages(connection).await?)
+    number_messages(connection).await?;
+    sqlx::raw_sql(include_str!("migrate/grants.sql")).execute(connection).await.map_err(StoreError::from)?;
+    Ok(())
 }
 
 /// Whether the time for a lock has run out. A transaction that did is rolled back.

@@ -149,6 +149,12 @@ impl Store {
         Self { scope, ..self.clone() }
     }
 
+    /// The same database for what gateways need of the installation: the number of partitions, keys of tickets, and API keys of all tenants.
+    #[must_use]
+    pub fn of_installation(&self) -> Self {
+        Self { scope: Some(TenantScope::Installation), ..self.clone() }
+    }
+
     /// This database, with the scope and the prices of another handle.
     pub(crate) fn seeing_as(&self, other: &Self) -> Self {
         let (scope, prices) = (other.scope.clone(), other.prices.clone());
@@ -185,7 +191,7 @@ impl Store {
 
     /// The number of partitions that the database is laid out for; `None` before the first [`crate::migrate`].
     pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
-        match self.rows(sqlx::query("SELECT partitions FROM installation")).await {
+        match self.of_installation().rows(sqlx::query("SELECT partitions FROM installation")).await {
             Ok(rows) => rows.first().map(count_of).transpose(),
             Err(StoreError::Statement(sqlx::Error::Database(error)))
                 if sqlstate(error.as_ref()) == "42P01" =>

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use model::{
-    AgentId, BUCKETS, Chunk, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey, TurnOpened,
+    AgentId, BUCKETS, Chunk, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey, TokenKeys,
+    TurnOpened,
 };
 use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
+use crate::api::TURN_TOKENS_OVERLAP;
 use crate::error::StoreError;
 use crate::leases::Grant;
 use crate::outbox;
-use crate::row::{column_error, count, key, opened, parse_column, queued, role, unsigned};
+use crate::row::{column_error, count, interval, key, opened, parse_column, queued, role, unsigned};
 use crate::store::Store;
 use crate::store::count_of;
 use crate::unreadable_tasks::UnreadableTask;
@@ -37,7 +39,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotOwner`] when another grant had been given by the time that all was read.
     pub async fn load(&self, grant: &Grant, window: usize) -> Result<Takeover, StoreError> {
-        let (count, token_key) = self.laid_out().await?;
+        let (count, token_keys) = self.laid_out().await?;
         let buckets = buckets_of(grant.partition, count);
         let spilled_messages =
             sqlx::query(include_str!("takeover/spilled_messages.sql")).bind(i32::from(grant.partition.0));
@@ -60,18 +62,35 @@ impl Store {
                 checkpoint,
                 grant.position_high_water,
                 grant.granted_at,
-                token_key,
+                token_keys,
             )
         };
         self.check_owner_of(partition, epoch).await?;
         Ok(takeover)
     }
 
-    async fn laid_out(&self) -> Result<(PartitionCount, TokenKey), StoreError> {
-        let rows = self.rows(sqlx::query("SELECT partitions, token_key FROM installation")).await?;
+    /// The keys of turn tokens that count now.
+    pub async fn token_keys(&self) -> Result<TokenKeys, StoreError> {
+        Ok(self.laid_out().await?.1)
+    }
+
+    async fn laid_out(&self) -> Result<(PartitionCount, TokenKeys), StoreError> {
+        let statement = sqlx::query(
+            "SELECT partitions, token_key, token_key_version,
+                    CASE WHEN token_key_changed_at > clock_timestamp() - $1 THEN previous_token_key END AS previous_token_key
+             FROM installation",
+        );
+        let rows = self.rows(statement.bind(interval(TURN_TOKENS_OVERLAP))).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
-        let key = TokenKey::new(&row.try_get::<Vec<u8>, _>("token_key")?);
-        Ok((count_of(row)?, key.map_err(|error| column_error("token_key", &error))?))
+        let key = |column: &str, bytes: Vec<u8>| {
+            TokenKey::new(&bytes).map_err(|error| column_error(column, &error))
+        };
+        let previous: Option<Vec<u8>> = row.try_get("previous_token_key")?;
+        let previous = previous.map(|bytes| key("previous_token_key", bytes)).transpose()?;
+        let version: i32 = row.try_get("token_key_version")?;
+        let keys =
+            TokenKeys::new(version.unsigned_abs(), key("token_key", row.try_get("token_key")?)?, previous);
+        Ok((count_of(row)?, keys))
     }
 
     async fn queues(&self, buckets: &[i16], window: usize) -> Result<Vec<SavedAgent>, StoreError> {

@@ -30,6 +30,7 @@ mod reasoning_races;
 mod reasoning_sessions;
 mod refusals;
 mod retention;
+mod roles;
 mod row_security;
 mod row_security_costs;
 mod schedules;

@@ -251,6 +251,10 @@ async fn verdicts_report_what_has_been_taken() {
         of_act("act-2", Some("t2")),
         of_act("act-2", Some("t9")),
         of_act("act-2", None),
+        CommandKey::Control(agent("unknown"), act("unknown", "act-3").id, None),
+        CommandKey::Control(agent("unknown+memory"), act("unknown", "act-3").id, None),
+        CommandKey::Control(agent("a+memory"), act("a", "act-3").id, None),
+        CommandKey::Control(agent("u"), act("u", "act-3").id, None),
     ];
     let ask = async |create| {
         let verdicts = store.check(None, &keys, create).await.unwrap();
@@ -276,6 +280,12 @@ async fn verdicts_report_what_has_been_taken() {
         Task { position: at(2), is_failed: true },
         New,
         New,
+        // Acts make no agent, whatever may be created by use.
+        Unknown,
+        Unknown,
+        Unknown,
+        // It has answered in its own thread.
+        New,
     ];
     assert_eq!(ask(true).await, expected);
     database
@@ -284,7 +294,7 @@ async fn verdicts_report_what_has_been_taken() {
             model::Bucket::of_key("a").get()
         ))
         .await;
-    (expected[6], expected[9]) = (Unknown, Unknown);
+    (expected[6], expected[9], expected[17]) = (Unknown, Unknown, New);
     assert_eq!(ask(false).await, expected);
     // After seven days the id of a completed task is free, but acts still find the task.
     database.execute("UPDATE task_ids SET created_at = created_at - interval '7 days'").await;

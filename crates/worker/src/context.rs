@@ -1,8 +1,9 @@
 //! What the parts of a worker share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::Bus;
+use model::TokenKeys;
 use runtime::{Clock, Health};
 use store::Store;
 
@@ -14,6 +15,22 @@ use crate::gauges::WorkerGauges;
 use crate::live_publisher::LivePublisher;
 use crate::refusals::Refusals;
 use crate::turn_limiter::TurnLimiter;
+
+/// The keys of turn tokens as they were read last; none until then.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentTokenKeys(Mutex<Option<TokenKeys>>);
+
+impl CurrentTokenKeys {
+    pub(crate) fn set(&self, keys: TokenKeys) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys);
+    }
+
+    /// If they are others than these.
+    pub(crate) fn other_than(&self, known: Option<&TokenKeys>) -> Option<TokenKeys> {
+        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.as_ref().filter(|keys| Some(*keys) != known).cloned()
+    }
+}
 
 /// What every part of a worker needs.
 #[derive(Clone)]
@@ -30,4 +47,5 @@ pub(crate) struct Context {
     pub(crate) thread_cache: Arc<ThreadCacheBudget>,
     pub(crate) limiter: Arc<TurnLimiter>,
     pub(crate) refusals: Refusals,
+    pub(crate) token_keys: Arc<CurrentTokenKeys>,
 }

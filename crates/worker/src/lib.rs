@@ -79,6 +79,7 @@ pub async fn run(
         thread_cache: Arc::new(thread_cache),
         limiter: Arc::clone(&limiter),
         refusals: refusals.clone(),
+        token_keys: Arc::default(),
     };
     let idempotency_key_ttl = context.config.idempotency_key_ttl;
     runtime::spawn_named(

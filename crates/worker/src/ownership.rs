@@ -147,7 +147,9 @@ impl Ownership {
         // When Postgres is away no worker can take a partition either: sessions go on streaming. If it is away for us
         // alone, another owner streams the same chunks under the same ids, and our commits are fenced.
         self.renewals.renewed(sent, lease);
-        renewed.map(drop)
+        renewed?;
+        self.context.token_keys.set(self.context.store.token_keys().await?);
+        Ok(())
     }
 
     /// The store did not renew this lease: its session looks at it, unless it has got another one meanwhile.

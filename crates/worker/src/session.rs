@@ -185,6 +185,10 @@ impl PartitionSession<'_> {
         }
         self.release_turns();
         self.retention.tick(self.context, &self.machine, &self.lease.lost);
+        if let Some(keys) = self.context.token_keys.other_than(self.token_keys.as_ref()) {
+            self.token_keys = Some(keys.clone());
+            self.handle(Input::TokenKeys(keys)).await;
+        }
         if self.rounds.is_multiple_of(READ_TIMERS_EVERY) {
             self.handle(Input::TimersChanged).await;
         }

@@ -5,11 +5,12 @@ use gateway::new_key;
 use gateway::views::KeyView;
 use model::Timestamp;
 use serde_json::{Value, json};
-use store::Store;
+use store::{RotatedKey, Store};
 
+use super::command_id::new_command_id;
 use super::output;
 use crate::exit::ExitError;
-use crate::options::{CreateKey, ListKeys, RevokeKey};
+use crate::options::{CreateKey, ListKeys, RevokeKey, RotateKey};
 
 /// Who makes and ends keys from here.
 const ACTOR: &str = "cli";
@@ -33,7 +34,7 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
         revoked_at: None,
     };
     // In the scope of the tenant: refused where it was erased.
-    store.for_tenant(options.tenant.clone()).add_key(&key, ACTOR).await?;
+    store.for_tenant(options.tenant.clone()).add_key(&key, &new_command_id()?, ACTOR).await?;
     let row = store.key(key.id).await?;
     let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));
@@ -67,9 +68,26 @@ pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), ExitEr
 }
 
 pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), ExitError> {
-    let row = store.revoke_key(options.key, None, ACTOR).await?;
+    let row = store.revoke_key(options.key, None, &new_command_id()?, ACTOR).await?;
     let row = row.ok_or_else(|| ExitError::Failed(format!("there is no key {}", options.key)))?;
     let json = output::json(&KeyView::from(&row));
+    output::print(options.database.format, &json, || output::key_value_table(&json))
+}
+
+pub(super) async fn rotate(store: &Store, options: &RotateKey) -> Result<(), ExitError> {
+    let overlap_s = options.kind.overlap().as_secs();
+    let name = match options.kind {
+        RotatedKey::TurnTokens => "turn-tokens",
+        RotatedKey::Tickets => "tickets",
+    };
+    if store.rotate_key(options.kind, !options.drop_previous).await?.is_none() {
+        return Err(ExitError::Failed(format!(
+            "the key of {name} was rotated within the last {} hours, and what was made with the key before still counts: wait, or end it with --drop-previous",
+            overlap_s / 3_600
+        )));
+    }
+    let previous_s = if options.drop_previous { 0 } else { overlap_s };
+    let json = json!({ "rotated": name, "previous_counts_for_s": previous_s });
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 

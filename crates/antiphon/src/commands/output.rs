@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use runtime::escape::{escape_json, is_unsafe};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -40,9 +41,9 @@ impl Table {
     }
 }
 
-/// On one line, and without characters that move the cursor of a terminal.
+/// On one line, and without characters that move the cursor of a terminal or reorder the text.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
 /// What the API would show, as it would show it.
@@ -77,7 +78,7 @@ pub(super) fn print(
 ) -> Result<(), ExitError> {
     let text = match format {
         OutputFormat::Table => table().text(),
-        OutputFormat::Json => format!("{json:#}\n"),
+        OutputFormat::Json => escape_json(&format!("{json:#}\n")).into_owned(),
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| write_error(&error))
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn columns_stand_below_each_other() {
         let mut table = Table::new(["batch", "input"]);
-        table.row(["1".to_owned(), "ä\nb".to_owned()]);
+        table.row(["1".to_owned(), "ä\nb\u{1b}\u{9b}\u{202e}".to_owned()]);
         table.row(["1234567".to_owned(), String::new()]);
         assert_eq!(table.text(), "batch    input\n1        ä b\n1234567\n");
     }

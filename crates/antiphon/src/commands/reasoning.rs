@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use model::ReasoningSessionId;
 use reasoning::message_id;
+use runtime::escape::is_unsafe;
 use serde_json::{Value, json};
 use store::{DiscardedLayer, Store};
 
@@ -27,7 +28,7 @@ pub(super) async fn view(store: &Store, options: &ViewReasoning) -> Result<(), E
     }
     let mut out = io::stdout().lock();
     // Without characters that move the cursor of a terminal, but with lines.
-    let plain: String = view.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    let plain: String = view.chars().map(|c| if is_unsafe(c) && c != '\n' { ' ' } else { c }).collect();
     writeln!(out, "{plain}").map_err(|error| output::write_error(&error))
 }
 

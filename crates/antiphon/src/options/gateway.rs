@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::{GatewayConfig, HttpLimits, ReplicaConfig};
+use gateway::{GatewayConfig, HttpLimits, ReplicaConfig, TrustedProxies};
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
@@ -61,10 +61,14 @@ pub(crate) struct HttpSettings {
     /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
-    /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy
-    /// all have its address: 0 is no bound.
+    /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy that
+    /// is not trusted all have its address: 0 is no bound.
     #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
     pub(crate) max_connections_per_ip: u32,
+    /// Proxies whose `X-Forwarded-For` is believed, as addresses and CIDR blocks, separated by commas: connections and guesses of keys are then counted by the
+    /// client's address. The header of others is ignored.
+    #[arg(long, env = "ANTIPHON_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub(crate) trusted_proxies: Vec<String>,
     /// How long the head of a request may take, and a new connection say nothing.
     #[arg(long, env = "ANTIPHON_HEADER_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) header_timeout_seconds: Duration,
@@ -115,6 +119,10 @@ pub(super) async fn http_config(
 ) -> Result<GatewayConfig, ExitError> {
     let mut config = GatewayConfig::new(addr, access.config().await?);
     config.addr_variable = variable;
+    let networks =
+        http.trusted_proxies.iter().map(|network| network.trim()).filter(|network| !network.is_empty());
+    config.trusted_proxies = TrustedProxies::parse(networks)
+        .map_err(|error| ExitError::Configuration(format!("ANTIPHON_TRUSTED_PROXIES: {error}")))?;
     config.limits.connections = http.max_connections as usize;
     config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
     config.limits.http = HttpLimits {

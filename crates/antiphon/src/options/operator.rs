@@ -7,7 +7,7 @@ use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{AgentId, PartitionCount, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
-use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
+use store::{DeadLetterCursor, DeadLetterId, ErasedOwner, RotatedKey};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
 use super::values::partitions;
@@ -306,6 +306,29 @@ pub(crate) enum KeysCommand {
     List(ListKeys),
     /// End a key, within seconds everywhere.
     Revoke(RevokeKey),
+    /// Replace a key with which the fleet itself signs, while it works.
+    Rotate(RotateKey),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RotateKey {
+    /// turn-tokens (with which workflows answer turns), or tickets (with which browsers follow threads).
+    #[arg(value_parser = rotated_key)]
+    pub(crate) kind: RotatedKey,
+    /// What was made with the key until now counts no longer, as for a key that was stolen: turns under way are run again, browsers need new tickets. Without
+    /// it tokens of turns count for 24 hours more, tickets for an hour.
+    #[arg(long)]
+    pub(crate) drop_previous: bool,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+fn rotated_key(text: &str) -> Result<RotatedKey, String> {
+    match text {
+        "turn-tokens" => Ok(RotatedKey::TurnTokens),
+        "tickets" => Ok(RotatedKey::Tickets),
+        _ => Err("it must be turn-tokens or tickets".to_owned()),
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use testkit::http;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::Gate;
@@ -51,4 +52,81 @@ async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
     assert_eq!((&ended["revoked_by"], ended["revoked_at"] == Value::Null), (&json!("cli"), false));
     let unknown = gate.run(&["keys", "revoke", "0123456789abcdef"]).await;
     assert_eq!((unknown.code, unknown.stderr.contains("there is no key")), (Some(1), true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn making_and_ending_keys_is_in_the_audit_log() {
+    let gate = Gate::new(&[]).await;
+    let admin = gate.key(Some("acme"), "admin", None).await;
+    let creator = format!("key:{}", &admin.credential[4..20]);
+    let body = json!({"name": "k", "role": "operator", "scopes": ["threads:read", "tasks:write"]});
+    let made = admin.ask("POST", "/v1/keys", Some(&body)).await.json().unwrap();
+    let id = made["key_id"].as_str().unwrap();
+    let path = format!("/v1/keys/{id}");
+    for _ in 0..2 {
+        assert_eq!(admin.ask("DELETE", &path, None).await.status, 200);
+    }
+    let audit = admin.get(&format!("{path}/audit")).await.json().unwrap();
+    let entries: Vec<_> = audit["entries"].as_array().unwrap().iter().collect();
+    let said = |entry: &Value| {
+        ["actor", "action", "target", "detail", "status"].map(|key| entry[key].as_str().unwrap().to_owned())
+    };
+    let detail = "role operator, scopes threads:read tasks:write";
+    assert_eq!(audit["subject_id"], json!(id));
+    assert_eq!(
+        entries.into_iter().map(said).collect::<Vec<_>>(),
+        [[&creator, "revoke_key", id, detail, "done"], [&creator, "make_key", id, detail, "done"]],
+        "ending it again changes nothing"
+    );
+    // Keys of the command line.
+    let by_command = gate.key(Some("acme"), "viewer", None).await;
+    gate.command(&["keys", "revoke", &by_command.credential[4..20]]).await;
+    let audit = admin.get(&format!("/v1/keys/{}/audit", &by_command.credential[4..20])).await.json().unwrap();
+    let entries: Vec<_> = audit["entries"].as_array().unwrap().iter().map(said).collect();
+    assert!(entries.iter().all(|entry| entry[0] == "cli" && entry[3] == "role viewer"), "{entries:?}");
+    assert_eq!(entries.iter().map(|entry| entry[1].as_str()).collect::<Vec<_>>(), ["revoke_key", "make_key"]);
+    // The secret is nowhere in it, and another tenant sees nothing of it.
+    let sql = "SELECT string_agg(a::text, ' ') FROM audit_log AS a";
+    let log: String = sqlx::query_scalar(sql).fetch_one(&gate.fixture.pool).await.unwrap();
+    for credential in [made["key"].as_str().unwrap(), &by_command.credential, &admin.credential] {
+        assert!(log.contains(&credential[4..20]) && !log.contains(&credential[21..]), "{log}");
+    }
+    let other = gate.key(Some("beta"), "admin", None).await;
+    for key in [id, "0123456789abcdef"] {
+        assert_eq!(other.get(&format!("/v1/keys/{key}/audit")).await.status, 404);
+    }
+    assert_eq!(admin.get("/v1/keys/0123/audit").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
+    let gate = Gate::new(&[]).await;
+    let admin = gate.key(Some("acme"), "admin", None).await;
+    admin.talk("t1").await;
+    let addr = gate.fixture.fleet.gateways[0].http_addr();
+    let ticket = async || {
+        let made = admin.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
+        made["events_url"].as_str().unwrap().to_owned()
+    };
+    let status = async |url: &str| http::open(addr, url, &[]).await.unwrap().status;
+    let before = ticket().await;
+    let rotated = gate.command(&["keys", "rotate", "tickets"]).await;
+    assert_eq!(rotated, json!({"rotated": "tickets", "previous_counts_for_s": 3_600}));
+    // Through the moment in which the gateway learns of it, and after that in which it signs with it.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(22) {
+        let now = ticket().await;
+        assert_eq!((status(&before).await, status(&now).await), (200, 200), "{:?}", began.elapsed());
+        sleep(Duration::from_secs(1)).await;
+    }
+    let again = gate.run(&["keys", "rotate", "tickets"]).await;
+    assert_eq!((again.code, again.stderr.contains("--drop-previous")), (Some(1), true), "{}", again.stderr);
+    let since = ticket().await;
+    gate.command(&["keys", "rotate", "tickets", "--drop-previous"]).await;
+    let began = Instant::now();
+    while (status(&before).await, status(&since).await) != (401, 401) {
+        assert!(began.elapsed() < WITHIN, "they count still");
+        sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(status(&ticket().await).await, 200);
 }

@@ -287,5 +287,10 @@ async fn act(
 ) -> Result<Response, Problem> {
     let (agent, actor) = (ctx.queue(agent)?, ctx.actor(headers)?);
     let backend: &Backend = ctx.backend()?;
-    Ok(control::execute(backend, actor, agent, what).await?.into_response())
+    // The owner judges, for it may know an agent of which nothing is written yet.
+    let acted = control::execute(backend, actor, agent.clone(), what).await?;
+    if acted.refused().is_some() && backend.store().agent(&agent).await?.is_none() {
+        return Err(unknown());
+    }
+    Ok(acted.into_response())
 }

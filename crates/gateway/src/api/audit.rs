@@ -27,7 +27,7 @@ pub(crate) struct AuditQuery {
 /// Entries of the audit log, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditPage {
-    /// The thread, agent or budget.
+    /// The thread, agent, budget or key.
     subject_id: String,
     entries: Vec<AuditEntry>,
     /// Where the next page begins; null on the last one.
@@ -42,9 +42,12 @@ pub(crate) struct AuditEntry {
     command_id: String,
     actor: String,
     action: String,
-    /// The task or turn that it was about.
+    /// The task, turn, budget or key that it was about.
     #[schema(required)]
     target: Option<String>,
+    /// More about it: what a key grants.
+    #[schema(required)]
+    detail: Option<String>,
     #[schema(value_type = schemas::CommandStatusSchema)]
     status: &'static str,
     /// Why not, when it was rejected.
@@ -112,6 +115,7 @@ impl From<AuditRow> for AuditEntry {
             actor: row.actor,
             action: row.action,
             target: row.target,
+            detail: row.detail,
             error: row.error,
             created_at: views::rfc3339(row.created_at),
         }

@@ -4,13 +4,16 @@ use auth::{AccessRole, KeyId, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use store::{KeyRow, key_subject};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::audit::AuditQuery;
 use crate::api::respond::json_no_store;
-use crate::api::schemas;
 use crate::api::views::KeyView;
+use crate::api::{audit, schemas};
 use crate::app::request_context::RequestContext;
 use crate::auth::authenticator::{self, new_key};
+use crate::commands::control;
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path::PathParam;
@@ -118,7 +121,7 @@ pub(crate) async fn create(
         expires_at,
         revoked_at: None,
     };
-    backend.store().add_key(&key, &actor).await?;
+    backend.store().add_key(&key, &control::new_id()?, &actor).await?;
     let row = backend.store().key(key.id).await?.ok_or_else(unknown)?;
     tracing::info!(key = %key.id, actor, role = role.name(), "an API key was made");
     ctx.add_key(row.key.clone());
@@ -145,13 +148,33 @@ pub(crate) async fn revoke(
     headers: HeaderMap,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
-    let id = KeyId::parse(&key).ok_or_else(invalid)?;
+    let id = key_id(&key)?;
     let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
     // Of this tenant only, even if the database's role bypasses row-level security.
-    let row = store.revoke_key(id, Some(ctx.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
+    let command = control::new_id()?;
+    let revoked = store.revoke_key(id, Some(ctx.principal().tenant()), &command, &actor).await?;
+    let row = revoked.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
     Ok(json_no_store(KeyView::from(&row)))
+}
+
+fn key_id(text: &str) -> Result<KeyId, Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
+    KeyId::parse(text).ok_or_else(invalid)
+}
+
+pub(crate) async fn audit(
+    ctx: RequestContext,
+    PathParam(key): PathParam<String>,
+    QueryParams(query): QueryParams<AuditQuery>,
+) -> Result<Response, Problem> {
+    let (id, store) = (key_id(&key)?, ctx.store()?);
+    let page = audit::audit(&ctx, &key_subject(ctx.tenant(), id), &id.to_string(), query).await?;
+    let is_own = |row: KeyRow| row.key.tenant == *ctx.principal().tenant();
+    if page.is_empty() && !store.key(id).await?.is_some_and(is_own) {
+        return Err(unknown());
+    }
+    Ok(json_no_store(page))
 }
 
 #[cfg(test)]

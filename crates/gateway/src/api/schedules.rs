@@ -200,6 +200,8 @@ pub(crate) async fn store_checked(
 ) -> Result<(u64, ScheduleView), Problem> {
     let store = backend.store();
     let (schedule, occurrences) = checked(body, store.database_time().await?)?;
+    // A schedule makes no agent: that of a misspelt agent would make tasks for ever.
+    store.agent(agent).await?.ok_or_else(agents::unknown)?;
     let command = control::new_id()?;
     let put = PutSchedule {
         agent: agent.clone(),

@@ -95,7 +95,7 @@ impl ApiKeyCache {
         peer: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Option<StoredKey>, AuthError> {
-        let store = store.unscoped();
+        let store = store.of_installation();
         let read = move || async move { Ok(store.key(id).await?.map(|row| row.key)) };
         self.looked_up(id, peer, now, read).await
     }
@@ -188,7 +188,7 @@ impl ApiKeyCache {
     /// # Errors
     /// The store cannot be read.
     pub(crate) async fn learn(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let rows = store.unscoped().recent_keys(LEARNT).await?;
+        let rows = store.of_installation().recent_keys(LEARNT).await?;
         let mut state = self.state();
         for row in rows {
             state.remember(row.key.id, Cached::new(Some(row.key), now));
@@ -205,7 +205,7 @@ impl ApiKeyCache {
         if stale.is_empty() {
             return;
         }
-        match store.unscoped().keys_of(&stale).await {
+        match store.of_installation().keys_of(&stale).await {
             Ok(rows) => {
                 let mut found: HashMap<_, _> = rows.into_iter().map(|row| (row.key.id, row.key)).collect();
                 let mut state = self.state();
@@ -237,7 +237,7 @@ impl ApiKeyCache {
         if used.is_empty() {
             return;
         }
-        if let Err(error) = store.unscoped().touch_keys(&used).await {
+        if let Err(error) = store.of_installation().touch_keys(&used).await {
             tracing::debug!(%error, "it cannot be noted which keys are used");
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 use auth::ticket::{self, Ticket, TicketError, TicketKey};
 use auth::{ApiKey, ApiKeyError, CredentialSource, KeyId, NewKey, Principal, StoredKey};
@@ -26,8 +26,8 @@ pub(crate) struct Authenticator {
     insecure: bool,
     cache: ApiKeyCache,
     provider: Option<JwksClient>,
-    /// Once the database has been reached.
-    tickets: OnceLock<TicketKey>,
+    /// The one to sign with, then the others that count. None until the database has been reached.
+    tickets: RwLock<Vec<TicketKey>>,
 }
 
 impl Authenticator {
@@ -37,16 +37,25 @@ impl Authenticator {
             insecure: config.insecure,
             cache: ApiKeyCache::default(),
             provider,
-            tickets: OnceLock::new(),
+            tickets: RwLock::default(),
         })
     }
 
-    /// With what gateways sign tickets, from [`Store::signing_key`].
-    pub(crate) fn set_signing_key(&self, key: &[u8]) {
-        match TicketKey::new(key) {
-            Ok(key) => drop(self.tickets.set(key)),
+    /// Reads with what gateways sign tickets.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn load_ticket_keys(&self, store: &Store) -> Result<(), StoreError> {
+        let keys = store.ticket_keys().await?;
+        match keys.iter().map(|key| TicketKey::new(key)).collect() {
+            Ok(keys) => *self.tickets.write().unwrap_or_else(PoisonError::into_inner) = keys,
             Err(error) => tracing::error!(%error, "tickets cannot be made"),
         }
+        Ok(())
+    }
+
+    fn ticket_keys(&self) -> Vec<TicketKey> {
+        self.tickets.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads which API keys exist, so that their first use here does not count as a guess.
@@ -95,7 +104,8 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Ticket, Problem> {
         let starting = || Problem::unavailable("not_ready", "the database has not been reached yet");
-        let key = self.tickets.get().ok_or_else(starting)?;
+        let keys = self.ticket_keys();
+        let key = keys.first().ok_or_else(starting)?;
         ticket::issue(asker, thread, lifetime_s, key, now)
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
     }
@@ -164,9 +174,10 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Principal, AuthError> {
         let starting = AuthError::Away("the database has not been reached yet");
-        let (Some(key), Some(store)) = (self.tickets.get(), store) else { return Err(starting) };
+        let keys = self.ticket_keys();
+        let (false, Some(store)) = (keys.is_empty(), store) else { return Err(starting) };
         let refused = |error: TicketError| AuthError::Refused(error.to_string());
-        let principal = ticket::check(text, key, now).map_err(refused)?;
+        let principal = ticket::check(text, &keys, now).map_err(refused)?;
         // Where it cannot be said whether its key still counts, the ticket opens nothing.
         match self.ended(store, &principal, now).await? {
             Some(why) => Err(AuthError::Refused(why.to_owned())),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     /// Of requests, for proxies, or a name of an encoding: no page reads them of an answer.
-    const NOT_READ: [&str; 3] = ["x-antiphon-actor", "x-accel-buffering", "x-gzip"];
+    const NOT_READ: [&str; 4] = ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip"];
 
     #[test]
     fn every_header_that_is_named_here_can_be_read_by_pages() {

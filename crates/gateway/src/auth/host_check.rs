@@ -1,13 +1,12 @@
 //! Checks of the `Host` and `Origin` headers, before anything else is done with a request.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use auth::CorsRules;
 use axum::extract::Request;
-use axum::http::uri::Authority;
 use axum::http::{HeaderName, StatusCode, Version, header};
 
+use crate::auth::authority::{Authority, Origin};
 use crate::error::Problem;
 
 /// Which requests are accepted.
@@ -21,54 +20,79 @@ pub(crate) struct HostPolicy {
 
 impl HostPolicy {
     pub(crate) fn check(&self, request: &Request) -> Result<(), Problem> {
-        check_single_host(request)?;
+        let host = check_host(request)?;
+        let origin = check_origin(request)?;
         match self.is_insecure {
-            true => check_loopback(request, &self.cors),
+            true => check_loopback(request, host.as_ref(), origin.as_ref(), &self.cors),
             false => Ok(()),
         }
     }
 }
 
-/// Refuses a request that proxies may have read differently (request smuggling). hyper checks lengths and encodings of
-/// bodies: with both a length and chunks it reads chunks, and takes no further request on the connection.
-fn check_single_host(request: &Request) -> Result<(), Problem> {
-    let hosts = request.headers().get_all(header::HOST).iter().count();
+/// The values of a header; what is no text is no host and no origin.
+fn values(request: &Request, name: HeaderName) -> impl Iterator<Item = &str> {
+    request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())
+}
+
+/// The host that a request names. Refuses a request that proxies may have read differently (request smuggling), or that names two hosts: in
+/// its address (`POST http://other/ HTTP/1.1`) and in its head. hyper checks lengths and encodings of bodies: with both a length and chunks it
+/// reads chunks, and takes no further request on the connection.
+fn check_host(request: &Request) -> Result<Option<Authority>, Problem> {
+    let refused = |detail| Err(Problem::bad_request("invalid_host", detail));
+    let hosts = values(request, header::HOST).count();
     // HTTP/2 has the authority instead.
     let is_named = hosts > 0 || request.version() != Version::HTTP_11;
-    match hosts > 1 || !is_named {
-        true => Err(Problem::bad_request("invalid_host", "a request must name its host once")),
-        false => Ok(()),
+    if hosts > 1 || !is_named {
+        return refused("a request must name its host once");
+    }
+    let address = request.uri().authority().map(|authority| authority.as_str());
+    let named: Option<Vec<_>> =
+        address.into_iter().chain(values(request, header::HOST)).map(Authority::parse).collect();
+    let Some(mut named) = named else {
+        return refused("the host must be a name or an address, with an optional port");
+    };
+    match named.windows(2).all(|pair| pair[0] == pair[1]) {
+        true => Ok(named.pop()),
+        false => refused("the address of the request names another host than its head"),
+    }
+}
+
+/// The origin of the page that sends the request, if it is one.
+fn check_origin(request: &Request) -> Result<Option<Origin>, Problem> {
+    let refused = || {
+        Problem::new(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "the Origin is not one that a browser sends",
+        )
+    };
+    let origins: Option<Vec<_>> = values(request, header::ORIGIN).map(Origin::parse).collect();
+    let mut origins = origins.ok_or_else(refused)?;
+    match origins.len() {
+        0 | 1 => Ok(origins.pop()),
+        _ => Err(refused()),
     }
 }
 
 /// Refuses requests to another host than this machine, and those of pages of other origins that may not read answers.
-fn check_loopback(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
-    let said = |name: HeaderName| {
-        request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())
-    };
-    let mut hosts = request.uri().authority().map(Authority::as_str).into_iter().chain(said(header::HOST));
-    if !hosts.all(is_loopback) {
+fn check_loopback(
+    request: &Request,
+    host: Option<&Authority>,
+    origin: Option<&Origin>,
+    cors: &CorsRules,
+) -> Result<(), Problem> {
+    if !host.is_none_or(Authority::is_loopback) {
         let detail = "with --insecure a gateway answers to localhost and to loopback addresses only";
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
     }
-    let is_ours = |origin: &str| {
-        cors.allows(origin) || origin.split_once("://").is_some_and(|(_, host)| is_loopback(host))
-    };
-    match said(header::ORIGIN).all(is_ours) {
+    let is_allowed = || values(request, header::ORIGIN).all(|origin| cors.allows(origin));
+    match origin.is_none_or(Origin::is_loopback) || is_allowed() {
         true => Ok(()),
         false => {
             let detail = "with --insecure pages of elsewhere need ANTIPHON_CORS_ORIGINS";
             Err(Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", detail))
         }
     }
-}
-
-/// Whether it is a name or address of this machine, with or without a port.
-fn is_loopback(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<Authority>() else { return false };
-    let host = authority.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -90,7 +114,7 @@ mod tests {
         ] {
             let named = (0..hosts).fold(Request::builder(), |named, _| named.header("host", "x"));
             let request = named.version(version).body(Body::empty()).unwrap();
-            assert_eq!(check_single_host(&request).is_ok(), is_fit, "{version:?} {hosts}");
+            assert_eq!(check_host(&request).is_ok(), is_fit, "{version:?} {hosts}");
         }
     }
 
@@ -104,7 +128,6 @@ mod tests {
             let named = host.into_iter().fold(Request::builder(), |named, host| named.header("host", host));
             let named = origin.into_iter().fold(named, |named, origin| named.header("origin", origin));
             let request = named.version(Version::HTTP_2).uri(uri).body(Body::empty()).unwrap();
-            assert!(policy(false).check(&request).is_ok(), "{uri} {host:?} {origin:?}");
             policy(true).check(&request).map_err(|problem| problem.rejection().0.status)
         };
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.8.9.1", "[::1]", "[::1]:8080"] {
@@ -112,16 +135,57 @@ mod tests {
             assert_eq!(status(&format!("http://{host}/"), None, None), Ok(()), "{host}");
             assert_eq!(status("/", None, Some(&format!("http://{}", host.to_lowercase()))), Ok(()), "{host}");
         }
-        for host in
-            ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "::1", ""]
-        {
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"] {
             assert_eq!(status("/", Some(host), None), Err(421), "{host}");
             assert_eq!(status("/", None, Some(&format!("http://{host}"))), Err(403), "{host}");
         }
-        assert_eq!(status("http://evil.example/", Some("localhost"), None), Err(421));
         assert_eq!(status("/", Some("localhost"), Some("null")), Err(403));
         assert_eq!(status("/", Some("localhost"), Some("localhost")), Err(403));
         assert_eq!(status("/", Some("localhost"), Some("https://app.example")), Ok(()));
         assert_eq!(status("/", Some("localhost"), Some("http://app.example")), Err(403));
+    }
+
+    /// On every gateway, and so on the server of the reasoning tools: a client or proxy that reads loosely may take them for another host.
+    #[test]
+    fn odd_hosts_and_origins_are_refused() {
+        let status = |is_insecure, uri: &str, host: Option<&str>, origins: &[&str]| {
+            let policy = HostPolicy { cors: Arc::new(CorsRules::parse(["*"]).unwrap()), is_insecure };
+            let named = host.into_iter().fold(Request::builder(), |named, host| named.header("host", host));
+            let named = origins.iter().fold(named, |named, origin| named.header("origin", *origin));
+            let request = named.uri(uri).body(Body::empty()).unwrap();
+            policy.check(&request).map_err(|problem| problem.rejection().0.status)
+        };
+        for is_insecure in [false, true] {
+            for host in [
+                "evil@localhost",
+                "localhost:99999",
+                "localhost:notaport",
+                "localhost:",
+                "::1",
+                "",
+                "localhost/x",
+                "localhost,evil",
+            ] {
+                assert_eq!(status(is_insecure, "/", Some(host), &[]), Err(400), "{host}");
+            }
+            for (uri, host) in [
+                ("http://evil.example/mcp", "localhost"),
+                ("http://localhost/mcp", "evil.example"),
+                ("http://localhost:81/mcp", "localhost"),
+                ("http://evil@localhost/mcp", "localhost"),
+            ] {
+                assert_eq!(status(is_insecure, uri, Some(host), &[]), Err(400), "{uri} {host}");
+            }
+            assert_eq!(status(is_insecure, "http://LOCALHOST/mcp", Some("localhost"), &[]), Ok(()));
+            for origin in
+                ["http://localhost:notaport", "http://evil@localhost", "http://localhost/x", "localhost", ""]
+            {
+                assert_eq!(status(is_insecure, "/", Some("localhost"), &[origin]), Err(403), "{origin}");
+            }
+            let two = ["http://localhost", "https://evil.example"];
+            assert_eq!(status(is_insecure, "/", Some("localhost"), &two), Err(403));
+        }
+        assert_eq!(status(false, "/", Some("api.example:443"), &["https://app.example"]), Ok(()));
+        assert_eq!(status(false, "/", Some("api.example"), &["null"]), Ok(()));
     }
 }

@@ -34,9 +34,11 @@ use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
 use crate::http::stream_handover::StreamHandover;
 use crate::http::timeout_stream::{TimeoutStream, Version};
+use crate::http::trusted_proxies::TrustedProxies;
 use crate::http::wake_gated::WakeGated;
 use crate::metrics;
 
+const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const HTTP1_BUFFER: usize = 64 * 1024;
 /// Of one stream.
@@ -71,6 +73,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) refuse: Refuse,
     pub(crate) limits: HttpLimits,
     pub(crate) ip_limiter: IpLimiter,
+    pub(crate) trusted_proxies: TrustedProxies,
     /// Requests that may be under way on HTTP/2 connections.
     pub(crate) streams: Arc<Semaphore>,
     /// Nothing new is begun.
@@ -121,13 +124,13 @@ impl ConnectionContext {
     async fn answer(
         &self,
         request: hyper::Request<Incoming>,
-        peer: IpAddr,
+        client: IpAddr,
         connection: ConnectionHandle,
     ) -> Result<Response, Infallible> {
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();
         extensions.insert(connection);
-        extensions.insert(ClientIp(peer));
+        extensions.insert(ClientIp(client));
         extensions.insert(BodyTimeout(self.limits.body_timeout));
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
@@ -147,9 +150,34 @@ impl ConnectionContext {
         Ok(response)
     }
 
+    /// From where a request comes.
+    fn client<B>(&self, request: &hyper::Request<B>, peer: IpAddr) -> IpAddr {
+        let forwarded = request.headers().get_all(FORWARDED_FOR).into_iter().map(HeaderValue::as_bytes);
+        self.trusted_proxies.client(peer, forwarded)
+    }
+
+    /// A request on a connection that serves one after the other. Those of a trusted proxy, whose connections are not counted, have a place each.
+    async fn answer_http1(
+        &self,
+        request: hyper::Request<Incoming>,
+        peer: IpAddr,
+        connection: ConnectionHandle,
+    ) -> Result<Response, Infallible> {
+        if !self.trusted_proxies.trusts(peer) {
+            return self.answer(request, peer, connection).await;
+        }
+        let client = self.client(&request, peer);
+        let Some(place) = self.ip_limiter.admit(client) else {
+            let origin = request.headers().get(header::ORIGIN);
+            return Ok((self.refuse)(Refusal::TooManyRequests, request.uri(), origin));
+        };
+        let response = self.answer(request, client, connection).await?;
+        Ok(response.map(|body| Body::new(FlowControlledBody::new(body, None, place))))
+    }
+
     /// A place for a request beside others.
-    fn acquire_request_permits(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, IpPermit), Refusal> {
-        let place = self.ip_limiter.admit(peer).ok_or(Refusal::TooManyRequests)?;
+    fn acquire_request_permits(&self, client: IpAddr) -> Result<(OwnedSemaphorePermit, IpPermit), Refusal> {
+        let place = self.ip_limiter.admit(client).ok_or(Refusal::TooManyRequests)?;
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
         Ok((permit, place))
     }
@@ -188,7 +216,7 @@ async fn http1(
         is_used.store(true, Ordering::Relaxed);
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
         let may_be_taken = StreamHandover::is_possible(&request);
-        let (answer, ends, handover) = (shared.answer(request, peer, handle.clone()), &ends, &handover);
+        let (answer, ends, handover) = (shared.answer_http1(request, peer, handle.clone()), &ends, &handover);
         // hyper keeps the room of a request's future for as long as the connection lasts.
         Box::pin(answer.map(move |answer| {
             answer.map(|mut response| {
@@ -330,10 +358,11 @@ async fn serve_http2_request(
     peer: IpAddr,
 ) -> hyper::Response<FlowControlledBody<Option<(OwnedSemaphorePermit, IpPermit)>>> {
     let handle = StreamHandle::get();
-    let (response, permits) = match shared.acquire_request_permits(peer) {
+    let client = shared.client(&request, peer);
+    let (response, permits) = match shared.acquire_request_permits(client) {
         Ok(permits) => {
             let cut = handle.as_ref().map(|handle| handle.cut.clone()).unwrap_or_default();
-            let Ok(response) = shared.answer(request, peer, ConnectionHandle(cut)).await;
+            let Ok(response) = shared.answer(request, client, ConnectionHandle(cut)).await;
             (response, Some(permits))
         }
         Err(why) => ((shared.refuse)(why, request.uri(), request.headers().get(header::ORIGIN)), None),

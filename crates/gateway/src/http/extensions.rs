@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionHandle(pub(crate) CancellationToken);
 
-/// From where a request comes.
+/// From where a request comes: the peer, or the client that trusted proxies name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientIp(pub(crate) IpAddr);
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Bounds of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpLimits {
-    /// Connections, and requests under way on HTTP/2 ones, of one peer: an IPv4 address or an IPv6 network of 64 bits. 0 is
-    /// no bound, for behind a proxy all have its address.
+    /// Connections, and requests under way on HTTP/2 ones, of one client: an IPv4 address or an IPv6 network of 64 bits.
+    /// Behind trusted proxies the requests of each client are counted. 0 is no bound, for behind other proxies all have their address.
     pub connections_per_peer: usize,
     /// How long a head may take once it has begun, and how long a new connection may say nothing.
     pub head_timeout: Duration,

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::http::connection::{self, ConnectionContext, Refuse};
 use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
+use crate::http::trusted_proxies::TrustedProxies;
 use crate::metrics;
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
@@ -26,6 +27,14 @@ const NOT_SENT: u32 = 16 * 1024;
 const BACKLOG: u32 = 1_024;
 /// How long those in the backlog are taken when a drain begins.
 const LAST_ACCEPT: Duration = Duration::from_millis(50);
+
+/// What connections are bound by, and whose word on their clients is taken.
+pub(crate) struct ConnectionBounds {
+    pub(crate) limits: HttpLimits,
+    /// Open at a time.
+    pub(crate) connections: usize,
+    pub(crate) trusted_proxies: TrustedProxies,
+}
 
 /// Listens on `addr`.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
@@ -42,23 +51,31 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     refuse: Refuse,
-    limits: HttpLimits,
-    most_connections: usize,
+    bounds: ConnectionBounds,
     drain: CancellationToken,
 ) {
+    let ConnectionBounds { limits, connections: most_connections, trusted_proxies } = bounds;
     let tracker = TaskTracker::new();
     let shared = Arc::new(ConnectionContext {
         router,
         refuse,
         limits,
         ip_limiter: IpLimiter::new(limits.connections_per_peer),
+        trusted_proxies,
         streams: Arc::new(Semaphore::new(most_connections)),
         drain: drain.clone(),
         abort: CancellationToken::new(),
     });
     let places = Arc::new(Semaphore::new(most_connections));
     let begin = |stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit| {
-        let Some(of_peer) = shared.ip_limiter.admit(addr.ip()) else { return reset(&stream, addr) };
+        // The connections of a trusted proxy are those of all its clients: their requests are counted instead.
+        let of_peer = match shared.trusted_proxies.trusts(addr.ip()) {
+            true => None,
+            false => match shared.ip_limiter.admit(addr.ip()) {
+                Some(permit) => Some(permit),
+                None => return reset(&stream, addr),
+            },
+        };
         prepare(&stream, shared.limits.write_timeout);
         let served = serve_one(Arc::clone(&shared), stream, addr.ip(), (place, of_peer));
         spawn_named("http connection", tracker.track_future(served));
@@ -105,7 +122,7 @@ async fn serve_one(
     shared: Arc<ConnectionContext>,
     stream: TcpStream,
     peer: IpAddr,
-    _places: (OwnedSemaphorePermit, IpPermit),
+    _places: (OwnedSemaphorePermit, Option<IpPermit>),
 ) {
     connection::serve(shared, stream, peer).await;
 }

@@ -143,6 +143,7 @@ fn act<T: 'static>(
         .actor_header()
         .no_body()
         .acts()
+        .errors(&["unknown_agent"])
 }
 
 fn agent() -> Value {

@@ -66,6 +66,6 @@ fn budget() -> Value {
 fn log() -> Value {
     json!({ "subject_id": "ann-daily", "next": null, "entries": [{
         "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ada", "action": "put_budget", "target": "ann-daily",
-        "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
+        "detail": null, "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
     }] })
 }

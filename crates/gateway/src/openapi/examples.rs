@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub(crate) fn audit(subject: &str) -> Value {
     let act = json!({
         "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "action": "stop_turn",
-        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "status": "done", "error": null,
+        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "detail": null, "status": "done", "error": null,
         "created_at": "2026-11-22T11:49:44.123Z",
     });
     json!({ "subject_id": subject, "entries": [act], "next": null })

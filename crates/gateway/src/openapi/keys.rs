@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
 use crate::api::tickets::{TicketBody, TicketView};
 use crate::api::views::KeyView;
@@ -39,6 +40,12 @@ pub(crate) fn operations() -> Vec<Operation> {
             .no_body()
             .response::<KeyView>(200, "It counts no longer", key())
             .errors(&["unknown_key"]),
+        Operation::get("/v1/keys/{key}/audit", "auditKey", "Who made and ended a key", keys::audit)
+            .tag(KEYS)
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Entries of the audit log, newest first", log())
+            .errors(&["unknown_key", "invalid_limit"]),
         Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread", tickets::create)
             .tag(KEYS)
             .description("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
@@ -51,6 +58,13 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 const TICKET: &str = "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh_avXwijILLKY4";
+
+fn log() -> Value {
+    json!({ "subject_id": "0123456789abcdef", "next": null, "entries": [{
+        "command_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "key:fedcba9876543210/ada", "action": "make_key",
+        "target": "0123456789abcdef", "detail": "role operator", "status": "done", "error": null, "created_at": "2026-11-22T11:49:44.123Z",
+    }] })
+}
 
 fn key() -> Value {
     json!({

@@ -84,7 +84,7 @@ fn schedules() -> Vec<Operation> {
             .response::<ScheduleView>(200, "It is this now", schedule())
             .errors(&INPUT)
             .errors(&PUBLISH)
-            .errors(&["invalid_schedule", "too_many_schedules", "thread_erased", "agent_changed", "unknown_schedule"]),
+            .errors(&["invalid_schedule", "too_many_schedules", "thread_erased", "agent_changed", "unknown_agent", "unknown_schedule"]),
         Operation::post(
             "/v1/agents/{agent}/schedules/{schedule}/dry-run",
             "tryScheduleOut",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use auth::jwt::JwtRules;
 use auth::{AccessRole, CorsRules, StoredKey, TenantLimits, TenantName};
 use futures_util::{StreamExt, stream};
-use gateway::{AccessConfig, GatewayLimits, TokenConfig, TokenKeys};
+use gateway::{AccessConfig, GatewayConfig, GatewayLimits, TokenConfig, TokenKeys, TrustedProxies};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -77,6 +77,103 @@ async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u1
     stream::iter(asked).buffered(50).collect().await
 }
 
+/// The status of a request that a proxy at this address passes on with these headers.
+async fn forwarded(gateway: SocketAddr, proxy: [u8; 4], headers: &[&str], key: &str) -> u16 {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((proxy, 0))).unwrap();
+    let mut stream = socket.connect(gateway).await.unwrap();
+    let headers: String = headers.iter().map(|value| format!("x-forwarded-for: {value}\r\n")).collect();
+    let head = format!(
+        "GET /v1/agents HTTP/1.1\r\nhost: x\r\n{headers}authorization: Bearer {key}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+const PROXY: [u8; 4] = [127, 0, 0, 9];
+
+async fn behind_a_proxy(limits: GatewayLimits) -> Fixture {
+    let mut fixture = Fixture::with(GatewayLimits::default(), 0).await;
+    let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), AccessConfig::keys_only());
+    config.limits = limits;
+    config.trusted_proxies = TrustedProxies::parse(["127.0.0.9/32", "fd00::/8"]).unwrap();
+    fixture.open_as(config).await;
+    fixture
+}
+
+/// Guesses until the address has had what it may, as these headers name it.
+async fn guess(gateway: SocketAddr, proxy: [u8; 4], headers: impl Fn(usize) -> Vec<String>) -> usize {
+    let keys: Vec<String> = (0..400).map(|_| gateway::new_key().text().to_owned()).collect();
+    let asked = keys.iter().enumerate().map(async |(n, key)| {
+        let headers = headers(n);
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        forwarded(gateway, proxy, &headers, key).await
+    });
+    let all: Vec<u16> = stream::iter(asked).buffered(20).collect().await;
+    all.iter().filter(|status| **status == 429).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_behind_a_proxy_are_counted_by_client() {
+    let fixture = behind_a_proxy(GatewayLimits::default()).await;
+    let gateway = fixture.gateways[0];
+    let new = stored(&fixture).await;
+    // One client guesses, and writes what it likes to the left of the address that the proxy appends.
+    let spoofed =
+        |n: usize| vec![format!("10.0.0.{}, 198.51.100.{}", n % 200, n % 250), "203.0.113.5".to_owned()];
+    assert!(guess(gateway, PROXY, spoofed).await > 100, "every guess counts for the client");
+    // A key that the gateway has not seen: of the guesser it would be one more guess, of others it is not.
+    assert_eq!(forwarded(gateway, PROXY, &["203.0.113.6"], &new).await, 200);
+    let at_once: Vec<u16> = stream::iter((0..20).map(|n| {
+        let client = format!("2001:db8:0:{n}::1");
+        let key = gateway::new_key();
+        async move { forwarded(gateway, PROXY, &[&client], key.text()).await }
+    }))
+    .buffered(20)
+    .collect()
+    .await;
+    assert_eq!(at_once, [401; 20], "others may still be wrong");
+    // Who is no trusted proxy counts as itself, whatever it sends.
+    assert!(guess(gateway, [127, 0, 0, 8], |n| vec![format!("198.51.100.{}", n % 250)]).await > 100);
+    // What cannot be read counts as the proxy.
+    assert!(guess(gateway, PROXY, |n| vec![format!("garbage-{n}")]).await > 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_a_proxy_count_as_those_of_its_clients() {
+    let mut limits = GatewayLimits::default();
+    limits.http.connections_per_peer = 2;
+    let fixture = behind_a_proxy(limits).await;
+    let (gateway, key) = (fixture.gateways[0], stored(&fixture).await);
+    let open = async |client: &str| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((PROXY, 0))).unwrap();
+        let mut stream = socket.connect(gateway).await.unwrap();
+        let head = format!(
+            "GET /v1/threads/t1/events HTTP/1.1\r\nhost: x\r\nx-forwarded-for: {client}\r\nauthorization: Bearer {key}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).await.unwrap();
+        (stream, String::from_utf8_lossy(&line).into_owned())
+    };
+    let (first, status) = open("203.0.113.5").await;
+    assert_eq!(status, "HTTP/1.1 200");
+    let (_second, status) = open("203.0.113.5").await;
+    assert_eq!(status, "HTTP/1.1 200");
+    assert_eq!(open("6.6.6.6, 203.0.113.5").await.1, "HTTP/1.1 429", "its third stream");
+    let (_others, status) = open("203.0.113.6").await;
+    assert_eq!(status, "HTTP/1.1 200", "the proxy has more connections than one client may");
+    drop(first);
+    let began = Instant::now();
+    while open("203.0.113.5").await.1 != "HTTP/1.1 200" {
+        assert!(began.elapsed() < Duration::from_secs(10), "a stream that has ended gives its place back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 async fn stored(fixture: &Fixture) -> String {
     let new = gateway::new_key();
     let key = StoredKey {
@@ -89,7 +186,8 @@ async fn stored(fixture: &Fixture) -> String {
         expires_at: None,
         revoked_at: None,
     };
-    fixture.store.unscoped().add_key(&key, "test").await.unwrap();
+    let command = model::CommandId::parse("test-key").unwrap();
+    fixture.store.unscoped().add_key(&key, &command, "test").await.unwrap();
     new.text().to_owned()
 }
 

@@ -223,6 +223,29 @@ async fn operators_pause_resume_and_clear_backoff() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn acts_on_unknown_agents_are_not_found() {
+    let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
+    let gateway = fixture.gateways[0];
+    let _orders = CommandLog::read(&fixture, |_| Some("there is no such agent")).await;
+    for name in ["missing", "missing+memory"] {
+        for act in ["pause", "resume", "clear-backoff"] {
+            let refused = bare(gateway, "POST", &format!("/v1/agents/{name}/{act}")).await;
+            assert_eq!(refused.problem(), (404, "unknown_agent".to_owned(), false), "{name} {act}");
+        }
+    }
+    // One that answers in a thread is there, without settings and tasks.
+    fixture
+        .write("INSERT INTO threads (bucket, thread_id, agent_id) VALUES ($bucket(chat), 'chat', 'a1')")
+        .await;
+    for name in ["a1", "chat"] {
+        let shown = http::get_json(gateway, &format!("/v1/agents/{name}")).await.unwrap();
+        assert_eq!((&shown["agent_id"], &shown["version"]), (&json!(name), &json!(0)));
+        let rejected = bare(gateway, "POST", &format!("/v1/agents/{name}/pause")).await;
+        assert_eq!((rejected.status, &rejected.json()["status"]), (200, &json!("rejected")), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn actor_header_is_validated_and_recorded() {
     let fixture = Fixture::with(gateway::GatewayLimits::default(), 1).await;
     let gateway = fixture.gateways[0];

@@ -159,6 +159,10 @@ impl Fixture {
     pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: GatewayLimits) -> Health {
         let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), access);
         config.limits = limits;
+        self.open_as(config).await
+    }
+
+    pub(crate) async fn open_as(&mut self, config: GatewayConfig) -> Health {
         let gateway = Gateway::bind(&config).unwrap();
         self.gateways.push(gateway.addr());
         self.ids.push(gateway.id().clone());

@@ -13,6 +13,8 @@ use crate::fixture::Fixture;
 use crate::sending::{Reply, bare, send};
 
 const FOLLOW_UPS: &str = "/v1/threads/t1/follow-ups";
+const KNOWN_AGENT: &str =
+    "INSERT INTO agent_settings (bucket, agent_id, workflow) VALUES ($bucket(a1), 'a1', 'default')";
 const SCHEDULES: &str = "/v1/agents/a1/schedules";
 const DELAYED: &str = "/v1/agents/a1/delayed-tasks";
 
@@ -256,6 +258,10 @@ async fn schedules_are_put_shown_and_deleted() {
         async |name: &str, body: Value| send(gateway, "PUT", &format!("{SCHEDULES}/{name}"), &body).await;
     let daily =
         json!({"cron": "0 9 * * *", "time_zone": "Europe/Berlin", "content": "report", "metadata": {"k": 1}});
+    // A schedule makes no agent.
+    assert_eq!(problem(&put("daily", daily.clone()).await), refused(404, "unknown_agent"));
+    assert_eq!(fixture.texts("SELECT name FROM schedules").await, [""; 0]);
+    fixture.write(KNOWN_AGENT).await;
     let created = put("daily", daily.clone()).await;
     assert_eq!(created.status, 201, "{}", created.text);
     let shown = created.json();
@@ -327,6 +333,7 @@ async fn schedules_are_put_shown_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn schedules_are_checked_and_a_dry_run_stores_nothing() {
     let (fixture, gateway) = one_gateway().await;
+    fixture.write(KNOWN_AGENT).await;
     let put = async |body: Value| send(gateway, "PUT", &format!("{SCHEDULES}/s"), &body).await;
     for (body, why) in [
         (json!({"content": "x"}), "either cron or at"),

@@ -250,7 +250,8 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
             return;
         }
-        if verdict == CommandVerdict::Unknown {
+        // An act on an unknown agent is refused in the audit log: its sender waits for the outcome.
+        if verdict == CommandVerdict::Unknown && !matches!(command, Command::Control(_)) {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
         }
@@ -369,7 +370,7 @@ impl Partition {
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,
         };
-        let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
+        let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
         (turn.hold, turn.known_at, turn.came_at) = (Some(self.hold_at(seq)), now, came_at);
         let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());

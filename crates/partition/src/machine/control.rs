@@ -26,6 +26,12 @@ impl Partition {
         {
             return Some("the task has just been retried or dropped".to_owned());
         }
+        if let (ControlKind::Pause | ControlKind::Resume | ControlKind::ClearBackoff, CommandVerdict::Unknown) =
+            (&control.kind, verdict)
+            && !self.has_agent(agent)
+        {
+            return Some("there is no such agent".to_owned());
+        }
         match &control.kind {
             // The store has done it; that it comes in the order of the stream is all that matters.
             ControlKind::EraseThread => None,
@@ -48,6 +54,18 @@ impl Partition {
                 None
             }
         }
+    }
+
+    /// Whether something of the agent is here that the store may not have yet.
+    fn has_agent(&self, agent: &AgentId) -> bool {
+        self.table.queues.contains_key(agent)
+            || self.commands.incoming.iter().any(|(_, task, _)| task.agent == *agent)
+            || self
+                .in_flight
+                .iter()
+                .flat_map(|commit| &commit.tasks)
+                .any(|queued| queued.task.agent == *agent)
+            || self.table.turns.values().any(|turn| turn.agent == *agent)
     }
 
     fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {

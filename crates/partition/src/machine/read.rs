@@ -1,6 +1,6 @@
 //! Reading entries of the stream.
 
-use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId, TurnToken};
+use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TokenKeys, TurnId, TurnToken};
 
 use super::{EntryPlace, NO_SLOT, Partition};
 use crate::action::{Action, EntryBody, MachineReport, StreamEntry};
@@ -143,7 +143,38 @@ impl Partition {
     fn is_asked(&self, slot: Slot, frame: &Frame) -> bool {
         match self.messages.get(slot).and_then(|open| open.turn.as_ref()) {
             None => true,
-            Some(turn) => frame.token.as_ref().is_some_and(|received| turn.token.matches(received)),
+            Some(turn) => frame.token.as_ref().is_some_and(|received| {
+                turn.token.matches(received) || self.is_of_another_key(&frame.thread, &turn.id, received)
+            }),
+        }
+    }
+
+    /// Whether it is the turn's token by another key that counts: the one before a rotation, if an owner before this one has made the request.
+    fn is_of_another_key(&self, thread: &ThreadId, turn: &TurnId, received: &TurnToken) -> bool {
+        let run = self.table.turns.get(turn).map(|turn| turn.run);
+        run.is_some_and(|run| self.table.token_keys.accepts(thread, turn, run, received))
+    }
+
+    /// Takes new keys of tokens. Tokens of turns under way that do not count any more are replaced: what is published with them is refused.
+    pub(super) fn set_token_keys(&mut self, keys: TokenKeys) {
+        if self.table.token_keys.is_newer_than(&keys) {
+            return;
+        }
+        self.table.token_keys = keys;
+        let keys = &self.table.token_keys;
+        for turn in self.table.turns.values_mut() {
+            if !keys.accepts(&turn.thread, &turn.id, turn.run, &turn.token) {
+                turn.token = keys.token(&turn.thread, &turn.id, turn.run);
+            }
+        }
+        let slots: Vec<Slot> = self.messages.slots().collect();
+        for slot in slots {
+            let open = self.messages.get_mut(slot).and_then(|open| open.turn.as_mut());
+            if let Some((open, turn)) =
+                open.and_then(|open| self.table.turns.get(&open.id).map(|turn| (open, turn)))
+            {
+                open.token = turn.token.clone();
+            }
         }
     }
 

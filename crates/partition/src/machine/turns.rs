@@ -52,7 +52,7 @@ impl Partition {
                 written_to.insert(saved.opened.thread.clone());
             }
             let opened = saved.opened;
-            let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
+            let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
             let mut turn = TrackedTurn::of_input(Box::new(opened), token);
             (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
@@ -178,7 +178,7 @@ impl Partition {
         }
         queue.begin();
         self.table.postponed_queues.remove(&agent);
-        let token = self.table.token_key.token(thread, &id, run);
+        let token = self.table.token_keys.token(thread, &id, run);
         let mut turn = TrackedTurn::of_task(id.clone(), queued, run, token);
         turn.is_restored = self.table.restored.remove(&agent);
         self.table.insert(turn);
@@ -244,8 +244,8 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) -> Option<Slot> {
-        let token = self.table.token_key.token(&frame.thread, id, run);
-        if !frame.token.as_ref().is_some_and(|received| token.matches(received)) {
+        let accepts = |received| self.table.token_keys.accepts(&frame.thread, id, run, received);
+        if !frame.token.as_ref().is_some_and(accepts) {
             self.reject_unauthorized(&frame.thread, arrival, actions);
             return None;
         }

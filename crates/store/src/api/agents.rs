@@ -116,7 +116,7 @@ impl Store {
         Ok(version.map(i64::unsigned_abs))
     }
 
-    /// An agent; `None` when there are neither settings nor a queue of that name.
+    /// An agent; `None` when there is neither settings, nor a queue, nor a thread of that name or that it answers in.
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
         Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
     }
@@ -142,18 +142,18 @@ impl Store {
         after: Option<&AgentId>,
         limit: u32,
     ) -> Result<Vec<AgentRow>, StoreError> {
-        let sql = match waiting {
-            None => include_str!("agents/page.sql"),
-            Some(AgentWaiting::Backoff) => include_str!("agents/backing_off.sql"),
-            Some(AgentWaiting::Paused) => include_str!("agents/paused.sql"),
+        let which = match waiting {
+            None => "all",
+            Some(AgentWaiting::Backoff) => "backoff",
+            Some(AgentWaiting::Paused) => "paused",
         };
-        let statement = sqlx::query(sql)
+        let statement = sqlx::query("SELECT agent_id FROM antiphon_agents_page($1, $2, $3, $4, $5)")
+            .bind(which)
             .bind(after.map_or(-1, agent_bucket))
             .bind(after.map(AgentId::to_string).unwrap_or_default())
             .bind(i64::from(limit))
             .bind(self.tenant_setting());
-        // Without row-level security, which would read the tasks of other tenants one by one instead of going from agent to agent. What is shown
-        // of the agents is read behind it.
+        // The function passes row-level security; what is shown of the agents is read behind it.
         let rows = self.unscoped().rows(statement).await?;
         let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
         self.agent_rows(ids).await

@@ -16,10 +16,12 @@ pub struct AuditRow {
     pub command_id: CommandId,
     /// Who gave it.
     pub actor: String,
-    /// [`model::ControlKind::name`], `retry_turn` or `put_settings`.
+    /// [`model::ControlKind::name`], `retry_turn`, `put_settings`, `make_key` or another.
     pub action: String,
     /// The task or turn that it is about.
     pub target: Option<String>,
+    /// More about it: what a key grants.
+    pub detail: Option<String>,
     /// `None`: done. Else why it was rejected, for people.
     pub error: Option<String>,
     /// When it was written, by the database's clock.
@@ -65,6 +67,7 @@ fn audit_row(row: &PgRow) -> Result<AuditRow, StoreError> {
         actor: row.try_get("actor")?,
         action: row.try_get("action")?,
         target: row.try_get("target")?,
+        detail: row.try_get("detail")?,
         error: row.try_get("error")?,
         created_at: timestamp(row, "created_ms")?,
     })

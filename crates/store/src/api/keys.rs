@@ -1,14 +1,23 @@
 //! API keys: their digests, and who made and ended them.
 
-use auth::{AccessRole, KeyId, Permissions, StoredKey, TenantName};
-use model::{Tenant, Timestamp};
+use std::time::Duration;
+
+use auth::{AccessRole, KeyId, Permission, Permissions, StoredKey, TenantName};
+use model::{Bucket, CommandId, TENANT_MARK, Tenant, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::timestamp;
 use crate::error::StoreError;
-use crate::row::parse_column;
+use crate::row::{interval, parse_column};
 use crate::store::Store;
+
+/// Longer than a turn lasts.
+pub(crate) const TURN_TOKENS_OVERLAP: Duration = Duration::from_secs(24 * 3_600);
+/// Longer than the longest ticket.
+const TICKETS_OVERLAP: Duration = Duration::from_secs(3_600);
+/// Longer than gateways take to read the keys again.
+const UNTIL_SIGNED_WITH: Duration = Duration::from_secs(15);
 
 /// A key as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,14 +41,21 @@ const COLUMNS: &str = "key_id, digest, tenant, role, scopes, name, created_by, r
     (extract(epoch FROM last_used_at) * 1000)::bigint AS used_ms";
 
 impl Store {
-    /// Stores a key that `actor` has made.
-    pub async fn add_key(&self, key: &StoredKey, actor: &str) -> Result<(), StoreError> {
+    /// Stores a key that `actor` has made, with the entry `make_key` of the audit log.
+    pub async fn add_key(&self, key: &StoredKey, command: &CommandId, actor: &str) -> Result<(), StoreError> {
         let scopes = key.scopes.map(|scopes| -> Vec<String> {
             scopes.iter().map(|permission| permission.scope().to_owned()).collect()
         });
+        let subject = key_subject(key.tenant.tenant(), key.id);
+        let detail = granted(key);
         let statement = sqlx::query(
-            "INSERT INTO api_keys (key_id, digest, tenant, role, scopes, name, created_by, expires_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, to_timestamp($8::bigint / 1000.0))",
+            "WITH made AS (
+                 INSERT INTO api_keys (key_id, digest, tenant, role, scopes, name, created_by, expires_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, to_timestamp($8::bigint / 1000.0))
+                 RETURNING key_id
+             )
+             INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, detail)
+             SELECT $9, $10, $11, $7, 'make_key', key_id, $12 FROM made",
         )
         .bind(key.id.to_string())
         .bind(key.digest.to_vec())
@@ -48,7 +64,11 @@ impl Store {
         .bind(scopes)
         .bind(key.name.clone())
         .bind(actor.to_owned())
-        .bind(key.expires_at.map(|end| end.0));
+        .bind(key.expires_at.map(|end| end.0))
+        .bind(Bucket::of_key(&subject).get() as i16)
+        .bind(subject)
+        .bind(command.to_string())
+        .bind(detail);
         self.rows(statement).await.map(drop)
     }
 
@@ -93,25 +113,37 @@ impl Store {
         self.rows(statement).await?.iter().map(key_row).collect()
     }
 
-    /// Ends a key (of this tenant, if one is named) and gives it as it is then; who did it first stays. `None` when there is none that
-    /// this handle sees.
+    /// Ends a key (of this tenant, if one is named), with the entry `revoke_key` of the audit log, and gives it as it is then. A key that was
+    /// ended before stays as it is, without another entry. `None` when there is none that this handle sees.
     pub async fn revoke_key(
         &self,
         id: KeyId,
         of: Option<&TenantName>,
+        command: &CommandId,
         actor: &str,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()),
-                    revoked_by = coalesce(revoked_by, $2)
-             WHERE key_id = $1 AND ($3 OR tenant IS NOT DISTINCT FROM $4) RETURNING {COLUMNS}"
-        ));
-        let statement = sqlx::query(sql)
+        let Some(row) = self.key(id).await?.filter(|row| of.is_none_or(|of| *of == row.key.tenant)) else {
+            return Ok(None);
+        };
+        let subject = key_subject(row.key.tenant.tenant(), id);
+        let statement = sqlx::query(
+            "WITH ended AS (
+                 UPDATE api_keys SET revoked_at = clock_timestamp(), revoked_by = $2
+                 WHERE key_id = $1 AND revoked_at IS NULL
+                 RETURNING key_id
+             )
+             INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, detail)
+             SELECT $3, $4, $5, $2, 'revoke_key', key_id, $6 FROM ended",
+        );
+        let statement = statement
             .bind(id.to_string())
             .bind(actor.to_owned())
-            .bind(of.is_none())
-            .bind(of.and_then(TenantName::as_str).map(str::to_owned));
-        self.rows(statement).await?.first().map(key_row).transpose()
+            .bind(Bucket::of_key(&subject).get() as i16)
+            .bind(subject)
+            .bind(command.to_string())
+            .bind(granted(&row.key));
+        self.rows(statement).await?;
+        self.key(id).await
     }
 
     /// Notes that keys were used, a quarter of an hour after the last time at the earliest.
@@ -125,13 +157,69 @@ impl Store {
         self.rows(statement.bind(ids)).await.map(drop)
     }
 
-    /// 32 bytes that only the processes of the installation have: for what gateways sign themselves.
-    pub async fn signing_key(&self) -> Result<Vec<u8>, StoreError> {
-        // Not the key of turn tokens itself: what is learnt of one says nothing of the other.
-        let sql = "SELECT sha256(token_key || convert_to('gateway', 'UTF8')) AS key FROM installation";
-        let rows = self.rows(sqlx::query(sql)).await?;
+    /// The keys of tickets, 32 bytes each: the one to sign with, then the others that count.
+    pub async fn ticket_keys(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        // All gateways know a new key before the first one signs with it.
+        let statement = sqlx::query(
+            "SELECT ticket_key, coalesce(ticket_key_changed_at > clock_timestamp() - $2, false) AS is_fresh,
+                    CASE WHEN ticket_key_changed_at > clock_timestamp() - $1 THEN previous_ticket_key END AS previous
+             FROM installation",
+        );
+        let rows =
+            self.rows(statement.bind(interval(TICKETS_OVERLAP)).bind(interval(UNTIL_SIGNED_WITH))).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
-        Ok(row.try_get("key")?)
+        let mut keys = vec![row.try_get("ticket_key")?];
+        keys.extend(row.try_get::<Option<Vec<u8>>, _>("previous")?);
+        if row.try_get("is_fresh")? {
+            keys.reverse();
+        }
+        Ok(keys)
+    }
+
+    /// Makes a new key of this kind. What was made with the one before counts for the kind's overlap, or not at all if `is_overlapping` is
+    /// false. `None`: the overlap of the last rotation has not passed, and a third key would have to count; nothing was done.
+    pub async fn rotate_key(&self, kind: RotatedKey, is_overlapping: bool) -> Result<Option<()>, StoreError> {
+        let statement = match kind {
+            RotatedKey::TurnTokens => sqlx::query(include_str!("keys/rotate_turn_tokens.sql")),
+            RotatedKey::Tickets => sqlx::query(include_str!("keys/rotate_tickets.sql")),
+        };
+        let rows = self.rows(statement.bind(is_overlapping).bind(interval(kind.overlap()))).await?;
+        Ok(rows.first().map(drop))
+    }
+}
+
+/// Keys of the installation that can be replaced while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RotatedKey {
+    /// Of the tokens with which workflows answer turns.
+    TurnTokens,
+    /// Of the tickets with which browsers follow threads.
+    Tickets,
+}
+
+impl RotatedKey {
+    /// For how long what was made with the key before a rotation counts.
+    pub fn overlap(self) -> Duration {
+        match self {
+            Self::TurnTokens => TURN_TOKENS_OVERLAP,
+            Self::Tickets => TICKETS_OVERLAP,
+        }
+    }
+}
+
+/// The subject of a key's entries in the audit log. No thread or agent can bear it.
+pub fn key_subject(tenant: Option<&Tenant>, id: KeyId) -> String {
+    tenant.map_or(format!("{id}+key"), |tenant| format!("{tenant}{TENANT_MARK}{id}+key"))
+}
+
+/// What a key grants, for people.
+fn granted(key: &StoredKey) -> String {
+    match key.scopes {
+        None => format!("role {}", key.role.name()),
+        Some(scopes) => {
+            let scopes: Vec<_> = scopes.iter().map(Permission::scope).collect();
+            format!("role {}, scopes {}", key.role.name(), scopes.join(" "))
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 -- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input message of a turn,
--- $7 the task itself, or the task that an act is about; $8 bucket and $9 thread whose text a task carries. $10 partition and
+-- $7 the task itself, or the task that an act is about; $8 bucket and $9 thread whose text a task carries, or the agent of an act's queue. $10 partition and
 -- $11 epoch of the owner that asks, if one does. $12 the timer that has fired a turn. One row each, in their order.
 --
 -- OFFSET 0: each look-up is by key, whatever the planner thinks of the size of the tables. CASE: only those of the kind.
@@ -45,7 +45,7 @@ SELECT CASE k.kind
        OR k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
                                    WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.recreated_at IS NULL
                                    OFFSET 0)
-       OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
+       OR k.kind = 'task' AND k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
                                               WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
                                                 AND e.recreated_at IS NULL
                                               OFFSET 0) AS is_erased,
@@ -54,7 +54,15 @@ SELECT CASE k.kind
                EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id OFFSET 0)
            WHEN 'task' THEN
                EXISTS (SELECT FROM agent_settings AS s WHERE s.bucket = k.bucket AND s.agent_id = k.subject_id OFFSET 0)
-           ELSE true
+           -- An act makes no agent: there are settings, a queue, or a thread that it answers in.
+           ELSE
+               EXISTS (SELECT FROM agents AS a WHERE a.bucket = k.bucket AND a.agent_id = k.subject_id OFFSET 0)
+               OR EXISTS (SELECT FROM tasks AS q WHERE q.bucket = k.bucket AND q.agent_id = k.subject_id OFFSET 0)
+               OR EXISTS (SELECT FROM agent_settings AS s
+                          WHERE s.bucket = k.origin_bucket AND s.agent_id = k.origin_id OFFSET 0)
+               OR EXISTS (SELECT FROM threads AS h
+                          WHERE h.bucket = k.origin_bucket AND h.thread_id = k.origin_id OFFSET 0)
+               OR EXISTS (SELECT FROM threads AS h WHERE h.agent_id = k.origin_id OFFSET 0)
        END AS has_subject,
        t.position, t.digest,
        EXISTS (SELECT FROM failed_tasks AS f

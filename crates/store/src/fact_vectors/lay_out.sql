@@ -23,9 +23,9 @@ ALTER TABLE fact_vectors ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fact_vectors FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_isolation ON fact_vectors
     -- As for facts: the tenant of the session is read once a statement, not once a vector.
-    USING (CASE (SELECT current_setting('antiphon.tenant', true))
+    USING (CASE (SELECT antiphon_scope())
         WHEN '*' THEN true
-        ELSE (SELECT current_setting('antiphon.tenant', true)) = antiphon_tenant_of(agent_id)
+        ELSE (SELECT antiphon_scope()) = antiphon_tenant_of(agent_id)
     END)
     WITH CHECK (antiphon_tenant_visible(agent_id));
 

@@ -101,6 +101,7 @@ async fn try_attach<'a>(
         lease,
         readable,
         applied,
+        token_keys: None,
         machine: Partition::new(takeover, machine_limits, rand::random(), now(context)),
         reader: EntryReader::start(reader, partition, limits),
         background: BackgroundTasks::start(context, applied, incarnation.into(), backlog),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bus::QueryServer;
-use model::{Mark, Seq, Timestamp, TurnId};
+use model::{Mark, Seq, Timestamp, TokenKeys, TurnId};
 use partition::Partition;
 use runtime::Condition;
 use store::{Applied, StreamGap};
@@ -43,6 +43,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) readable: &'a Condition,
     /// What the store has, as far as it has said.
     pub(super) applied: Applied,
+    /// Which keys of turn tokens the machine was given last; `None`: those of its takeover.
+    pub(super) token_keys: Option<TokenKeys>,
     pub(super) machine: Partition,
     pub(super) reader: EntryReader,
     pub(super) background: BackgroundTasks,

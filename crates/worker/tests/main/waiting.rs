@@ -24,6 +24,7 @@ async fn the_owner_says_why_something_waits() {
         fixture.bus.query_owner(partition, status::encode_query(&target()), SOON).await.is_ok()
     })
     .await;
+    fixture.put("a1", serde_json::json!({})).await;
     let control = Control {
         id: CommandId::parse("c1").unwrap(),
         actor: "test".into(),

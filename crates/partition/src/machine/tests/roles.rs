@@ -11,7 +11,7 @@ fn as_role(role: Role, word: &str) -> EntryBody {
 
 fn say(script: &mut ChunkScript, role: Role, word: &str) -> String {
     script.seq += 1;
-    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, body: as_role(role, word) };
+    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body: as_role(role, word) };
     script.entries(vec![entry])
 }
 
@@ -48,7 +48,7 @@ fn entries_beyond_their_subject_are_counted() {
         let refusal = RejectedEntry { code, detail: String::new() };
         let (subject, payload) = ("chunks.0.t".to_owned(), Bytes::from_static(b"?"));
         let body = EntryBody::Refused { subject, payload, refusal };
-        script.entries(vec![StreamEntry { seq: Seq(seq), stored_at: script.now, body }]);
+        script.entries(vec![StreamEntry { seq: Seq(seq), stored_at: script.now, bytes: 1, body }]);
     }
     let counters = script.machine.take_counters();
     assert_eq!((counters.refused, counters.forbidden), (3, 2));

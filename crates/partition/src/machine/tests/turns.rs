@@ -11,6 +11,7 @@ mod following;
 mod postponed;
 mod status;
 mod tasks;
+mod token_keys;
 mod usage;
 
 use std::sync::Arc;

@@ -37,4 +37,7 @@ CROSS JOIN LATERAL (
 ) AS f
 WHERE s.agent_id IS NOT NULL OR a.agent_id IS NOT NULL
    OR EXISTS (SELECT FROM tasks AS t WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id OFFSET 0)
+   -- It has answered messages alone.
+   OR EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.agent_id OFFSET 0)
+   OR EXISTS (SELECT FROM threads AS h WHERE h.agent_id = k.agent_id OFFSET 0)
 ORDER BY k.number

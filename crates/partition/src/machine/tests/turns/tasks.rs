@@ -470,3 +470,35 @@ fn orders_are_remembered_only_until_the_store_knows_them() {
     script.later(2_000);
     assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
 }
+
+/// Of an unknown agent there is no row and no dead letter, and the sender learns why from the audit.
+#[test]
+fn acts_on_unknown_agents_are_refused_and_make_nothing() {
+    for kind in [ControlKind::Pause, ControlKind::Resume, ControlKind::ClearBackoff] {
+        let mut script = TurnScript::new();
+        script.auto = false;
+        script.command(control("p", kind.clone()));
+        let key = script.checks.pop().unwrap();
+        script.handle(Input::Checked(vec![(key, CommandVerdict::Unknown)]));
+        let commit = script.last_commit();
+        assert_eq!(commit.audit[0].error.as_deref(), Some("there is no such agent"), "{kind:?}");
+        assert_eq!((commit.agents.len(), commit.dead_letters.len()), (0, 0), "{kind:?}");
+        // A task that came before it, and is not stored yet, has made the agent.
+        for is_commit_under_way in [false, true] {
+            let mut script = TurnScript::new();
+            script.auto = false;
+            script.task("t1");
+            let task = (script.checks.pop().unwrap(), CommandVerdict::New);
+            if is_commit_under_way {
+                script.handle(Input::Checked(vec![task.clone()]));
+            }
+            script.command(control("p", kind.clone()));
+            let act = (script.checks.pop().unwrap(), CommandVerdict::Unknown);
+            let verdicts = if is_commit_under_way { vec![act] } else { vec![task, act] };
+            script.handle(Input::Checked(verdicts));
+            script.handle(Input::Committed(Vec::new()));
+            let audits: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
+            assert!(matches!(&audits[..], [audit] if audit.error.is_none()), "{kind:?}: {audits:?}");
+        }
+    }
+}

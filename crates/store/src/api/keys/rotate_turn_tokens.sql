@@ -1,0 +1,8 @@
+-- $1 whether tokens of the key before count, $2 for how long. No row: those of the one before that still count.
+UPDATE installation
+SET previous_token_key = CASE WHEN $1 THEN token_key END,
+    token_key = sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')),
+    token_key_version = token_key_version + 1,
+    token_key_changed_at = clock_timestamp()
+WHERE NOT ($1 AND previous_token_key IS NOT NULL AND token_key_changed_at > clock_timestamp() - $2)
+RETURNING single

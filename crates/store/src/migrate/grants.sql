@@ -1,0 +1,61 @@
+-- The rights of the three roles of deploy/postgres-roles.sql, where they exist. Run by `antiphon migrate` after each migration, so that new
+-- tables have them as well; in one transaction, so that no process notices.
+DO $$
+DECLARE
+    name text;
+    columns text;
+    -- What gateways write. What they do not write they read, if it belongs to a tenant.
+    written CONSTANT text[][] := ARRAY[
+        ['threads', 'INSERT, UPDATE'],
+        ['erased_threads', 'UPDATE'],
+        ['idempotency_keys', 'INSERT, UPDATE'],
+        ['responses', 'INSERT, UPDATE'],
+        ['compactions', 'INSERT, UPDATE'],
+        ['agent_settings', 'INSERT, UPDATE'],
+        ['timers', 'INSERT, UPDATE'],
+        ['schedules', 'INSERT, UPDATE, DELETE'],
+        ['facts', 'INSERT, UPDATE, DELETE'],
+        ['fact_vectors', 'INSERT, UPDATE, DELETE'],
+        ['budgets', 'INSERT, UPDATE, DELETE'],
+        ['api_keys', 'INSERT, UPDATE'],
+        ['audit_log', 'INSERT'],
+        ['reasoning_sessions', 'INSERT, UPDATE'],
+        ['reasoning_messages', 'INSERT'],
+        ['reasoning_blocks', 'INSERT'],
+        ['reasoning_layers', 'INSERT, UPDATE'],
+        ['reasoning_checkpoints', 'INSERT, UPDATE']
+    ];
+    entry text[];
+BEGIN
+    -- Two migrations at the same time would change the same rows of the catalog.
+    PERFORM pg_advisory_xact_lock(hashtextextended('antiphon grants', 0));
+    FOREACH name IN ARRAY ARRAY['antiphon_gateway', 'antiphon_worker', 'antiphon_operator'] LOOP
+        CONTINUE WHEN to_regrole(name) IS NULL;
+        EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM %I', current_schema(), name);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), name);
+        EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_agents_page(text, smallint, text, bigint, text) TO %I', name);
+        IF name = 'antiphon_gateway' THEN
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);
+            -- Of the installation and its workers. The keys of turn tokens are not theirs.
+            EXECUTE format('REVOKE ALL ON installation, workers, partitions, incidents, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
+            SELECT string_agg(quote_ident(a.attname), ', ') INTO columns FROM pg_attribute AS a
+            WHERE a.attrelid = 'installation'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+              AND a.attname NOT IN ('token_key', 'previous_token_key');
+            EXECUTE format('GRANT SELECT (%s) ON installation TO %I', columns, name);
+            FOREACH entry SLICE 1 IN ARRAY written LOOP
+                CONTINUE WHEN to_regclass(entry[1]) IS NULL;
+                EXECUTE format('GRANT %s ON %I TO %I', entry[2], entry[1], name);
+            END LOOP;
+        ELSE
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_all_tenants() TO %I', name);
+            EXECUTE format('GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
+            EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON _sqlx_migrations FROM %I', name);
+        END IF;
+        IF name = 'antiphon_worker' THEN
+            EXECUTE format('REVOKE ALL ON api_keys FROM %I', name);
+            EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON installation FROM %I', name);
+        END IF;
+    END LOOP;
+END
+$$;

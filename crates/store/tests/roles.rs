@@ -1,0 +1,302 @@
+//! The roles of deploy/postgres-roles.sql: what each may do, and above all what not.
+
+use auth::{AccessRole, StoredKey, TenantName};
+use model::{AgentId, CommandId, Metadata, PartitionCount, Tenant, ThreadId};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use store::{NewThread, RotatedKey, Store, StoreConfig, TenantScope};
+
+use crate::fixture::Database;
+
+const ROLES: &str = include_str!("../../../deploy/postgres-roles.sql");
+const PASSWORD: &str = "of-a-test";
+
+/// The shipped file, but for what `psql` replaces, and for roles that another test has made.
+pub(crate) async fn make_roles(database: &Database) {
+    let statements = ROLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    for statement in statements.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+        let statement = ["gateway", "worker", "operator"].iter().fold(statement.to_owned(), |sql, role| {
+            sql.replace(&format!(":'{role}_password'"), &format!("'{PASSWORD}'"))
+        });
+        let once = format!(
+            "DO $$ BEGIN {statement}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+        );
+        database.execute_as_superuser(&once).await;
+    }
+}
+
+/// The database's url for the login role of a group.
+fn url_of(database: &Database, role: &str) -> String {
+    let (front, _) = database.url.split_once('?').unwrap();
+    front.replacen("antiphon:antiphon", &format!("antiphon_{role}_login:{PASSWORD}"), 1)
+}
+
+async fn session(database: &Database, role: &str) -> PgConnection {
+    PgConnection::connect(&url_of(database, role)).await.unwrap()
+}
+
+async fn connected(database: &Database, role: &str, tenant_scope: TenantScope) -> Store {
+    let config = StoreConfig { tenant_scope, ..StoreConfig::new(url_of(database, role)) };
+    Store::connect(&config).await.unwrap()
+}
+
+/// With a thread of each of two tenants, and a key of the second one.
+async fn laid_out() -> (Database, Store) {
+    let database = Database::empty().await;
+    make_roles(&database).await;
+    store::migrate(&database.url, PartitionCount::new(2).unwrap()).await.unwrap();
+    let store = Store::connect(&StoreConfig::new(&database.url)).await.unwrap();
+    for tenant in ["acme", "beta"] {
+        let thread = ThreadId::of_tenant(Some(&Tenant::parse(tenant).unwrap()), "t").unwrap();
+        store
+            .upsert_thread(&NewThread { thread, agent: None, policy: None, metadata: Metadata::EMPTY })
+            .await
+            .unwrap();
+        database
+            .execute(&format!(
+                "INSERT INTO agent_settings (bucket, agent_id, workflow) VALUES ({}, '{tenant}~a', 'w')",
+                model::Bucket::of_key(&format!("{tenant}~a")).get()
+            ))
+            .await;
+    }
+    let new = gateway_key();
+    store.add_key(&new, &CommandId::parse("k").unwrap(), "test").await.unwrap();
+    (database, store)
+}
+
+fn gateway_key() -> StoredKey {
+    let new = auth::NewKey::from_random(rand::random(), rand::random());
+    StoredKey {
+        id: new.id(),
+        digest: new.digest(),
+        tenant: TenantName::parse("beta").unwrap(),
+        role: AccessRole::Admin,
+        scopes: None,
+        name: "k".to_owned(),
+        expires_at: None,
+        revoked_at: None,
+    }
+}
+
+async fn refused(session: &mut PgConnection, sql: &str) {
+    let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *session).await;
+    let error = done.map(|done| done.rows_affected()).expect_err(sql);
+    let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+    // Not allowed, not the owner, or a row that the policy refuses; a cast of `*` is no way round either.
+    assert_eq!(code.as_deref(), Some("42501"), "{sql}: {error}");
+}
+
+async fn count(session: &mut PgConnection, sql: &str) -> i64 {
+    sqlx::query(AssertSqlSafe(format!("SELECT count(*) FROM ({sql}) AS q")))
+        .fetch_one(session)
+        .await
+        .unwrap()
+        .get(0)
+}
+
+#[tokio::test]
+async fn a_gateway_sees_one_tenant_at_a_time_and_never_all() {
+    let (database, _owner) = laid_out().await;
+    let mut session = session(&database, "gateway").await;
+    for setting in ["*", "", "@", "acme*", "%", "**", "* ", "beta~", "acme,beta"] {
+        sqlx::query("SELECT set_config('antiphon.tenant', $1, false)")
+            .bind(setting)
+            .execute(&mut session)
+            .await
+            .unwrap();
+        for table in ["threads", "agent_settings", "messages", "facts", "usage", "audit_log"] {
+            let rows = count(&mut session, &format!("SELECT FROM {table}")).await;
+            assert_eq!(rows, 0, "{table} with {setting:?}");
+        }
+        let page = "SELECT FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, NULL)";
+        assert_eq!(count(&mut session, page).await, 0, "{setting:?}");
+    }
+    // Tables of its own do not stand in for those that the owner reads for it.
+    let own = "CREATE TEMPORARY TABLE tasks AS SELECT 0::smallint AS bucket, 'acme~forged' AS agent_id";
+    sqlx::raw_sql(own).execute(&mut session).await.unwrap();
+    let page = "SELECT agent_id FROM antiphon_agents_page('all', -1::smallint, '', 10::bigint, 'acme')";
+    let forged = format!("SELECT FROM ({page}) AS p WHERE agent_id = 'acme~forged'");
+    assert_eq!((count(&mut session, page).await, count(&mut session, &forged).await), (1, 0));
+    for tenant in ["acme", "beta"] {
+        sqlx::query("SELECT set_config('antiphon.tenant', $1, false)")
+            .bind(tenant)
+            .execute(&mut session)
+            .await
+            .unwrap();
+        let seen: String = sqlx::query("SELECT string_agg(thread_id, ',') FROM threads")
+            .fetch_one(&mut session)
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(seen, format!("{tenant}~t"));
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_changes_no_rights_and_reads_no_turn_token_key() {
+    let (database, _owner) = laid_out().await;
+    let mut session = session(&database, "gateway").await;
+    sqlx::raw_sql("SET antiphon.tenant = '*'").execute(&mut session).await.unwrap();
+    for sql in [
+        "ALTER TABLE threads DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE threads NO FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE threads OWNER TO antiphon_gateway",
+        "ALTER TABLE threads ADD COLUMN x integer",
+        "DROP POLICY tenant_isolation ON threads",
+        "CREATE POLICY mine ON threads USING (true)",
+        "ALTER POLICY tenant_isolation ON threads USING (true)",
+        "DROP TABLE threads",
+        "TRUNCATE threads",
+        "CREATE TABLE mine (x integer)",
+        "CREATE FUNCTION mine() RETURNS boolean LANGUAGE sql RETURN true",
+        "CREATE OR REPLACE FUNCTION antiphon_scope() RETURNS text LANGUAGE sql STABLE RETURN '*'",
+        "GRANT EXECUTE ON FUNCTION antiphon_all_tenants() TO antiphon_gateway_login",
+        "GRANT antiphon_worker TO antiphon_gateway_login",
+        "SELECT antiphon_all_tenants()",
+        "SET ROLE antiphon",
+        "SET ROLE antiphon_worker",
+        "SET SESSION AUTHORIZATION antiphon",
+        "ALTER ROLE antiphon_gateway_login BYPASSRLS",
+        "CREATE ROLE mine",
+        "SELECT token_key FROM installation",
+        "SELECT previous_token_key FROM installation",
+        "SELECT * FROM installation",
+        "UPDATE installation SET ticket_key = ticket_key",
+        "SELECT FROM workers",
+        "SELECT FROM partitions",
+        "UPDATE partitions SET epoch = epoch + 1",
+        "SELECT FROM outbox",
+        "SELECT FROM incidents",
+        "DELETE FROM threads",
+        "DELETE FROM audit_log",
+        "UPDATE audit_log SET actor = 'x'",
+        "DELETE FROM api_keys",
+        "INSERT INTO messages SELECT * FROM messages",
+        "UPDATE messages SET content = 'x'",
+        "DELETE FROM messages",
+        "INSERT INTO tasks SELECT * FROM tasks",
+        "DELETE FROM usage",
+        "DELETE FROM dead_letters",
+        "INSERT INTO _sqlx_migrations SELECT * FROM _sqlx_migrations",
+        "COPY threads TO PROGRAM 'cat'",
+        "INSERT INTO threads (bucket, thread_id) VALUES (1, 'beta~x')",
+    ] {
+        refused(&mut session, sql).await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_does_its_work_under_its_role() {
+    let (database, _owner) = laid_out().await;
+    let store = connected(&database, "gateway", TenantScope::Nothing).await;
+    assert!(!store.bypasses_rls().await.unwrap());
+    store.check_partition_count(PartitionCount::new(2).unwrap()).await.unwrap();
+    let installation = store.of_installation();
+    assert_eq!(installation.ticket_keys().await.unwrap().len(), 1);
+    let keys = installation.recent_keys(10).await.unwrap();
+    assert_eq!(keys.len(), 1, "a key is found before its tenant is known");
+    installation.touch_keys(&[keys[0].key.id]).await.unwrap();
+    assert!(installation.key(keys[0].key.id).await.unwrap().unwrap().last_used_at.is_some());
+    for tenant in ["acme", "beta"] {
+        let own = store.for_tenant(Some(Tenant::parse(tenant).unwrap()));
+        let agents = own.agents(None, None, 10).await.unwrap();
+        assert_eq!(agents.iter().map(|row| row.agent.as_str()).collect::<Vec<_>>(), [format!("{tenant}~a")]);
+        assert!(own.agent(&AgentId::parse("acme~a").unwrap()).await.unwrap().is_some() == (tenant == "acme"));
+    }
+    // Also of a session that asks for everything, as at the start of a process.
+    let all = connected(&database, "gateway", TenantScope::All).await;
+    assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());
+    assert!(all.agents(None, None, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn workers_and_operators_see_all_and_change_no_tables() {
+    let (database, _owner) = laid_out().await;
+    for role in ["worker", "operator"] {
+        let store = connected(&database, role, TenantScope::All).await;
+        assert_eq!(store.agents(None, None, 10).await.unwrap().len(), 2, "{role}");
+        assert!(!store.bypasses_rls().await.unwrap());
+        store.token_keys().await.unwrap();
+        let mut session = session(&database, role).await;
+        sqlx::raw_sql("SET antiphon.tenant = '*'").execute(&mut session).await.unwrap();
+        assert_eq!(count(&mut session, "SELECT FROM threads").await, 2, "{role}");
+        for sql in [
+            "DROP TABLE threads",
+            "ALTER TABLE threads DISABLE ROW LEVEL SECURITY",
+            "CREATE TABLE mine (x integer)",
+            "DELETE FROM _sqlx_migrations",
+        ] {
+            refused(&mut session, sql).await;
+        }
+        if role == "worker" {
+            for sql in ["SELECT FROM api_keys", "UPDATE installation SET token_key = token_key"] {
+                refused(&mut session, sql).await;
+            }
+        } else {
+            assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_some());
+        }
+    }
+}
+
+#[tokio::test]
+async fn rights_are_granted_again_after_each_migration() {
+    let (database, _owner) = laid_out().await;
+    database.execute("CREATE TABLE later (x integer); REVOKE ALL ON threads FROM antiphon_gateway").await;
+    let count = PartitionCount::new(2).unwrap();
+    let (one, other) =
+        tokio::join!(store::migrate(&database.url, count), store::migrate(&database.url, count));
+    one.and(other).unwrap();
+    let mut gateway = session(&database, "gateway").await;
+    sqlx::raw_sql("SELECT FROM threads; SELECT FROM later").execute(&mut gateway).await.unwrap();
+    refused(&mut gateway, "INSERT INTO later VALUES (1)").await;
+    let mut worker = session(&database, "worker").await;
+    sqlx::raw_sql("INSERT INTO later VALUES (1)").execute(&mut worker).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_are_rotated_with_an_overlap_and_without() {
+    let (database, store) = Database::new(1).await;
+    let first = store.ticket_keys().await.unwrap();
+    assert!(store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_some());
+    // Signed with the one that all gateways know, until they know the new one.
+    let fresh = store.ticket_keys().await.unwrap();
+    assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
+    database
+        .execute(
+            "UPDATE installation SET ticket_key_changed_at = ticket_key_changed_at - interval '1 minute'",
+        )
+        .await;
+    let known = store.ticket_keys().await.unwrap();
+    assert_eq!(known, [fresh[1].clone(), fresh[0].clone()]);
+    assert!(
+        store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_none(),
+        "a third key would have to count"
+    );
+    assert!(store.rotate_key(RotatedKey::Tickets, false).await.unwrap().is_some());
+    let dropped = store.ticket_keys().await.unwrap();
+    assert!(dropped.len() == 1 && !known.contains(&dropped[0]));
+    assert!(store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_some());
+    database
+        .execute("UPDATE installation SET ticket_key_changed_at = ticket_key_changed_at - interval '2 hours'")
+        .await;
+    assert_eq!(store.ticket_keys().await.unwrap().len(), 1, "the overlap has passed");
+
+    let first = store.token_keys().await.unwrap();
+    assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_some());
+    let second = store.token_keys().await.unwrap();
+    let (thread, turn) = (
+        ThreadId::parse("t").unwrap(),
+        model::TurnId::foreground(&ThreadId::parse("t").unwrap(), "x").unwrap(),
+    );
+    assert!(second.is_newer_than(&first) && !first.is_newer_than(&second));
+    assert!(second.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
+    assert!(!first.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
+    assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_none());
+    database
+        .execute("UPDATE installation SET token_key_changed_at = token_key_changed_at - interval '25 hours'")
+        .await;
+    let later = store.token_keys().await.unwrap();
+    assert!(!later.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
+    assert!(store.rotate_key(RotatedKey::TurnTokens, false).await.unwrap().is_some());
+    let third = store.token_keys().await.unwrap();
+    assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
+}

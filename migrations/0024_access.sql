@@ -65,9 +65,10 @@ BEGIN
 END
 $$;
 
--- Gateways read the number of partitions and the keys of tickets, and find API keys of all tenants by their ids.
+-- Gateways read the number of partitions, the keys of tickets and the marks of erased tenants, and find API keys of all tenants by their ids.
 CREATE POLICY of_gateways ON installation USING (antiphon_scope() = '@') WITH CHECK (false);
 CREATE POLICY of_gateways ON partition_change USING (antiphon_scope() = '@') WITH CHECK (false);
+CREATE POLICY of_gateways ON erased_tenants USING (antiphon_scope() = '@') WITH CHECK (false);
 CREATE POLICY of_gateways ON api_keys USING (antiphon_scope() = '@') WITH CHECK (antiphon_scope() = '@');
 
 -- A page of agents: of all tenants, or of one. `which`: `all`, `backoff` or `paused`. With the rights of the owner, because the loose scan

@@ -30,7 +30,7 @@ pub(crate) async fn in_tenant_transaction(
         TenantScope::Tenant(_) => {
             format!("BEGIN; SELECT antiphon_enter_tenant('{}') AS is_there", scope.setting())
         }
-        TenantScope::All | TenantScope::Nothing => {
+        TenantScope::All | TenantScope::Installation | TenantScope::Nothing => {
             format!(
                 "BEGIN; SELECT set_config('antiphon.tenant', '{}', true) IS NOT NULL AS is_there",
                 scope.setting()

@@ -11,7 +11,8 @@ fn as_role(role: Role, word: &str) -> EntryBody {
 
 fn say(script: &mut ChunkScript, role: Role, word: &str) -> String {
     script.seq += 1;
-    let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body: as_role(role, word) };
+    let entry =
+        StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body: as_role(role, word) };
     script.entries(vec![entry])
 }
 

@@ -190,7 +190,7 @@ impl Serialize for Chunk {
 impl<'de> Deserialize<'de> for Chunk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Fields {
+        struct StoredChunk {
             chunk_id: u32,
             chunk: Box<str>,
             chunk_type: String,
@@ -199,7 +199,7 @@ impl<'de> Deserialize<'de> for Chunk {
             timestamp: Option<Box<str>>,
             correlation_id: Option<Box<str>>,
         }
-        let fields = Fields::deserialize(deserializer)?;
+        let fields = StoredChunk::deserialize(deserializer)?;
         let kind = ChunkKind::from_name(&fields.chunk_type)
             .ok_or_else(|| D::Error::custom(format!("there is no chunk_type {:?}", fields.chunk_type)))?;
         Ok(Self {

@@ -21,6 +21,7 @@ mod noted_facts;
 mod open;
 mod place;
 mod recent;
+mod saves;
 mod snapshot;
 mod stats;
 mod stream_clock;

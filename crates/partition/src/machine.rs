@@ -17,6 +17,7 @@ use crate::limits::{MOST_UNSENT, PartitionLimits};
 use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase, chunks_within};
 use crate::recent::Recent;
+use crate::saves::Saving;
 use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
 use crate::timer_window::TimerWindow;
@@ -41,7 +42,6 @@ mod turns;
 mod usage;
 
 use command_queue::CommandQueue;
-use saving::Saving;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with a command, has no message.
 const NO_SLOT: Slot = Slot::MAX;
@@ -481,7 +481,7 @@ impl Partition {
 
     fn tick(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.ticked_at = now;
-        self.saving.look_again();
+        self.saving.is_resting = false;
         self.followers.expire(now);
         let time = self.clock.now(now);
         let sweep = now.since_ms(self.swept_at) >= self.limits.sweep_ms;

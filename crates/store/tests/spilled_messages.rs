@@ -77,7 +77,7 @@ async fn who_is_not_the_owner_saves_nothing() {
         assert!(matches!(refused, Err(StoreError::NotOwner)), "{refused:?}");
     }
     store.release("a", known.partition, known.epoch).await.unwrap();
-    assert!(matches!(store.save(known, "s", &save).await, Err(StoreError::NotOwner)), "nobody owns it");
+    assert!(matches!(store.save(known, "s", &save).await, Err(StoreError::NotOwner)), "it has no owner");
     assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 0);
 }
 

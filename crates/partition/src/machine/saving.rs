@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use model::{MessageFailure, MessageKey, Seq, Timestamp, TurnId};
+use model::{MessageFailure, Seq, Timestamp};
 
 use super::{EndedInput, NO_SLOT, Partition};
 use crate::action::Action;
 use crate::commit::{Save, SavedItem};
 use crate::messages::Slot;
 use crate::open::{CHUNK_OVERHEAD, Hold, Phase};
+use crate::saves::SaveUnderWay;
 use crate::stream_clock::StreamClock;
 use crate::turn_state::{TurnEnd, TurnPhase, TurnSource};
 use crate::types::OpenTurn;
@@ -31,29 +32,6 @@ const HALF: Halves = Halves(1);
 const ALL: Halves = Halves(2);
 /// Here a message is saved that has not doubled.
 const TWICE: Halves = Halves(4);
-
-/// What is on its way to the store.
-#[derive(Debug)]
-struct SaveUnderWay {
-    messages: Vec<MessageKey>,
-    turns: Vec<TurnId>,
-}
-
-/// The state of saving.
-#[derive(Debug, Default)]
-pub(super) struct Saving {
-    under_way: Option<SaveUnderWay>,
-    /// A replay would take too long, and what the first half of it is needed for is not saved yet.
-    is_due: bool,
-    /// Nothing could be saved the last time; until the next tick that stays so.
-    is_resting: bool,
-}
-
-impl Saving {
-    pub(super) fn look_again(&mut self) {
-        self.is_resting = false;
-    }
-}
 
 impl Partition {
     /// Hands out the next save when a replay would take too long and none is under way.

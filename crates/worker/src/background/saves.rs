@@ -19,12 +19,12 @@ pub(super) struct SaveTask {
 
 /// A row of a save.
 #[derive(Debug)]
-enum Row {
+enum SavedRow {
     Message(SpilledMessage),
     Turn(OpenTurn),
 }
 
-impl Row {
+impl SavedRow {
     fn item(&self) -> SavedItem {
         match self {
             Self::Message(part) => SavedItem::Message(part.key.clone()),
@@ -40,8 +40,8 @@ pub(super) async fn run(
     reader: StoreReader,
 ) {
     while let Some(SaveTask { applied, save }) = tasks.recv().await {
-        let messages = save.messages.into_iter().map(Row::Message);
-        let rows: Vec<Row> = messages.chain(save.turns.into_iter().map(Row::Turn)).collect();
+        let messages = save.messages.into_iter().map(SavedRow::Message);
+        let rows: Vec<SavedRow> = messages.chain(save.turns.into_iter().map(SavedRow::Turn)).collect();
         let save = |part| {
             let (save, store, incarnation) = (save_of(part), store.clone(), Arc::clone(&incarnation));
             let reader = reader.clone();
@@ -67,12 +67,12 @@ pub(super) async fn run(
     }
 }
 
-fn save_of(rows: &[Row]) -> Save {
+fn save_of(rows: &[SavedRow]) -> Save {
     let mut save = Save::default();
     for row in rows {
         match row {
-            Row::Message(part) => save.messages.push(part.clone()),
-            Row::Turn(open) => save.turns.push(open.clone()),
+            SavedRow::Message(part) => save.messages.push(part.clone()),
+            SavedRow::Turn(open) => save.turns.push(open.clone()),
         }
     }
     save

@@ -26,7 +26,7 @@ fn age_alone_saves_nothing() {
 }
 
 #[test]
-fn what_makes_a_replay_long_is_saved_and_the_checkpoint_passes_it() {
+fn what_makes_a_replay_long_is_saved_and_passed() {
     let mut script = within(2);
     assert_eq!(script.run("0a 2c +20s b:0x"), "a | - | - | b:x save(0,2)");
     let saved = parts(&script);
@@ -122,7 +122,7 @@ fn a_long_message_is_saved_in_parts() {
 }
 
 #[test]
-fn a_message_that_is_reset_during_its_save_is_saved_from_its_beginning() {
+fn a_message_reset_during_its_save_is_saved_from_its_begin() {
     let mut script = within(2);
     assert!(script.run("0aa b:0y! c:0z!").ends_with("save(0)"));
     assert_eq!(script.run("ok 0b^1"), "b:complete commit(c:\"z\" @0) | ^1 b");

@@ -48,6 +48,12 @@ impl TurnId {
         Self(MessageId::new_unchecked(&text))
     }
 
+    /// The place of the task whose turn it is; `None` for the turn of an input.
+    pub fn task_position(&self) -> Option<Position> {
+        let (_, position) = self.as_str().strip_prefix('t')?.split_once('-')?;
+        position.parse().ok().map(Position::from_stored)
+    }
+
     /// The turn and run whose answer a message is; `None` for a message that belongs to no turn.
     pub fn of_answer(message: &MessageId) -> Option<(Self, u32)> {
         let (turn, suffix) = message.as_str().rsplit_once("-a")?;

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::{AgentId, IncomingChunk, MessageKey, Seq, TaskKind, ThreadId, Timestamp, TurnId, UsageKind};
+use model::{AgentId, IncomingChunk, MessageKey, Timestamp, TurnId, UsageKind};
 
 use crate::types::UsageWrite;
 
 /// A workflow that goes on is stopped again after this time, ms.
 const STOP_AGAIN_MS: i64 = 5_000;
-/// Runs of one partition that ended lately or publish after their end; beyond, the oldest are forgotten and may be stopped sooner again.
+/// Runs of one partition that ended lately or publish after their end; beyond, the oldest are forgotten: they may be stopped again sooner, and
+/// none of their calls is counted any more.
 const RUNS: usize = 1_024;
-/// Turns that ended lately and whose agent does not follow from their thread.
-const TURNS: usize = 1_024;
 /// Calls of one late run that are counted.
 const CALLS: usize = 1_024;
 
@@ -20,15 +19,22 @@ pub(crate) type RunKey = (TurnId, u32);
 /// An attempt, and the delivery of the request that it answers.
 pub(crate) type Attempt = (u32, Option<Box<str>>);
 
+/// A run whose end this owner has committed, and so knows which of its calls are in the ledger.
+#[derive(Debug)]
+pub(crate) struct EndedRun {
+    /// The answer, or what would have been it.
+    pub(crate) answer: MessageKey,
+    pub(crate) agent: AgentId,
+    pub(crate) kind: UsageKind,
+    /// The attempt that was open at the end, whose calls are in the ledger.
+    pub(crate) in_time: Option<Attempt>,
+}
+
 /// What is known of runs that are over. Lost with the owner.
 #[derive(Debug, Default)]
 pub(crate) struct LateRuns {
     runs: BTreeMap<RunKey, LateRun>,
     order: VecDeque<RunKey>,
-    agents: BTreeMap<TurnId, (AgentId, UsageKind)>,
-    agents_order: VecDeque<TurnId>,
-    /// The highest entry read: what is read again may have counted before its run ended.
-    read_to: Seq,
     /// Rows for the next commit.
     usage: Vec<UsageWrite>,
 }
@@ -36,50 +42,30 @@ pub(crate) struct LateRuns {
 #[derive(Debug)]
 struct LateRun {
     stopped_at: Timestamp,
-    /// The attempt that was open at the end, whose calls are in the ledger.
-    in_time: Option<Attempt>,
-    /// The attempt whose first chunk came too late, so that none of its calls is in the ledger.
+    /// `None`: an owner before this one has ended it.
+    ended: Option<EndedRun>,
+    /// The attempt whose first chunk came too late.
     began: Option<Attempt>,
     /// Numbers of the rows written.
     counted: BTreeSet<u16>,
 }
 
 impl LateRuns {
-    /// Whether the entry is read for the first time.
-    pub(crate) fn is_new(&self, seq: Seq) -> bool {
-        seq > self.read_to
-    }
-
-    /// The entry has been read.
-    pub(crate) fn has_read(&mut self, seq: Seq) {
-        self.read_to = self.read_to.max(seq);
-    }
-
     pub(crate) fn take_usage(&mut self) -> Vec<UsageWrite> {
         std::mem::take(&mut self.usage)
     }
 
-    /// A turn has ended: calls that come later are of its agent.
-    pub(crate) fn remember(&mut self, turn: &TurnId, thread: &ThreadId, agent: &AgentId, kind: UsageKind) {
-        if (agent.clone(), kind) == by_thread(thread) {
-            return;
-        }
-        if self.agents.insert(turn.clone(), (agent.clone(), kind)).is_none() {
-            self.agents_order.push_back(turn.clone());
-        }
-        if self.agents_order.len() > TURNS
-            && let Some(oldest) = self.agents_order.pop_front()
-        {
-            self.agents.remove(&oldest);
+    /// The end of the run is committed, and its workflow knows of it.
+    pub(crate) fn ended(&mut self, key: &RunKey, ended: EndedRun, now: Timestamp) {
+        self.stop(key, now);
+        if let Some(run) = self.runs.get_mut(key) {
+            run.ended = Some(ended);
         }
     }
 
-    /// The end of the run is committed, and its workflow knows of it.
-    pub(crate) fn ended(&mut self, key: &RunKey, in_time: Option<Attempt>, now: Timestamp) {
-        self.stop(key, now);
-        if let Some(run) = self.runs.get_mut(key) {
-            run.in_time = in_time;
-        }
+    /// Whether this owner has committed the end of the run.
+    pub(crate) fn has_ended(&self, key: &RunKey) -> bool {
+        self.runs.get(key).is_some_and(|run| run.ended.is_some())
     }
 
     /// Notes that the workflow of the run is stopped now; false when it was stopped a moment ago.
@@ -97,36 +83,31 @@ impl LateRuns {
             self.runs.remove(&oldest);
         }
         self.order.push_back(key.clone());
-        let run = LateRun { stopped_at: now, in_time: None, began: None, counted: BTreeSet::new() };
+        let run = LateRun { stopped_at: now, ended: None, began: None, counted: BTreeSet::new() };
         self.runs.insert(key.clone(), run);
         true
     }
 
     /// Whether the chunk is the first that is read of an attempt, which no stop has reached.
-    pub(crate) fn begins(&mut self, key: &RunKey, attempt: Attempt, arrival: &IncomingChunk) -> bool {
+    pub(crate) fn begins(&mut self, key: &RunKey, attempt: &Attempt, arrival: &IncomingChunk) -> bool {
         let Some(run) = self.runs.get_mut(key).filter(|_| arrival.chunk.id == 0) else { return false };
         // A chunk that is published again, because its acknowledgement was lost, begins nothing.
-        if run.in_time.as_ref().is_some_and(|in_time| attempt.0 < in_time.0 || attempt == *in_time) {
+        let in_time = run.ended.as_ref().and_then(|ended| ended.in_time.as_ref());
+        if in_time.is_some_and(|in_time| attempt.0 < in_time.0 || attempt == in_time) {
             return false;
         }
-        let is_new = run.began.as_ref() != Some(&attempt);
-        run.began = Some(attempt);
+        let is_new = run.began.as_ref() != Some(attempt);
+        run.began = Some(attempt.clone());
         is_new
     }
 
-    /// Each call that the chunk reports is a row, once: its first report counts, and no later one replaces it. Returns how many rows.
-    pub(crate) fn count_calls(
-        &mut self,
-        key: &RunKey,
-        attempt: &Attempt,
-        thread: &ThreadId,
-        arrival: &IncomingChunk,
-    ) -> u64 {
-        // A call of an attempt that began in time may be in the ledger already.
+    /// Each call that the chunk reports is a row, once: its first report counts, and no later one replaces it. Returns how many rows. Of an attempt
+    /// that began in time, or of a run that an owner before this one has ended, calls may be in the ledger already.
+    pub(crate) fn count_calls(&mut self, key: &RunKey, attempt: &Attempt, arrival: &IncomingChunk) -> u64 {
         let Some(late) = self.runs.get_mut(key).filter(|run| run.began.as_ref() == Some(attempt)) else {
             return 0;
         };
-        let (agent, kind) = self.agents.get(&key.0).cloned().unwrap_or_else(|| by_thread(thread));
+        let Some(ended) = &late.ended else { return 0 };
         let listed = arrival.chunk.metadata.model_calls().unwrap_or_default();
         let before = self.usage.len();
         for (index, listed) in listed.into_iter().enumerate() {
@@ -141,28 +122,16 @@ impl LateRuns {
             }
             self.usage.push(UsageWrite {
                 turn: key.0.clone(),
-                answer: MessageKey { thread: thread.clone(), message: arrival.message.clone() },
+                answer: ended.answer.clone(),
                 number,
-                agent: agent.clone(),
-                kind,
+                agent: ended.agent.clone(),
+                kind: ended.kind,
                 call: listed.call,
                 is_partial: true,
             });
         }
         (self.usage.len() - before) as u64
     }
-}
-
-/// A task takes place in the thread of its queue; a person's message mostly in that of its agent.
-fn by_thread(thread: &ThreadId) -> (AgentId, UsageKind) {
-    let agent = thread.agent();
-    let is_of = |kind: TaskKind| agent == agent.agent().queue_of(kind);
-    let kind = match () {
-        () if is_of(TaskKind::Compaction) => UsageKind::Summary,
-        () if is_of(TaskKind::Memory) => UsageKind::Memory,
-        () => UsageKind::Turn,
-    };
-    (agent, kind)
 }
 
 /// A number of the ledger for a call that came too late: a function of its name, so that each owner gives it the same.

@@ -11,6 +11,7 @@ use super::after_turn::{self, Continuation};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
+use crate::late_runs::EndedRun;
 use crate::open::OpenMessage;
 use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable, batch_type_of};
 use crate::types::{
@@ -432,7 +433,6 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let Some(turn) = self.table.remove(&id) else { return };
-        self.late.remember(&turn.id, &turn.thread, &turn.agent, super::usage::kind(&turn));
         if turn.is_real() {
             // A lookup of a timer may have read the store before this message was in it.
             self.timers.person_wrote(&turn.thread);
@@ -464,8 +464,13 @@ impl Partition {
             }
             Some(open)
         });
-        let in_time = open.as_ref().map(|open| (open.attempt, open.delivery().map(Into::into)));
-        self.late.ended(&(id.clone(), turn.run), in_time, now);
+        let over = EndedRun {
+            answer: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
+            agent: turn.agent.clone(),
+            kind: super::usage::kind(&turn),
+            in_time: open.as_ref().map(|open| (open.attempt, open.delivery().map(Into::into))),
+        };
+        self.late.ended(&(id.clone(), turn.run), over, now);
         if turn.is_abandoned {
             actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }

@@ -1,6 +1,6 @@
 //! Chunks of runs that are over: their workflow is stopped once more, and the calls of an attempt that began too late are counted.
 
-use model::{Frame, IncomingChunk, Seq, Timestamp, TurnId, TurnToken};
+use model::{Frame, IncomingChunk, ThreadId, Timestamp, TurnId, TurnToken};
 use scheduling::HeadState;
 
 use super::Partition;
@@ -14,27 +14,47 @@ impl Partition {
         frame: &Frame,
         arrival: &IncomingChunk,
         (id, run): (&TurnId, u32),
-        seq: Seq,
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let is_unsure = || {
-            let queue = self.table.queues.get(&frame.thread.agent())?;
-            Some(matches!(queue.head_state(now), HeadState::NotLoaded | HeadState::Unsettled))
-        };
         // What is not known may stand in entries that are still to be read.
-        if !self.may_begin() || self.deferring.is_some() || is_unsure().unwrap_or(false) {
+        if !self.may_begin() || self.deferring.is_some() || !self.is_over(&frame.thread, id, run, now) {
             return;
         }
         let delivery = frame.token.as_ref().and_then(TurnToken::delivery);
         let (key, attempt) = ((id.clone(), run), (arrival.attempt, delivery.map(Into::into)));
         let is_due = self.late.stop(&key, now);
-        if self.late.begins(&key, attempt.clone(), arrival) || is_due {
+        if self.late.begins(&key, &attempt, arrival) || is_due {
             self.counters.late_stops += 1;
             actions.push(Action::Abandon { turn: id.clone(), run });
         }
-        if self.late.is_new(seq) {
-            self.counters.late_calls += self.late.count_calls(&key, &attempt, &frame.thread, arrival);
+        self.counters.late_calls += self.late.count_calls(&key, &attempt, arrival);
+    }
+
+    /// Whether it is certain that the run is over, also for an owner that has lost its partition and does not know yet: a stop would end a run
+    /// that the next owner has begun.
+    fn is_over(&self, thread: &ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
+        if self.late.has_ended(&(id.clone(), run)) {
+            return true;
+        }
+        if let Some(turn) = self.table.turns.get(id) {
+            return turn.run > run;
+        }
+        // Inputs stand in the stream before their answers, so one that is not known has ended.
+        let Some(position) = id.task_position() else { return true };
+        // A task gets its position with a commit, and what is decided about it holds with a commit alone: one that is on its way may be that of
+        // an owner that has lost its partition.
+        let is_on_its_way =
+            self.in_flight.is_some() || !self.ended.is_empty() || !self.table.dirty.is_empty();
+        if is_on_its_way || self.commands.len() > 0 || !self.commands.writes.seqs.is_empty() {
+            return false;
+        }
+        let Some(queue) = self.table.queues.get(&thread.agent()) else { return true };
+        match queue.first() {
+            _ if queue.head.is_some_and(|head| head >= position) => true,
+            Some(first) if first.position == position => queue.run > run,
+            Some(first) => first.position > position,
+            None => queue.head_state(now) == HeadState::None,
         }
     }
 }

@@ -76,7 +76,6 @@ impl Partition {
                     self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
                 }
             }
-            self.late.has_read(entry.seq);
         }
     }
 

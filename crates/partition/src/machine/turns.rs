@@ -255,7 +255,7 @@ impl Partition {
                 self.too_late(id, seq);
             } else {
                 self.counters.fenced += 1;
-                self.answer_late_run(frame, arrival, (id, run), seq, now, actions);
+                self.answer_late_run(frame, arrival, (id, run), now, actions);
             }
             return None;
         }

@@ -107,7 +107,8 @@ const TEXT: &str = "sixteen bytes...";
 
 #[test]
 fn a_call_that_was_cut_is_estimated_however_its_turn_ends() {
-    let ends: [(&str, fn(&mut TurnScript)); 5] = [
+    type End = fn(&mut TurnScript);
+    let ends: [(&str, End); 5] = [
         ("a stop", |script| drop(script.command(control("s", ControlKind::StopTurn(turn("x")))))),
         ("an error", |script| drop(script.say(2, &["error:{}"]))),
         ("silence", |script| drop(script.later(script.rules.deadline_ms + 1_000))),
@@ -135,7 +136,7 @@ fn provider_counts_replace_an_estimate_after_a_takeover() {
     let (log, start) = (script.log.clone(), script.last_start());
     script.say(2, &[ENDS, "so!"]);
     let row = format!("{} 0 turn m 90+7", turn("x").answer(0));
-    assert_eq!(ledger(&script), [row.clone()]);
+    assert_eq!(ledger(&script), std::slice::from_ref(&row));
     let mut next = TurnScript::with(quiet(), bare());
     (next.machine, next.seq) = (Partition::new(bare(), quiet(), 9, T0), 2);
     next.handle(Input::Entries { entries: log, room: 1_000 });
@@ -203,5 +204,30 @@ fn what_is_read_again_counts_nothing_twice_and_stops_nothing() {
     let said = next.handle(Input::Entries { entries: log, room: 1_000 });
     assert!(said.is_empty(), "{said:?}");
     assert!(next.handle(Input::CaughtUp(true)).is_empty());
+    // A frame that is published again may have been counted by the owner before; a workflow that goes on is stopped all the same.
+    next.seq = 3;
+    assert_eq!(next.say_as(&script.last_start(), 0, 0, &[BEGINS]), ["abandon x run 0"]);
     assert_eq!(ledger(&next), ledger(&script));
+}
+
+#[test]
+fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
+    let mut script = TurnScript::new();
+    script.task("t1");
+    let start = script.last_start();
+    let later_run = Start {
+        run: 1,
+        token: script.machine.table.token_key.token(&start.thread, &start.turn, 1),
+        ..start.clone()
+    };
+    assert!(script.say_as(&later_run, 0, 0, &[BEGINS]).is_empty(), "another owner has begun the next run");
+    // It has read a task, and does not know yet whether another owner has stored it.
+    script.auto = false;
+    script.command(Command::Task(Task { agent: AgentId::parse("other").unwrap(), ..task_of("t2", "do") }));
+    let other = AgentId::parse("other").unwrap();
+    let turn = TurnId::of_task(&other, Position::from_stored(1 << 40));
+    let token = script.machine.table.token_key.token(&other.thread(), &turn, 0);
+    let unknown = Start { turn, run: 0, thread: other.thread(), agent: other, token, ..start };
+    assert!(script.say_as(&unknown, 0, 0, &[BEGINS]).is_empty());
+    assert!(script.commits.iter().all(|commit| commit.usage.is_empty()));
 }

@@ -82,7 +82,7 @@ pub async fn run(
 ) -> Result<(), WorkflowError> {
     metrics::describe();
     let engine = match config.engine {
-        EngineConfig::OpenAi(openai) => Engine::OpenAi(Box::new(openai::OpenAi::new(openai, clock.clone())?)),
+        EngineConfig::OpenAi(openai) => Engine::OpenAi(Box::new(openai::OpenAi::new(openai, clock)?)),
         EngineConfig::Scripted(script) => Engine::Scripted(script),
     };
     tracing::info!(workflow = %config.workflow, concurrency = config.concurrency, "taking turn requests");

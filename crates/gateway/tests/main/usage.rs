@@ -16,10 +16,10 @@ async fn usage_is_summed_by_what_is_asked_for() {
     fixture
         .write(
             "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
-                                cached_tokens, is_partial)
-             VALUES ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false),
-                    ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 1, 'ann', 'turn', 'm', 10, 20, NULL, true),
-                    ('2026-11-23T10:00Z', $bucket(t2), 't2', 'b', 0, 'bob', 'follow_up', NULL, 1, 2, NULL, false)",
+                                cached_tokens, is_partial, is_estimated)
+             VALUES ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false, false),
+                    ('2026-11-22T10:00Z', $bucket(t1), 't1', 'a', 1, 'ann', 'turn', 'm', 10, 20, NULL, true, true),
+                    ('2026-11-23T10:00Z', $bucket(t2), 't2', 'b', 0, 'bob', 'follow_up', NULL, 1, 2, NULL, false, false)",
         )
         .await;
     let usage = async |query: &str| {
@@ -28,7 +28,7 @@ async fn usage_is_summed_by_what_is_asked_for() {
     };
     let of = |day: Option<&str>, agent: Option<&str>, counts: [u64; 5]| {
         json!({"day": day, "agent_id": agent, "thread_id": null, "user_id": null, "model": null, "kind": null,
-               "calls": counts[0], "partial_calls": counts[1], "input_tokens": counts[2], "output_tokens": counts[3],
+               "calls": counts[0], "partial_calls": counts[1], "estimated_calls": counts[1], "input_tokens": counts[2], "output_tokens": counts[3],
                "cached_tokens": counts[4], "reasoning_tokens": 0, "cost": null, "unpriced_calls": counts[0]})
     };
     assert_eq!(usage("to=2026-11-24T00:00:00Z").await, json!([of(None, None, [3, 1, 18, 25, 5])]));
@@ -49,8 +49,8 @@ async fn usage_is_summed_by_what_is_asked_for() {
     assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
     assert_eq!(
         csv.text,
-        "day,agent_id,thread_id,user_id,model,kind,calls,partial_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
-         unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,2,1,17,23,5,0,,2,,\r\n"
+        "day,agent_id,thread_id,user_id,model,kind,calls,partial_calls,estimated_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
+         unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,2,1,1,17,23,5,0,,2,,\r\n"
     );
     for query in [
         "",
@@ -100,10 +100,10 @@ async fn calls_in_sums_of_days_have_no_thread_and_the_same_totals() {
     fixture
         .write(
             "INSERT INTO usage (created_at, bucket, thread_id, message_id, call, agent_id, kind, model, input_tokens, output_tokens,
-                                cached_tokens, is_partial)
-             VALUES ('2020-02-28T23:59:59Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false),
-                    ('2020-02-28T10:00Z', $bucket(t2), 't2', 'b', 0, 'ann', 'turn', 'm', 10, 20, NULL, true),
-                    (now(), $bucket(t2), 't2', 'c', 0, 'ann', 'turn', 'm', 1, 2, NULL, false)",
+                                cached_tokens, is_partial, is_estimated)
+             VALUES ('2020-02-28T23:59:59Z', $bucket(t1), 't1', 'a', 0, 'ann', 'turn', 'm', 7, 3, 5, false, false),
+                    ('2020-02-28T10:00Z', $bucket(t2), 't2', 'b', 0, 'ann', 'turn', 'm', 10, 20, NULL, true, true),
+                    (now(), $bucket(t2), 't2', 'c', 0, 'ann', 'turn', 'm', 1, 2, NULL, false, false)",
         )
         .await;
     let get = async |query: &str| {

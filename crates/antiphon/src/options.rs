@@ -65,6 +65,7 @@ impl Options {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one, made when the process starts")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create or update the tables in Postgres and the streams in NATS.

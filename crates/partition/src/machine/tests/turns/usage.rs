@@ -217,7 +217,7 @@ fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
     let start = script.last_start();
     let later_run = Start {
         run: 1,
-        token: script.machine.table.token_key.token(&start.thread, &start.turn, 1),
+        token: script.machine.table.token_keys.token(&start.thread, &start.turn, 1),
         ..start.clone()
     };
     assert!(script.say_as(&later_run, 0, 0, &[BEGINS]).is_empty(), "another owner has begun the next run");
@@ -226,7 +226,7 @@ fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
     script.command(Command::Task(Task { agent: AgentId::parse("other").unwrap(), ..task_of("t2", "do") }));
     let other = AgentId::parse("other").unwrap();
     let turn = TurnId::of_task(&other, Position::from_stored(1 << 40));
-    let token = script.machine.table.token_key.token(&other.thread(), &turn, 0);
+    let token = script.machine.table.token_keys.token(&other.thread(), &turn, 0);
     let unknown = Start { turn, run: 0, thread: other.thread(), agent: other, token, ..start };
     assert!(script.say_as(&unknown, 0, 0, &[BEGINS]).is_empty());
     assert!(script.commits.iter().all(|commit| commit.usage.is_empty()));

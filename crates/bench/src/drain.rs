@@ -44,7 +44,7 @@ pub(super) struct Drain {
 /// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
 pub(super) async fn drain(environment: &ChunkEnvironment, backlog: &Backlog) -> Result<Drain> {
     let database = environment.database().await?;
-    Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate().await?;
+    Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate_and_adopt().await?;
     drain_into(environment, &database, backlog).await
 }
 

@@ -105,7 +105,7 @@ impl Case {
 
     async fn round(&self) -> Result<UnitCost> {
         let database = self.environment.database().await?;
-        Fleet::prepare(self.environment.fleet(database.url(), 0, 0))?.migrate().await?;
+        Fleet::prepare(self.environment.fleet(database.url(), 0, 0))?.migrate_and_adopt().await?;
         let threads = self.backlog.shape.threads.unwrap_or_default();
         fill(&database, threads, self.stored).await?;
         let drain = drain::drain_into(&self.environment, &database, &self.backlog).await?;

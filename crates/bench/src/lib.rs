@@ -123,7 +123,7 @@ async fn compare(options: &ChunkBenchOptions, shape: &BacklogShape) -> Result<Ba
     let environment = ChunkEnvironment::start(1)?;
     let backlog = Backlog::plan(shape)?;
     let database = environment.database().await?;
-    testkit::fleet::Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate().await?;
+    testkit::fleet::Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate_and_adopt().await?;
     let client = async_nats::connect(environment.nats.url()).await?;
     eprintln!("==> {}: {} chunks in {} messages", shape.name, backlog.chunks, backlog.messages.len());
     backlog.publish(&client, PartitionCount::new(1)?).await?;

@@ -152,6 +152,8 @@ struct InFlightCommit {
     outbox: Option<OutboxBatch>,
     /// Timers that are written, and in how many ms they are due, as far as they wait.
     timers: Vec<(TimerId, Option<i64>)>,
+    /// Threads whose follow-up it arms.
+    armed: Vec<ThreadId>,
     /// How far positions had been given.
     given: Option<PositionMark>,
     /// Of the chunks of what has ended with it.

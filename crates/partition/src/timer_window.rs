@@ -141,9 +141,9 @@ impl TimerWindow {
         (writes, outgoing.into_iter().flatten().collect())
     }
 
-    /// A person has written to the thread: its follow-up does not fire if it is being decided about or if no commit has its firing yet. Its
-    /// row may belong to another follow-up by then, because the answer to the person may arm one.
-    pub(crate) fn person_wrote(&mut self, thread: &ThreadId) {
+    /// A person has written to the thread, or a commit arms a newer follow-up there: its follow-up does not fire if it is being decided about or
+    /// if no commit has its firing yet. Its row may belong to another follow-up by then.
+    pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
             self.written_to.insert(thread.clone());
         }
@@ -156,8 +156,8 @@ impl TimerWindow {
         }
     }
 
-    /// Whether a person has written to the thread since the lookup of its timer began.
-    pub(crate) fn has_written(&self, thread: &ThreadId) -> bool {
+    /// Whether the thread's follow-up was superseded since the lookup of its timer began.
+    pub(crate) fn is_superseded(&self, thread: &ThreadId) -> bool {
         self.written_to.contains(thread)
     }
 

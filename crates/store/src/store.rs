@@ -204,7 +204,9 @@ impl Store {
 
     /// Names the installation: its streams bear the same id.
     pub async fn installation_id(&self) -> Result<String, StoreError> {
-        let rows = self.rows(sqlx::query("SELECT installation_id FROM installation")).await?;
+        // In the scope that gateways have as well.
+        let rows =
+            self.of_installation().rows(sqlx::query("SELECT installation_id FROM installation")).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         Ok(row.try_get("installation_id")?)
     }

@@ -174,8 +174,17 @@ impl Fleet {
 
     /// Runs `antiphon migrate`.
     pub async fn migrate(&self) -> Result<()> {
-        let migrated =
-            invoke(&["migrate"], &self.options.environment("migrate", &self.options.database_url)).await?;
+        self.migrate_with(&["migrate"]).await
+    }
+
+    /// As [`Self::migrate`], for a database that takes the streams over from another one.
+    pub async fn migrate_and_adopt(&self) -> Result<()> {
+        self.migrate_with(&["migrate", "--adopt-streams"]).await
+    }
+
+    async fn migrate_with(&self, arguments: &[&str]) -> Result<()> {
+        let environment = self.options.environment("migrate", &self.options.database_url);
+        let migrated = invoke(arguments, &environment).await?;
         if migrated.code != Some(0) {
             bail!("antiphon migrate ended with {:?}:\n{}", migrated.code, migrated.stderr);
         }

@@ -327,9 +327,7 @@ pub fn encode_frame(frame: &Frame) -> Bytes {
     });
     let turn_token = frame.token.as_ref().map(TurnToken::as_str).unwrap_or_default().to_owned();
     let delivery_id = frame.token.as_ref().and_then(TurnToken::delivery).unwrap_or_default().to_owned();
-    pb::Frame { chunks: chunks.collect(), turn_token, delivery_id }
-        .encode_to_vec()
-        .into()
+    pb::Frame { chunks: chunks.collect(), turn_token, delivery_id }.encode_to_vec().into()
 }
 
 /// The JSON payload of a frame: an object for one chunk, an array for more.

@@ -29,7 +29,11 @@ async fn usage_is_summed_priced_and_written_as_csv() {
     let lines: Vec<&str> = csv.stdout.split("\r\n").collect();
     assert_eq!(
         lines[1..],
-        [r#",,,,"=""x""",,1,1,1,1,0,0,,1,"USD","#, r#",,,,"m",,2,0,2000000,200000,0,0,4.9,0,"USD","#, ""]
+        [
+            r#",,,,"'=""x""",,1,1,0,1,1,0,0,,1,"USD","#,
+            r#",,,,"m",,2,0,0,2000000,200000,0,0,4.9,0,"USD","#,
+            ""
+        ]
     );
     let table = fixture.invoke("usage --from 2026-06-01T00:00:00Z").await;
     assert!(table.stdout.contains("CALLS") && table.stdout.lines().count() == 2, "{}", table.stdout);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome, Placement,
-    Position, Seq, Timestamp, TurnId,
+    Position, Seq, ThreadId, TimerKind, Timestamp, TurnId,
 };
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
@@ -13,6 +13,7 @@ use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::messages::Slot;
 use crate::open::OpenMessage;
+use crate::timers::TimerWrite;
 use crate::types::Outgoing;
 
 impl Partition {
@@ -43,6 +44,9 @@ impl Partition {
         self.add_ended(&mut commit, &mut in_flight, &mut outgoing, now, actions);
         self.add_tasks(&mut commit, now);
         in_flight.more = self.add_writes(&mut commit);
+        // What was decided about the follow-ups that these replace may be older than this commit, now and until it is applied.
+        in_flight.armed = armed_threads(&commit.timers);
+        in_flight.armed.iter().for_each(|thread| self.timers.supersede(thread));
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
@@ -161,7 +165,8 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlightCommit { ended, tasks, more, outbox, timers, given, .. } = in_flight;
+        let InFlightCommit { ended, tasks, more, outbox, timers, armed, given, .. } = in_flight;
+        armed.iter().for_each(|thread| self.timers.supersede(thread));
         self.committed = given.unwrap_or(self.committed);
         self.commands.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
@@ -227,6 +232,15 @@ impl Partition {
             frame,
         }));
     }
+}
+
+/// The threads whose follow-ups are armed, and replace what waits there.
+fn armed_threads(writes: &[TimerWrite]) -> Vec<ThreadId> {
+    let thread = |write: &TimerWrite| match write {
+        TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp => armed.thread.clone(),
+        _ => None,
+    };
+    writes.iter().filter_map(thread).collect()
 }
 
 /// A bare stream of chunks, which no turn has opened: a batch of its own.

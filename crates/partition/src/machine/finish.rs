@@ -435,7 +435,7 @@ impl Partition {
         let Some(turn) = self.table.remove(&id) else { return };
         if turn.is_real() {
             // A lookup of a timer may have read the store before this message was in it.
-            self.timers.person_wrote(&turn.thread);
+            self.timers.supersede(&turn.thread);
         }
         let outcome = match refused {
             None => outcome,

@@ -19,7 +19,7 @@ impl Partition {
     /// A person's input has come to the thread: follow-ups that wait or are under way there leave nothing. One whose commit is under way came
     /// first.
     pub(super) fn withdraw_follow_ups(&mut self, thread: &ThreadId) {
-        self.timers.person_wrote(thread);
+        self.timers.supersede(thread);
         let Some(queue) = self.table.thread_queues.get(thread) else { return };
         let is_follow_up = |id: &&TurnId| self.table.turns.get(*id).is_some_and(|turn| turn.timer.is_some());
         let found: Vec<TurnId> =

@@ -38,7 +38,7 @@ impl Partition {
         for TimerDecision { id, thread, verdict } in decisions {
             let is_answered = thread
                 .as_ref()
-                .is_some_and(|thread| self.has_real_input(thread) || self.timers.has_written(thread));
+                .is_some_and(|thread| self.has_real_input(thread) || self.timers.is_superseded(thread));
             let end = |state, by| TimerWrite::End { id: id.clone(), state, by };
             let (write, outgoing, outcome) = match verdict {
                 TimerVerdict::Gone => {

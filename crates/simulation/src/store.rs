@@ -30,6 +30,8 @@ use turns::Tables;
 pub(crate) struct Row {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
+    /// Saves that were written; no fence compares them.
+    pub(crate) saves: u64,
     pub(crate) incarnation: Option<String>,
     pub(crate) read: Option<Mark>,
     pub(crate) owner: Option<u64>,
@@ -275,6 +277,7 @@ impl Store {
             save_part(spilled_messages, part, self.bug, time);
         }
         self.tables[usize::from(partition.0)].save_inputs(&save.turns);
+        self.row(partition).saves += 1;
         self.check_saved(partition);
     }
 

@@ -89,6 +89,11 @@ impl World {
     pub(super) fn step_back(&mut self) {
         self.going_back.is_armed = false;
         let Some(copy) = self.going_back.copy.take() else { return };
+        // A gap that is known: a store that loses saves and no commit is not noticed, because saves are not counted in what the fence compares.
+        let mut rows = copy.rows.iter().zip(&self.store.rows);
+        if rows.any(|(old, row)| old.commits == row.commits && old.saves != row.saves) {
+            return;
+        }
         self.coverage.steps_back += 1;
         let mut under_way = Vec::new();
         for row in &mut self.store.rows {

@@ -91,9 +91,8 @@ impl World {
         let Some(copy) = self.going_back.copy.take() else { return };
         // A gap that is known: a store that loses saves and no commit is not noticed, because saves are not counted in what the fence compares.
         let mut rows = copy.rows.iter().zip(&self.store.rows);
-        if rows.any(|(old, row)| old.commits == row.commits && old.saves != row.saves) {
-            return;
-        }
+        let loses_saves_alone = rows.any(|(old, row)| old.commits == row.commits && old.saves != row.saves);
+        let copy = if loses_saves_alone { self.store.clone().into() } else { copy };
         self.coverage.steps_back += 1;
         let mut under_way = Vec::new();
         for row in &mut self.store.rows {

@@ -26,6 +26,16 @@ CREATE TABLE spilled_messages (
     PRIMARY KEY (bucket, thread_id, message_id, first_chunk)
 );
 
+-- How many saves of its owners each partition has had: a part of what the fence compares, as `partitions.commits` is. A row of its own, and
+-- not a column there, because saves and commits do not wait for each other. No row: none yet.
+CREATE TABLE partition_saves (
+    partition_id smallint PRIMARY KEY,
+    saves        bigint   NOT NULL
+) WITH (
+    -- A few hot rows: room for the new versions on the same page.
+    fillfactor = 50
+);
+
 -- Inputs that wait or run, and whose entries a new owner would otherwise have to read again from far back.
 CREATE TABLE spilled_turns (
     bucket         smallint    NOT NULL,

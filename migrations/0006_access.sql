@@ -98,6 +98,7 @@ DECLARE
         ['installation', everything],
         ['workers', everything],
         ['partitions', everything],
+        ['partition_saves', everything],
         ['partition_change', everything],
         ['incidents', everything],
         ['outbox', everything]

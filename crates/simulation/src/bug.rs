@@ -44,6 +44,8 @@ pub enum PlantedBug {
     SpillsStay,
     /// Saves are not fenced: a late one of an earlier owner is written.
     SavesUnfenced,
+    /// A store that has lost saves and no commit is taken for the one that its owner knows.
+    SavesUncounted,
     /// The machine takes a save for stored when it is handed out.
     SavesUnconfirmed,
     /// An attempt that was overtaken still counts: higher attempts do not fence.
@@ -228,7 +230,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 108] = [
+    pub const ALL: [Self; 109] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -247,6 +249,7 @@ impl PlantedBug {
         Self::SavesReplace,
         Self::SpillsStay,
         Self::SavesUnfenced,
+        Self::SavesUncounted,
         Self::SavesUnconfirmed,
         Self::AttemptsMixed,
         Self::UnknownIsApplied,

@@ -30,7 +30,7 @@ use turns::Tables;
 pub(crate) struct Row {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
-    /// Saves that were written; no fence compares them.
+    /// Saves that were written.
     pub(crate) saves: u64,
     pub(crate) incarnation: Option<String>,
     pub(crate) read: Option<Mark>,
@@ -50,6 +50,7 @@ pub(crate) struct Row {
 pub(crate) struct Grant {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
+    pub(crate) saves: u64,
     pub(crate) incarnation: Option<String>,
     pub(crate) read: Option<Mark>,
     pub(crate) checkpoint: u64,
@@ -270,15 +271,17 @@ impl Store {
         applied.is_stale
     }
 
-    /// Saves what is open, beside the commits.
-    pub(crate) fn save(&mut self, partition: PartitionId, save: &Save, time: i64) {
+    /// Saves what is open, beside the commits. Returns how many saves the partition has had with it.
+    pub(crate) fn save(&mut self, partition: PartitionId, save: &Save, time: i64) -> u64 {
         let spilled_messages = &mut self.spilled_messages[usize::from(partition.0)];
         for part in &save.messages {
             save_part(spilled_messages, part, self.bug, time);
         }
         self.tables[usize::from(partition.0)].save_inputs(&save.turns);
-        self.row(partition).saves += 1;
         self.check_saved(partition);
+        let row = self.row(partition);
+        row.saves += 1;
+        row.saves
     }
 
     /// Bare messages, and those of the turns that are new, in the order of their positions.
@@ -538,8 +541,8 @@ pub(crate) fn token_key() -> TokenKey {
 impl Row {
     pub(crate) fn grant(&self) -> Grant {
         let (incarnation, checkpoint) = (self.incarnation.clone(), self.checkpoint);
-        let Self { epoch, commits, read, high_water, granted_at, .. } = *self;
-        Grant { epoch, commits, incarnation, read, checkpoint, high_water, granted_at }
+        let Self { epoch, commits, saves, read, high_water, granted_at, .. } = *self;
+        Grant { epoch, commits, saves, incarnation, read, checkpoint, high_water, granted_at }
     }
 }
 

@@ -248,6 +248,7 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::SkipAfterCut
         | PlantedBug::SpillsStay
         | PlantedBug::SavesUnfenced
+        | PlantedBug::SavesUncounted
         | PlantedBug::SavesUnconfirmed
         | PlantedBug::DeadLetterOutside
         | PlantedBug::FreedBeforeCommit => Invariant::EndsOnce,

@@ -1,7 +1,7 @@
 //! Who owns which partition, and for how long.
 //!
 //! A lease is courtesy: it says when others may take a partition. Safety is the fence of every write of its owner: the epoch, which
-//! rises with every grant, and the number of commits, which rises with every write. All rows are locked in the order of their ids, so that no
+//! rises with every grant, and the numbers of commits and saves, which rise with every write. All rows are locked in the order of their ids, so that no
 //! statements wait for each other in a circle.
 
 use std::time::Duration;
@@ -63,7 +63,9 @@ pub struct Applied {
     pub epoch: u64,
     /// How many commits the partition has had.
     pub commits: u64,
-    /// The checkpoint of the last one.
+    /// How many saves the partition has had, at least: see [`Store::saves`].
+    pub saves: u64,
+    /// The checkpoint of the last commit.
     pub checkpoint: Seq,
     /// The highest millisecond that the owner may have used in a position.
     pub position_high_water: Timestamp,
@@ -75,6 +77,7 @@ impl From<&Grant> for Applied {
             partition: grant.partition,
             epoch: grant.epoch,
             commits: grant.commits,
+            saves: 0,
             checkpoint: grant.checkpoint,
             position_high_water: grant.position_high_water,
         }
@@ -145,7 +148,8 @@ impl Store {
             .bind(interval(ttl))
             .bind(held.iter().map(|it| it.partition.0 as i16).collect::<Vec<_>>())
             .bind(held.iter().map(|it| it.epoch as i64).collect::<Vec<_>>())
-            .bind(held.iter().map(|it| it.commits as i64).collect::<Vec<_>>());
+            .bind(held.iter().map(|it| it.commits as i64).collect::<Vec<_>>())
+            .bind(held.iter().map(|it| it.saves as i64).collect::<Vec<_>>());
         let mut still = self.rows(statement).await?.iter().map(renewed).collect::<Result<Vec<_>, _>>()?;
         still.sort_unstable_by_key(|renewed| renewed.partition);
         Ok(still)
@@ -191,7 +195,8 @@ impl Store {
             .bind(known.checkpoint.0 as i64)
             .bind(known.position_high_water.0)
             .bind(BY_ITSELF)
-            .bind(seen_epoch.max(known.epoch) as i64);
+            .bind(seen_epoch.max(known.epoch) as i64)
+            .bind(known.saves as i64);
         let reclaimed =
             |row: &PgRow| Ok(Reclaimed { grant: grant(row)?, stepped_back: row.try_get("stepped_back")? });
         self.rows(statement).await?.first().map(reclaimed).transpose()

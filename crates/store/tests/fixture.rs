@@ -161,7 +161,7 @@ pub(crate) async fn commits(store: &Store, partition: PartitionId) -> u64 {
 
 /// A commit that expects so many before it.
 pub(crate) fn submission(commit: &Commit, commits: u64) -> Submission<'_> {
-    Submission { commit, commits, incarnation: INCARNATION, read: None, gone: &[] }
+    Submission { commit, commits, saves: 0, incarnation: INCARNATION, read: None, gone: &[] }
 }
 
 pub(crate) fn commit(partition: PartitionId, epoch: u64) -> Commit {

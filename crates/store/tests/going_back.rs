@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::{Mark, PartitionId, Seq, Timestamp};
-use partition::{Incident, IncidentKind, StreamPlace};
-use store::{Applied, Committed, Store, StreamGap, Submission};
+use partition::{Commit, Incident, IncidentKind, Save, StreamPlace};
+use store::{Applied, Committed, Store, StoreError, StreamGap, Submission};
 
 use crate::fixture::{Database, INCARNATION, Owner, TTL, dead_entry, message, submission};
 
 /// What a copy of the whole database, put back later, would have.
 const SAVE: &str =
-    "CREATE TABLE kept AS SELECT * FROM partitions; CREATE TABLE kept_messages AS SELECT * FROM messages;";
+    "CREATE TABLE kept AS SELECT * FROM partitions; CREATE TABLE kept_messages AS SELECT * FROM messages;
+     CREATE TABLE kept_saves AS SELECT * FROM partition_saves;";
 const PUT_BACK: &str =
-    "TRUNCATE partitions, messages, threads, incidents; INSERT INTO partitions SELECT * FROM kept;
+    "TRUNCATE partitions, messages, threads, incidents, partition_saves; INSERT INTO partitions SELECT * FROM kept;
+                        INSERT INTO partition_saves SELECT * FROM kept_saves;
                         INSERT INTO messages SELECT * FROM kept_messages;";
 
 async fn commit(owner: &Owner, number: i64) {
@@ -79,6 +81,38 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
     let owner = Owner { grant: back.grant, ..owner };
     commit(&owner, 2).await;
     commit(&owner, 3).await;
+}
+
+#[tokio::test]
+async fn a_store_that_lost_saves_alone_is_not_written_to_either() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    commit(&owner, 1).await;
+    let mut known = owner.applied().await;
+    for saves in 1..=2 {
+        known.saves = store.save(known, "s", &Save::default()).await.unwrap();
+        assert_eq!(known.saves, saves);
+        if saves == 1 {
+            database.execute(SAVE).await;
+        }
+    }
+    let next = Commit { messages: vec![message("t", "m2", 2)], ..owner.empty() };
+    let decided = Submission { saves: known.saves, ..submission(&next, known.commits) };
+    database.execute(PUT_BACK).await;
+
+    assert_eq!(owner.writer.commit(&[decided]).await.unwrap(), [Committed::Fenced]);
+    assert_eq!(store.renew("a", TTL, &[known]).await.unwrap(), []);
+    let saved = store.save(known, "s", &Save::default()).await;
+    assert!(matches!(saved, Err(StoreError::NotOwner)), "{saved:?}");
+    assert_eq!(store.saves(known.partition).await.unwrap(), 1, "it would stand for the one that was lost");
+    let back = store.reclaim("a", &known, 0, TTL).await.unwrap().unwrap();
+    assert!(back.stepped_back, "{back:?}");
+    assert_eq!(incidents(&store).await, ["0 store_stepped_back  2..1"]);
+    // An owner that has not heard of the newest save yet is not behind.
+    let owner = Owner { grant: back.grant, ..owner };
+    let (known, next) = (owner.applied().await, Commit { epoch: owner.grant.epoch, ..next });
+    assert_eq!(known.saves, 0);
+    assert_eq!(owner.writer.commit(&[submission(&next, known.commits)]).await.unwrap(), [Committed::Applied]);
 }
 
 #[tokio::test]

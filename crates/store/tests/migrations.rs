@@ -98,6 +98,7 @@ const FLEET_WIDE: &[&str] = &[
     "incidents",
     "installation",
     "partition_change",
+    "partition_saves",
     "partitions",
     "turn_limit_turns",
     "turn_limit_workers",

@@ -10,7 +10,7 @@ use partition::{Commit, Save, SpilledMessage};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{Applied, CommitWriter, Committed};
+use store::{Applied, CommitWriter, Committed, Submission};
 
 use self::queues::{QUERIES, Queues};
 use crate::fixture::{
@@ -24,13 +24,14 @@ const OPERATIONS: usize = 400;
 /// A part of a saved message: attempt, age, chunk ids.
 type Saved = (u32, i64, Vec<u32>);
 
-/// A commit, and how many it expects before it.
-type Decided = (Commit, u64);
+/// A commit, and how many commits and saves it expects before it.
+type Decided = (Commit, u64, u64);
 
 #[derive(Default)]
 struct Lease {
     epoch: u64,
     commits: u64,
+    saves: u64,
     owner: Option<&'static str>,
     checkpoint: u64,
     position_ms: i64,
@@ -51,9 +52,11 @@ struct Expected {
 }
 
 impl Expected {
-    fn apply(&mut self, owner: &str, (commit, commits): &Decided) -> Committed {
+    fn apply(&mut self, owner: &str, (commit, commits, saves): &Decided) -> Committed {
         let lease = &mut self.leases[usize::from(commit.partition.0)];
-        if (lease.epoch, lease.commits, lease.owner) != (commit.epoch, *commits, Some(owner)) {
+        if (lease.epoch, lease.commits, lease.owner) != (commit.epoch, *commits, Some(owner))
+            || lease.saves < *saves
+        {
             return Committed::Fenced;
         }
         lease.commits += 1;
@@ -109,10 +112,12 @@ impl Expected {
 
     /// Whether the save is written.
     fn save(&mut self, known: &Applied, save: &Save) -> bool {
-        let lease = &self.leases[usize::from(known.partition.0)];
-        if lease.epoch != known.epoch || lease.commits < known.commits || lease.owner.is_none() {
+        let lease = &mut self.leases[usize::from(known.partition.0)];
+        let is_behind = lease.commits < known.commits || lease.saves < known.saves;
+        if lease.epoch != known.epoch || is_behind || lease.owner.is_none() {
             return false;
         }
+        lease.saves += 1;
         for part in &save.messages {
             let ids = part.chunks.iter().map(|chunk| chunk.id).collect();
             self.spilled_messages
@@ -124,7 +129,7 @@ impl Expected {
 
     fn rows(&self) -> Vec<Value> {
         let leases = self.leases.iter().enumerate().map(|(id, lease)| {
-            json!({"p": id, "epoch": lease.epoch, "commits": lease.commits, "owner": lease.owner, "checkpoint": lease.checkpoint,
+            json!({"p": id, "epoch": lease.epoch, "commits": lease.commits, "saves": lease.saves, "owner": lease.owner, "checkpoint": lease.checkpoint,
                    "position_ms": lease.position_ms})
         });
         let messages = self.messages.iter().map(|((thread, position), (id, parent, number))| {
@@ -159,7 +164,8 @@ impl Expected {
 
 async fn stored(database: &Database) -> Vec<Value> {
     let queries = [
-        "SELECT partition_id AS p, epoch, commits, owner, checkpoint, position_ms FROM partitions ORDER BY 1",
+        "SELECT partition_id AS p, epoch, commits, coalesce(saves, 0) AS saves, owner, checkpoint, position_ms
+         FROM partitions LEFT JOIN partition_saves USING (partition_id) ORDER BY 1",
         r#"SELECT thread_id AS thread, position, message_id AS message, parent_id AS parent, number FROM messages
            ORDER BY thread_id COLLATE "C", position"#,
         r#"SELECT thread_id AS thread, head_position AS head, message_count AS count, last_number AS last FROM threads
@@ -219,14 +225,14 @@ impl Author {
         if self.random.random_ratio(1, 2) {
             self.orders(expected, partition, &mut commit);
         }
-        (commit, commits)
+        (commit, commits, self.saves_known(lease.saves))
     }
 
     /// What was committed before comes again, as after a store that went back in time, or as a statement that comes twice.
     fn again(&mut self, expected: &Expected, past: &[Vec<Decided>]) -> Vec<Decided> {
         let mut group = past[self.random.random_range(0..past.len())].clone();
         if self.random.random() {
-            for (commit, commits) in &mut group {
+            for (commit, commits, _) in &mut group {
                 let lease = &expected.leases[usize::from(commit.partition.0)];
                 (commit.epoch, *commits) = (lease.epoch, lease.commits);
             }
@@ -248,6 +254,15 @@ impl Author {
         commit.ended_spills.push(ended);
     }
 
+    /// Of an owner that may not have heard of the newest save yet, or knows of one that the store has not.
+    fn saves_known(&mut self, saves: u64) -> u64 {
+        match self.random.random_range(0..10) {
+            0 => saves.saturating_sub(1),
+            1 => saves + 1,
+            _ => saves,
+        }
+    }
+
     /// What is open, and what its owner knows of the store, which may be wrong.
     fn save(&mut self, expected: &Expected, partition: usize) -> (Applied, Save) {
         let lease = &expected.leases[partition];
@@ -257,6 +272,7 @@ impl Author {
             partition: PartitionId(partition as u16),
             epoch: lease.epoch.saturating_sub(stale),
             commits: lease.commits + ahead,
+            saves: self.saves_known(lease.saves),
             checkpoint: Seq(0),
             position_high_water: Timestamp(0),
         };
@@ -297,7 +313,10 @@ impl Author {
 }
 
 async fn submit(writer: &CommitWriter, group: &[Decided]) -> Vec<Committed> {
-    let group: Vec<_> = group.iter().map(|(commit, commits)| submission(commit, *commits)).collect();
+    let group: Vec<_> = group
+        .iter()
+        .map(|(commit, commits, saves)| Submission { saves: *saves, ..submission(commit, *commits) })
+        .collect();
     writer.commit(&group).await.unwrap()
 }
 

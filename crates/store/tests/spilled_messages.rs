@@ -71,6 +71,7 @@ async fn who_is_not_the_owner_saves_nothing() {
         Applied { epoch: known.epoch + 1, ..known },
         // A store that has gone back knows of fewer commits than were acknowledged.
         Applied { commits: known.commits + 1, ..known },
+        Applied { saves: known.saves + 1, ..known },
     ];
     for applied in wrong {
         let refused = store.save(applied, "s", &save).await;

@@ -16,7 +16,7 @@ mod turn_request;
 mod turn_starter;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -51,6 +51,7 @@ pub(crate) struct BackgroundTasks {
     sends: mpsc::UnboundedSender<OutboxBatch>,
     timers: mpsc::UnboundedSender<TimerTask>,
     saves: mpsc::UnboundedSender<SaveTask>,
+    acknowledged_saves: Arc<AtomicU64>,
     answers: mpsc::Receiver<Input>,
     tasks: FuturesUnordered<JoinHandle<()>>,
     /// A turn has begun: where none ever does, nothing is remembered of threads.
@@ -73,6 +74,7 @@ impl BackgroundTasks {
         let (sends, batches) = mpsc::unbounded_channel();
         let (timers, due) = mpsc::unbounded_channel();
         let (saves, parts) = mpsc::unbounded_channel();
+        let acknowledged_saves = Arc::new(AtomicU64::new(owner.saves));
         let store = context.store.clone();
         let reader = StoreReader { refusals: context.refusals.clone(), answered: answered.clone() };
         let tasks = [
@@ -81,7 +83,10 @@ impl BackgroundTasks {
             spawn_named("queues", store_lookups::load_all(store.clone(), owner, queues, reader.clone())),
             spawn_named("starts", turn_starter::run(context.clone(), wishes, reader.clone())),
             spawn_named("timers", timers::run(store.clone(), owner, due, reader.clone())),
-            spawn_named("saves", saves::run(store, incarnation, parts, reader.clone())),
+            spawn_named(
+                "saves",
+                saves::run(store, incarnation, Arc::clone(&acknowledged_saves), parts, reader.clone()),
+            ),
             spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, reader.clone())),
         ];
         let vectors = context.config.embeddings.clone().map(|embeddings| {
@@ -92,7 +97,19 @@ impl BackgroundTasks {
         });
         let tasks = tasks.into_iter().chain(vectors).collect();
         let has_begun = AtomicBool::new(false);
-        Self { look_ups, checks, loads, starts, sends, timers, saves, answers, tasks, has_begun }
+        Self {
+            look_ups,
+            checks,
+            loads,
+            starts,
+            sends,
+            timers,
+            saves,
+            acknowledged_saves,
+            answers,
+            tasks,
+            has_begun,
+        }
     }
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.
@@ -141,6 +158,11 @@ impl BackgroundTasks {
     /// `applied`: what the store has acknowledged so far.
     pub(crate) fn save(&self, applied: Applied, save: Save) {
         let _ = self.saves.send(SaveTask { applied, save });
+    }
+
+    /// How many saves of the partition the store has acknowledged.
+    pub(crate) fn acknowledged_saves(&self) -> u64 {
+        self.acknowledged_saves.load(Ordering::Relaxed)
     }
 
     pub(crate) fn delay_task(&self, seq: Seq, delayed: DelayedTask) {

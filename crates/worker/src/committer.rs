@@ -46,7 +46,9 @@ pub(crate) enum CommitOutcome {
 pub(crate) struct Terms {
     /// How many commits the partition has had.
     pub(crate) commits: u64,
-    /// The checkpoint of the last one.
+    /// How many saves the store has acknowledged.
+    pub(crate) saves: u64,
+    /// The checkpoint of the last commit.
     pub(crate) checkpoint: Seq,
     /// The stream, and the last entry read of it.
     pub(crate) incarnation: Arc<str>,
@@ -57,8 +59,8 @@ pub(crate) struct Terms {
 
 impl Terms {
     fn submission<'a>(&'a self, commit: &'a Commit) -> Submission<'a> {
-        let Self { commits, incarnation, read, gone, .. } = self;
-        Submission { commit, commits: *commits, incarnation, read: *read, gone }
+        let Self { commits, saves, incarnation, read, gone, .. } = self;
+        Submission { commit, commits: *commits, saves: *saves, incarnation, read: *read, gone }
     }
 }
 
@@ -353,6 +355,7 @@ mod tests {
     fn request(partition: u16) -> CommitRequest {
         let terms = Terms {
             commits: 0,
+            saves: 0,
             checkpoint: Seq(0),
             incarnation: Arc::from("1"),
             read: None,

@@ -114,6 +114,11 @@ impl PartitionSession<'_> {
                 if let (Some(traces), Input::Started { turn, run, .. }) = (&mut self.traces, &*answer) {
                     traces.requested(turn, *run);
                 }
+                if let Input::Saved(_) = &*answer {
+                    // Before the machine decides a commit that relies on them.
+                    self.applied.saves = self.background.acknowledged_saves();
+                    self.lease.confirmed.set(Some(self.applied));
+                }
                 self.handle(*answer).await;
             }
             SessionInput::Asked(Some(request)) => {

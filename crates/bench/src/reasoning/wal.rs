@@ -36,8 +36,14 @@ pub(super) async fn rows(store: &Store, url: &str, turns: u32) -> Result<Vec<Row
                 }
                 turn += 1;
             }
-            let submission =
-                Submission { commit: &commit, commits, incarnation: "bench", read: None, gone: &[] };
+            let submission = Submission {
+                commit: &commit,
+                commits,
+                saves: 0,
+                incarnation: "bench",
+                read: None,
+                gone: &[],
+            };
             ensure!(writer.commit(&[submission]).await? == [Committed::Applied], "not applied");
             commits += 1;
         }

@@ -319,7 +319,7 @@ impl Fixture {
         let status = self.store.partitions_status().await.unwrap();
         let commits = status[usize::from(commit.partition.0)].commits;
         let submission =
-            Submission { commit: &commit, commits, incarnation: "stream", read: None, gone: &[] };
+            Submission { commit: &commit, commits, saves: 0, incarnation: "stream", read: None, gone: &[] };
         let outcome = self.writer.commit(&[submission]).await.unwrap();
         assert_eq!(outcome, [store::Committed::Applied]);
     }

@@ -11,14 +11,15 @@ use crate::bug::PlantedBug;
 pub(crate) struct AcknowledgedState {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
+    pub(crate) saves: u64,
     pub(crate) checkpoint: u64,
     pub(crate) high_water: i64,
 }
 
 impl From<&Grant> for AcknowledgedState {
     fn from(grant: &Grant) -> Self {
-        let Grant { epoch, commits, checkpoint, high_water, .. } = *grant;
-        Self { epoch, commits, checkpoint, high_water }
+        let Grant { epoch, commits, saves, checkpoint, high_water, .. } = *grant;
+        Self { epoch, commits, saves, checkpoint, high_water }
     }
 }
 
@@ -27,6 +28,7 @@ impl From<&Grant> for AcknowledgedState {
 pub(crate) struct Decided {
     pub(crate) commit: Commit,
     pub(crate) commits: u64,
+    pub(crate) saves: u64,
     pub(crate) incarnation: String,
     pub(crate) read: Option<Mark>,
     pub(crate) gone: Vec<(Seq, Seq)>,
@@ -48,6 +50,7 @@ impl Store {
         );
         self.is_held(decided.commit.partition, owner, decided.commit.epoch)
             && (is_blind || row.commits == decided.commits)
+            && (self.bug == Some(PlantedBug::SavesUncounted) || row.saves >= decided.saves)
     }
 
     /// The part of a commit that is not of messages: the counter, the mark, and what the stream has lost.
@@ -70,6 +73,7 @@ impl Store {
         let row = &self.rows[usize::from(partition.0)];
         self.is_held(partition, owner, known.epoch)
             && (self.bug == Some(PlantedBug::RenewalBlind) || row.commits >= known.commits)
+            && (self.bug == Some(PlantedBug::SavesUncounted) || row.saves >= known.saves)
     }
 
     /// The own lease under a new epoch, above `seen_epoch`, and whether the store knows less than its owner and gateways do.
@@ -88,7 +92,7 @@ impl Store {
             return None;
         }
         let highest = known.epoch.max(seen_epoch);
-        let has_stepped_back = row.epoch < highest || row.commits < known.commits;
+        let has_stepped_back = row.epoch < highest || row.commits < known.commits || row.saves < known.saves;
         let (epoch, high_water) = (row.epoch.max(highest), row.high_water.max(known.high_water));
         (row.epoch, row.high_water) = (epoch, high_water);
         let incident = Incident {

@@ -84,15 +84,27 @@ pub(crate) enum WorkEvent {
 
 pub(crate) enum SessionEvent {
     Tick,
-    Fetch { generation: u64 },
-    Arrive { generation: u64, first: u64, last: u64, is_tail: bool },
-    ReaderLost { generation: u64, resume_after: i64 },
+    Fetch {
+        generation: u64,
+    },
+    Arrive {
+        generation: u64,
+        first: u64,
+        last: u64,
+        is_tail: bool,
+    },
+    ReaderLost {
+        generation: u64,
+        resume_after: i64,
+    },
     Found(Vec<(MessageKey, Lookup)>),
     Loaded(Box<Takeover>),
     Reply(usize, StoreReply),
     Timeout(usize),
     Snapshot(SnapshotRequest),
     ChangedThreads(ChangedThreadsQuery),
+    /// With how many saves the partition has had.
+    Saved(u64),
     Input(Box<Input>),
 }
 

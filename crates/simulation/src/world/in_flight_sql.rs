@@ -345,8 +345,9 @@ impl World {
         let is_lost = self.fault(|faults| faults.request_lost);
         let is_held =
             self.store.confirms(partition, owner, &known) || self.bug == Some(PlantedBug::SavesUnfenced);
+        let mut saves = known.saves;
         if !is_lost && is_held {
-            self.store.save(partition, &save, self.time);
+            saves = self.store.save(partition, &save, self.time);
             self.coverage.saves += 1;
             self.coverage.saves_after_death += u64::from(self.session(address).is_none());
             self.note(15, [partition.0.into(), known.epoch, save.messages.len() as u64], || {
@@ -362,9 +363,15 @@ impl World {
             true => self.schedule(ASKED_AGAIN_MS, WorldEvent::Save(address, known, save)),
             false => {
                 let delay = self.rng.range(0, 4);
-                self.answer(address, delay, Input::Saved(Vec::new()));
+                self.schedule(delay, WorldEvent::Session(address, SessionEvent::Saved(saves)));
             }
         }
+    }
+
+    pub(super) fn saved(&mut self, address: Address, saves: u64) {
+        let Some(session) = self.session(address) else { return };
+        session.known.saves = session.known.saves.max(saves);
+        self.drive(address, Input::Saved(Vec::new()));
     }
 
     pub(super) fn request_look_up(&mut self, address: Address, keys: Vec<MessageKey>) {

@@ -53,6 +53,7 @@ impl World {
             SessionEvent::Timeout(number) => self.timeout(address, number),
             SessionEvent::Snapshot(ask) => self.drive(address, Input::Snapshot(ask)),
             SessionEvent::ChangedThreads(ask) => self.drive(address, Input::ChangedThreads(ask)),
+            SessionEvent::Saved(saves) => self.saved(address, saves),
             SessionEvent::Input(input) => self.drive(address, *input),
         }
     }
@@ -205,6 +206,7 @@ impl World {
         let decided = Arc::new(Decided {
             commit,
             commits: session.known.commits,
+            saves: session.known.saves,
             incarnation: session.incarnation.clone(),
             read: session.read,
             gone: std::mem::take(&mut session.gone),

@@ -3,11 +3,11 @@
 -- Each part numbers its parameters from $1; parts.rs moves them to their place.
 --
 -- $1 owner; arrays with one item per commit: $2 partition, $3 epoch, $4 commits, $5 checkpoint, $6 position_ms, $7 read_seq,
--- $8 read_at_ns.
+-- $8 read_at_ns, $9 saves.
 -- Rows of the later parts say by number (from 1) to which of these commits they belong.
 WITH fence AS MATERIALIZED (
     -- Everything below is joined to this list, so a commit that was decided on another state than the stored one writes nothing
-    -- at all: the lease is gone (another epoch), or the store has gone back in time (fewer commits). The lock makes a
+    -- at all: the lease is gone (another epoch), or the store has gone back in time (fewer commits or saves). The lock makes a
     -- takeover wait for this statement. When this statement waits for a takeover instead, READ COMMITTED looks at the
     -- row again after the wait, finds the new epoch and drops it: a plain SELECT would still see the old one.
     --
@@ -15,11 +15,14 @@ WITH fence AS MATERIALIZED (
     -- taken the weaker lock would then wait for each other. ORDER BY: renewals and other commits lock in the same
     -- order, so there is no cycle.
     SELECT c.number, p.partition_id, c.checkpoint, c.position_ms, c.read_seq, c.read_at_ns
-    FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+    FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+                $9::bigint[])
          WITH ORDINALITY
-         AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, number)
+         AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, saves, number)
     JOIN partitions AS p ON p.partition_id = c.partition_id AND p.epoch = c.epoch AND p.commits = c.commits
-    WHERE p.owner = $1
+    -- Saves are counted beside the commits: more than the owner knows of are those that it has not heard of yet.
+    LEFT JOIN partition_saves AS s ON s.partition_id = c.partition_id
+    WHERE p.owner = $1 AND c.saves <= coalesce(s.saves, 0)
     ORDER BY p.partition_id
     FOR NO KEY UPDATE OF p
 )

@@ -21,6 +21,7 @@ pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>])
         .bind(column(group, |s| s.commit.position_high_water.0))
         .bind(column(group, |s| s.read.map_or(0, |mark| bigint(mark.seq.0))))
         .bind(column(group, |s| s.read.map(|mark| mark.stored_at_ns)))
+        .bind(column(group, |s| bigint(s.saves)))
 }
 
 /// `3_new_messages.sql`.

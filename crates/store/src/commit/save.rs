@@ -1,26 +1,29 @@
 //! Saving what is open, beside the commits.
 
-use model::ModelCall;
+use model::{ModelCall, PartitionId};
 use partition::{Save, SpilledMessage};
 use serde_json::Value;
+use sqlx::postgres::PgRow;
 
 use super::columns::{bigint, bucket, bucket_of, column, encoded, integer, object, smallint, storable};
 use crate::error::StoreError;
 use crate::leases::Applied;
 use crate::lookup::check_owner;
 use crate::outbox::options;
+use crate::row::unsigned;
 use crate::store::Store;
 
 impl Store {
-    /// Saves parts of open messages, and inputs. It waits for no commit and holds none up; saving the same again changes nothing.
+    /// Saves parts of open messages, and inputs, and returns how many saves the partition has had with this one: the next write of the
+    /// owner expects at least so many. It waits for no commit and holds none up; saving the same again changes nothing else.
     ///
     /// `incarnation`: of the stream that the sequences count in. The commit of an end deletes what is saved, so it must come after the
     /// answer.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when `owner` is not the owner of record, or the store knows of fewer commits than it; nothing is written
-    /// then.
-    pub async fn save(&self, owner: Applied, incarnation: &str, save: &Save) -> Result<(), StoreError> {
+    /// [`StoreError::NotOwner`] when `owner` is not the owner of record, or the store knows of fewer commits or saves than it; nothing is
+    /// written then.
+    pub async fn save(&self, owner: Applied, incarnation: &str, save: &Save) -> Result<u64, StoreError> {
         let Save { messages, turns } = save;
         let inputs: Vec<_> = turns.iter().map(|open| &open.opened).collect();
         let statement = sqlx::query(include_str!("save.sql"))
@@ -50,9 +53,22 @@ impl Store {
             .bind(column(&inputs, |input| input.actor.as_deref().map(storable)))
             .bind(column(turns, |open| bigint(open.seq.0)))
             .bind(incarnation.to_owned())
-            .bind(column(turns, |open| open.age_ms));
-        check_owner(&self.rows(statement).await?)
+            .bind(column(turns, |open| open.age_ms))
+            .bind(bigint(owner.saves));
+        let rows = self.rows(statement).await?;
+        check_owner(&rows)?;
+        saves_of(&rows)
     }
+
+    /// How many saves the partition has had. From a grant on this does not change before its owner saves.
+    pub async fn saves(&self, partition: PartitionId) -> Result<u64, StoreError> {
+        let statement = sqlx::query("SELECT saves FROM partition_saves WHERE partition_id = $1");
+        saves_of(&self.rows(statement.bind(smallint(partition.0))).await?)
+    }
+}
+
+fn saves_of(rows: &[PgRow]) -> Result<u64, StoreError> {
+    rows.first().map_or(Ok(0), |row| unsigned(row, "saves"))
 }
 
 fn earlier_calls(part: &SpilledMessage) -> Option<String> {

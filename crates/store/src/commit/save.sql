@@ -1,10 +1,18 @@
--- $1 partition, $2 epoch and $3 commits of the owner that saves.
+-- $1 partition; what the store has acknowledged to the owner that saves: $2 epoch, $3 commits, $28 saves.
 WITH fence AS MATERIALIZED (
     -- FOR KEY SHARE and not a stronger lock: commits and renewals pass it, and it waits for none of them. A grant, which changes the key,
     -- waits for it. So nothing is saved under an epoch that is over, nor in a store that has gone back in time.
     SELECT p.partition_id FROM partitions AS p
     WHERE p.partition_id = $1 AND p.epoch = $2 AND p.commits >= $3 AND p.owner IS NOT NULL
+      AND $28 <= coalesce((SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = $1), 0)
     FOR KEY SHARE
+)
+-- Counted, so that a store that has gone back behind this save is noticed by the next write of the owner.
+, counted AS (
+    INSERT INTO partition_saves AS s (partition_id, saves)
+    SELECT f.partition_id, 1 FROM fence AS f
+    ON CONFLICT (partition_id) DO UPDATE SET saves = s.saves + 1
+    RETURNING s.saves
 )
 -- Parts of messages: $4 bucket, $5 thread, $6 message, $7 first_chunk, $8 attempt, $9 role, $10 first_seq, $11 open_ms, $12 gap_ms,
 -- $13 idle_ms, $14 earlier_calls, $15 chunks.
@@ -39,4 +47,4 @@ WITH fence AS MATERIALIZED (
     SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
         options = excluded.options, actor = excluded.actor
 )
-SELECT EXISTS (SELECT FROM fence) AS is_owner
+SELECT EXISTS (SELECT FROM fence) AS is_owner, (SELECT saves FROM counted) AS saves

@@ -20,7 +20,7 @@ const FENCE: &str = include_str!("1_fence.sql");
 const LEAN: &str = "/*lean*/";
 const CAREFUL: &str = "/*careful*/";
 const END: &str = "/*end*/";
-const FENCE_PARAMETERS: usize = 8;
+const FENCE_PARAMETERS: usize = 9;
 
 /// A set of parts, by what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,8 @@ pub struct Submission<'a> {
     pub commit: &'a Commit,
     /// How many commits the partition has had: it is applied as the next one, or not at all.
     pub commits: u64,
+    /// How many saves of the owner the store has acknowledged: one that knows of fewer has gone back in time and applies nothing.
+    pub saves: u64,
     /// The incarnation of the partition's stream: part of the keys of dead entries, and of the order of saved inputs.
     pub incarnation: &'a str,
     /// The last entry that was read when it was decided.

@@ -1,20 +1,21 @@
 -- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6 checkpoint, $7 position_ms; $8 by whom
--- incidents are acknowledged that cost nothing; $9 the highest epoch that is known of, at least $4
+-- incidents are acknowledged that cost nothing; $9 the highest epoch that is known of, at least $4; $10 saves that the worker knows of
 WITH found AS MATERIALIZED (
     -- The own lease; or a lower epoch, which only a store has that went back behind the grant: the partition was granted to no worker
     -- since, or the epoch would be higher. Waits for a doubtful commit, which holds the lock while it runs.
-    SELECT p.*, p.epoch < $9 OR p.commits < $5 AS stepped_back
+    SELECT p.*, coalesce(s.saves, 0) AS saves, p.epoch < $9 OR p.commits < $5 OR coalesce(s.saves, 0) < $10 AS stepped_back
     FROM partitions AS p
+    LEFT JOIN partition_saves AS s USING (partition_id)
     WHERE p.partition_id = $3 AND ((p.epoch = $4 AND p.owner = $1) OR p.epoch < $4)
-    FOR UPDATE
+    FOR UPDATE OF p
 )
 , noted AS (
     INSERT INTO incidents AS i (partition_id, incarnation, first_seq, kind, last_seq, detail, acknowledged_at, acknowledged_by)
     SELECT f.partition_id, coalesce(f.incarnation, ''), f.checkpoint + 1, 'store_stepped_back',
            -- How far another owner had read is not known.
            CASE WHEN $9 = $4 THEN greatest($6, f.checkpoint) END,
-           format('Postgres went back to commit %s of epoch %s, while commit %s and epoch %s were known: the stream is read again from %s on',
-                  f.commits, f.epoch, $5, $9, f.checkpoint + 1),
+           format('Postgres went back to commit %s and save %s of epoch %s, while commit %s, save %s and epoch %s were known: the stream is read again from %s on',
+                  f.commits, f.saves, f.epoch, $5, $10, $9, f.checkpoint + 1),
            clock_timestamp(), $8
     FROM found AS f
     WHERE f.stepped_back

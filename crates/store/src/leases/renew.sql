@@ -1,11 +1,12 @@
--- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch, $5 commits.
+-- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch, $5 commits, $6 saves.
 WITH held AS MATERIALIZED (
     -- Locked in the order in which commits lock them; an UPDATE alone would take them in any order.
     SELECT p.partition_id
-    FROM unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS h (partition_id, epoch, commits)
-    -- More commits are those that were applied since this was asked; fewer are those of a store that went back in time.
+    FROM unnest($3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS h (partition_id, epoch, commits, saves)
+    -- More commits or saves are those that were applied since this was asked; fewer are those of a store that went back in time.
     JOIN partitions AS p ON p.partition_id = h.partition_id AND p.epoch = h.epoch AND p.commits >= h.commits
-    WHERE p.owner = $1
+    LEFT JOIN partition_saves AS s ON s.partition_id = h.partition_id
+    WHERE p.owner = $1 AND h.saves <= coalesce(s.saves, 0)
     ORDER BY p.partition_id
     FOR NO KEY UPDATE OF p
 )

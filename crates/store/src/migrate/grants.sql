@@ -38,7 +38,7 @@ BEGIN
         IF name = 'antiphon_gateway' THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);
             -- Of the installation and its workers. The keys of turn tokens are not theirs.
-            EXECUTE format('REVOKE ALL ON installation, workers, partitions, incidents, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
+            EXECUTE format('REVOKE ALL ON installation, workers, partitions, partition_saves, incidents, outbox, turn_limits, turn_limit_turns, turn_limit_workers FROM %I', name);
             SELECT string_agg(quote_ident(a.attname), ', ') INTO columns FROM pg_attribute AS a
             WHERE a.attrelid = 'installation'::regclass AND a.attnum > 0 AND NOT a.attisdropped
               AND a.attname NOT IN ('token_key', 'previous_token_key');

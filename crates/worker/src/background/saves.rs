@@ -1,6 +1,7 @@
 //! Saving what is open, beside the commits, until the store has it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use partition::bisect::parts;
 use partition::{Input, OpenTurn, Save, SavedItem, SpilledMessage};
@@ -33,9 +34,11 @@ impl SavedRow {
     }
 }
 
+/// `acknowledged`: how many saves of the partition the store has acknowledged, set before the machine hears of them.
 pub(super) async fn run(
     store: Store,
     incarnation: Arc<str>,
+    acknowledged: Arc<AtomicU64>,
     mut tasks: mpsc::UnboundedReceiver<SaveTask>,
     reader: StoreReader,
 ) {
@@ -54,7 +57,13 @@ pub(super) async fn run(
         let Ok(saved) = parts(&rows, save).await else { return };
         let mut refused = Vec::new();
         for (part, outcome) in saved {
-            let Err(error) = outcome else { continue };
+            let error = match outcome {
+                Ok(saves) => {
+                    acknowledged.fetch_max(saves, Ordering::Relaxed);
+                    continue;
+                }
+                Err(error) => error,
+            };
             for row in part {
                 let item = row.item();
                 note_item(RefusedItem::Save, &item, &error);

@@ -72,8 +72,9 @@ async fn try_attach<'a>(
         place.incidents.iter().for_each(|incident| say(partition, incident, place.checkpoint));
         *grant = rebased;
     }
-    let applied = Applied::from(&*grant);
+    let mut applied = Applied::from(&*grant);
     lease.confirmed.set(Some(applied));
+    applied.saves = context.store.saves(partition).await?;
     let takeover = match context.store.load(grant, config.limits.queue_window).await {
         Ok(takeover) => takeover,
         Err(StoreError::NotOwner) => return Ok(None),

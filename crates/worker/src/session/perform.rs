@@ -83,6 +83,7 @@ impl PartitionSession<'_> {
         self.applied.position_high_water = commit.position_high_water;
         let terms = Terms {
             commits: self.applied.commits,
+            saves: self.applied.saves,
             checkpoint: self.applied.checkpoint,
             incarnation: Arc::clone(&self.incarnation),
             read: self.read,

@@ -235,13 +235,16 @@ async fn tokens_that_come_quickly_share_chunks() -> Result<()> {
     let upstream =
         Upstream::new(&steps(json!([{"text": {"content": text, "chars": 1, "every_ms": 1}}]))).await?;
     let _service = fixture.service(upstream.engine(Tools::none()?)).await?;
+    let begun = std::time::Instant::now();
     fixture.publish(&request("t1", "x")).await?;
     let frames = fixture.frames_until_final("t1").await?;
     let chunks: Vec<_> = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
     assert_eq!(story(&chunks), [format!("0.content:{text}")]);
     assert_eq!(frames[0].chunks.len(), 1, "that the call begins is published at once");
-    // A token each 2 ms or so, a frame each 15 ms.
-    assert!(frames.len() < 500 && frames.len() > 20, "{} frames for 2000 tokens", frames.len());
+    // A token each 2 ms or so, a frame each 15 ms, and a few more at the beginning and the end. However slow the machine is, the frames
+    // are no more than the time has room for.
+    let most = begun.elapsed().as_millis() / 15 + 10;
+    assert!(frames.len() > 2 && (frames.len() as u128) < most, "{} frames, at most {most}", frames.len());
     Ok(())
 }
 

@@ -61,6 +61,12 @@ coverage! {
     rereads,
     /// Readers that lost their place or the stream.
     reader_faults,
+    /// Reads of entries behind the end of the stream that took long.
+    slow_reads,
+    /// Owners that went before they had read up to the end of the stream.
+    replays_cut_short,
+    /// Answers of many chunks.
+    long_answers,
     /// Sheds of memory that forgot a message.
     sheds,
     /// Parts of open messages, and inputs, that were handed out to be saved.

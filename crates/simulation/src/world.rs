@@ -44,6 +44,7 @@ use state::erasure::Erasures;
 use state::follow_ups::FollowUps;
 use state::going_back::GoingBack;
 use state::groups::Groups;
+use state::long_answers::LongAnswers;
 use state::operators::Operators;
 use state::refused_rows::RefusedRows;
 use state::retention::Retention;
@@ -121,6 +122,7 @@ pub(crate) struct World {
     compacting: Compactions,
     groups: Groups,
     follow_ups: FollowUps,
+    long_answers: LongAnswers,
     refused: RefusedRows,
     /// Entries that cannot be read: whose they were, by their subjects, and their payloads.
     garbage: Vec<(String, bytes::Bytes)>,
@@ -226,6 +228,7 @@ impl World {
             compacting: Compactions::new(Rng::new(seed ^ 0xc04ac7)),
             groups: Groups::new(Rng::new(seed ^ 0x6007)),
             follow_ups: FollowUps::new(Rng::new(seed ^ 0x71ae5)),
+            long_answers: LongAnswers::new(Rng::new(seed ^ 0x10a6)),
             refused,
             garbage: Vec::new(),
             lengths: lengths(&fates),

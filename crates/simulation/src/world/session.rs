@@ -368,6 +368,7 @@ impl World {
     /// Keeps the counters of a machine that goes.
     pub(super) fn collect(&mut self, session: WorkerSession) {
         let Some(mut machine) = session.machine else { return };
+        self.coverage.replays_cut_short += u64::from(!session.is_caught_up);
         let counters = machine.take_counters();
         let coverage = &mut self.coverage;
         coverage.entries += counters.entries;

@@ -6,6 +6,7 @@ pub(crate) mod erasure;
 pub(crate) mod follow_ups;
 pub(crate) mod going_back;
 pub(crate) mod groups;
+pub(crate) mod long_answers;
 pub(crate) mod operators;
 pub(crate) mod promises;
 pub(crate) mod refused_rows;

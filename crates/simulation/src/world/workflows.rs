@@ -140,9 +140,12 @@ impl World {
         let wishes = self.scenario.follow_ups.as_ref().map(|profile| (profile.hints, profile.empty));
         let hint = wishes.and_then(|(hints, _)| hint(&mut self.follow_ups.rng, hints));
         let is_empty = wishes.is_some_and(|(_, empty)| self.follow_ups.rng.chance(empty));
+        let further = self.long_answers.further_texts(self.scenario.limits.chunks_per_message as usize);
+        self.coverage.long_answers += u64::from(further > 0 && manner == Manner::Answers);
         let rng = &mut self.workflows.rng;
         let pace = rng.pick([1, 5, 30, 150]);
-        let chunks = with_hint(answer(&name, manner, (has_tools, continues), rng), manner, hint, is_empty);
+        let chunks =
+            with_hint(answer(&name, manner, (has_tools, continues), further, rng), manner, hint, is_empty);
         let mut frames = frames(with_model_calls(chunks, &name), rng);
         if manner == Manner::Dies || manner == Manner::Silent {
             frames.truncate(rng.index(frames.len()));
@@ -214,7 +217,13 @@ impl World {
 }
 
 /// The chunks of an answer, in order. The delivery's name is in each text, and with it in each step.
-fn answer(name: &str, manner: Manner, (has_tools, continues): (bool, bool), rng: &mut Rng) -> Vec<Chunk> {
+fn answer(
+    name: &str,
+    manner: Manner,
+    (has_tools, continues): (bool, bool),
+    further: i64,
+    rng: &mut Rng,
+) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut say = |kind: ChunkKind, text: String, metadata: Value| {
         let map: Map<String, Value> = metadata.as_object().cloned().unwrap_or_default();
@@ -236,7 +245,7 @@ fn answer(name: &str, manner: Manner, (has_tools, continues): (bool, bool), rng:
             say(ChunkKind::ToolResult, format!("{name} {step}.{call} "), id(call));
         }
     }
-    for part in 0..rng.range(1, 4) {
+    for part in 0..rng.range(1, 4) + further {
         say(ChunkKind::Content, format!("{name} says {part} "), Value::Null);
     }
     if manner == Manner::Fails {

@@ -54,7 +54,17 @@ impl World {
             }
             return;
         }
+        let is_replay = !session.is_caught_up;
         let last = tail.min(first + batch - 1);
+        if is_replay
+            && last < tail
+            && !self.is_quiet
+            && let Some(delay) = self.long_answers.read_delay()
+        {
+            self.coverage.slow_reads += 1;
+            let (delay, event) = again(delay);
+            return self.schedule(delay, event);
+        }
         if self.fault(|faults| faults.outage) {
             let (heartbeat, outage) = (self.scenario.heartbeat_ms, self.rng.range(100, 3_000));
             return self.lose_reader(address, generation, heartbeat, outage);

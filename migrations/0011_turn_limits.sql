@@ -61,7 +61,10 @@ BEGIN
         minutes := greatest(0, extract(epoch FROM now_at - found.refilled_at)) / 60;
         -- Of what has no limit nothing is left, so that one which comes later owes nothing.
         found.turns_left := coalesce(least(turns_a_minute[i], found.turns_left + minutes * turns_a_minute[i]), 0);
-        found.tokens_left := coalesce(least(tokens_a_minute[i], found.tokens_left + minutes * tokens_a_minute[i]), 0);
+        -- No more is owed than the tokens of an hour: the limit of a model or a workflow concerns several tenants, and what one of them has
+        -- reported must not keep the others waiting for longer.
+        found.tokens_left := coalesce(least(tokens_a_minute[i], greatest(found.tokens_left, -60 * tokens_a_minute[i])
+                                                                + minutes * tokens_a_minute[i]), 0);
         UPDATE turn_limits
         SET turns_left = found.turns_left, tokens_left = found.tokens_left, refilled_at = now_at
         WHERE key = keys[i];

@@ -137,7 +137,7 @@ async fn checkpoints(pool: &PgPool) -> Result<(bool, i64)> {
     Ok(sqlx::query_as(row).fetch_one(pool).await?)
 }
 
-async fn wal(pool: &PgPool) -> Result<i64> {
+pub(super) async fn wal(pool: &PgPool) -> Result<i64> {
     let place = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
     Ok(sqlx::query_scalar(place).fetch_one(pool).await?)
 }

@@ -5,6 +5,7 @@
 //! processor time does not. Rounds alternate, medians count.
 
 mod comparison;
+mod long_answers;
 
 use std::path::PathBuf;
 
@@ -36,9 +37,22 @@ pub struct GrowthBenchOptions {
     /// Rounds of each number.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Parts to measure: a open messages, b threads, c messages that threads have already, d agents, e partitions.
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e")]
+    /// Parts to measure: a open messages, b threads, c messages that threads have already, d agents, e partitions; f others beside long answers, g what
+    /// a long answer writes, h others beside many open messages, i a takeover, j a message that stays open.
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,g,h,i,j")]
     pub rows: Vec<char>,
+    /// How long an answer takes in parts f to j, in seconds.
+    #[arg(long, default_value_t = 90)]
+    pub seconds: u64,
+    /// Answers at a time in parts f and j.
+    #[arg(long, default_value_t = 500)]
+    pub streams: usize,
+    /// Open messages of part h.
+    #[arg(long, default_value_t = long_answers::DEFAULTS.0)]
+    pub open: usize,
+    /// Entries of part i.
+    #[arg(long, default_value_t = long_answers::DEFAULTS.1)]
+    pub replayed: u64,
     /// Few units, one round: whether it works at all. The exit code says nothing of the figures.
     #[arg(long)]
     pub quick: bool,
@@ -52,6 +66,8 @@ impl GrowthBenchOptions {
         let mut options = self.clone();
         if options.quick {
             (options.units, options.rounds) = (2_000, 1);
+            (options.seconds, options.streams) = (3, 20);
+            (options.open, options.replayed) = (100, 5_000);
         }
         options
     }
@@ -70,6 +86,15 @@ pub async fn run(options: &GrowthBenchOptions) -> Result<bool> {
 async fn measure(options: &GrowthBenchOptions) -> Result<Table> {
     let mut table = Table::default();
     for part in options.rows.iter().copied() {
+        let row = match part {
+            'f' => Some(long_answers::others(options).await?),
+            'g' => Some(long_answers::written(options).await?),
+            'h' => Some(long_answers::open(options).await?),
+            'i' => Some(long_answers::takeover(options).await?),
+            'j' => Some(long_answers::stream(options).await?),
+            _ => None,
+        };
+        table.rows.extend(row);
         let comparisons = match part {
             'a' => vec![open_messages(options).await?],
             'b' => vec![threads(options).await?],

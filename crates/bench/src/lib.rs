@@ -7,6 +7,7 @@
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+mod acks;
 mod backlog;
 pub mod context;
 mod drain;

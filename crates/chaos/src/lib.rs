@@ -102,6 +102,10 @@ fn fleet_options(
         .with_env("ANTIPHON_LEASE_TTL_SECONDS", settings.lease.as_secs())
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
+    if settings.other_binary.is_none() {
+        // What is open for long is saved within a run, which has not as many entries as may be replayed by default.
+        options = options.with_env("ANTIPHON_REPLAY_ENTRIES", 2_000);
+    }
     options.worker_database_url = Some(proxy.url(postgres.url())?);
     (options.workers, options.gateways, options.partitions) =
         (settings.workers, settings.gateways, settings.partitions);

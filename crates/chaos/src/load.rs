@@ -1,12 +1,13 @@
-//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or start again.
+//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or start again, and answers of one to two minutes.
 
 use std::{
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -29,6 +30,10 @@ use testkit::{
 pub(super) const PUBLISHERS: usize = 3;
 /// Messages that one of them has under way at most.
 const UNDER_WAY: usize = 100;
+/// Every so many messages one takes long.
+const LONG_EVERY: usize = 40;
+/// How long that is.
+const LONG: RangeInclusive<u64> = 60..=120;
 /// What ids of threads begin with.
 const THREAD: &str = "thread-";
 const LOST_CHUNK: f64 = 0.03;
@@ -45,6 +50,8 @@ pub(super) struct LoadStats {
     pub(super) retries: AtomicUsize,
     pub(super) lost: AtomicUsize,
     pub(super) second_attempts: AtomicUsize,
+    /// Answers that took longer than a minute.
+    pub(super) long: AtomicUsize,
 }
 
 /// One client per thread: most stay, every third one keeps leaving and coming back.
@@ -74,6 +81,8 @@ pub(super) struct MessageSource {
     number: usize,
     threads: usize,
     pause: Duration,
+    /// How long answers may begin that take long: they end with the faults.
+    long_until: Duration,
     publisher: Publisher,
     ack_log: Arc<AckLog>,
     rng: StdRng,
@@ -93,17 +102,22 @@ impl MessageSource {
         rng: StdRng,
     ) -> Self {
         let pause = Duration::from_secs_f64(PUBLISHERS as f64 / settings.messages_per_second);
-        Self { number, threads: settings.threads, pause, publisher, ack_log, rng }
+        let long_until = settings.duration.saturating_sub(Duration::from_secs(*LONG.end()));
+        Self { number, threads: settings.threads, pause, long_until, publisher, ack_log, rng }
     }
 
     /// Begins message after message until it is stopped, and finishes what it has begun.
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<LoadStats>) -> Result<()> {
         let mut under_way: JoinSet<Result<()>> = JoinSet::new();
+        let begun = Instant::now();
         for count in 0.. {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let script = self.script(count, &stats)?;
+            let script = match count % LONG_EVERY == 0 && begun.elapsed() < self.long_until {
+                true => self.long_answer(count, &stats)?,
+                false => self.script(count, &stats)?,
+            };
             let (publisher, ack_log, stats) =
                 (self.publisher.clone(), Arc::clone(&self.ack_log), Arc::clone(&stats));
             under_way.spawn(async move { script.play(&publisher, &ack_log, &stats).await });
@@ -143,6 +157,33 @@ impl MessageSource {
             publications.extend(message.publications(DISORDER, lost, &mut self.rng));
         }
         Ok(self.spread(publications))
+    }
+
+    /// An answer as a reasoning model writes it: pieces come all the time, for one to two minutes, and sometimes it begins again in the middle.
+    fn long_answer(&mut self, count: usize, stats: &LoadStats) -> Result<PublishPlan> {
+        /// A step of the plan: longer than a few steps no piece may be missing.
+        const STEP: Duration = Duration::from_millis(500);
+        stats.messages.fetch_add(1, Ordering::Relaxed);
+        stats.long.fetch_add(1, Ordering::Relaxed);
+        let pieces = text::cut(text::LICENSE, 3);
+        let thread = thread(self.rng.random_range(0..self.threads));
+        let id = format!("m-{}-{count}", self.number);
+        let message = PlannedMessage::of_pieces(&thread, &id, &pieces)?;
+        let mut publications = message.publications(DISORDER, None, &mut self.rng);
+        if self.rng.random_bool(SECOND_ATTEMPT * 5.0) {
+            stats.second_attempts.fetch_add(1, Ordering::Relaxed);
+            publications.truncate(publications.len() / 2);
+            let again = PlannedMessage::of_pieces(&thread, &id, &pieces)?.with_attempt(1);
+            publications.extend(again.publications(DISORDER, None, &mut self.rng));
+        }
+        let duration = Duration::from_secs(self.rng.random_range(LONG));
+        let size = publications.len().div_ceil((duration.as_millis() / STEP.as_millis()) as usize).max(1);
+        let mut steps = Vec::new();
+        let mut rest = publications.into_iter().peekable();
+        while rest.peek().is_some() {
+            steps.push((STEP, rest.by_ref().take(size).collect()));
+        }
+        Ok(PublishPlan { steps })
     }
 
     /// 5 to 60 pieces from a random place of the text.

@@ -81,6 +81,7 @@ impl ChaosReport {
         table.row("messages acknowledged", collected.ack_log.len());
         table.row("messages persisted", collected.messages.len());
         table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
+        table.row("messages that took one to two minutes", stats.long.load(Ordering::Relaxed));
         table.row("messages begun again (attempt 1)", stats.second_attempts.load(Ordering::Relaxed));
         turns(environment, &collected, &mut table);
         for (reason, count) in reasons(&collected) {

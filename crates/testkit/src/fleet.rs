@@ -179,7 +179,12 @@ impl Fleet {
 
     /// As [`Self::migrate`], for a database that takes the streams over from another one.
     pub async fn migrate_and_adopt(&self) -> Result<()> {
-        self.migrate_with(&["migrate", "--adopt-streams"]).await
+        let adopted = self.migrate_with(&["migrate", "--adopt-streams"]).await;
+        match adopted {
+            // A binary from before streams had an owner.
+            Err(error) if error.to_string().contains("unexpected argument") => self.migrate().await,
+            adopted => adopted,
+        }
     }
 
     async fn migrate_with(&self, arguments: &[&str]) -> Result<()> {

@@ -5,9 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
-use async_nats::{Client, Subject, Subscriber};
-use futures_util::{FutureExt, StreamExt};
+use anyhow::Result;
+use async_nats::{Client, Subject};
 use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, ThreadId};
 
 use super::{
@@ -15,12 +14,10 @@ use super::{
     load::{self, CHUNKS_PER_MESSAGE, LatencyLoad, PARTITIONS, WARM_UP},
     recorder::{Board, PublishTotals},
 };
-use crate::backlog::CHUNK_BYTES;
+use crate::{acks::Acks, backlog::CHUNK_BYTES};
 
 /// Pauses between bursts, so that a stream's chunks are spread evenly to a millisecond.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Acknowledgements that may be missing before the publisher waits.
-const WINDOW: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
@@ -44,8 +41,8 @@ pub(super) async fn publish(
     board: &Board,
 ) -> Result<PublishTotals> {
     let client = async_nats::ConnectOptions::new().client_capacity(16 << 10).connect(url).await?;
-    let inbox = client.new_inbox();
-    let mut acks = Acks { messages: client.subscribe(inbox.clone()).await?, open: 0 };
+    let mut acks = Acks::new(&client).await?;
+    let inbox = acks.inbox.clone();
     let mut threads =
         (0..load.streams).map(|number| LatencyThread::new(number, load)).collect::<Result<Vec<_>>>()?;
     let started = Instant::now();
@@ -58,7 +55,7 @@ pub(super) async fn publish(
             thread.send(&client, target, &inbox, board).await?;
             sent += 1;
             if matches!(target, Target::Stream | Target::Relay) {
-                acks.open += 1;
+                acks.sent();
             }
         }
         acks.take().await?;
@@ -137,38 +134,4 @@ impl LatencyThread {
 
 fn message(number: u32) -> Result<MessageId> {
     Ok(MessageId::parse(&format!("message-{number:04}"))?)
-}
-
-struct Acks {
-    messages: Subscriber,
-    open: u64,
-}
-
-impl Acks {
-    /// Takes what is there, and waits while the window is full.
-    async fn take(&mut self) -> Result<()> {
-        while let Some(ack) = self.messages.next().now_or_never() {
-            self.count(ack)?;
-        }
-        while self.open > WINDOW {
-            let ack = self.messages.next().await;
-            self.count(ack)?;
-        }
-        Ok(())
-    }
-
-    async fn take_all(&mut self) -> Result<()> {
-        while self.open > 0 {
-            let ack = tokio::time::timeout(Duration::from_secs(10), self.messages.next()).await;
-            self.count(ack.context("acknowledgements are missing")?)?;
-        }
-        Ok(())
-    }
-
-    fn count(&mut self, ack: Option<async_nats::Message>) -> Result<()> {
-        let ack = ack.context("the connection has ended")?;
-        ensure!(ack.payload.starts_with(b"{\"stream\""), "not stored: {ack:?}");
-        self.open -= 1;
-        Ok(())
-    }
 }

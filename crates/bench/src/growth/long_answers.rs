@@ -1,0 +1,322 @@
+//! What answers cost others while they are open for minutes: parts f to j.
+
+mod load;
+mod probe;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::{Client, jetstream};
+use futures_util::StreamExt;
+use model::PartitionCount;
+use sqlx::PgPool;
+use testkit::{
+    db_snapshot,
+    fleet::{Fleet, FleetOptions, Process},
+    services::{self, TestDatabase},
+};
+use tokio::time::sleep;
+
+use self::{
+    load::AnswerLoad,
+    probe::{Probe, ProbeTimes},
+};
+use super::GrowthBenchOptions;
+use crate::{
+    backlog::{Backlog, BacklogShape},
+    drain,
+    environment::ChunkEnvironment,
+    table::Row,
+    usage,
+};
+
+/// A short answer, in seconds. An answer of a reasoning model takes minutes.
+const SHORT_SECONDS: u64 = 10;
+/// Chunks a second of each answer.
+const RATE: u32 = 40;
+/// Load before the first probe that counts.
+const WARM_UP: Duration = Duration::from_secs(25);
+/// Open messages of part h: with the probes a few less than a worker holds by default.
+const OPEN: usize = 9_900;
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(300);
+/// By how much others may be slower.
+const SLOWER: f64 = 1.2;
+/// By how much the log may grow beyond the final rows.
+const WRITTEN: f64 = 1.1;
+/// What the worker may have in memory in part h.
+const RESIDENT: u64 = 200 << 20;
+/// Seconds from the lease to the first answer.
+const TAKEOVER_SECONDS: f64 = 8.0;
+/// `ANTIPHON_REPLAY_ENTRIES` and `ANTIPHON_REPLAY_BYTES`, unless they are set.
+const REPLAY_ENTRIES: u64 = 500_000;
+const REPLAY_BYTES: u64 = 256 << 20;
+
+/// A worker on services of its own.
+struct Rig {
+    // Dropped in this order: the server goes last.
+    fleet: Fleet,
+    client: Client,
+    pool: PgPool,
+    _database: TestDatabase,
+    environment: ChunkEnvironment,
+    partitions: PartitionCount,
+}
+
+impl Rig {
+    /// `with`: further environment of the worker.
+    async fn new(partitions: u16, with: fn(FleetOptions) -> FleetOptions) -> Result<Self> {
+        let environment = ChunkEnvironment::start(partitions)?;
+        let database = environment.database().await?;
+        let fleet = Fleet::start(with(environment.fleet(database.url(), 1, 0))).await?;
+        let client = async_nats::ConnectOptions::new()
+            .client_capacity(16 << 10)
+            .connect(environment.nats.url())
+            .await?;
+        let pool = services::pool(database.url()).await?;
+        let partitions = PartitionCount::new(partitions.into())?;
+        Ok(Self { fleet, client, pool, _database: database, environment, partitions })
+    }
+
+    async fn probe(&self) -> Result<Probe> {
+        Probe::start(self.client.clone(), self.pool.clone(), self.partitions)
+    }
+
+    fn worker(&self) -> u32 {
+        self.fleet.workers.first().and_then(Process::pid).unwrap_or_default()
+    }
+
+    /// Waits until so many messages are stored.
+    async fn stored(&self, messages: usize) -> Result<()> {
+        let begun = Instant::now();
+        while db_snapshot::ended(&self.pool).await?.0 < messages as i64 {
+            ensure!(begun.elapsed() < LIMIT, "the messages are not stored after {LIMIT:?}");
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Part f: a message of one chunk beside 500 answers, short ones and long ones.
+pub(super) async fn others(options: &GrowthBenchOptions) -> Result<Row> {
+    let mut times = Vec::new();
+    for seconds in [SHORT_SECONDS, options.seconds] {
+        let rig = Rig::new(8, |options| options).await?;
+        let load = AnswerLoad {
+            streams: options.streams,
+            rate: f64::from(RATE),
+            chunks: RATE * u32::try_from(seconds)?,
+            text_bytes: 20,
+            is_endless: true,
+        };
+        let duration = options.warm_up() + Duration::from_secs(options.seconds);
+        let mut probe = rig.probe().await?;
+        let publishing = load.start(&rig.environment.nats.url(), rig.partitions, duration)?;
+        sleep(options.warm_up()).await;
+        let from = Instant::now();
+        let sent = load::join(publishing).await?;
+        let found = probe.finish(from).await?;
+        eprintln!("    answers of {seconds} s, {sent} chunks: {found}");
+        times.push(found);
+    }
+    let [short, long] = &times[..] else { anyhow::bail!("nothing was measured") };
+    let factor = |of: fn(&ProbeTimes) -> f64| of(long) / of(short);
+    let most = factor(|times| times.p50).max(factor(|times| times.max));
+    let (streams, seconds) = (options.streams, options.seconds);
+    Ok(Row::new(
+        'f',
+        format!("{streams} answers of {SHORT_SECONDS} s to {seconds} s"),
+        format!("x {most:.2}"),
+    )
+    .goal(format!("<= {SLOWER}"), most <= SLOWER)
+    .column("p50 ms", format!("{:.0} to {:.0}", short.p50, long.p50))
+    .column("longest ms", format!("{:.0} to {:.0}", short.max, long.max))
+    .note("a message of one chunk in another thread, from publish to row")
+    .of_binary("p50 ms, short", short.p50)
+    .of_binary("p50 ms, long", long.p50)
+    .of_binary("longest ms, short", short.max)
+    .of_binary("longest ms, long", long.max))
+}
+
+/// Part g: what an answer of 3,000 chunks in a minute writes, beside the same text at once.
+pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
+    const ANSWERS: usize = 20;
+    let seconds = options.seconds.min(60);
+    let chunks = 50 * u32::try_from(seconds)?;
+    let rig = Rig::new(8, |options| options).await?;
+    let mut bytes = Vec::new();
+    let idle = {
+        let (before, began) = (drain::wal(&rig.pool).await?, Instant::now());
+        sleep(Duration::from_secs(options.seconds.min(20))).await;
+        (drain::wal(&rig.pool).await? - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    for (round, seconds) in [1, seconds].into_iter().enumerate() {
+        let load = AnswerLoad {
+            streams: ANSWERS,
+            rate: f64::from(chunks) / seconds as f64,
+            chunks,
+            text_bytes: 5,
+            is_endless: false,
+        };
+        let (before, began) = (drain::wal(&rig.pool).await?, Instant::now());
+        let load = load.named(round);
+        load::join(load.start(&rig.environment.nats.url(), rig.partitions, LIMIT)?).await?;
+        rig.stored(ANSWERS * (round + 1)).await?;
+        let all = (drain::wal(&rig.pool).await? - before) as f64;
+        bytes.push((all - idle * began.elapsed().as_secs_f64()) / ANSWERS as f64);
+    }
+    let [at_once, long] = bytes[..] else { anyhow::bail!("nothing was measured") };
+    let factor = long / at_once;
+    Ok(Row::new(
+        'g',
+        format!("an answer of {chunks} chunks, in 1 s to {seconds} s"),
+        format!("x {factor:.2}"),
+    )
+    .goal(format!("<= {WRITTEN}"), factor <= WRITTEN)
+    .column("WAL", format!("{at_once:.0} to {long:.0}"))
+    .note(format!("bytes for each answer; an idle worker's {idle:.0} a second are taken off"))
+    .of_binary("WAL, at once", at_once)
+    .of_binary("WAL, long", long))
+}
+
+/// Part h: messages of others beside as many open ones as a worker holds.
+pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
+    let (streams, chunks, seconds) = (options.open, 100, options.seconds.min(30));
+    let rig = Rig::new(8, |options| options).await?;
+    let watched = Duration::from_secs(options.seconds);
+    let mut probe = rig.probe().await?;
+    let from = Instant::now();
+    sleep(watched.min(Duration::from_secs(40))).await;
+    let without = probe.finish(from).await?;
+    let load = AnswerLoad {
+        streams,
+        rate: f64::from(chunks) / seconds as f64,
+        // Its final chunk never comes.
+        chunks: chunks + 1,
+        text_bytes: 20,
+        is_endless: false,
+    };
+    load::join(load.start(&rig.environment.nats.url(), rig.partitions, Duration::from_secs(seconds))?)
+        .await?;
+    let mut probe = rig.probe().await?;
+    let from = Instant::now();
+    sleep(watched.min(Duration::from_secs(60))).await;
+    let with = probe.finish(from).await?;
+    let resident = usage::resident(rig.worker());
+    eprintln!("    without: {without}; with: {with}");
+    let factor = with.p99 / without.p99;
+    let mib = resident as f64 / f64::from(1 << 20);
+    Ok(Row::new(
+        'h',
+        format!("{streams} open messages of {chunks} chunks"),
+        format!("x {factor:.2}, {mib:.0} MiB"),
+    )
+    .goal(format!("<= {SLOWER}, <= {} MiB", RESIDENT >> 20), factor <= SLOWER && resident <= RESIDENT)
+    .column("p50 ms", format!("{:.1} to {:.1}", without.p50, with.p50))
+    .column("p99 ms", format!("{:.1} to {:.1}", without.p99, with.p99))
+    .column("longest ms", format!("{:.0} to {:.0}", without.max, with.max))
+    .note("a message of one chunk in another thread, without and with; the worker's memory")
+    .of_binary("p99 ms, without", without.p99)
+    .of_binary("p99 ms, with", with.p99)
+    .of_binary("MiB", mib))
+}
+
+/// Part i: from the lease to the first answer, behind as many entries as a replay may have.
+pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
+    let entries = options.replayed;
+    let mut rig = Rig::new(1, |options| options).await?;
+    let open = AnswerLoad { streams: 1, rate: 1_000.0, chunks: 2, text_bytes: 20, is_endless: false };
+    load::join(open.start(&rig.environment.nats.url(), rig.partitions, Duration::from_millis(1))?).await?;
+    let backlog = Backlog::plan(&BacklogShape {
+        name: "takeover",
+        chunks: entries,
+        lengths: 100..=100,
+        frame: 1,
+        open: 64,
+        threads: Some(1_000),
+    })?;
+    backlog.publish(&rig.client, rig.partitions).await?;
+    rig.stored(backlog.messages.len()).await?;
+    // Long enough for what is saved by age.
+    sleep(options.warm_up()).await;
+    let worker = rig.fleet.workers.first_mut().context("no worker")?;
+    worker.kill().await?;
+    worker.spawn()?;
+    let owner = "SELECT bool_and(owner IS NOT NULL AND lease_until > clock_timestamp() AND epoch > $1) FROM partitions";
+    let epoch: i64 = sqlx::query_scalar("SELECT max(epoch) FROM partitions").fetch_one(&rig.pool).await?;
+    let begun = Instant::now();
+    while !sqlx::query_scalar::<_, bool>(owner).bind(epoch).fetch_one(&rig.pool).await? {
+        ensure!(begun.elapsed() < LIMIT, "the new worker takes no lease");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let leased = Instant::now();
+    let mut probe = rig.probe().await?;
+    sleep(Duration::from_millis(300)).await;
+    let found = probe.finish(leased).await?;
+    let seconds = found.first / 1_000.0;
+    Ok(Row::new('i', format!("takeover behind {entries} entries"), format!("{seconds:.2} s"))
+        .goal(format!("<= {TAKEOVER_SECONDS} s"), seconds <= TAKEOVER_SECONDS)
+        .note("from the lease to the row of a message that was published then")
+        .of_binary("s", seconds))
+}
+
+/// Part j: what the stream holds while one message stays open and others come and go.
+pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
+    let seconds = options.seconds;
+    let rig = Rig::new(1, |options| options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", 5)).await?;
+    let duration = options.warm_up() + Duration::from_secs(seconds);
+    let length = u32::try_from(duration.as_secs())? * 2;
+    let open = AnswerLoad { streams: 1, rate: 1.0, chunks: length, text_bytes: 200, is_endless: false };
+    let open = open.named(1).start(&rig.environment.nats.url(), rig.partitions, duration)?;
+    let load = AnswerLoad {
+        streams: options.streams,
+        rate: f64::from(RATE),
+        chunks: RATE * u32::try_from(SHORT_SECONDS)?,
+        text_bytes: 200,
+        is_endless: true,
+    };
+    let publishing = load.start(&rig.environment.nats.url(), rig.partitions, duration)?;
+    let (begun, mut most) = (Instant::now(), 0);
+    while begun.elapsed() < duration {
+        sleep(Duration::from_secs(1)).await;
+        most = most.max(stream_bytes(&rig.client).await?);
+    }
+    let sent = load::join(publishing).await?;
+    load::join(open).await?;
+    let saves = "SELECT coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'spilled_%'";
+    // Sessions tell it a second later.
+    sleep(Duration::from_secs(2)).await;
+    let saves: i64 = sqlx::query_scalar(saves).fetch_one(&rig.pool).await?;
+    let most_saves = i64::try_from(sent / REPLAY_ENTRIES)? + 1;
+    // Beyond what is replayed: five seconds of entries that are kept, and those of a purge that comes in steps.
+    let (mib, bound) = (most >> 20, (REPLAY_BYTES + REPLAY_BYTES / 2) >> 20);
+    Ok(Row::new(
+        'j',
+        format!("a message stays open beside {sent} entries"),
+        format!("{mib} MiB, {saves} saves"),
+    )
+    .goal(format!("<= {bound} MiB, <= {most_saves} saves"), mib <= bound && saves <= most_saves)
+    .note("the most that the stream held, and rows written for what was open")
+    .of_binary("MiB", mib as f64)
+    .of_binary("saves", saves as f64))
+}
+
+/// Bytes of all streams.
+async fn stream_bytes(client: &Client) -> Result<u64> {
+    let context = jetstream::new(client.clone());
+    let mut streams = context.streams();
+    let mut bytes = 0;
+    while let Some(stream) = streams.next().await {
+        bytes += stream.context("listing the streams")?.state.bytes;
+    }
+    Ok(bytes)
+}
+
+impl GrowthBenchOptions {
+    fn warm_up(&self) -> Duration {
+        WARM_UP.min(Duration::from_secs(self.seconds))
+    }
+}
+
+/// Of the options: as many as a worker holds, and as many entries as it may have to read again.
+pub(super) const DEFAULTS: (usize, u64) = (OPEN, REPLAY_ENTRIES - 10_000);

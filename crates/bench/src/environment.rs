@@ -28,10 +28,16 @@ pub(super) struct ChunkEnvironment {
 impl ChunkEnvironment {
     /// Commits reach the disk; the stream's file has the server's own sync interval.
     pub(super) fn start(partitions: u16) -> Result<Self> {
+        Self::start_with(partitions, &[])
+    }
+
+    /// `settings`: further ones of Postgres.
+    pub(super) fn start_with(partitions: u16, settings: &[(&str, &str)]) -> Result<Self> {
         let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
-        options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));
+        let own = [("max_wal_size", "4GB")].into_iter().chain(settings.iter().copied());
+        options.settings.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
         Ok(Self { nats, postgres: Postgres::start(None, &options)?, partitions })
     }
 

@@ -66,7 +66,14 @@ struct Rig {
 impl Rig {
     /// `with`: further environment of the worker.
     async fn new(partitions: u16, with: fn(FleetOptions) -> FleetOptions) -> Result<Self> {
-        let environment = ChunkEnvironment::start(partitions)?;
+        Self::on(ChunkEnvironment::start(partitions)?, partitions, with).await
+    }
+
+    async fn on(
+        environment: ChunkEnvironment,
+        partitions: u16,
+        with: fn(FleetOptions) -> FleetOptions,
+    ) -> Result<Self> {
         let database = environment.database().await?;
         let fleet = Fleet::start(with(environment.fleet(database.url(), 1, 0))).await?;
         let client = async_nats::ConnectOptions::new()
@@ -143,7 +150,9 @@ pub(super) async fn written(options: &GrowthBenchOptions) -> Result<Row> {
     const ANSWERS: usize = 20;
     let seconds = options.seconds.min(60);
     let chunks = 50 * u32::try_from(seconds)?;
-    let rig = Rig::new(8, |options| options).await?;
+    // What Postgres writes by itself meanwhile is statistics, as whole pages.
+    let quiet = [("autovacuum", "off"), ("checkpoint_timeout", "1h")];
+    let rig = Rig::on(ChunkEnvironment::start_with(8, &quiet)?, 8, |options| options).await?;
     let mut bytes = Vec::new();
     let idle = {
         let (before, began) = (drain::wal(&rig.pool).await?, Instant::now());

@@ -100,9 +100,11 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
     let counted =
         async || fixture.metric("antiphon_worker_dead_letters_total").await == strangers.len() as f64 + 1.0;
     fixture.until("each is counted", SOON, counted).await;
+    // The first of them has failed the turn, and what comes afterwards is too late.
+    assert_eq!(fixture.until_failed("talk", 1).await, [("turn_mismatch".to_owned(), 0)]);
     let answer = asked.chunk("true", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();
-    assert_eq!(said(&fixture.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "true")]);
+    assert!(fixture.messages_of("talk").await.is_empty());
     assert!(fixture.messages_of("elsewhere").await.is_empty());
 }
 
@@ -146,9 +148,15 @@ async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
     let turn = fixture.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&manual_workflow, &turn).await;
     asked.say("one ").await.unwrap();
-    let wrong_kind = asked.chunk("x", json!({"chunk_id": 1, "chunk_type": "shout"})).to_string();
-    let nul = asked.chunk("x\u{0}y", json!({"chunk_id": 1})).to_string();
-    let elsewhere = asked.chunk("x", json!({"chunk_id": 1, "session_id": "other"})).to_string();
+    // None of these bears the turn's token.
+    let mut without_token = |text: &str, more: Value| {
+        let mut chunk = asked.chunk(text, more);
+        chunk.as_object_mut().unwrap().remove("turn_token");
+        chunk.to_string()
+    };
+    let wrong_kind = without_token("x", json!({"chunk_id": 1, "chunk_type": "shout"}));
+    let nul = without_token("x\u{0}y", json!({"chunk_id": 1}));
+    let elsewhere = without_token("x", json!({"chunk_id": 1, "session_id": "other"}));
     let garbage = [
         b"not JSON".to_vec(),
         b"{\"session_id\":\"talk\"".to_vec(),
@@ -264,4 +272,57 @@ async fn a_turn_of_an_unserved_workflow_waits_and_says_why() {
     asked_for(&manual_workflow, &again).await.answer("hi").await.unwrap();
     assert_eq!(said(&fixture.until_messages("ann", 2).await), [("user", "hello"), ("assistant", "hi")]);
     assert_eq!(turns::failed_turns(&fixture.pool).await.unwrap().len(), 0);
+}
+
+/// Each is one chunk with the turn's token that breaks a rule, and the code that people see.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_chunk_of_an_answer_fails_its_turn_at_once() {
+    const AT_ONCE: Duration = Duration::from_secs(2);
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let mistakes = [
+        ("unknown type", json!({"chunk_type": "text"}), "malformed|invalid_chunk"),
+        ("metadata that is no object", json!({"metadata": "a string"}), "malformed"),
+        ("a field that does not exist", json!({"text": "hello"}), "malformed"),
+        (
+            "calls that are no list",
+            json!({"metadata": {"model_calls": 7}, "is_final": true}),
+            "invalid_chunk|metadata_error",
+        ),
+        ("too large", json!({"chunk": "x".repeat(70_000)}), "chunk_too_large"),
+        ("a negative id", json!({"chunk_id": -1}), "invalid_chunk"),
+        ("another message", json!({"message_id": "mine"}), "turn_mismatch"),
+        ("another thread", json!({"session_id": "other"}), "session_mismatch"),
+    ];
+    for (number, (what, more, codes)) in mistakes.into_iter().enumerate() {
+        let thread = format!("mistake-{number}");
+        let follower = fixture.following(&thread).await;
+        let turn = fixture.api().say(&thread, "hello").await.unwrap();
+        let mut asked = asked_for(&manual_workflow, &turn).await;
+        asked.say("it begins well").await.unwrap();
+        let chunk = asked.chunk("hello", more);
+        let began = std::time::Instant::now();
+        asked.publish(chunk.to_string().into_bytes()).await.unwrap();
+        until_ended(&follower, &turn.answer).await;
+        assert!(began.elapsed() < AT_ONCE * 5, "{what}: {:?}", began.elapsed());
+        let failed = events(&follower).into_iter().find_map(|event| match event {
+            StreamEvent::Failed { code, .. } => Some(code),
+            _ => None,
+        });
+        assert!(
+            failed.as_deref().is_some_and(|code| codes.split('|').any(|it| it == code)),
+            "{what}: {failed:?}"
+        );
+        let rows = turns::failed_turns(&fixture.pool).await.unwrap();
+        let row = rows.iter().find(|row| row.thread_id == thread).unwrap();
+        let letter = row.text.split("(dead letter ").nth(1).and_then(|rest| rest.strip_suffix(')')).unwrap();
+        let kept: Option<String> = sqlx::query_scalar(
+            "SELECT reason FROM dead_letters WHERE kind || ':' || bucket || ':' || key = $1",
+        )
+        .bind(letter)
+        .fetch_optional(&fixture.pool)
+        .await
+        .unwrap();
+        assert_eq!(kept, failed, "{what}: the text names the letter that keeps the payload: {}", row.text);
+    }
 }

@@ -252,7 +252,7 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
     fixture.send_tasks("ann", tasks).await;
     fixture.until_tasks("ann", &["failed", "completed"]).await;
     let tasks = fixture.tasks_of("ann").await;
-    assert_eq!(tasks[0].failure_code.as_deref(), Some("producer_error"));
+    assert_eq!(tasks[0].failure_code.as_deref(), Some("scripted"));
     let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!(
         (agent.backoff_attempt_count, agent.next_run_ms),
@@ -264,7 +264,7 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
         [("user", "hello"), ("assistant", "You said: hello")]
     );
     let shown = fixture.api().task("ann", "bad").await.unwrap();
-    assert_eq!((&shown["status"], &shown["failure"]["code"]), (&json!("failed"), &json!("producer_error")));
+    assert_eq!((&shown["status"], &shown["failure"]["code"]), (&json!("failed"), &json!("scripted")));
     assert!(
         shown["failure"]["message"].as_str().unwrap().contains("a permanent failure by script"),
         "{shown}"
@@ -286,7 +286,7 @@ async fn auth_failure_pauses_the_agent_until_it_is_resumed() {
     fixture.until_tasks("ann", &["pending", "pending"]).await;
     let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["paused"], &shown["waiting"]["reason"]), (&json!(true), &json!("paused")));
-    assert_eq!(shown["last_error"]["code"], "producer_error");
+    assert_eq!(shown["last_error"]["code"], "scripted");
     assert_eq!(fixture.api().act("ann", "resume").await.unwrap()["status"], json!("done"));
     fixture.until_tasks("ann", &["completed", "completed"]).await;
     let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
@@ -303,7 +303,7 @@ async fn auth_failure_of_a_turn_pauses_a_remote_agent() {
     for (agent, thread) in [("ann", "elsewhere"), ("own", "own")] {
         api.create_thread(&json!({"thread_id": thread, "agent_id": agent})).await.unwrap();
         let turn = api.say(thread, "fails-auth").await.unwrap();
-        assert_eq!(fixture.until_failed(thread, 1).await, [("producer_error".to_owned(), 0)]);
+        assert_eq!(fixture.until_failed(thread, 1).await, [("scripted".to_owned(), 0)]);
         fixture
             .until(&format!("{agent} is paused"), SOON, async || {
                 turns::agent(&fixture.pool, agent).await.unwrap().is_some_and(|agent| agent.paused)

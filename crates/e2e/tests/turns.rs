@@ -163,7 +163,7 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
     let StreamEvent::Failed { code, text, .. } = end else { panic!("{end:?}") };
     assert_eq!(
         (code.as_str(), text.contains("a transient failure by script")),
-        ("producer_error", true),
+        ("scripted", true),
         "{text}"
     );
     assert_eq!(fixture.messages_of("talk").await.len(), 0, "nothing is in the history");
@@ -202,7 +202,7 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
 async fn a_failed_turn_can_be_dropped_once() {
     let fixture = Fixture::with(scripted).await;
     let turn = fixture.api().say("talk", "fails-for-good").await.unwrap();
-    assert_eq!(fixture.until_failed("talk", 1).await, [("producer_error".to_owned(), 0)]);
+    assert_eq!(fixture.until_failed("talk", 1).await, [("scripted".to_owned(), 0)]);
     assert!(!turns::failed_turns(&fixture.pool).await.unwrap()[0].is_retryable);
     let path = format!("/v1/threads/talk/failed-turns/{}", turn.id);
     let dropped = fixture.api().send("DELETE", &path, None, &[("x-antiphon-actor", "ada")]).await.unwrap();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{ErrorClass, RetryHint, TurnError};
+use crate::{ErrorClass, Metadata, RetryHint, TurnError};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -55,8 +55,19 @@ pub enum MessageFailure {
     ProducerError {
         /// What the producer wrote.
         text: String,
+        /// Its own code, if it gave one: see [`MessageFailure::own_code`].
+        code: Option<String>,
         /// What it said of trying again.
         hint: RetryHint,
+    },
+    /// A payload of the answer was refused: it bore the turn's token and broke a rule of the contract, so that the answer can never be complete.
+    Refused {
+        /// See [`crate::RejectedEntry::code`].
+        code: String,
+        /// What was wrong with the payload.
+        detail: String,
+        /// The dead letter that keeps the payload.
+        dead_letter: String,
     },
     /// A turn that failed for a reason of its own.
     Turn(TurnError),
@@ -75,8 +86,27 @@ pub enum MessageFailure {
 }
 
 impl MessageFailure {
-    /// The code that metrics, clients and dead letters carry.
-    pub fn code(&self) -> &'static str {
+    /// The code that clients, rows and dead letters carry: the producer's own one where it gave one.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::ProducerError { code: Some(code), .. } | Self::Refused { code, .. } => code,
+            _ => self.kind(),
+        }
+    }
+
+    /// The code of an error that its producer gave in the metadata of the `error` chunk: `code`, 1 to 64 of the characters `A-Z a-z 0-9 _ . -`.
+    /// Anything else is no code.
+    pub fn own_code(metadata: &Metadata) -> Option<String> {
+        let code = metadata.get("code")?.as_str()?;
+        let is_code = |code: &str| {
+            (1..=64).contains(&code.len())
+                && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+        };
+        is_code(code).then(|| code.to_owned())
+    }
+
+    /// A closed set of names, for metrics.
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::GapTimeout { .. } => "gap_timeout",
             Self::Stalled => "stalled",
@@ -84,6 +114,7 @@ impl MessageFailure {
             Self::TooManyChunks { .. } => "too_many_chunks",
             Self::MessageTooLarge { .. } => "message_too_large",
             Self::ProducerError { .. } => "producer_error",
+            Self::Refused { .. } => "chunk_refused",
             Self::Turn(fault) => fault.code(),
             Self::Unrequestable { .. } => "request_invalid",
             Self::UnknownThread => "unknown_thread",
@@ -100,6 +131,7 @@ impl MessageFailure {
             | Self::MessageTooLarge { .. }
             | Self::Unstorable { .. }
             | Self::UnknownThread
+            | Self::Refused { .. }
             | Self::Unrequestable { .. }
             | Self::Turn(TurnError::Unknown) => {
                 RetryHint { class: ErrorClass::Permanent, retry_after_ms: None }
@@ -133,6 +165,9 @@ impl fmt::Display for MessageFailure {
             Self::TooManyChunks { limit } => write!(f, "the message has more than {limit} chunks"),
             Self::MessageTooLarge { limit } => write!(f, "the message has more than {limit} bytes"),
             Self::ProducerError { text, .. } => f.write_str(text),
+            Self::Refused { detail, dead_letter, .. } => {
+                write!(f, "a chunk of the answer was refused: {detail} (dead letter {dead_letter})")
+            }
             Self::Turn(fault) => f.write_str(fault.text()),
             Self::Unrequestable { detail } => write!(f, "the turn request could not be made: {detail}"),
             Self::UnknownThread => {

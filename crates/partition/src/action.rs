@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{
     AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange, LiveFrame,
     MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask,
-    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId,
+    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId, TurnToken,
 };
 
 use crate::commit::{Commit, Lookup, Save, SavedItem};
@@ -43,7 +43,20 @@ pub enum EntryBody {
         payload: Bytes,
         /// Why.
         refusal: RejectedEntry,
+        /// The answer that it was meant for, if it bears a token.
+        answer: Option<RefusedAnswer>,
     },
+}
+
+/// What a refused payload was meant for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedAnswer {
+    /// The thread of its subject.
+    pub thread: ThreadId,
+    /// The token that it bears. Only a turn of which it is the token is concerned.
+    pub token: TurnToken,
+    /// The dead letter that it becomes, for people.
+    pub dead_letter: String,
 }
 
 /// A gateway asks for the open text of a thread, beyond what it has. From the answer on it follows the thread.

@@ -34,7 +34,7 @@ mod wait_counts;
 
 pub use action::{
     Action, BufferState, ChangedThreads, ChangedThreadsQuery, EntryBody, Input, MachineReport, MessageEnded,
-    ReadyChunks, SnapshotReply, SnapshotRequest, StreamEntry, TimerOutcome,
+    ReadyChunks, RefusedAnswer, SnapshotReply, SnapshotRequest, StreamEntry, TimerOutcome,
 };
 pub use commit::{Commit, Lookup, Save, SavedItem, SpilledMessage, Takeover};
 pub use due_timer::{DueSchedule, DueTimer, TimerState};

@@ -251,6 +251,7 @@ impl OpenMessage {
                 ChunkKind::Error => {
                     self.failure = Some(MessageFailure::ProducerError {
                         text: chunk.text.to_string(),
+                        code: MessageFailure::own_code(&chunk.metadata),
                         hint: RetryHint::of(&chunk.metadata),
                     });
                     self.error = Some(chunk);

@@ -186,7 +186,7 @@ fn append(
             SentBody::Garbage(payload) => {
                 let refusal = RejectedEntry { code: "malformed", detail: "planted".to_owned() };
                 let subject = format!("chunks.{partition}.{thread}");
-                let body = EntryBody::Refused { subject, payload: payload.clone(), refusal };
+                let body = EntryBody::Refused { subject, payload: payload.clone(), refusal, answer: None };
                 entries.push(planned(body, vec![Published::Garbage(payload)]));
             }
             SentBody::Command(command) => {

@@ -186,6 +186,7 @@ async fn failure_is_stored_as_it_was_sent() {
     let owner = Owner::new(&store, "a").await;
     let missing = vec![IdRange { first: 1, last: 3 }, IdRange { first: 9, last: 9 }];
     let error = |text: &str, class| MessageFailure::ProducerError {
+        code: None,
         text: text.to_owned(),
         hint: RetryHint { class, retry_after_ms: Some(9) },
     };

@@ -174,14 +174,14 @@ fn task_of(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Resu
     }
 }
 
-enum Form {
+pub(crate) enum Form {
     Json,
     Protobuf,
 }
 
 /// The Content-Type header decides; without it the first byte that is no white space does. Protobuf may begin with 0x0A, which
 /// is also a line feed, so that a brace must follow white space to count as JSON.
-fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
+pub(crate) fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
     let json = match content_type {
         Some(kind) if kind.trim_start().starts_with(CONTENT_TYPE_JSON) => true,
         Some(kind) if kind.contains("protobuf") => false,
@@ -201,7 +201,7 @@ fn looks_like_json(payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> bool 
 }
 
 /// True when the whole payload reads as a protobuf frame. Seldom asked: only where a line feed comes first.
-fn is_frame(payload: &[u8]) -> bool {
+pub(crate) fn is_frame(payload: &[u8]) -> bool {
     pb::Frame::decode(payload).is_ok()
 }
 

@@ -11,6 +11,7 @@ mod json;
 pub mod live;
 pub mod query;
 mod query_envelope;
+mod refused;
 pub mod status;
 pub mod subject;
 pub mod work;
@@ -30,6 +31,7 @@ pub use convert::{InvalidField, parse_rfc3339, rfc3339};
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };
+pub use refused::token_of_refused;
 pub use zero_copy::Malformed;
 
 /// Invalid bytes from another process of the fleet.

@@ -169,9 +169,15 @@ fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
             let class = ErrorClass::from_name(&failed.class).unwrap_or(ErrorClass::Transient);
             MessageFailure::ProducerError {
                 text: failed.text,
+                code: (!failed.own_code.is_empty()).then_some(failed.own_code),
                 hint: RetryHint { class, retry_after_ms: None },
             }
         }
+        "chunk_refused" => MessageFailure::Refused {
+            code: failed.own_code,
+            detail: failed.text,
+            dead_letter: failed.dead_letter,
+        },
         "request_invalid" => MessageFailure::Unrequestable { detail: failed.text },
         "unknown_thread" => MessageFailure::UnknownThread,
         "rejected_by_database" => MessageFailure::Unstorable { detail: failed.text },
@@ -193,7 +199,7 @@ fn pb_terminal(end: &MessageEnd) -> pb::Terminal {
 
 fn pb_failed(failure: &MessageFailure) -> pb::Failed {
     let failed =
-        pb::Failed { code: failure.code().to_owned(), text: failure.to_string(), ..pb::Failed::default() };
+        pb::Failed { code: failure.kind().to_owned(), text: failure.to_string(), ..pb::Failed::default() };
     match failure {
         MessageFailure::GapTimeout { missing } => {
             let missing = missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last });
@@ -207,9 +213,17 @@ fn pb_failed(failure: &MessageFailure) -> pb::Failed {
         MessageFailure::Unstorable { detail } | MessageFailure::Unrequestable { detail } => {
             pb::Failed { text: detail.clone(), ..failed }
         }
-        MessageFailure::ProducerError { hint, .. } => {
-            pb::Failed { class: hint.class.name().to_owned(), ..failed }
-        }
+        MessageFailure::ProducerError { hint, code, .. } => pb::Failed {
+            class: hint.class.name().to_owned(),
+            own_code: code.clone().unwrap_or_default(),
+            ..failed
+        },
+        MessageFailure::Refused { code, detail, dead_letter } => pb::Failed {
+            own_code: code.clone(),
+            text: detail.clone(),
+            dead_letter: dead_letter.clone(),
+            ..failed
+        },
         MessageFailure::Stalled | MessageFailure::UnknownThread | MessageFailure::Turn(_) => failed,
     }
 }

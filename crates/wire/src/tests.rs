@@ -285,9 +285,19 @@ fn out_frames_survive() {
         MessageFailure::FinalConflict { final_id: 5, other_id: 6 },
         MessageFailure::TooManyChunks { limit: 10_000 },
         MessageFailure::MessageTooLarge { limit: 4 << 20 },
-        MessageFailure::ProducerError { text: "no model".into(), hint: model::RetryHint::TRANSIENT },
+        MessageFailure::ProducerError {
+            text: "no model".into(),
+            code: Some("model_away".into()),
+            hint: model::RetryHint::TRANSIENT,
+        },
+        MessageFailure::Refused {
+            code: "invalid_chunk".into(),
+            detail: "chunk_id is -1".into(),
+            dead_letter: "entry:0:1:7".into(),
+        },
         MessageFailure::ProducerError {
             text: "no key".into(),
+            code: None,
             hint: model::RetryHint { class: model::ErrorClass::Auth, retry_after_ms: None },
         },
         MessageFailure::Unrequestable { detail: "too large".into() },

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::{PartitionReader, RawEntry, ReaderEvent};
-use model::{Command, Mark, MessageId, PartitionId, Seq, TaskId, TurnId};
-use partition::{EntryBody, RawPayload, StreamEntry};
+use model::{Command, Mark, MessageId, PartitionId, Seq, TaskId, ThreadId, TurnId};
+use partition::{EntryBody, RawPayload, RefusedAnswer, StreamEntry};
 use runtime::spawn_named;
 use runtime::traces::{self, TraceContext};
 use tokio::sync::mpsc;
@@ -62,11 +62,17 @@ pub(crate) struct EntryReader {
 }
 
 impl EntryReader {
-    pub(crate) fn start(reader: PartitionReader, partition: PartitionId, limits: DecodeLimits) -> Self {
+    pub(crate) fn start(
+        reader: PartitionReader,
+        partition: PartitionId,
+        incarnation: Arc<str>,
+        limits: DecodeLimits,
+    ) -> Self {
         let (sender, fed) = mpsc::channel(AHEAD);
         let (restarts, restarted) = mpsc::unbounded_channel();
         let end = Arc::default();
-        spawn_named("reader", read(reader, partition, limits, sender, restarted, Arc::clone(&end)));
+        let place = StreamName { partition, incarnation };
+        spawn_named("reader", read(reader, place, limits, sender, restarted, Arc::clone(&end)));
         Self { fed, restarts, generation: 0, end }
     }
 
@@ -96,7 +102,7 @@ impl EntryReader {
 
 async fn read(
     mut reader: PartitionReader,
-    partition: PartitionId,
+    place: StreamName,
     limits: DecodeLimits,
     sender: mpsc::Sender<(u64, ReadEvent)>,
     mut restarted: mpsc::UnboundedReceiver<Seq>,
@@ -124,7 +130,7 @@ async fn read(
                         }
                         let mut traced = Vec::new();
                         let decoded =
-                            entries.into_iter().map(|raw| decode(partition, raw, &limits, &mut traced));
+                            entries.into_iter().map(|raw| decode(&place, raw, &limits, &mut traced));
                         ReadEvent::Entries(decoded.collect(), last, traced)
                     }
                     ReaderEvent::CaughtUp(caught_up) => {
@@ -146,8 +152,14 @@ async fn read(
     reader.close().await;
 }
 
-fn decode(
+/// Which stream is read.
+struct StreamName {
     partition: PartitionId,
+    incarnation: Arc<str>,
+}
+
+fn decode(
+    place: &StreamName,
     raw: RawEntry,
     limits: &DecodeLimits,
     traced: &mut Vec<TracedEntry>,
@@ -155,7 +167,7 @@ fn decode(
     let (seq, stored_at) = (raw.seq, raw.stored_at());
     let bytes = raw.subject.len() + raw.payload.len() + STORED_OVERHEAD;
     let decoded =
-        wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
+        wire::decode_entry(place.partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     if let Ok(decoded) = &decoded
         && traces::is_on()
         && let Some(subject) = traced_subject(decoded)
@@ -171,7 +183,13 @@ fn decode(
         }
         Err(refusal) => {
             report::refused(&raw.subject, seq, &refusal);
-            EntryBody::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
+            let token = wire::token_of_refused(raw.content_type.as_deref(), &raw.payload);
+            let answer = token.and_then(|token| {
+                let thread = ThreadId::parse(raw.subject.rsplit('.').next()?).ok()?;
+                let dead_letter = format!("entry:{}:{}:{}", place.partition, place.incarnation, seq);
+                Some(RefusedAnswer { thread, token, dead_letter })
+            });
+            EntryBody::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal, answer }
         }
     };
     StreamEntry { seq, stored_at, bytes, body }

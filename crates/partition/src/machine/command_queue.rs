@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{
-    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Frame, Position, Seq, Task, ThreadId, Timestamp,
-    TurnId,
+    AgentId, BusyPolicy, Command, ControlKind, DelayedTask, Frame, Position, RejectedEntry, Seq, Task,
+    ThreadId, Timestamp, TurnId,
 };
 
+use crate::action::RefusedAnswer;
 use crate::recent::Recent;
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, FailedTask, RawPayload, TaskChange};
 
@@ -75,6 +76,8 @@ pub(super) enum Pending {
     },
     /// Chunks of a turn that is not opened yet: only when the stream is read again.
     Frame { seq: Seq, frame: Frame },
+    /// A refused payload of a turn that may not be opened yet. Its entry is held by its dead letter.
+    Refused { answer: RefusedAnswer, refusal: RejectedEntry },
 }
 
 impl CommandQueue {
@@ -123,7 +126,7 @@ impl CommandQueue {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
             Pending::Command { stored, .. } => Some(*stored),
-            Pending::Frame { .. } => None,
+            Pending::Frame { .. } | Pending::Refused { .. } => None,
         });
         let known = asked.unwrap_or(checkpoint);
         while self.recent.first().is_some_and(|taken| taken.seq <= known) {
@@ -138,8 +141,9 @@ impl CommandQueue {
 
     /// The first that waits for the store's word.
     pub(super) fn first(&self) -> Option<Seq> {
-        self.pending.front().map(|pending| match pending {
-            Pending::Command { seq, .. } | Pending::Frame { seq, .. } => *seq,
+        self.pending.iter().find_map(|pending| match pending {
+            Pending::Command { seq, .. } | Pending::Frame { seq, .. } => Some(*seq),
+            Pending::Refused { .. } => None,
         })
     }
 
@@ -160,7 +164,7 @@ impl CommandQueue {
     pub(super) fn blocked_turns(&self) -> BTreeSet<TurnId> {
         let frames = self.pending.iter().filter_map(|pending| match pending {
             Pending::Frame { frame, .. } => Some(frame),
-            Pending::Command { .. } => None,
+            Pending::Command { .. } | Pending::Refused { .. } => None,
         });
         let arrivals = frames.flat_map(|frame| &frame.chunks);
         arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
@@ -170,7 +174,7 @@ impl CommandQueue {
     pub(super) fn blocks_thread(&self, thread: &ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
-            Pending::Command { .. } => false,
+            Pending::Command { .. } | Pending::Refused { .. } => false,
         })
     }
 
@@ -184,7 +188,8 @@ impl CommandQueue {
                 command: Command::Task(_) | Command::DelayedTask(_) | Command::Control(_),
                 ..
             }
-            | Pending::Frame { .. } => false,
+            | Pending::Frame { .. }
+            | Pending::Refused { .. } => false,
         })
     }
 
@@ -206,7 +211,8 @@ impl CommandQueue {
             Pending::Command { command: Command::Control(control), .. } => {
                 control.kind == ControlKind::StopTurn(turn.clone())
             }
-            Pending::Command { command: Command::Task(_) | Command::DelayedTask(_), .. } => false,
+            Pending::Command { command: Command::Task(_) | Command::DelayedTask(_), .. }
+            | Pending::Refused { .. } => false,
             Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
                 TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
             }),

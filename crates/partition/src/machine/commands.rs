@@ -144,6 +144,7 @@ impl Partition {
                     let verdict = self.since_asked(&command, verdict);
                     self.take_command(command, raw, (seq, stored_at), verdict, now, actions);
                 }
+                Pending::Refused { answer, refusal } => self.fail_refused(&answer, refusal),
                 waiting @ Pending::Command { .. } => {
                     self.commands.pending.push_front(waiting);
                     return;

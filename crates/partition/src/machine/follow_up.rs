@@ -73,10 +73,10 @@ impl Partition {
                     return Some(InFlight::Turn(ended));
                 }
                 Ok(_) => NOTHING_TO_SAY,
-                Err(failure) => failure.code(),
+                Err(failure) => failure.kind(),
             },
             TurnEnd::Stopped => "stopped",
-            TurnEnd::Failed(failure) => failure.code(),
+            TurnEnd::Failed(failure) => failure.kind(),
             TurnEnd::Withdrawn(by) => by,
         };
         let write = TimerWrite::End { id: timer, state: TimerEnd::Withdrawn, by: by.to_owned() };

@@ -69,10 +69,13 @@ impl Partition {
             match entry.body {
                 EntryBody::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
                 EntryBody::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
-                EntryBody::Refused { subject, payload, refusal } => {
+                EntryBody::Refused { subject, payload, refusal, answer } => {
                     self.counters.refused += 1;
                     self.counters.forbidden += u64::from(refusal.is_forbidden());
                     self.holds.insert((entry.seq, NO_SLOT));
+                    if let Some(answer) = answer {
+                        self.refuse_answer(answer, refusal.clone());
+                    }
                     self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
                 }
             }

@@ -151,6 +151,7 @@ fn body(word: &str) -> EntryBody {
             subject: "chunks.0.t".into(),
             payload: Bytes::from_static(b"?"),
             refusal,
+            answer: None,
         };
     }
     let (message, rest) = word.split_once(':').unwrap_or(("a", word));

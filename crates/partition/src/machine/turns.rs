@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, Role, Seq, Timestamp, TurnError, TurnId,
-    TurnOpened, TurnOptions,
+    Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, RejectedEntry, Role, Seq, Timestamp, TurnError,
+    TurnId, TurnOpened, TurnOptions,
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
+use super::command_queue::Pending;
 use super::{EndedInput, NO_SLOT, Partition};
-use crate::action::{Action, MachineReport};
+use crate::action::{Action, MachineReport, RefusedAnswer};
 use crate::commit::Takeover;
 use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
@@ -442,6 +443,29 @@ impl Partition {
             None => self.end_turn(&id, TurnEnd::Complete),
             Some(failure) => self.fail_turn(&id, failure),
         }
+    }
+
+    /// A payload with a turn's token was refused. Without it the answer can never be complete, so the turn fails at once, or when the commands before
+    /// the payload have been taken: one of them may open the turn, when the stream is read again.
+    pub(super) fn refuse_answer(&mut self, answer: RefusedAnswer, refusal: RejectedEntry) {
+        if self.commands.pending.is_empty() {
+            self.fail_refused(&answer, refusal);
+        } else {
+            self.commands.pending.push_back(Pending::Refused { answer, refusal });
+        }
+    }
+
+    pub(super) fn fail_refused(&mut self, answer: &RefusedAnswer, refusal: RejectedEntry) {
+        let RefusedAnswer { thread, token, dead_letter } = answer;
+        let keys = &self.table.token_keys;
+        let is_meant = |turn: &&TrackedTurn| {
+            turn.thread == *thread
+                && turn.phase != TurnPhase::Ended
+                && (turn.token.matches(token) || keys.accepts(thread, &turn.id, turn.run, token))
+        };
+        let Some(id) = self.table.turns.values().find(is_meant).map(|turn| turn.id.clone()) else { return };
+        let (code, detail) = (refusal.code.to_owned(), refusal.detail);
+        self.fail_turn(&id, MessageFailure::Refused { code, detail, dead_letter: dead_letter.clone() });
     }
 
     /// How a task's failure counts depends on its agent's rules: without them it waits for them.

@@ -394,7 +394,7 @@ fn standstill_before_reading_is_no_silence_of_workflow() {
 
 fn garbage(seq: u64) -> StreamEntry {
     let refusal = RejectedEntry { code: "malformed", detail: String::new() };
-    let body = EntryBody::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
+    let body = EntryBody::Refused { subject: "s".to_owned(), payload: "?".into(), refusal, answer: None };
     StreamEntry { seq: Seq(seq), stored_at: START, bytes: 1, body }
 }
 

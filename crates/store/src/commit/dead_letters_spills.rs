@@ -95,7 +95,7 @@ struct Letter<'a> {
     subject: Option<String>,
     message: Option<&'a MessageKey>,
     attempt: Option<i64>,
-    reason: &'static str,
+    reason: &'a str,
     detail: String,
     raw: Vec<u8>,
 }

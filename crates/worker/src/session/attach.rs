@@ -104,7 +104,7 @@ async fn try_attach<'a>(
         applied,
         token_keys: None,
         machine: Partition::new(takeover, machine_limits, rand::random(), now(context)),
-        reader: EntryReader::start(reader, partition, limits),
+        reader: EntryReader::start(reader, partition, incarnation.into(), limits),
         background: BackgroundTasks::start(context, applied, incarnation.into(), backlog),
         query_server,
         queries: PendingQueries::default(),

@@ -48,7 +48,7 @@ fn entries_beyond_their_subject_are_counted() {
     {
         let refusal = RejectedEntry { code, detail: String::new() };
         let (subject, payload) = ("chunks.0.t".to_owned(), Bytes::from_static(b"?"));
-        let body = EntryBody::Refused { subject, payload, refusal };
+        let body = EntryBody::Refused { subject, payload, refusal, answer: None };
         script.entries(vec![StreamEntry { seq: Seq(seq), stored_at: script.now, bytes: 1, body }]);
     }
     let counters = script.machine.take_counters();

@@ -9,6 +9,7 @@ mod ends;
 mod follow_ups;
 mod following;
 mod postponed;
+mod refused;
 mod status;
 mod tasks;
 mod token_keys;

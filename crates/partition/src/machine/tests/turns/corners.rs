@@ -18,6 +18,7 @@ fn deadline_waits_until_stream_after_request_is_read() {
             subject: "s".into(),
             payload: "?".into(),
             refusal: RejectedEntry { code: "malformed", detail: String::new() },
+            answer: None,
         });
         assert!(!failed(&script.handle(Input::Tick)));
     }
@@ -46,6 +47,7 @@ fn stream_time_before_a_request_does_not_count_for_its_deadline() {
             subject: "s".into(),
             payload: "?".into(),
             refusal: RejectedEntry { code: "malformed", detail: String::new() },
+            answer: None,
         };
         script.seq += 1;
         let entry = StreamEntry { seq: Seq(script.seq), stored_at: script.now, bytes: 1, body };
@@ -120,6 +122,7 @@ fn no_deadline_is_judged_while_the_reader_is_behind() {
             subject: "s".into(),
             payload: "?".into(),
             refusal: RejectedEntry { code: "malformed", detail: String::new() },
+            answer: None,
         });
         assert!(!failed(&script.handle(Input::Tick)), "its answer may stand behind what has been read");
     }

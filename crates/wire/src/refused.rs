@@ -1,0 +1,79 @@
+//! The turn token of a payload that was refused.
+
+use model::TurnToken;
+
+use crate::frame::{Form, form, is_frame};
+use crate::zero_copy::{Fields, Malformed};
+
+/// The turn token that a refused payload bears, as far as it can be read. Nothing else of the payload is believed: who has the token speaks for
+/// the turn, and learns at once that the payload was refused.
+///
+/// The first token that is found counts. `None`: there is none, or the payload is cut off before it.
+pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<TurnToken> {
+    let token = match form(content_type, payload, is_frame) {
+        Form::Json => token_in_json(payload)?,
+        Form::Protobuf => token_in_protobuf(payload).ok()??,
+    };
+    (!token.is_empty()).then(|| TurnToken::received(token))
+}
+
+/// Looks for the key itself, because the payload may not be JSON. Within a string the quotes of the key would be escaped.
+fn token_in_json(payload: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = b"\"turn_token\"";
+    let after = payload.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let value =
+        payload[after..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
+    let end = value.iter().position(|byte| *byte == b'"')?;
+    str::from_utf8(&value[..end]).ok()
+}
+
+fn token_in_protobuf(payload: &[u8]) -> Result<Option<&str>, Malformed> {
+    let mut fields = Fields(payload);
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            2 => return field.text().map(Some),
+            _ => field.skip()?,
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(payload: &[u8]) -> Option<String> {
+        token_of_refused(None, payload).map(|token| token.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_token_is_found_whatever_else_is_wrong() {
+        for payload in [
+            r#"{"session_id": "t", "chunk_id": "seven", "turn_token": "abc"}"#,
+            r#"[{"chunk": "x", "turn_token" : "abc"}, {"turn_token": "other"}"#,
+            r#"{"turn_token":"abc","chunk":"cut off"#,
+            r#"{"chunk": "\"turn_token\": \"quoted\"", "turn_token": "abc"}"#,
+        ] {
+            assert_eq!(found(payload.as_bytes()).as_deref(), Some("abc"), "{payload}");
+        }
+        let pb = crate::pb::Frame { turn_token: "abc".to_owned(), ..Default::default() };
+        let mut bytes = prost::Message::encode_to_vec(&pb);
+        assert_eq!(found(&bytes).as_deref(), Some("abc"));
+        bytes.push(0xff);
+        assert_eq!(found(&bytes).as_deref(), Some("abc"), "what follows the token is not read");
+    }
+
+    #[test]
+    fn without_a_token_there_is_none() {
+        for payload in [
+            "",
+            "{",
+            r#"{"chunk": "x"}"#,
+            r#"{"turn_token": ""}"#,
+            r#"{"turn_token": 7}"#,
+            r#"{"turn_token": "cut"#,
+        ] {
+            assert_eq!(found(payload.as_bytes()), None, "{payload}");
+        }
+    }
+}

@@ -161,11 +161,7 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
     until_ended(&follower, &turn.answer).await;
     let end = events(&follower).into_iter().find(|event| event.terminal().is_some()).unwrap();
     let StreamEvent::Failed { code, text, .. } = end else { panic!("{end:?}") };
-    assert_eq!(
-        (code.as_str(), text.contains("a transient failure by script")),
-        ("scripted", true),
-        "{text}"
-    );
+    assert_eq!((code.as_str(), text.contains("a transient failure by script")), ("scripted", true), "{text}");
     assert_eq!(fixture.messages_of("talk").await.len(), 0, "nothing is in the history");
     let failed = turns::failed_turns(&fixture.pool).await.unwrap();
     assert_eq!(failed.len(), 1);

@@ -77,10 +77,12 @@ impl Feed {
         }
         let mut out = Vec::new();
         for message in forgotten {
-            // Of one that was reset and has not begun again there is nothing to forget, and its reset would have the cursor's id.
-            let attempt =
-                native.cursor().seen(&message).filter(|seen| seen.next > 0).map(|seen| seen.attempt);
-            out.extend(attempt.map(|attempt| StreamPart::Encoded(native.reset(&message, attempt))));
+            // To the lowest attempt: an owner that reads the stream again may show an earlier attempt first, and one whose stream has lost its
+            // end has no other. Where that is what the cursor says there is nothing to forget, and the reset would have its id.
+            let is_forgotten = native.cursor().seen(&message) == Some(&MessageOffset::nothing(0));
+            if !is_forgotten {
+                out.push(StreamPart::Encoded(native.reset(&message, 0)));
+            }
             native.remove(&message);
         }
         let joined = self.join_open(&mut native, subscription, out);

@@ -375,6 +375,30 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
     assert_eq!(join("5~m.0.3.13"), "", "it has everything");
 }
 
+/// The owner's answer has no room for the message; later an earlier attempt of it is shown, because its stream has lost its end.
+#[test]
+fn a_message_that_is_left_out_may_come_back_in_an_earlier_attempt() {
+    let mut feed = begun(5);
+    let asked = feed.asked();
+    feed.on_resync();
+    assert!(feed.poll_snapshot_request(NOW).is_some());
+    feed.on_reply(SnapshotReply { left_out: true, ..reply(EPOCH, 0, 5) }, NOW);
+    let mut join = |cursor: &str| {
+        let joined = feed.join(Some(&Cursor::parse(cursor).unwrap()), &Subscription::Thread, asked, NOW);
+        let JoinResult::Joined(events) = joined else { panic!("{joined:?}") };
+        text(&events)
+    };
+    for cursor in ["5~m.2.8.40", "5~m.2.0.0"] {
+        let events = join(cursor);
+        assert!(events.contains("event: reset") && events.contains("\"attempt\":0"), "{cursor}: {events}");
+        assert!(!events.contains("id: 5~m.2"), "{events}");
+    }
+    assert_eq!(join("5~m.0.0.0"), "", "there is nothing to forget");
+    let chunks = LiveFrame { attempt: 1, ..frame("m", 1, 0, &[(0, "one ")], None) };
+    feed.on_frame(chunks, NOW);
+    assert!(shown(&mut feed).contains("one "));
+}
+
 #[test]
 fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     let mut feed = begun(5);

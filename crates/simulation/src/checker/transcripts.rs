@@ -141,8 +141,12 @@ impl<'a> Check<'a> {
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
                 // An owner whose store has gone back shows what comes late of a message that it knows as ended no more.
-                let may_be_lower =
-                    is_anew || self.is_stopped(message) || self.is_unsure(message) || self.has_gone_back();
+                // To 0: the gateway does not show it, because the owner's answer has left it out, and forgets what it has shown.
+                let may_be_lower = *attempt == 0
+                    || is_anew
+                    || self.is_stopped(message)
+                    || self.is_unsure(message)
+                    || self.has_gone_back();
                 if shown.ended || (is_lower && !may_be_lower) {
                     let expected = format!("an attempt above {:?}", shown.attempt);
                     self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));

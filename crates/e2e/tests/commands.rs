@@ -2,6 +2,7 @@
 
 mod budgets;
 mod compactions;
+mod foreign_threads;
 mod imports_of_erased;
 mod memory;
 mod messages;
@@ -330,58 +331,6 @@ async fn existing_thread_imports_only_what_follows_it() {
     other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10, hidden_count = 3, last_number = 10 WHERE thread_id = 't'").await;
     assert_eq!(other.json(&import).await["new_messages"], json!(1));
     assert_eq!(other.stored().await, fixture.stored().await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_from_elsewhere_become_batches_once() {
-    let fixture = CommandFixture::new().await;
-    let openai = json!({"messages": [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": "Weather?", "created_at": 1_750_000_000},
-        {"role": "assistant", "content": null, "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
-        {"role": "assistant", "content": "Sunny."},
-        {"role": "user", "content": "Thanks"},
-        {"role": "assistant", "content": "Welcome."},
-    ]});
-    let langgraph = json!({"channel_values": {"messages": [
-        {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"],
-         "kwargs": {"id": "h1", "content": "Hi", "additional_kwargs": {"synthetic": true, "extra": 5}}},
-        {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"],
-         "kwargs": {"id": "a1", "content": "Hello", "tool_calls": []}},
-    ]}});
-    for (name, input) in [("openai", &openai), ("langgraph", &langgraph)] {
-        std::fs::write(fixture.path(name), input.to_string()).unwrap();
-        let words =
-            format!("threads import --from {name} --thread {name} --file {}", fixture.path(name).display());
-        let first = fixture.json(&words).await;
-        assert_eq!(first["messages"], first["new_messages"]);
-        let before = fixture.stored().await;
-        assert_eq!(fixture.json(&words).await["new_messages"], json!(0));
-        assert_eq!(fixture.stored().await, before);
-    }
-    let list = fixture.json("batches list openai").await;
-    let shown =
-        |batch: &Value| (batch["state"].clone(), batch["message_count"].clone(), batch["input"].clone());
-    let shown: Vec<_> = list["batches"].as_array().unwrap().iter().map(shown).collect();
-    assert_eq!(
-        shown,
-        [(json!("complete"), json!(2), json!("Thanks")), (json!("complete"), json!(5), json!("Be kind."))]
-    );
-    let id = list["batches"][1]["batch_id"].as_str().unwrap();
-    let batch = fixture.json(&format!("batches show openai {id}")).await;
-    assert_eq!(batch["calls"][0]["tool_call_id"], json!("c1"));
-    assert_eq!(batch["calls"][0]["is_answered"], json!(true));
-    assert_eq!(batch["messages"][4]["content"], json!("Sunny."));
-    let kept =
-        fixture.rows("SELECT metadata FROM messages WHERE thread_id = 'langgraph' ORDER BY position").await;
-    assert_eq!(kept[0]["metadata"]["additional_kwargs"]["extra"], json!(5));
-    assert_eq!(kept[0]["metadata"]["synthetic"], json!(true));
-    std::fs::write(fixture.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
-    let words = format!("threads import --from openai --thread x --file {}", fixture.path("bad").display());
-    assert_eq!(fixture.refused(&words).await, "message 1: its role or type is \"robot\"");
-    assert_eq!(fixture.number("SELECT count(*) FROM threads WHERE thread_id = 'x'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

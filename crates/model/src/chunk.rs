@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
 
-use crate::{InvalidMetadata, MessageId, Metadata, ThreadId};
+use crate::{Halves, InvalidMetadata, MessageId, Metadata, ThreadId};
 
 /// Highest chunk id that is parsed at all; a message may hold fewer (a limit of the owner).
 pub const MAX_CHUNK_ID: u32 = 999_999;
@@ -109,6 +109,8 @@ pub struct Chunk {
     pub is_final: bool,
     /// Text (UTF-8, no NUL).
     pub text: Box<str>,
+    /// Halves of UTF-16 pairs that the text had at its ends.
+    pub halves: Halves,
     /// Free-form; the final chunk's becomes the message's.
     pub metadata: Metadata,
     /// RFC 3339, as the publisher wrote it.
@@ -125,6 +127,7 @@ impl Chunk {
             kind: ChunkKind::Content,
             is_final,
             text: text.into(),
+            halves: Halves::NONE,
             metadata: Metadata::EMPTY,
             timestamp: None,
             correlation_id: None,
@@ -156,7 +159,7 @@ impl Chunk {
     /// which a retrying publisher may write anew.
     pub fn digest(&self) -> u64 {
         let tag = (self.kind as u64) << 1 | u64::from(self.is_final);
-        let text = xxhash_rust::xxh3::xxh3_64_with_seed(self.text.as_bytes(), tag);
+        let text = xxhash_rust::xxh3::xxh3_64_with_seed(self.text.as_bytes(), tag | self.halves.tag());
         match self.metadata.as_map() {
             None => text,
             Some(map) => {
@@ -176,6 +179,9 @@ impl Serialize for Chunk {
         map.serialize_entry("chunk_type", self.kind.name())?;
         map.serialize_entry("is_final", &self.is_final)?;
         map.serialize_entry("metadata", &self.metadata)?;
+        if !self.halves.is_none() {
+            map.serialize_entry("halves", &[self.halves.first(), self.halves.last()])?;
+        }
         if let Some(timestamp) = &self.timestamp {
             map.serialize_entry("timestamp", timestamp)?;
         }
@@ -196,6 +202,8 @@ impl<'de> Deserialize<'de> for Chunk {
             chunk_type: String,
             is_final: bool,
             metadata: Metadata,
+            #[serde(default)]
+            halves: [Option<u16>; 2],
             timestamp: Option<Box<str>>,
             correlation_id: Option<Box<str>>,
         }
@@ -207,6 +215,7 @@ impl<'de> Deserialize<'de> for Chunk {
             kind,
             is_final: fields.is_final,
             text: fields.chunk,
+            halves: Halves::new(fields.halves[0], fields.halves[1]),
             metadata: fields.metadata,
             timestamp: fields.timestamp,
             correlation_id: fields.correlation_id,

@@ -11,6 +11,7 @@ mod command;
 mod dead_letter;
 mod failure;
 mod follow_up;
+mod halves;
 mod id;
 mod live_frame;
 mod mark;
@@ -36,6 +37,7 @@ pub use command::{Command, Control, ControlKind};
 pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry};
 pub use failure::{IdRange, MessageFailure};
 pub use follow_up::{FollowUpHint, InvalidFollowUpHint, TriggerType};
+pub use halves::Halves;
 pub use id::{
     AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,

@@ -13,6 +13,7 @@ mod commit;
 mod due_timer;
 mod followers;
 mod frames;
+mod halves;
 mod late_runs;
 mod limits;
 mod machine;

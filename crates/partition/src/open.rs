@@ -10,6 +10,7 @@ use reorder::{ChunkRejection, Insert, Piece, Reorder};
 
 use crate::action::BufferState;
 use crate::commit::SpilledMessage;
+use crate::halves::OpenHalves;
 use crate::limits::PartitionLimits;
 
 /// Most missing ranges that a failure or a buffer's state names.
@@ -52,6 +53,8 @@ pub(crate) struct OpenMessage {
     delivery: Option<Box<str>>,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
+    halves: OpenHalves,
+    is_restoring: bool,
     /// In order, without gaps; those from `published` on have not been sent.
     pub(crate) released: Vec<Arc<Chunk>>,
     published: usize,
@@ -144,6 +147,8 @@ impl OpenMessage {
             delivery: None,
             role,
             reorder: new_reorder(limits),
+            halves: OpenHalves::default(),
+            is_restoring: false,
             released: Vec::new(),
             published: 0,
             error: None,
@@ -167,9 +172,11 @@ impl OpenMessage {
     pub(crate) fn restore(saved: &SpilledMessage, limits: &PartitionLimits, time: Timestamp) -> Self {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
+        open.is_restoring = true;
         for chunk in &saved.chunks {
             open.insert(chunk, time);
         }
+        open.is_restoring = false;
         // Only the oldest gap has this age; the others begin anew, because too old would fail a message that is not.
         open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.earlier_calls.clone_from(&saved.earlier_calls);
@@ -247,6 +254,13 @@ impl OpenMessage {
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
+            // What was released before it was saved has been joined.
+            let chunk = if self.is_restoring {
+                self.halves.restore(&chunk);
+                chunk
+            } else {
+                self.halves.join(chunk)
+            };
             match chunk.kind {
                 ChunkKind::Error => {
                     self.failure = Some(MessageFailure::ProducerError {
@@ -268,6 +282,7 @@ impl OpenMessage {
         self.delivery = None;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
+        self.halves = OpenHalves::default();
         (self.error, self.saved, self.saved_bytes) = (None, 0, 0);
         self.announce_reset |= self.published > 0;
         self.released.clear();

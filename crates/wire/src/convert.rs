@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    BatchType, Chunk, ChunkKind, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
-    MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp, TurnToken,
+    BatchType, Chunk, ChunkKind, Halves, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata,
+    InvalidTurnId, MAX_CHUNK_ID, MessageId, Metadata, Role, Timestamp, TurnToken,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -127,6 +127,7 @@ pub(crate) fn chunk(read: ChunkRef<'_>) -> Result<Arc<Chunk>, InvalidField> {
         kind: kind(read.chunk_type)?,
         is_final: read.is_final,
         text: read.chunk.into(),
+        halves: Halves::NONE,
         metadata: metadata(read.metadata)?,
         timestamp: timestamp(read.timestamp)?,
         correlation_id: correlation_id(read.correlation_id)?,

@@ -9,6 +9,7 @@ use prost::Message as _;
 
 use crate::command::{self, InvalidCommand};
 use crate::convert::{self, InvalidField};
+use crate::halves;
 use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
 use crate::pb;
 use crate::subject::{Stored, SubjectClass, parse_stored};
@@ -153,7 +154,11 @@ fn command_of(key: &AgentId, payload: &Bytes) -> Result<Command, RejectedEntry> 
 
 fn task_of(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, RejectedEntry> {
     if let Form::Json = form(content_type, payload, is_task_entry) {
-        let parsed = serde_json::from_slice::<JsonTask>(payload);
+        let parse = |payload: &[u8]| serde_json::from_slice::<JsonTask>(payload);
+        let parsed = parse(payload).or_else(|error| match halves::replaced(payload, None) {
+            Some(replaced) => parse(&replaced),
+            None => Err(error),
+        });
         let task = parsed.map_err(|error| RejectedEntry {
             code: "malformed",
             detail: format!("not a task in JSON: {error}"),
@@ -267,10 +272,14 @@ fn decode_json(
     payload: &[u8],
 ) -> Result<(Vec<IncomingChunk>, Option<TurnToken>), RejectedEntry> {
     let is_array = payload.trim_ascii_start().first() == Some(&b'[');
-    let parsed = match is_array {
+    let parse = |payload: &[u8]| match is_array {
         true => serde_json::from_slice::<Vec<JsonChunk>>(payload),
         false => serde_json::from_slice::<JsonChunk>(payload).map(|chunk| vec![chunk]),
     };
+    let parsed = parse(payload).or_else(|error| match halves::replaced(payload, Some("chunk")) {
+        Some(replaced) => parse(&replaced),
+        None => Err(error),
+    });
     let chunks = match parsed {
         Ok(chunks) => chunks,
         Err(error) => return refuse("malformed", format!("not a chunk in JSON: {error}")),

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::command::{InvalidCommand, check_input, from_then_on, kind_of_others, task_id};
 use crate::convert::{self, InvalidField};
+use crate::halves::CutText;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,7 +17,7 @@ pub(crate) struct JsonChunk {
     message_id: String,
     chunk_id: i64,
     #[serde(default)]
-    chunk: Option<String>,
+    chunk: Option<CutText>,
     #[serde(default)]
     chunk_type: Option<String>,
     #[serde(default)]
@@ -78,11 +79,13 @@ impl JsonTask {
 
 impl JsonChunk {
     pub(crate) fn arrival(self) -> Result<IncomingChunk, InvalidField> {
+        let CutText { text, halves } = self.chunk.unwrap_or_default();
         let chunk = Chunk {
             id: convert::chunk_id(self.chunk_id)?,
             kind: named("chunk_type", self.chunk_type, ChunkKind::from_name)?,
             is_final: self.is_final.unwrap_or_default(),
-            text: self.chunk.unwrap_or_default().into(),
+            text: text.into(),
+            halves,
             metadata: Metadata::new(self.metadata.unwrap_or_default())?,
             timestamp: convert::timestamp(self.timestamp.as_deref().unwrap_or_default())?,
             correlation_id: convert::correlation_id(self.correlation_id.as_deref().unwrap_or_default())?,

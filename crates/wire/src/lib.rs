@@ -7,6 +7,7 @@
 mod command;
 mod convert;
 mod frame;
+mod halves;
 mod json;
 pub mod live;
 pub mod query;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, IncomingChunk, ListedCall, MessageId, Metadata, ModelCall, Role};
+use model::{Chunk, ChunkKind, Halves, IncomingChunk, ListedCall, MessageId, Metadata, ModelCall, Role};
 use serde_json::{Map, Value, json};
 
 use crate::engine_event::{CallName, Failure};
@@ -143,6 +143,7 @@ impl FrameBuilder {
             kind: piece.kind,
             is_final: piece.is_final,
             text: piece.text.into(),
+            halves: Halves::NONE,
             metadata: keepable(piece.metadata),
             timestamp: None,
             correlation_id: self.correlation_id.clone(),

@@ -1,6 +1,7 @@
 //! Reading threads: exports, and messages from elsewhere.
 
 mod cursor;
+mod foreign;
 mod lines;
 mod sessions;
 
@@ -13,8 +14,7 @@ use batches::Item;
 use batches::export_import::{
     Cursor, ExportReader, ExportedThread, FileError, ImportLimits, InvalidBatches, Record,
 };
-use batches::foreign::{self, ForeignFormat};
-use model::{Metadata, Position, ThreadId, Timestamp};
+use model::{Metadata, Position, ThreadId};
 use serde_json::{Value, json};
 use store::{CompactionImport, ImportOutcome, NewThread, Store, StoreError};
 use tokio::task::JoinHandle;
@@ -23,7 +23,7 @@ use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
 use self::sessions::SessionImporter;
 use super::exported_follow_up;
-use super::lookup::{erasure, not_erased};
+use super::lookup::erasure;
 use super::output::{self, eprint_line};
 use super::progress::Progress;
 use crate::exit::ExitError;
@@ -33,18 +33,23 @@ use crate::options::Import;
 const GROUP_MESSAGES: usize = 1_000;
 /// and so many bytes. One that takes more is written alone.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Bytes of a thread of another system, which is read at once.
-const MAX_FOREIGN_BYTES: u64 = 1 << 30;
 
 pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError> {
     let source = open(options.file.as_deref())?;
     let mut importer = Importer::new(store, options.resume.as_deref())?;
-    match (&options.thread, options.from) {
-        (Some(thread), Some(format)) => importer.foreign(thread, format, source).await?,
-        _ => importer.exported(source, options.keep_invalid).await?,
-    }
+    let report = match options.from {
+        Some(format) => Some(importer.foreign(format, options, source).await?),
+        None => {
+            importer.exported(source, options.keep_invalid).await?;
+            None
+        }
+    };
     importer.progress.clear();
-    let json = importer.totals.shown();
+    let mut json = importer.totals.shown();
+    if let Some(report) = &report {
+        json["notes"] = json!(report.notes);
+        json["left_out"] = report.left_out();
+    }
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
@@ -394,47 +399,5 @@ impl<'a> Importer<'a> {
                 item.position
             ))),
         }
-    }
-
-    /// One thread of another system.
-    async fn foreign(
-        &mut self,
-        thread: &ThreadId,
-        format: ForeignFormat,
-        source: Box<dyn Read + Send>,
-    ) -> Result<(), ExitError> {
-        let mut text = Vec::new();
-        source
-            .take(MAX_FOREIGN_BYTES + 1)
-            .read_to_end(&mut text)
-            .map_err(|error| ExitError::Failed(format!("the input cannot be read: {error}")))?;
-        if text.len() as u64 > MAX_FOREIGN_BYTES {
-            return Err(ExitError::Failed(format!("the input has more than {MAX_FOREIGN_BYTES} bytes")));
-        }
-        let value: Value = serde_json::from_slice(&text).map_err(|error| {
-            ExitError::Failed(format!("the input is no JSON, or cut in the middle: {error}"))
-        })?;
-        drop(text);
-        let read = foreign::read(&value, format).map_err(|error| ExitError::Failed(error.to_string()))?;
-        let now = Timestamp(runtime::Clock::start().now_ms());
-        let numbered = foreign::assign_positions(thread, read.messages, now);
-        for one in read.notes.iter().chain(&numbered.notes) {
-            eprint_line(&one.to_string());
-        }
-        not_erased(self.store, thread).await?;
-        self.begin(&ExportedThread {
-            thread_id: thread.clone(),
-            agent_id: None,
-            busy_policy: None,
-            metadata: serde_json::Map::new(),
-        })
-        .await?;
-        for batch in batches::group(numbered.items) {
-            let cursor = Cursor { thread: thread.clone(), batch: batch.id(), line: 0 };
-            let items = batch.items().iter().map(|item| Item::clone(item)).collect();
-            self.batch(items, cursor).await?;
-            self.progress.show(|| format!("{} messages", self.totals.messages));
-        }
-        self.flush().await
     }
 }

@@ -132,8 +132,21 @@ pub(crate) struct Export {
     /// Where to; standard output without it. The file appears when it is complete.
     #[arg(long)]
     pub(crate) output: Option<PathBuf>,
+    /// The format. langchain: the messages of one thread as LangChain's `messages_from_dict` reads them; of several threads a line of
+    /// JSON each, `{"thread_id", "messages"}`.
+    #[arg(long, value_enum, default_value_t = ExportFormat::Antiphon)]
+    pub(crate) to: ExportFormat,
     #[command(flatten)]
     pub(crate) database: Database,
+}
+
+/// What an export is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// `threads import` reads it; nothing is lost.
+    Antiphon,
+    /// LangChain's messages.
+    Langchain,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -147,12 +160,23 @@ pub(crate) struct Import {
     /// Import batches that are damaged as they are; no context ever shows them. Without it they are refused.
     #[arg(long, conflicts_with = "from")]
     pub(crate) keep_invalid: bool,
-    /// The format of an input that holds one thread of another system; without it the input is an export.
-    #[arg(long, requires = "thread", value_name = "openai|langgraph", value_parser = foreign_format)]
+    /// The format of an input of another system; without it the input is an export. openai: messages with roles, of any provider; langgraph:
+    /// LangChain's messages, or a checkpoint; chatgpt, claude, openwebui: the chats that these export (JSON, unpacked).
+    #[arg(long, value_name = "openai|langgraph|chatgpt|claude|openwebui", value_parser = foreign_format)]
     pub(crate) from: Option<ForeignFormat>,
-    /// The thread that the messages of another system become.
+    /// The thread that the messages of another system become. Chats without it become threads with the ids that they have there.
     #[arg(long, value_parser = thread, requires = "from")]
     pub(crate) thread: Option<ThreadId>,
+    /// Import only the chat with this id there.
+    #[arg(long, value_name = "ID", requires = "from")]
+    pub(crate) chat: Option<String>,
+    /// Begin the ids of threads with this, such as `<tenant>~`, where they are made from the ids of chats.
+    #[arg(long, value_name = "TEXT", requires = "from", conflicts_with = "thread")]
+    pub(crate) prefix: Option<String>,
+    /// Refuse an input of another system of which something would be replaced or not understood. Without it such messages are named and kept
+    /// as far as possible.
+    #[arg(long, requires = "from")]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) database: Database,
 }
@@ -277,7 +301,8 @@ fn thread(text: &str) -> Result<ThreadId, String> {
 }
 
 fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
-    ForeignFormat::from_name(name).ok_or_else(|| "it must be openai or langgraph".to_owned())
+    let names = ForeignFormat::ALL.map(ForeignFormat::name).join(", ");
+    ForeignFormat::from_name(name).ok_or_else(|| format!("it must be one of {names}"))
 }
 
 fn position(text: &str) -> Result<Position, String> {

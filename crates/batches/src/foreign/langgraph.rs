@@ -2,49 +2,93 @@
 //! `{"type": "human", "data"}`, or the fields themselves beside `type`.
 
 use model::Role;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::parts::{arguments, metadata, openai_calls, rest, text_of, time_of};
-use super::{ForeignMessage, FormatError};
+use super::chat::ReadMessage;
+use super::langchain::OWN_KEY;
+use super::message::{Draft, calls_of, content_of, rest, time_of};
+use super::openai::role_of;
+use super::parts::{Part, result_text, text_at};
+use super::thread::FormatError;
 
-const READ: &[&str] =
-    &["id", "type", "content", "tool_calls", "tool_call_id", "tool_call_chunks", "lc", "example"];
+const READ: &[&str] = &[
+    "id",
+    "type",
+    "content",
+    "tool_calls",
+    "invalid_tool_calls",
+    "tool_call_id",
+    "tool_call_chunks",
+    "lc",
+    "example",
+];
 /// What this project has in the metadata itself, and systems on LangGraph have in `additional_kwargs`.
 const OURS: &[&str] = &["synthetic", "trigger_type", "trigger_reason"];
 
-/// `None` for what is no message but an instruction to remove one.
-pub(super) fn message(message: &Value) -> Result<Option<ForeignMessage>, FormatError> {
+pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let outer = message.as_object().ok_or(FormatError::NotAnObject)?;
     let (kind, fields) = taken_apart(outer)?;
-    let Some(role) = role(&kind, fields)? else { return Ok(None) };
-    let (content, parts) = text_of(fields.get("content"))?;
-    let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+    // An instruction to remove a message is no message.
+    let Some(role) = role(&kind, fields)? else { return Ok(ReadMessage::none()) };
     let additional = fields.get("additional_kwargs").and_then(Value::as_object);
-    let answers = if kind == "function" { text("name") } else { text("tool_call_id") };
+    let mut content = content_of(fields.get("content"))?;
+    let is_plain = content.parts.iter().all(|(_, part)| matches!(part, Part::Text(_)));
+    if let (Role::Tool, Some(Value::Object(_))) = (role, fields.get("content")) {
+        content.parts = vec![(0, Part::Text(result_text(fields.get("content").unwrap_or(&Value::Null))))];
+    }
     let mut extra = rest(fields, READ);
     for key in OURS {
         if let Some(value) = additional.and_then(|additional| additional.get(*key)) {
             extra.entry(*key).or_insert_with(|| value.clone());
         }
     }
+    // All parts are kept, calls among them, so that they can be given back as they came.
+    if let Some(parts) = fields.get("content").filter(|content| content.is_array() && !is_plain) {
+        extra.insert("content_parts".to_owned(), parts.clone());
+    }
     let response = fields.get("response_metadata").and_then(Value::as_object);
     let times = [Some(fields), additional, response];
+    let mut created_at = times.into_iter().flatten().find_map(time_of);
     let output = fields.get("usage_metadata").and_then(|usage| usage.get("output_tokens"));
-    Ok(Some(ForeignMessage {
-        id: text("id").filter(|id| !id.is_empty()),
-        role,
-        content,
-        tool_calls: if role == Role::Assistant { calls(fields, additional)? } else { None },
-        tool_call_id: answers.filter(|_| role == Role::Tool),
-        created_at: times.into_iter().flatten().find_map(time_of),
-        metadata: metadata(extra, parts)?,
-        token_count: output.and_then(Value::as_u64),
-    }))
+    let mut token_count = output.and_then(Value::as_u64);
+    if let Some(own) = own(&mut extra) {
+        created_at = time_of(&own).or(created_at);
+        token_count = own.get("token_count").and_then(Value::as_u64).or(token_count);
+        for (key, value) in own.get("metadata").and_then(Value::as_object).into_iter().flatten() {
+            extra.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    let answers =
+        if kind == "function" { text_at(fields, &["name"]) } else { text_at(fields, &["tool_call_id"]) };
+    let mut notes = Vec::new();
+    let draft = Draft {
+        id: text_at(fields, &["id"]),
+        parts: content.parts,
+        calls: if role == Role::Assistant { calls(fields, additional)? } else { Vec::new() },
+        answers,
+        created_at,
+        extra,
+        token_count,
+    };
+    Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
+}
+
+/// What an export of this project has put into `additional_kwargs`.
+fn own(extra: &mut Map<String, Value>) -> Option<Map<String, Value>> {
+    let additional = extra.get_mut("additional_kwargs")?.as_object_mut()?;
+    let Value::Object(own) = additional.remove(OWN_KEY)? else { return None };
+    for key in own.get("shown").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        additional.remove(key);
+    }
+    if additional.is_empty() {
+        extra.remove("additional_kwargs");
+    }
+    Some(own)
 }
 
 /// The kind in small letters, without `message` and `chunk`, and the fields.
 fn taken_apart(outer: &Map<String, Value>) -> Result<(String, &Map<String, Value>), FormatError> {
-    let kind = outer.get("type").and_then(Value::as_str).unwrap_or_default();
+    let kind = text_at(outer, &["type"]).unwrap_or_default();
     if kind == "constructor" {
         let path = outer.get("id").and_then(Value::as_array);
         let class = path.and_then(|path| path.last()?.as_str()).unwrap_or_default();
@@ -52,7 +96,7 @@ fn taken_apart(outer: &Map<String, Value>) -> Result<(String, &Map<String, Value
         return Ok((plain(class), fields));
     }
     let fields = outer.get("data").and_then(Value::as_object).unwrap_or(outer);
-    Ok((plain(kind), fields))
+    Ok((plain(&kind), fields))
 }
 
 fn plain(kind: &str) -> String {
@@ -61,45 +105,25 @@ fn plain(kind: &str) -> String {
 }
 
 fn role(kind: &str, fields: &Map<String, Value>) -> Result<Option<Role>, FormatError> {
-    match kind {
-        "human" | "user" => Ok(Some(Role::User)),
-        "ai" | "assistant" => Ok(Some(Role::Assistant)),
-        "tool" | "function" => Ok(Some(Role::Tool)),
-        "system" | "developer" => Ok(Some(Role::System)),
-        "remove" => Ok(None),
-        "chat" => {
-            let said = fields.get("role").and_then(Value::as_str).unwrap_or_default();
-            match said {
-                "chat" | "remove" => Err(FormatError::Role(format!("{said:?}"))),
-                other => role(&other.to_ascii_lowercase(), fields),
-            }
-        }
-        other => Err(FormatError::Role(format!("{other:?}"))),
-    }
+    let said = match kind {
+        "remove" => return Ok(None),
+        // LangChain's clients in JavaScript accept `role` as well.
+        "chat" | "" => text_at(fields, &["role"]).unwrap_or_default(),
+        other => other.to_owned(),
+    };
+    role_of(&said).map(Some).ok_or_else(|| FormatError::Role(format!("{said:?}")))
 }
 
 fn calls(
     fields: &Map<String, Value>,
     additional: Option<&Map<String, Value>>,
-) -> Result<Option<Value>, FormatError> {
-    let list = |key: &str| match fields.get(key) {
-        None | Some(Value::Null) => Ok(&[][..]),
-        Some(calls) => calls.as_array().map(Vec::as_slice).ok_or(FormatError::Calls),
-    };
-    let text = |call: &Value, key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let call = |call: &Value| {
-        let said = arguments(call.get("args"));
-        call.is_object()
-            .then(|| json!({"id": text(call, "id"), "name": text(call, "name"), "arguments": said}))
-            .ok_or(FormatError::Calls)
+) -> Result<Vec<Value>, FormatError> {
+    let list = |map: Option<&Map<String, Value>>, key: &str| match map.and_then(|map| map.get(key)) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(calls) => calls_of(calls),
     };
     // Calls whose arguments were no JSON are answered like any other.
-    let both = list("tool_calls")?.iter().chain(list("invalid_tool_calls")?);
-    let mut calls: Vec<Value> = both.map(call).collect::<Result<_, _>>()?;
-    if let Some(openai) =
-        additional.and_then(|additional| additional.get("tool_calls")).filter(|_| calls.is_empty())
-    {
-        calls = openai_calls(openai)?;
-    }
-    Ok((!calls.is_empty()).then_some(Value::Array(calls)))
+    let mut calls = list(Some(fields), "tool_calls")?;
+    calls.extend(list(Some(fields), "invalid_tool_calls")?);
+    if calls.is_empty() { list(additional, "tool_calls") } else { Ok(calls) }
 }

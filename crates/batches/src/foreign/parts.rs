@@ -1,72 +1,327 @@
-//! What the formats have in common.
+//! Parts of a message's content, as providers, frameworks and exports write them.
+//!
+//! [`parts_of`] knows texts, reasoning, calls, results and media of OpenAI (chat, Responses, Assistants), Anthropic, Google, Bedrock, the AI
+//! SDK, LangChain and ChatGPT. What it does not know is [`Part::Unknown`], never nothing.
 
-use model::{Metadata, Timestamp};
 use serde_json::{Map, Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::FormatError;
-
-/// The text of a message's content, and the original parts if they are more than text.
-pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>), FormatError> {
-    match content {
-        None | Some(Value::Null) => Ok((String::new(), None)),
-        Some(Value::String(text)) => Ok((text.clone(), None)),
-        Some(Value::Array(parts)) => {
-            let texts: Vec<&str> = parts.iter().filter_map(text_of_part).collect();
-            let is_plain = parts.len() == texts.len();
-            let kept = (!is_plain).then(|| Value::Array(parts.clone()));
-            // Media without text get a placeholder, so that the message is not empty.
-            let words: Vec<String> = if texts.is_empty() {
-                parts.iter().filter_map(medium).collect()
-            } else {
-                texts.into_iter().map(str::to_owned).collect()
-            };
-            Ok((words.join("\n"), kept))
-        }
-        Some(_) => Err(FormatError::Content),
-    }
+/// One part.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    Text(String),
+    Reasoning(String),
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    Result(PartResult),
+    /// An image, a file, a source: a placeholder such as `[image_url]`.
+    Medium(String),
+    /// Has nothing to keep.
+    Mark,
+    Unknown(UnknownPart),
 }
 
-fn text_of_part(part: &Value) -> Option<&str> {
-    let is_text =
-        matches!(part.get("type").and_then(Value::as_str), Some("text" | "input_text" | "output_text"));
-    part.as_str().or_else(|| part.get("text").filter(|_| is_text)?.as_str())
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PartResult {
+    /// The call; empty where the result does not name it.
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) text: String,
+    pub(super) is_error: bool,
 }
 
-/// A placeholder for media, such as `[image_url]`. Calls and reasoning among the parts get none: other fields have them as well.
-fn medium(part: &Value) -> Option<String> {
-    let kind = part.get("type")?.as_str()?;
-    let is_medium = ["image", "audio", "video", "file", "document"].iter().any(|word| kind.contains(word));
-    is_medium.then(|| format!("[{kind}]"))
+/// A part of a type that is not known.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct UnknownPart {
+    pub(super) kind: String,
+    /// The field that seems to be its text, and that text.
+    pub(super) text: Option<(&'static str, String)>,
 }
 
-/// Milliseconds, seconds, or RFC 3339, as it comes under any of the usual names.
-pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
-    let said = ["created_at", "createdAt", "created", "timestamp"].iter().find_map(|key| map.get(*key))?;
-    if let Some(text) = said.as_str() {
-        let parsed = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-        return Some(Timestamp((parsed.unix_timestamp_nanos() / 1_000_000) as i64));
-    }
-    let number = said.as_f64().filter(|number| number.is_finite() && *number > 0.0)?;
-    // Seconds reach this in the year 5138, milliseconds had it in 1973.
-    let ms = if number < 1e11 { number * 1_000.0 } else { number };
-    Some(Timestamp(ms as i64))
+/// Where texts are, in parts of all types.
+const TEXT_FIELDS: [&str; 12] = [
+    "text",
+    "value",
+    "content",
+    "body",
+    "output_text",
+    "refusal",
+    "markdown",
+    "transcript",
+    "output_str",
+    "result",
+    "message",
+    "resource",
+];
+const CALL_IDS: [&str; 6] = ["call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id"];
+const NAMES: [&str; 4] = ["name", "toolName", "tool_name", "tool"];
+const ARGUMENTS: [&str; 7] = ["input", "arguments", "args", "parameters", "action", "actions", "queries"];
+const RESULTS: [&str; 8] =
+    ["content", "output", "result", "response", "outputs", "results", "errorText", "value"];
+const TEXTS: [&str; 11] = [
+    "text",
+    "input_text",
+    "output_text",
+    "summary_text",
+    "refusal",
+    "markdown",
+    "audio_transcription",
+    "transcript",
+    "execution_output",
+    "citable_code_output",
+    "resource",
+];
+const CALLS: [&str; 10] = [
+    "tool_use",
+    "server_tool_use",
+    "mcp_tool_use",
+    "toolUse",
+    "tool_call",
+    "tool-call",
+    "function",
+    "function_call",
+    "functionCall",
+    "custom_tool_call",
+];
+const RESULT_KINDS: [&str; 8] = [
+    "tool-result",
+    "toolResult",
+    "tool-error",
+    "function_call_output",
+    "functionResponse",
+    "function_response",
+    "custom_tool_call_output",
+    "tool_response",
+];
+const REASONING: [&str; 9] = [
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+    "redacted-reasoning",
+    "reasoning_text",
+    "reasoning_content",
+    "reasoningContent",
+    "reasoning_recap",
+    "thoughts",
+];
+const MARKS: [&str; 9] = [
+    "step-start",
+    "step-finish",
+    "start-step",
+    "finish-step",
+    "token_budget",
+    "flag",
+    "cachePoint",
+    "cache_point",
+    "item_reference",
+];
+const MEDIA: [&str; 9] =
+    ["image", "audio", "video", "file", "document", "asset_pointer", "source", "inlineData", "inline_data"];
+
+/// The first of these fields that is not null.
+pub(super) fn first_of<'a>(map: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value> {
+    keys.iter().find_map(|key| map.get(*key).filter(|value| !value.is_null()))
 }
 
-/// Converts calls from OpenAI's form to the stored form.
-pub(super) fn openai_calls(calls: &Value) -> Result<Vec<Value>, FormatError> {
-    let call = |call: &Value| {
-        let function =
-            call.get("function").filter(|function| function.is_object()).ok_or(FormatError::Calls)?;
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(json!({
-            "id": text(call.get("id")),
-            "name": text(function.get("name")),
-            "arguments": arguments(function.get("arguments")),
-        }))
+/// The first of these fields that is a text with characters in it.
+pub(super) fn text_at(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
+    keys.iter().find_map(|key| map.get(*key)?.as_str().filter(|text| !text.is_empty())).map(str::to_owned)
+}
+
+/// What a part says. A call that has its result with it is two.
+pub(super) fn parts_of(part: &Value) -> Vec<Part> {
+    let map = match part {
+        Value::String(text) => return vec![Part::Text(text.clone())],
+        Value::Object(map) => map,
+        Value::Null => return vec![Part::Mark],
+        Value::Array(_) => return vec![unknown("a list", &Map::new())],
+        Value::Bool(_) | Value::Number(_) => return vec![unknown("no object", &Map::new())],
     };
-    calls.as_array().ok_or(FormatError::Calls)?.iter().map(call).collect()
+    match text_at(map, &["type", "content_type", "kind"]) {
+        Some(kind) => of_kind(&kind, map),
+        None => without_kind(map),
+    }
+}
+
+/// Google and Bedrock name the type by the key.
+fn without_kind(map: &Map<String, Value>) -> Vec<Part> {
+    if map.get("thought") == Some(&Value::Bool(true)) {
+        return vec![Part::Reasoning(text_in(map, &["text"]).unwrap_or_default())];
+    }
+    for (key, value) in map {
+        if let Some(inner) = value.as_object() {
+            let parts = of_kind(key, inner);
+            if !matches!(parts.as_slice(), [Part::Unknown(_)]) {
+                return parts;
+            }
+        }
+    }
+    match text_in(map, &["text", "value"]) {
+        Some(text) => vec![Part::Text(text)],
+        None if map.is_empty() => vec![Part::Mark],
+        None => vec![unknown("no type", map)],
+    }
+}
+
+fn of_kind(kind: &str, map: &Map<String, Value>) -> Vec<Part> {
+    if let Some(invocation) = map.get("toolInvocation").and_then(Value::as_object) {
+        return call_with_result("tool", invocation);
+    }
+    if TEXTS.contains(&kind) {
+        return vec![match text_in(map, &TEXT_FIELDS) {
+            Some(text) => Part::Text(text),
+            None if kind == "resource" => Part::Medium("[resource]".to_owned()),
+            None => unknown(kind, map),
+        }];
+    }
+    if REASONING.contains(&kind) {
+        return vec![Part::Reasoning(reasoning(map))];
+    }
+    if CALLS.contains(&kind) {
+        return vec![call(kind, map)];
+    }
+    if RESULT_KINDS.contains(&kind) || kind.ends_with("tool_result") || kind.ends_with("_call_output") {
+        return vec![Part::Result(result(map))];
+    }
+    let is_sdk_tool = kind == "dynamic-tool" || kind.starts_with("tool-");
+    if (is_sdk_tool && map.contains_key("toolCallId"))
+        || kind.ends_with("_call")
+        || kind.ends_with(":code_interpreter")
+    {
+        let name = kind.strip_prefix("tool-").or_else(|| kind.rsplit(':').next()).unwrap_or(kind);
+        return call_with_result(name, map);
+    }
+    if kind == "executableCode" {
+        return vec![call("code_execution", map)];
+    }
+    if kind == "codeExecutionResult" {
+        return vec![Part::Result(result(map))];
+    }
+    if kind == "tether_browsing_display" {
+        return vec![text_in(map, &["result", "summary"]).map_or(Part::Mark, Part::Text)];
+    }
+    if kind == "system_error" {
+        let said = [text_at(map, &["name"]), text_at(map, &["text"])];
+        return vec![Part::Text(said.into_iter().flatten().collect::<Vec<_>>().join(": "))];
+    }
+    if MARKS.contains(&kind) {
+        return vec![Part::Mark];
+    }
+    if MEDIA.iter().any(|medium| kind.contains(medium)) || kind == "computer_output" {
+        return vec![Part::Medium(format!("[{kind}]"))];
+    }
+    vec![unknown(kind, map)]
+}
+
+fn unknown(kind: &str, map: &Map<String, Value>) -> Part {
+    let text = TEXT_FIELDS.into_iter().find_map(|key| Some((key, text_in(map, &[key])?)));
+    Part::Unknown(UnknownPart { kind: kind.chars().take(80).collect(), text })
+}
+
+/// The text under the first of the keys that has one: a text, an object with its text as `value` or `text`, or a list of parts.
+fn text_in(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
+    keys.iter().find_map(|key| match map.get(*key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Object(inner) => text_in(inner, &["value", "text"]),
+        Value::Array(items) => {
+            let texts = items.iter().map(|item| match item {
+                Value::String(text) => Some(text.clone()),
+                Value::Object(inner) => text_in(inner, &["text", "value"]),
+                _ => None,
+            });
+            texts.collect::<Option<Vec<_>>>().filter(|texts| !texts.is_empty()).map(|texts| texts.join("\n"))
+        }
+        _ => None,
+    })
+}
+
+fn reasoning(map: &Map<String, Value>) -> String {
+    if let Some(thoughts) = map.get("thoughts").and_then(Value::as_array) {
+        let thought = |thought: &Value| {
+            let said =
+                thought.as_object().map(|map| [text_at(map, &["summary"]), text_at(map, &["content"])]);
+            said.map(|said| said.into_iter().flatten().collect::<Vec<_>>().join("\n"))
+        };
+        return thoughts.iter().filter_map(thought).collect::<Vec<_>>().join("\n\n");
+    }
+    let keys =
+        ["thinking", "reasoning", "text", "reasoningText", "thoughts", "content", "summary", "summaries"];
+    keys.iter().find_map(|key| text_in(map, &[key]).filter(|text| !text.is_empty())).unwrap_or_default()
+}
+
+fn call(kind: &str, map: &Map<String, Value>) -> Part {
+    // OpenAI's form has name and arguments in an object of their own.
+    let inner = map.get("function").and_then(Value::as_object).unwrap_or(map);
+    let code = || {
+        let language = first_of(inner, &["language", "lang"]);
+        Some(json!({"language": language, "code": inner.get("code")?}).to_string())
+    };
+    let said = first_of(inner, &ARGUMENTS).map(|said| arguments(Some(said)));
+    Part::Call {
+        id: text_at(map, &CALL_IDS).unwrap_or_default(),
+        name: text_at(inner, &NAMES).unwrap_or_else(|| kind.to_owned()),
+        arguments: said.or_else(code).unwrap_or_default(),
+    }
+}
+
+fn call_with_result(name: &str, map: &Map<String, Value>) -> Vec<Part> {
+    let call = call(name, map);
+    let has_result =
+        first_of(map, &["output", "outputs", "result", "results", "errorText", "error"]).is_some();
+    if !has_result {
+        return vec![call];
+    }
+    vec![call, Part::Result(result(map))]
+}
+
+fn result(map: &Map<String, Value>) -> PartResult {
+    let has_error = ["errorText", "error"]
+        .iter()
+        .any(|key| map.get(*key).is_some_and(|error| !error.is_null() && *error != Value::Bool(false)));
+    let is_marked = |key: &str| map.get(key) == Some(&Value::Bool(true));
+    let said = first_of(map, &RESULTS).or_else(|| first_of(map, &["error"]));
+    let is_output_error =
+        said.and_then(|said| said.get("type")?.as_str()).is_some_and(|kind| kind.starts_with("error"));
+    PartResult {
+        id: text_at(map, &CALL_IDS).unwrap_or_default(),
+        name: text_at(map, &NAMES),
+        text: said.map(result_text).unwrap_or_default(),
+        is_error: has_error || is_output_error || is_marked("is_error") || is_marked("isError"),
+    }
+}
+
+/// The text of a result. What is no text is kept as JSON.
+pub(super) fn result_text(said: &Value) -> String {
+    match said {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let texts = items.iter().map(result_text).filter(|text| !text.is_empty());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        Value::Object(map) => {
+            let kind = map.get("type").and_then(Value::as_str);
+            let inner = match kind {
+                // The AI SDK's outputs, and parts of texts.
+                Some("text" | "error-text" | "json" | "error-json" | "content") => {
+                    first_of(map, &["value", "text"])
+                }
+                Some("input_text" | "output_text") => map.get("text"),
+                Some(_) => None,
+                // Bedrock's parts, or an output that is wrapped once.
+                None if map.len() == 1 => first_of(map, &["text", "json", "output", "result"]),
+                None => None,
+            };
+            match inner {
+                Some(inner) => result_text(inner),
+                None => said.to_string(),
+            }
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Arguments as a text: as the model wrote them, or an object as JSON.
@@ -76,22 +331,4 @@ pub(super) fn arguments(said: Option<&Value>) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     }
-}
-
-/// The message's fields that are not empty, except these keys.
-pub(super) fn rest(map: &Map<String, Value>, without: &[&str]) -> Map<String, Value> {
-    let is_rest = |(key, value): &(&String, &Value)| {
-        let is_empty = value.is_null()
-            || value.as_array().is_some_and(Vec::is_empty)
-            || value.as_object().is_some_and(Map::is_empty);
-        !without.contains(&key.as_str()) && !is_empty
-    };
-    map.iter().filter(is_rest).map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
-pub(super) fn metadata(mut map: Map<String, Value>, parts: Option<Value>) -> Result<Metadata, FormatError> {
-    if let Some(parts) = parts {
-        map.insert("content_parts".to_owned(), parts);
-    }
-    Ok(Metadata::new(map)?)
 }

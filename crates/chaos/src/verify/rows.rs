@@ -103,6 +103,7 @@ fn chunk(kept: KeptChunk) -> Result<Arc<Chunk>> {
         kind: ChunkKind::from_name(&kept.chunk_type).with_context(|| format!("type {}", kept.chunk_type))?,
         is_final: kept.is_final,
         text: kept.chunk,
+        halves: model::Halves::NONE,
         metadata: metadata(kept.metadata.unwrap_or_default())?,
         timestamp: kept.timestamp,
         correlation_id: kept.correlation_id,

@@ -1,13 +1,14 @@
 //! Scenarios: a script of inputs in, the rendered actions out.
 //!
 //! `3d` is chunk 3 with text d, `5f!` is final, `2e?` is an error chunk, `1x^2` is of attempt 2, `garbage` is an entry that cannot
-//! be used. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
+//! be used. A text may begin with `>` and end with `<`, the halves of 🚤. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
 //! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread,
 //! `refused` with a refusal, `saved` the save.
 
 mod capacity;
 mod cuts;
 mod failures;
+mod halves;
 mod roles;
 mod saving;
 mod turns;
@@ -158,7 +159,10 @@ fn body(word: &str) -> EntryBody {
     let (rest, attempt) = rest.split_once('^').unwrap_or((rest, "0"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let text = rest[digits.len()..].trim_end_matches(['!', '?']);
-    let mut chunk = Chunk::content(digits.parse().unwrap(), text, rest.ends_with('!'));
+    let halves = Halves::new(text.starts_with('>').then_some(0xDEA4), text.ends_with('<').then_some(0xD83D));
+    let text = text.trim_start_matches('>').trim_end_matches('<');
+    let content = Chunk::content(digits.parse().unwrap(), text, rest.ends_with('!'));
+    let mut chunk = Chunk { halves, ..content };
     if rest.ends_with('?') {
         chunk.kind = ChunkKind::Error;
     }

@@ -1,7 +1,7 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
 use batches::Item;
-use batches::foreign::{self, ForeignFormat};
+use batches::foreign::{self, ForeignFormat, Strictness};
 use model::{AgentId, AgentSetting, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
@@ -33,13 +33,15 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let is_said =
         |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
     let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi);
-    let mut read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
+    // A client is told what would be lost of its messages.
+    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi, Strictness::Strict);
+    let read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
     let now = backend.now();
-    for message in &mut read.messages {
+    let mut messages: Vec<_> = read.into_iter().flat_map(|thread| thread.messages).collect();
+    for message in &mut messages {
         message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
-    Ok(foreign::assign_positions(thread, read.messages, now).items)
+    Ok(foreign::assign_positions(thread, messages, now).items)
 }
 
 /// Writes them, if there are some, unless the thread has messages: the request came again then.

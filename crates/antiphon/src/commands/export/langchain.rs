@@ -1,0 +1,77 @@
+//! Writing threads as LangChain's messages.
+
+use batches::foreign;
+use model::ThreadId;
+use serde_json::json;
+use store::Store;
+
+use super::{MESSAGES, MESSAGES_BYTES, PAGE};
+use crate::commands::output;
+use crate::commands::output_file::OutputFile;
+use crate::exit::ExitError;
+use crate::options::{Export, OutputFormat};
+
+pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
+    let mut sink = OutputFile::open(options.output.as_deref())?;
+    let mut messages = 0;
+    let mut threads = 0;
+    if options.all {
+        let mut after = None;
+        loop {
+            let ids = store.thread_ids(after.as_ref(), PAGE).await?;
+            for id in &ids {
+                messages += line(store, id, &mut sink).await?;
+            }
+            threads += ids.len();
+            after = ids.last().cloned();
+            if after.is_none() {
+                break;
+            }
+        }
+    } else if let [one] = options.threads.as_slice() {
+        messages += list(store, one, "\n", &mut sink).await?;
+        sink.write("\n")?;
+        threads = 1;
+    } else {
+        for id in &options.threads {
+            messages += line(store, id, &mut sink).await?;
+        }
+        threads = options.threads.len();
+    }
+    sink.close()?;
+    if options.output.is_some() {
+        let json = json!({"threads": threads, "messages": messages});
+        output::print(options.database.format, &json, || output::key_value_table(&json))?;
+    } else if options.database.format == OutputFormat::Table {
+        output::eprint_line(&format!("{threads} threads, {messages} messages"));
+    }
+    Ok(())
+}
+
+async fn line(store: &Store, id: &ThreadId, sink: &mut OutputFile) -> Result<u64, ExitError> {
+    sink.write(&format!("{{\"thread_id\":{},\"messages\":", json!(id.as_str())))?;
+    let messages = list(store, id, "", sink).await?;
+    sink.write("}\n")?;
+    Ok(messages)
+}
+
+/// The messages of a thread as a JSON array, in the order of their positions, as they are now.
+async fn list(store: &Store, id: &ThreadId, gap: &str, sink: &mut OutputFile) -> Result<u64, ExitError> {
+    let head = store.thread(id).await?.and_then(|row| row.head);
+    let (mut after, mut count) = (None, 0);
+    sink.write("[")?;
+    while let Some(head) = head {
+        let page = store.messages_range(id, after, head, MESSAGES, MESSAGES_BYTES).await?;
+        let Some(last) = page.last().map(|message| message.position) else { break };
+        after = Some(last);
+        for message in page {
+            for message in foreign::langchain(&message) {
+                let comma = if count == 0 { "" } else { "," };
+                sink.write(&format!("{comma}{gap}{message}"))?;
+                count += 1;
+            }
+        }
+    }
+    sink.write(&format!("{gap}]"))?;
+    Ok(count)
+}

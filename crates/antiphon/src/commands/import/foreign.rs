@@ -1,0 +1,202 @@
+//! Importing threads of other systems.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use batches::Item;
+use batches::export_import::{Cursor, ExportedThread};
+use batches::foreign::{self, ForeignFormat, ForeignThread, Strictness};
+use model::{ThreadId, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::Importer;
+use crate::commands::lookup::{erasure, not_erased};
+use crate::commands::output::eprint_line;
+use crate::exit::ExitError;
+use crate::options::Import;
+
+/// Bytes of an input of another system, which is read at once.
+const MAX_BYTES: u64 = 1 << 30;
+/// Notes of one thread that are printed; the others are counted.
+const MAX_NOTES: usize = 50;
+/// Chats that a refusal lists.
+const MAX_LISTED: usize = 10;
+
+/// What an import has to say beside its counts.
+#[derive(Debug, Default)]
+pub(super) struct ForeignReport {
+    /// Notes about messages, printed or not.
+    pub(super) notes: usize,
+    left_out: BTreeMap<&'static str, u64>,
+}
+
+impl ForeignReport {
+    /// Messages that were left out, by reason.
+    pub(super) fn left_out(&self) -> Value {
+        json!(self.left_out)
+    }
+}
+
+impl Importer<'_> {
+    /// Threads of another system. All of them are read before the first is written.
+    pub(super) async fn foreign(
+        &mut self,
+        format: ForeignFormat,
+        options: &Import,
+        source: Box<dyn Read + Send>,
+    ) -> Result<ForeignReport, ExitError> {
+        if options.thread.is_none() && !format.has_chats() {
+            let why = format!("--from {format} needs --thread: its input does not name the thread");
+            return Err(ExitError::Configuration(why));
+        }
+        let value = parsed(source)?;
+        let strictness = if options.strict { Strictness::Strict } else { Strictness::Lenient };
+        let threads = foreign::read(&value, format, strictness)
+            .map_err(|error| ExitError::Failed(format!("{error}; nothing was imported")))?;
+        drop(value);
+        let named = named(threads, options)?;
+        let mut report = ForeignReport::default();
+        let mut messages = 0;
+        for (id, thread) in named {
+            messages += thread.messages.len();
+            if options.thread.is_none()
+                && let Some(erasure) = erasure(self.store, &id).await?
+            {
+                eprint_line(&format!("{erasure}, and is left out"));
+                continue;
+            }
+            self.foreign_thread(&id, format, thread, &mut report).await?;
+        }
+        if messages == 0 {
+            return Err(ExitError::Failed("the input has no messages; no thread was made".to_owned()));
+        }
+        Ok(report)
+    }
+
+    async fn foreign_thread(
+        &mut self,
+        id: &ThreadId,
+        format: ForeignFormat,
+        thread: ForeignThread,
+        report: &mut ForeignReport,
+    ) -> Result<(), ExitError> {
+        let metadata = metadata(format, &thread);
+        let ForeignThread { messages, mut notes, left_out, is_guessed, .. } = thread;
+        let now = Timestamp(runtime::Clock::start().now_ms());
+        let numbered = foreign::assign_positions(id, messages, now);
+        notes.extend(numbered.notes);
+        self.progress.clear();
+        let prefix = if format.has_chats() { format!("thread {id}: ") } else { String::new() };
+        let say = |what: &str| eprint_line(&format!("{prefix}{what}"));
+        notes.iter().take(MAX_NOTES).for_each(|note| say(&note.to_string()));
+        if let Some(more) = notes.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
+            say(&format!("{more} more notes"));
+        }
+        if is_guessed {
+            say("it does not name its current branch; the branch of its newest message was taken");
+        }
+        if !left_out.is_empty() {
+            say(&format!("left out: {left_out}"));
+        }
+        report.notes += notes.len();
+        for (kind, count) in left_out.counts() {
+            *report.left_out.entry(kind.name()).or_default() += count;
+        }
+        if numbered.items.is_empty() {
+            if format.has_chats() {
+                say("it has no messages; no thread was made");
+            }
+            return Ok(());
+        }
+        not_erased(self.store, id).await?;
+        let thread = ExportedThread { thread_id: id.clone(), agent_id: None, busy_policy: None, metadata };
+        self.begin(&thread).await?;
+        for batch in batches::group(numbered.items) {
+            let cursor = Cursor { thread: id.clone(), batch: batch.id(), line: 0 };
+            let items = batch.items().iter().map(|item| Item::clone(item)).collect();
+            self.batch(items, cursor).await?;
+            self.progress.show(|| format!("{} messages", self.totals.messages));
+        }
+        self.flush().await?;
+        self.beside.clear();
+        Ok(())
+    }
+}
+
+fn parsed(source: Box<dyn Read + Send>) -> Result<Value, ExitError> {
+    let mut text = Vec::new();
+    source
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| ExitError::Failed(format!("the input cannot be read: {error}")))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(ExitError::Failed(format!("the input has more than {MAX_BYTES} bytes")));
+    }
+    if text.starts_with(b"PK\x03\x04") {
+        let why = "the input is a zip archive: unpack it, and import the conversations.json in it";
+        return Err(ExitError::Failed(why.to_owned()));
+    }
+    foreign::parse(&text)
+        .map_err(|error| ExitError::Failed(format!("the input is no JSON, or cut in the middle: {error}")))
+}
+
+/// The threads with the ids that they get.
+fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId, ForeignThread)>, ExitError> {
+    let mut threads = threads;
+    if let Some(chat) = &options.chat {
+        threads.retain(|thread| thread.id.as_deref() == Some(chat));
+        if threads.is_empty() {
+            return Err(ExitError::Failed(format!("the input has no chat with the id {chat:?}")));
+        }
+    }
+    if let Some(id) = &options.thread {
+        let count = threads.len();
+        let Some(thread) = threads.pop().filter(|_| count == 1) else {
+            threads.truncate(MAX_LISTED);
+            let listed = threads.iter().map(|thread| {
+                let title = thread.title.as_deref().unwrap_or_default();
+                format!("{} {title:?}", thread.id.as_deref().unwrap_or("without an id"))
+            });
+            let listed = listed.collect::<Vec<_>>().join(", ");
+            return Err(ExitError::Failed(format!(
+                "the input has {count} chats, and --thread names one thread: choose a chat with --chat, or import all without --thread ({listed}…)"
+            )));
+        };
+        return Ok(vec![(id.clone(), thread)]);
+    }
+    let prefix = options.prefix.as_deref().unwrap_or_default();
+    let name = |(index, thread): (usize, ForeignThread)| {
+        let Some(own) = &thread.id else {
+            return Err(ExitError::Failed(format!(
+                "chat {} has no id: import it alone, with --thread",
+                index + 1
+            )));
+        };
+        let id = ThreadId::parse(&format!("{prefix}{own}")).map_err(|error| {
+            ExitError::Failed(format!("chat {} ({own:?}) cannot be a thread: {error}", index + 1))
+        })?;
+        Ok((id, thread))
+    };
+    threads.into_iter().enumerate().map(name).collect()
+}
+
+/// What is known of the thread itself.
+fn metadata(format: ForeignFormat, thread: &ForeignThread) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    if !format.has_chats() {
+        return metadata;
+    }
+    let mut source = json!({"format": format.name()});
+    if let Some(id) = &thread.id {
+        source["id"] = json!(id);
+    }
+    if let Some(at) = thread.created_at {
+        source["created_at"] = json!(at.0);
+    }
+    if let Some(instructions) = &thread.instructions {
+        source["instructions"] = json!(instructions);
+    }
+    metadata.insert("imported_from".to_owned(), source);
+    metadata.extend(thread.title.as_ref().map(|title| ("title".to_owned(), json!(title))));
+    metadata
+}

@@ -1,0 +1,167 @@
+//! The `conversations.json` of an export of ChatGPT: each chat is a tree of messages (`mapping`) with its current end (`current_node`).
+//!
+//! A message to a tool (`recipient`) is a call, and what the tool writes next is its result, joined where it writes several times.
+
+use model::Role;
+use serde_json::{Map, Value, json};
+
+use super::branch::{Node, current};
+use super::chat::{Chat, ReadMessage, Reading};
+use super::message::{Content, Draft, content_of, rest, time_of};
+use super::notes::LeftOutKind;
+use super::openai::role_of;
+use super::parts::{Part, text_at};
+use super::thread::FormatError;
+
+/// One chat of the export.
+pub(super) fn is_chat(value: &Value) -> bool {
+    value.get("mapping").is_some_and(Value::is_object)
+}
+
+/// The chat with its current branch.
+pub(super) fn chat(value: &Value) -> Chat<'_> {
+    let map = value.get("mapping").and_then(Value::as_object);
+    let nodes: Vec<Node<'_>> = map
+        .into_iter()
+        .flatten()
+        .map(|(id, node)| {
+            let message = node.get("message").filter(|message| message.is_object());
+            let at = message.and_then(|message| message.get("create_time")?.as_f64()).unwrap_or_default();
+            Node { id, parent: node.get("parent").and_then(Value::as_str), message, at }
+        })
+        .collect();
+    let branch = current(&nodes, value.get("current_node").and_then(Value::as_str));
+    let fields = value.as_object();
+    Chat {
+        id: fields.and_then(|map| text_at(map, &["conversation_id", "id"])),
+        title: fields.and_then(|map| text_at(map, &["title"])),
+        created_at: fields.and_then(time_of),
+        is_guessed: branch.is_guessed,
+        others: branch.others,
+        messages: branch.messages,
+        instructions: None,
+    }
+}
+
+pub(super) fn message(message: &Value, reading: &mut Reading) -> Result<ReadMessage, FormatError> {
+    let map = message.as_object().ok_or(FormatError::NotAnObject)?;
+    let author = map.get("author").and_then(Value::as_object);
+    let said = author.and_then(|author| text_at(author, &["role"])).unwrap_or_default();
+    let role = role_of(&said).ok_or_else(|| FormatError::Role(format!("{said:?}")))?;
+    let about = map.get("metadata").and_then(Value::as_object);
+    let is_hidden =
+        about.and_then(|about| about.get("is_visually_hidden_from_conversation")) == Some(&Value::Bool(true));
+    let recipient =
+        text_at(map, &["recipient"]).filter(|recipient| recipient != "all" && role == Role::Assistant);
+    let (mut content, kind) = content(map.get("content"))?;
+    let mut notes = Vec::new();
+    let text =
+        content.parts.iter().any(|(_, part)| !matches!(part, Part::Text(text) if text.trim().is_empty()));
+    let left_out = match role {
+        _ if kind == "reasoning_recap" => Some(LeftOutKind::Recap),
+        Role::System if !text => Some(LeftOutKind::Empty),
+        // Its own instructions, and people's settings, which it shows to the model with every chat.
+        Role::System | Role::User if is_hidden || kind.ends_with("_editable_context") => {
+            Some(LeftOutKind::Hidden)
+        }
+        Role::Assistant if is_hidden && recipient.is_none() && kind != "thoughts" => {
+            Some(LeftOutKind::Hidden)
+        }
+        _ => None,
+    };
+    if let Some(left_out) = left_out {
+        reading.left_out.add(left_out, 1);
+        return Ok(ReadMessage::default());
+    }
+    let mut extra = Map::new();
+    if let Some(about) = about {
+        extra.extend(text_at(about, &["model_slug"]).map(|model| ("model".to_owned(), Value::String(model))));
+        let attachments = about.get("attachments").and_then(Value::as_array).into_iter().flatten();
+        let placeholder = |file: &Value| Some(Part::Medium(format!("[{}]", file.get("name")?.as_str()?)));
+        content.parts.extend(attachments.filter_map(placeholder).map(|part| (0, part)));
+        let source = rest(about, &["model_slug"]);
+        if !source.is_empty() {
+            extra.insert("chatgpt".to_owned(), Value::Object(source));
+        }
+    }
+    if !content.kept.is_empty() {
+        extra.insert("content_parts".to_owned(), Value::Array(content.kept));
+    }
+    let id = text_at(map, &["id"]);
+    let mut draft = Draft { id, parts: content.parts, created_at: time_of(map), extra, ..Draft::default() };
+    if role == Role::Tool || recipient.is_some() {
+        let texts = draft.parts.drain(..).filter_map(|(_, part)| said_by_tool(part));
+        let text = texts.collect::<Vec<_>>().join("\n");
+        match recipient {
+            Some(tool) => {
+                let arguments = arguments(&text, &kind);
+                draft.calls = vec![json!({"id": draft.id.clone(), "name": tool, "arguments": arguments})];
+            }
+            None => {
+                let name = author.and_then(|author| text_at(author, &["name"]));
+                draft.answers =
+                    reading.answered_call(|open| name.as_deref().is_none_or(|name| is_family(open, name)));
+                draft.extra.extend(name.map(|name| ("name".to_owned(), Value::String(name))));
+                draft.parts = vec![(0, Part::Text(text))];
+            }
+        }
+    } else if draft.parts.iter().all(|(_, part)| matches!(part, Part::Text(text) if text.trim().is_empty())) {
+        reading.left_out.add(LeftOutKind::Empty, 1);
+        return Ok(ReadMessage::default());
+    }
+    // A tool may write several messages for one call.
+    let joins = role == Role::Tool && draft.answers.is_none();
+    Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins })
+}
+
+/// `web` answers what was sent to `web.run`.
+fn is_family(open: &str, tool: &str) -> bool {
+    open.split('.').next() == tool.split('.').next()
+}
+
+/// The parts, and the type of the content.
+fn content(content: Option<&Value>) -> Result<(Content, String), FormatError> {
+    let Some(map) = content.and_then(Value::as_object) else {
+        return Ok((content_of(content)?, String::new()));
+    };
+    let kind = text_at(map, &["content_type"]).unwrap_or_default();
+    let text = |keys: &[&str]| {
+        let said = keys.iter().filter_map(|key| text_at(map, &[key])).collect::<Vec<_>>().join("\n");
+        Content { parts: vec![(0, Part::Text(said))], kept: Vec::new() }
+    };
+    let read = match kind.as_str() {
+        "text" | "multimodal_text" => content_of(map.get("parts"))?,
+        "code" => text(&["text"]),
+        "tether_quote" | "sonic_webpage" => text(&["title", "url", "text"]),
+        "user_editable_context" => text(&["user_profile", "user_instructions"]),
+        _ => {
+            // A type that is not known here may have its texts as parts all the same.
+            let read = content_of(content)?;
+            match (&read.parts.as_slice(), map.get("parts")) {
+                ([(_, Part::Unknown(_))], Some(parts)) => content_of(Some(parts))?,
+                _ => read,
+            }
+        }
+    };
+    Ok((read, kind))
+}
+
+fn said_by_tool(part: Part) -> Option<String> {
+    match part {
+        Part::Text(text) | Part::Reasoning(text) | Part::Medium(text) => Some(text),
+        Part::Unknown(unknown) => {
+            Some(unknown.text.map_or_else(|| format!("[{}]", unknown.kind), |(_, text)| text))
+        }
+        Part::Call { .. } | Part::Result(_) | Part::Mark => None,
+    }
+    .filter(|text| !text.is_empty())
+}
+
+/// As a JSON object, whatever the model wrote.
+fn arguments(text: &str, kind: &str) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(_)) => text.to_owned(),
+        _ if kind == "code" => json!({"code": text}).to_string(),
+        _ => json!({"input": text}).to_string(),
+    }
+}

@@ -1,0 +1,279 @@
+//! From the parts of a foreign message to the messages that it becomes: a text with its calls, and each result by itself.
+
+use model::{InvalidMetadata, Metadata, Role, Timestamp};
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::notes::NoteKind;
+use super::parts::{Part, PartResult, UnknownPart, arguments, parts_of};
+use super::thread::{ForeignMessage, FormatError, MAX_CALLS};
+
+/// A foreign message as it is read.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) id: Option<String>,
+    /// With their numbers in the content.
+    pub(super) parts: Vec<(usize, Part)>,
+    /// Calls that are fields of the message, in the stored form.
+    pub(super) calls: Vec<Value>,
+    /// Of a tool message: the call that it answers.
+    pub(super) answers: Option<String>,
+    pub(super) created_at: Option<Timestamp>,
+    pub(super) extra: Map<String, Value>,
+    pub(super) token_count: Option<u64>,
+}
+
+/// A content as it was read.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// With their numbers.
+    pub(super) parts: Vec<(usize, Part)>,
+    /// The parts that a text does not say whole.
+    pub(super) kept: Vec<Value>,
+}
+
+/// Reads a content: a text, a part, or a list of parts.
+pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError> {
+    let items = match content {
+        None | Some(Value::Null) => return Ok(Content::default()),
+        Some(Value::Array(items)) => items.as_slice(),
+        Some(one @ (Value::String(_) | Value::Object(_))) => std::slice::from_ref(one),
+        Some(Value::Bool(_) | Value::Number(_)) => return Err(FormatError::Content),
+    };
+    let mut read = Content::default();
+    let mut is_plain = true;
+    for (index, item) in items.iter().enumerate() {
+        let parts = parts_of(item);
+        // Calls and results become calls and results; everything else is kept in its order, once there is more than text.
+        if !parts.iter().any(|part| matches!(part, Part::Call { .. } | Part::Result(_))) {
+            read.kept.push(item.clone());
+            let is_text = |part: &Part| matches!(part, Part::Text(_)) || matches!(part, Part::Mark);
+            is_plain &= parts.iter().all(is_text);
+        }
+        read.parts.extend(parts.into_iter().map(|part| (index, part)));
+    }
+    if is_plain {
+        read.kept.clear();
+    }
+    Ok(read)
+}
+
+/// One of the messages that a draft becomes.
+enum Piece {
+    Said(Said),
+    Result(PartResult),
+}
+
+#[derive(Default)]
+struct Said {
+    texts: Vec<String>,
+    placeholders: Vec<String>,
+    reasoning: Vec<String>,
+    calls: Vec<Value>,
+}
+
+impl Said {
+    fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+            && self.placeholders.is_empty()
+            && self.reasoning.is_empty()
+            && self.calls.is_empty()
+    }
+
+    /// Media and unknown parts are marked in the text only where there is no other text.
+    fn text(&self) -> String {
+        let has_text = self.texts.iter().any(|text| !text.is_empty());
+        if has_text { self.texts.join("\n") } else { self.placeholders.join("\n") }
+    }
+}
+
+impl Draft {
+    /// The messages that it becomes, and notes about what was not understood.
+    pub(super) fn into_messages(
+        mut self,
+        role: Role,
+        notes: &mut Vec<NoteKind>,
+    ) -> Result<Vec<ForeignMessage>, FormatError> {
+        let calls = std::mem::take(&mut self.calls);
+        let parts = std::mem::take(&mut self.parts);
+        let is_own_result =
+            role == Role::Tool && !parts.iter().any(|(_, part)| matches!(part, Part::Result(_)));
+        let mut pieces = pieces(parts, calls, notes);
+        if matches!(role, Role::User | Role::Tool) {
+            // Results come before what the person says with them, as they answer the message before.
+            pieces.sort_by_key(|piece| matches!(piece, Piece::Said(_)));
+        }
+        let count: usize =
+            pieces.iter().map(|piece| if let Piece::Said(said) = piece { said.calls.len() } else { 0 }).sum();
+        if count > MAX_CALLS {
+            return Err(FormatError::TooManyCalls(count));
+        }
+        if pieces.is_empty() {
+            pieces.push(Piece::Said(Said::default()));
+        }
+        let mut messages = Vec::with_capacity(pieces.len());
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let id = match (&self.id, index) {
+                (Some(id), 1..) => Some(format!("{id}-{}", index + 1)),
+                (id, _) => id.clone(),
+            };
+            // What belongs to the whole message is kept with the first of its pieces.
+            let mut extra = std::mem::take(&mut self.extra);
+            let mut message = ForeignMessage {
+                id,
+                role,
+                content: String::new(),
+                tool_calls: None,
+                tool_call_id: None,
+                created_at: self.created_at,
+                metadata: Metadata::EMPTY,
+                token_count: self.token_count.take(),
+            };
+            match piece {
+                Piece::Said(said) => {
+                    message.content = said.text();
+                    if !said.calls.is_empty() {
+                        // Only an assistant calls, in whatever message the call was found.
+                        message.role = Role::Assistant;
+                    } else if is_own_result {
+                        message.tool_call_id = self.answers.take();
+                    } else if role == Role::Tool {
+                        message.role = Role::User;
+                    }
+                    let reasoning = said.reasoning.join("\n\n");
+                    if !reasoning.is_empty() && !extra.contains_key("reasoning") {
+                        extra.insert("reasoning".to_owned(), Value::String(reasoning));
+                    }
+                    message.tool_calls = (!said.calls.is_empty()).then_some(Value::Array(said.calls));
+                }
+                Piece::Result(result) => {
+                    message.role = Role::Tool;
+                    message.content = result.text;
+                    message.tool_call_id =
+                        Some(result.id).filter(|id| !id.is_empty()).or_else(|| self.answers.clone());
+                    if let Some(name) = result.name {
+                        extra.entry("name").or_insert(Value::String(name));
+                    }
+                    if result.is_error {
+                        extra.entry("is_error").or_insert(Value::Bool(true));
+                    }
+                }
+            }
+            message.metadata = kept(extra, notes)?;
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+}
+
+fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut said = Said::default();
+    let mut has_answers = false;
+    let known: Vec<String> = calls.iter().filter_map(|call| call["id"].as_str().map(str::to_owned)).collect();
+    let mut fields = Some(calls);
+    for (index, part) in parts {
+        if let Part::Result(result) = part {
+            // The calls that are fields are answered by the first results.
+            said.calls.extend(fields.take().into_iter().flatten());
+            if !said.is_empty() {
+                pieces.push(Piece::Said(std::mem::take(&mut said)));
+            }
+            pieces.push(Piece::Result(result));
+            has_answers = true;
+            continue;
+        }
+        match part {
+            Part::Text(text) => said.texts.push(text),
+            Part::Reasoning(text) => said.reasoning.extend(Some(text).filter(|text| !text.is_empty())),
+            // LangChain has the same calls in both places.
+            Part::Call { id, .. } if known.contains(&id) => {}
+            Part::Call { id, name, arguments } => {
+                said.calls.push(json!({"id": id, "name": name, "arguments": arguments}));
+            }
+            Part::Medium(placeholder) => said.placeholders.push(placeholder),
+            Part::Unknown(UnknownPart { kind, text }) => {
+                let text_from = text.as_ref().map(|(field, _)| *field);
+                notes.push(NoteKind::UnknownPart { part: index, kind: kind.clone(), text_from });
+                match text {
+                    Some((_, text)) => said.texts.push(text),
+                    None => said.placeholders.push(format!("[{kind}]")),
+                }
+            }
+            Part::Mark | Part::Result(_) => {}
+        }
+    }
+    said.calls.extend(fields.take().into_iter().flatten());
+    // An empty text after the results says nothing.
+    let says_nothing = said.text().is_empty() && said.reasoning.is_empty() && said.calls.is_empty();
+    if !(said.is_empty() || has_answers && says_nothing) {
+        pieces.push(Piece::Said(said));
+    }
+    pieces
+}
+
+/// The metadata, without the fields that cannot be kept.
+fn kept(mut map: Map<String, Value>, notes: &mut Vec<NoteKind>) -> Result<Metadata, FormatError> {
+    match Metadata::new(map.clone()) {
+        Ok(metadata) => return Ok(metadata),
+        Err(InvalidMetadata::TooDeep) => {}
+        Err(other) => return Err(other.into()),
+    }
+    let is_too_deep = |(key, value): (&String, &Value)| {
+        let alone = Map::from_iter([(key.clone(), value.clone())]);
+        (Metadata::new(alone) == Err(InvalidMetadata::TooDeep)).then(|| key.clone())
+    };
+    let too_deep: Vec<String> = map.iter().filter_map(is_too_deep).collect();
+    for field in too_deep {
+        map.remove(&field);
+        notes.push(NoteKind::TooDeep { field });
+    }
+    Ok(Metadata::new(map)?)
+}
+
+/// Milliseconds, seconds, or RFC 3339, as it comes under any of the usual names.
+pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
+    const NAMES: [&str; 5] = ["created_at", "createdAt", "create_time", "created", "timestamp"];
+    let said = NAMES.iter().find_map(|key| map.get(*key).filter(|value| !value.is_null()))?;
+    if let Some(text) = said.as_str() {
+        let parsed = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        return Some(Timestamp((parsed.unix_timestamp_nanos() / 1_000_000) as i64));
+    }
+    let number = said.as_f64().filter(|number| number.is_finite() && *number > 0.0)?;
+    // Seconds reach this in the year 5138, milliseconds had it in 1973.
+    let ms = if number < 1e11 { number * 1_000.0 } else { number };
+    Some(Timestamp(ms as i64))
+}
+
+/// Calls of a list, in OpenAI's form, in LangChain's and in the stored form.
+pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
+    let call = |call: &Value| {
+        let map = call.as_object().ok_or(FormatError::Calls)?;
+        let inner = map.get("function").and_then(Value::as_object).unwrap_or(map);
+        let text = |map: &Map<String, Value>, key: &str| {
+            map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let said = inner.get("arguments").or_else(|| inner.get("args")).or_else(|| inner.get("input"));
+        let mut stored =
+            json!({"id": text(map, "id"), "name": text(inner, "name"), "arguments": arguments(said)});
+        // The stored form of a bare stream has the result beside the call.
+        if let Some(result) = map.get("result").and_then(Value::as_str) {
+            stored["result"] = json!(result);
+        }
+        Ok(stored)
+    };
+    list.as_array().ok_or(FormatError::Calls)?.iter().map(call).collect()
+}
+
+/// The message's fields that are not empty, except these keys.
+pub(super) fn rest(map: &Map<String, Value>, without: &[&str]) -> Map<String, Value> {
+    let is_rest = |(key, value): &(&String, &Value)| !without.contains(&key.as_str()) && !is_empty(value);
+    map.iter().filter(is_rest).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null()
+        || value.as_array().is_some_and(Vec::is_empty)
+        || value.as_object().is_some_and(Map::is_empty)
+}

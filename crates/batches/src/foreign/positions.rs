@@ -1,0 +1,140 @@
+//! Gives the messages of a foreign thread positions, batches, numbers and ids.
+
+use std::collections::BTreeMap;
+
+use model::{MessageId, Position, Positions, ThreadId, Timestamp, TurnId};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::boundaries;
+use super::notes::{ImportNote, NoteKind};
+use super::thread::ForeignMessage;
+use crate::Item;
+
+/// A thread's messages with places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Numbered {
+    /// By position.
+    pub items: Vec<Item>,
+    /// What could not be taken as it was.
+    pub notes: Vec<ImportNote>,
+}
+
+/// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
+/// where these agree with it; what has no time stands right after what is before it. `now` only decides which times are wrong.
+pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
+    let bucket = thread.bucket();
+    // Positions count from 2024. What is older keeps its order and its time, and stands at the beginning.
+    let base = Position::from_stored(0).timestamp().plus_ms(1);
+    let mut positions = Positions::above(Timestamp(0));
+    let mut ids = Ids::default();
+    let mut notes = Vec::new();
+    let mut items: Vec<Item> = Vec::with_capacity(messages.len());
+    let mut origins = Vec::with_capacity(messages.len());
+    for (index, message) in messages.into_iter().enumerate() {
+        let mut note = |what| notes.push(ImportNote { index, id: message.id.clone(), what });
+        let (message_id, changed) = match ids.take(&message) {
+            Id::Kept(id) => (id, false),
+            Id::Made(id) => (id, message.id.is_some()),
+            Id::Twice => {
+                note(NoteKind::Twice);
+                continue;
+            }
+        };
+        if changed {
+            note(NoteKind::IdChanged { to: message_id.clone() });
+        }
+        let created_at = message.created_at.filter(|at| *at <= now);
+        if created_at != message.created_at {
+            note(NoteKind::Future);
+        }
+        let at = created_at.unwrap_or(positions.high_water()).max(base);
+        let position = positions.next(bucket, at);
+        origins.push((index, message.id.clone()));
+        items.push(Item {
+            position,
+            message_id,
+            batch_id: position,
+            number: None,
+            sequence_num: 0,
+            batch_type: model::BatchType::UserRequest,
+            role: message.role,
+            content: message.content,
+            tool_calls: message.tool_calls,
+            tool_call_id: message.tool_call_id,
+            metadata: message.metadata,
+            token_count: message.token_count,
+            created_at: created_at.unwrap_or(at),
+        });
+    }
+    let orphans = boundaries::detect(&mut items);
+    let orphan = |at: &usize| {
+        let (index, id) = origins.get(*at)?.clone();
+        Some(ImportNote { index, id, what: NoteKind::Orphan })
+    };
+    notes.extend(orphans.iter().filter_map(orphan));
+    Numbered { items, notes }
+}
+
+/// Ids of a thread: each message keeps its own where it may.
+#[derive(Default)]
+struct Ids(BTreeMap<MessageId, [u8; 32]>);
+
+enum Id {
+    Kept(MessageId),
+    Made(MessageId),
+    Twice,
+}
+
+impl Ids {
+    fn take(&mut self, message: &ForeignMessage) -> Id {
+        let digest = digest(message);
+        let own = message.id.as_deref().and_then(|id| MessageId::parse(id).ok());
+        let own = own.filter(|id| !TurnId::is_reserved(id));
+        match own.as_ref().and_then(|id| self.0.get(id)) {
+            Some(known) if *known == digest => return Id::Twice,
+            Some(_) => {}
+            None => {
+                if let Some(id) = own {
+                    self.0.insert(id.clone(), digest);
+                    return Id::Kept(id);
+                }
+            }
+        }
+        // Two equal messages without ids are two messages: the number distinguishes them.
+        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        for number in 0_u64.. {
+            let text =
+                if number == 0 { format!("imported-{hex}") } else { format!("imported-{hex}-{number}") };
+            let Ok(id) = MessageId::parse(&text) else { break };
+            match self.0.get(&id) {
+                Some(_) if message.id.is_some() => return Id::Twice,
+                Some(_) => {}
+                None => {
+                    self.0.insert(id.clone(), digest);
+                    return Id::Made(id);
+                }
+            }
+        }
+        Id::Twice
+    }
+}
+
+/// What a message says, with its id there.
+fn digest(message: &ForeignMessage) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let calls = message.tool_calls.as_ref().map(Value::to_string);
+    let parts = [
+        message.id.as_deref(),
+        Some(message.role.name()),
+        Some(&message.content),
+        calls.as_deref(),
+        message.tool_call_id.as_deref(),
+    ];
+    for part in parts {
+        hash.update((part.map_or(u64::MAX, |part| part.len() as u64)).to_be_bytes());
+        hash.update(part.unwrap_or_default());
+    }
+    hash.update(message.created_at.map_or(0, |at| at.0).to_be_bytes());
+    hash.finalize().into()
+}

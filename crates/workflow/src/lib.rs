@@ -13,6 +13,7 @@ mod engine_event;
 mod frame_builder;
 mod metrics;
 mod openai;
+mod reader;
 mod request;
 mod script;
 mod service;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, Url};
 use runtime::Clock;
@@ -11,12 +9,11 @@ use runtime::traces::TraceContext;
 use serde_json::Value;
 
 use super::errors;
-use super::events::{Events, ResponseError};
 use crate::engine_event::Failure;
 use runtime::http::{self, ClientError};
 
 /// Bytes of one response; a whole message of the fleet has 4 MiB at most.
-const LONGEST_RESPONSE: usize = 32 << 20;
+pub(super) const LONGEST_RESPONSE: usize = 32 << 20;
 /// Bytes that are read of an error.
 const LONGEST_ERROR: usize = 16 << 10;
 
@@ -58,7 +55,7 @@ impl Endpoint {
     }
 
     /// Asks for a completion, as a part of the trace; dropping what comes back ends the request.
-    pub(super) async fn ask(&self, body: &Value, trace: Option<&TraceContext>) -> Result<Events, Failure> {
+    pub(super) async fn ask(&self, body: &Value, trace: Option<&TraceContext>) -> Result<Response, Failure> {
         let mut request = self.client.post(self.url.clone()).body(body.to_string());
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
         for (name, value) in trace.into_iter().flat_map(TraceContext::headers) {
@@ -73,29 +70,9 @@ impl Endpoint {
             let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
             return Err(errors::of_response(status, &headers, &body, self.clock.now_ms()));
         }
-        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.starts_with("application/json") { whole(response).await } else { Ok(streamed(response)) }
+        // Whether the answer is a stream or whole is seen by what it says: not all endpoints say it in their headers.
+        Ok(response)
     }
-}
-
-/// Some endpoints do not stream, whatever they are asked.
-async fn whole(response: Response) -> Result<Events, Failure> {
-    let read = http::read_at_most(response, LONGEST_RESPONSE).await;
-    match read.map_err(|error| errors::of_transport(&error))? {
-        (_, true) => Err(ResponseError::TooLarge.into()),
-        (body, false) => Events::of_whole(&body),
-    }
-}
-
-fn streamed(response: Response) -> Events {
-    let bytes = response.bytes_stream().scan(0, |read, bytes| {
-        let bytes = bytes.map_err(ResponseError::from).and_then(|bytes: Bytes| {
-            *read += bytes.len();
-            if *read > LONGEST_RESPONSE { Err(ResponseError::TooLarge) } else { Ok(bytes) }
-        });
-        std::future::ready(Some(bytes))
-    });
-    Events::of_stream(bytes.boxed())
 }
 
 pub(super) fn check(base_url: &str, api_key: Option<&str>) -> Result<(), EndpointError> {

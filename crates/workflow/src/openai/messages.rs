@@ -6,7 +6,7 @@ use model::quoting;
 use serde_json::{Map, Value, json};
 use wire::work::ContextMessage;
 
-use super::calls::ModelToolCall;
+use crate::reader::{ModelToolCall, arguments_object};
 use crate::request::TurnAttempt;
 
 /// Settings of an agent, and parameters of a turn, that are passed on under their own names. The parameters come before the settings.
@@ -41,6 +41,12 @@ pub(super) fn model<'a>(turn: &'a TurnAttempt, default: &'a str) -> &'a str {
 pub(super) fn allowed_tools(turn: &TurnAttempt) -> Option<Vec<String>> {
     let names = turn.settings.get("tools")?.as_array()?;
     Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// The names in definitions of tools.
+pub(super) fn names_of(tools: &[Value]) -> Vec<String> {
+    let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
+    tools.iter().filter_map(name).collect()
 }
 
 /// Ids of the calls that the context has.
@@ -115,8 +121,9 @@ pub(super) fn tool(id: &str, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": text})
 }
 
+/// Arguments that are no object become `{}`: endpoints refuse a request with them, and the result says what was wrong.
 fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
-    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    let arguments = arguments_object(arguments).unwrap_or_else(|_| "{}".to_owned());
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 

@@ -2,7 +2,8 @@
 
 use runtime::traces::{Span, SpanKind, SpanStart};
 
-use crate::engine_event::CallName;
+use crate::engine_event::{CallName, Failure};
+use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 
 /// A call of a model.
@@ -35,4 +36,28 @@ fn below(turn: &TurnAttempt, operation: &'static str, of: &str, kind: SpanKind) 
         span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
     }
     span
+}
+
+/// Counts and names, nothing of what was said.
+pub(super) fn note_call(span: &mut Span, reply: &ModelReply, failure: Option<&Failure>) {
+    if !span.is_recorded() {
+        return;
+    }
+    if let Some(failure) = failure {
+        span.fail(failure.code.clone());
+    }
+    if let Some(model) = &reply.model {
+        span.set("gen_ai.response.model", model.clone());
+    }
+    if reply.usage.is_known() {
+        span.set("gen_ai.usage.input_tokens", count(reply.usage.input()));
+        span.set("gen_ai.usage.output_tokens", count(reply.usage.output()));
+    }
+    if let Some(finish) = reply.finish {
+        span.set_list("gen_ai.response.finish_reasons", [finish.name().to_owned()]);
+    }
+}
+
+fn count(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
 }

@@ -6,6 +6,7 @@
 )]
 
 mod fixture;
+mod inputs;
 mod models;
 mod requests;
 mod usage;

@@ -1,0 +1,98 @@
+//! One call of a model: the request, and its response read as it comes.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use reqwest::Response;
+use runtime::spawn_named;
+use runtime::traces::TraceContext;
+use serde_json::Value;
+
+use super::endpoint::{Endpoint, LONGEST_RESPONSE};
+use super::errors;
+use crate::engine_event::{EngineEvent, EngineSender, Failure, ReceiverDropped};
+use crate::reader::{ModelReply, Part, Reader};
+use crate::request::TurnAttempt;
+
+/// How long the rest of a response is read after its end, so that the connection can be used again.
+const REST: Duration = Duration::from_secs(2);
+/// How long counts and `[DONE]` are waited for once the model has said why it ended. Some endpoints leave the connection open.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// One step of a turn.
+pub(super) struct Step<'a> {
+    /// From 0.
+    pub(super) number: u32,
+    pub(super) turn: &'a TurnAttempt,
+    /// The model that is asked.
+    pub(super) model: &'a str,
+    pub(super) body: &'a Value,
+    /// The names of the tools that it is offered.
+    pub(super) tools: &'a [String],
+}
+
+/// Asks, and passes on what the model says as it comes; returns what it said, and whether that is whole.
+pub(super) async fn perform(
+    endpoint: &Endpoint,
+    step: &Step<'_>,
+    trace: Option<&TraceContext>,
+    known_ids: &mut HashSet<String>,
+    sender: &EngineSender,
+) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
+    let response = match endpoint.ask(step.body, trace).await {
+        Ok(response) => response,
+        Err(failure) => return Ok((ModelReply::default(), Err(failure))),
+    };
+    let mut reader = Reader::new(step.number, known_ids, step.tools, step.number > 0);
+    let cut = read(response, &mut reader, sender).await?;
+    let ended = reader.end(cut);
+    say(ended.parts, sender).await?;
+    Ok((ended.reply, ended.outcome))
+}
+
+/// Reads a response up to its end; returns why its bytes ended before, if they did.
+async fn read(
+    mut response: Response,
+    reader: &mut Reader<'_>,
+    sender: &EngineSender,
+) -> Result<Option<Failure>, ReceiverDropped> {
+    let mut length = 0;
+    loop {
+        let next = if reader.is_ending() {
+            let Ok(next) = tokio::time::timeout(GRACE, response.chunk()).await else { return Ok(None) };
+            next
+        } else {
+            response.chunk().await
+        };
+        let bytes = match next {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(errors::of_transport(&error))),
+        };
+        length += bytes.len();
+        if length > LONGEST_RESPONSE {
+            let text = "the model's answer is too large";
+            return Ok(Some(Failure::permanent("answer_too_large", text)));
+        }
+        say(reader.push(&bytes), sender).await?;
+        if reader.is_done() {
+            spawn_named("rest of a response", async move {
+                let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
+                let _ = tokio::time::timeout(REST, rest).await;
+            });
+            return Ok(None);
+        }
+    }
+}
+
+async fn say(parts: Vec<Part>, sender: &EngineSender) -> Result<(), ReceiverDropped> {
+    for part in parts {
+        let event = match part {
+            Part::Text(text) => EngineEvent::Text(text),
+            Part::Reasoning(text) => EngineEvent::Reasoning(text),
+            Part::Call(name, arguments) => EngineEvent::Call(name, arguments),
+        };
+        sender.send(event).await?;
+    }
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use bus::{Bus, BusConfig};
 use runtime::{Clock, Health, Shutdown, spawn_named};
 use tokio_util::sync::CancellationToken;
-use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig};
+use workflow::{EndpointLimits, EngineConfig, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig};
 
 use crate::connect::{bus_config, check_work_installation, serve_metrics};
 use crate::exit::ExitError;
@@ -85,6 +85,12 @@ impl WorkflowSettings {
             api_key: self.llm_api_key,
             model: self.llm_model.ok_or_else(|| needed("ANTIPHON_LLM_MODEL"))?,
             silence: self.llm_timeout_seconds,
+            retry: self.llm_retry_seconds,
+            limits: EndpointLimits {
+                calls_at_once: self.llm_calls_at_once,
+                calls_per_minute: self.llm_calls_per_minute,
+                tokens_per_minute: self.llm_tokens_per_minute,
+            },
             max_steps: self.max_steps,
             tools: tools.map_err(wrong)?,
         };

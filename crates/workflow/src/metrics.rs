@@ -21,6 +21,7 @@ const CHUNKS: &str = "antiphon_workflow_chunks_total";
 const SIGNS: &str = "antiphon_workflow_keepalives_total";
 const MODEL_CALLS: &str = "antiphon_workflow_model_calls_total";
 const MODEL_TOKENS: &str = "antiphon_workflow_model_tokens_total";
+const MODEL_RETRIES: &str = "antiphon_workflow_model_retries_total";
 const DEVIATIONS: &str = "antiphon_workflow_response_deviations_total";
 const TOOL_CALLS: &str = "antiphon_workflow_tool_calls_total";
 const TOOL_TIME: &str = "antiphon_workflow_tool_call_seconds";
@@ -129,6 +130,10 @@ pub const METRICS: &[MetricDescription] = &[
     )
     .by(&["kind"]),
     MetricDescription::counter(
+        MODEL_RETRIES,
+        "Calls of the model that were made again before it had said anything: its endpoint was busy or away, or broke off",
+    ),
+    MetricDescription::counter(
         DEVIATIONS,
         "Responses of the model that were read although they deviate from the interface, by `kind`, for example \
          `invalid_json`, `content_part`, `call_identity`; deploy/workflow/README.md lists the kinds",
@@ -148,7 +153,9 @@ pub const METRICS: &[MetricDescription] = &[
 pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
     // Of a counter that appears with its first increment, no rate sees that increment.
-    [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS].iter().for_each(|name| counter!(*name).increment(0));
+    [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS, MODEL_RETRIES]
+        .iter()
+        .for_each(|name| counter!(*name).increment(0));
     gauge!(IN_HAND).increment(0.0);
     for class in [ErrorClass::Transient, ErrorClass::Permanent, ErrorClass::Auth] {
         counter!(FAILURES, "class" => class.name()).increment(0);
@@ -213,6 +220,10 @@ pub(crate) fn model_call(failed: Option<ErrorClass>) {
 pub(crate) fn model_tokens(prompt: u64, completion: u64) {
     counter!(MODEL_TOKENS, "kind" => "prompt").increment(prompt);
     counter!(MODEL_TOKENS, "kind" => "completion").increment(completion);
+}
+
+pub(crate) fn model_retry() {
+    counter!(MODEL_RETRIES).increment(1);
 }
 
 /// The kinds that have been logged.

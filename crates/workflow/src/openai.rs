@@ -3,8 +3,10 @@
 
 mod endpoint;
 pub(crate) mod errors;
+mod limits;
 mod messages;
 mod model_call;
+mod retries;
 mod spans;
 mod spent;
 
@@ -25,6 +27,7 @@ use crate::request::TurnAttempt;
 use crate::tools::{ToolResult, Tools};
 use endpoint::Endpoint;
 pub use endpoint::EndpointError;
+pub use limits::EndpointLimits;
 use model_call::Step;
 use spent::Spent;
 
@@ -39,6 +42,10 @@ pub struct OpenAiConfig {
     pub model: String,
     /// A model that sends nothing for so long has failed.
     pub silence: Duration,
+    /// How long a call that has not said anything yet is tried again while the endpoint is busy, away or breaks off.
+    pub retry: Duration,
+    /// What the endpoint allows this process.
+    pub limits: EndpointLimits,
     /// Model calls of one turn.
     pub max_steps: u32,
     /// What the model may call.
@@ -65,7 +72,7 @@ pub(crate) struct OpenAi {
 
 impl OpenAi {
     pub(crate) fn new(config: OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::new(&config.base_url, config.api_key.as_deref(), config.silence, clock)?;
+        let endpoint = Endpoint::new(&config, clock)?;
         Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
     }
 
@@ -88,7 +95,8 @@ impl OpenAi {
         let mut is_cut_known = false;
         for number in 0..self.max_steps {
             let body = messages::request_body(turn, &self.model, &history, &tools);
-            let step = Step { number, turn, model, body: &body, tools: &tool_names };
+            let tokens = begun(model, &body).input_tokens;
+            let step = Step { number, turn, model, body: &body, tokens, tools: &tool_names };
             let (reply, ended) = self.call_model(&step, &mut known_ids, &mut spent, sender).await?;
             ended?;
             if reply.calls.is_empty() {

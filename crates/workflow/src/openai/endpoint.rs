@@ -8,7 +8,8 @@ use runtime::Clock;
 use runtime::traces::TraceContext;
 use serde_json::Value;
 
-use super::errors;
+use super::limits::Limiter;
+use super::{OpenAiConfig, errors};
 use crate::engine_event::Failure;
 use runtime::http::{self, ClientError};
 
@@ -36,17 +37,21 @@ pub(super) struct Endpoint {
     url: Url,
     authorization: Option<HeaderValue>,
     clock: Clock,
+    pub(super) limiter: Limiter,
+    /// How long a call is tried again.
+    pub(super) retry: Duration,
 }
 
 impl Endpoint {
-    pub(super) fn new(
-        base_url: &str,
-        api_key: Option<&str>,
-        silence: Duration,
-        clock: Clock,
-    ) -> Result<Self, EndpointError> {
-        let authorization = authorization(api_key)?;
-        Ok(Self { client: http::client(Some(silence))?, url: completions(base_url)?, authorization, clock })
+    pub(super) fn new(config: &OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
+        Ok(Self {
+            client: http::client(Some(config.silence))?,
+            url: completions(&config.base_url)?,
+            authorization: authorization(config.api_key.as_deref())?,
+            clock,
+            limiter: Limiter::new(config.limits),
+            retry: config.retry,
+        })
     }
 
     /// The name or address of the server.
@@ -101,9 +106,7 @@ mod tests {
         for wrong in ["", "h:1/v1", "ftp://h/v1", "http://", "api.openai.com/v1"] {
             assert!(matches!(completions(wrong), Err(EndpointError::Url(_))), "{wrong}");
         }
-        let clock = Clock::start();
-        let endpoint = Endpoint::new("http://h", Some("  "), Duration::from_secs(1), clock).unwrap();
-        assert!(endpoint.authorization.is_none());
+        assert!(authorization(Some("  ")).unwrap().is_none());
         assert!(matches!(check("http://h", Some("a\nb")), Err(EndpointError::Key)));
         assert!(matches!(check("h", None), Err(EndpointError::Url(_))));
     }

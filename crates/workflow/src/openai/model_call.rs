@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use super::endpoint::{Endpoint, LONGEST_RESPONSE};
 use super::errors;
+use super::retries::Retries;
 use crate::engine_event::{EngineEvent, EngineSender, Failure, ReceiverDropped};
+use crate::metrics;
 use crate::reader::{ModelReply, Part, Reader};
 use crate::request::TurnAttempt;
 
@@ -27,11 +29,13 @@ pub(super) struct Step<'a> {
     /// The model that is asked.
     pub(super) model: &'a str,
     pub(super) body: &'a Value,
+    /// About how many tokens it reads.
+    pub(super) tokens: u64,
     /// The names of the tools that it is offered.
     pub(super) tools: &'a [String],
 }
 
-/// Asks, and passes on what the model says as it comes; returns what it said, and whether that is whole.
+/// Asks until an answer begins, and passes on what the model says as it comes; returns what it said, and whether that is whole.
 pub(super) async fn perform(
     endpoint: &Endpoint,
     step: &Step<'_>,
@@ -39,15 +43,51 @@ pub(super) async fn perform(
     known_ids: &mut HashSet<String>,
     sender: &EngineSender,
 ) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
+    let mut retries = Retries::new(endpoint.retry);
+    loop {
+        let (reply, outcome) = attempt(endpoint, step, trace, known_ids, sender).await?;
+        let failure = match outcome {
+            Ok(()) => return Ok((reply, Ok(()))),
+            Err(Attempted::Ended(failure)) => return Ok((reply, Err(failure))),
+            Err(Attempted::NotBegun(failure)) => failure,
+        };
+        let Some(delay) = retries.next(&failure, rand::random()) else { return Ok((reply, Err(failure))) };
+        metrics::model_retry();
+        tracing::debug!(%failure, delay_ms = delay.as_millis(), "the model is asked again");
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Why a try failed.
+enum Attempted {
+    /// The status or the connection failed before the model said anything.
+    NotBegun(Failure),
+    Ended(Failure),
+}
+
+async fn attempt(
+    endpoint: &Endpoint,
+    step: &Step<'_>,
+    trace: Option<&TraceContext>,
+    known_ids: &mut HashSet<String>,
+    sender: &EngineSender,
+) -> Result<(ModelReply, Result<(), Attempted>), ReceiverDropped> {
+    let admitted = endpoint.limiter.admit(step.tokens).await;
     let response = match endpoint.ask(step.body, trace).await {
         Ok(response) => response,
-        Err(failure) => return Ok((ModelReply::default(), Err(failure))),
+        Err(failure) => return Ok((ModelReply::default(), Err(Attempted::NotBegun(failure)))),
     };
     let mut reader = Reader::new(step.number, known_ids, step.tools, step.number > 0);
     let cut = read(response, &mut reader, sender).await?;
     let ended = reader.end(cut);
+    admitted.used(&ended.reply.usage);
     say(ended.parts, sender).await?;
-    Ok((ended.reply, ended.outcome))
+    let has_begun = ended.reply.has_begun || ended.reply.usage.is_known();
+    let outcome = ended.outcome.map_err(|failure| match failure.code.as_str() {
+        "upstream_cut" if !has_begun => Attempted::NotBegun(failure),
+        _ => Attempted::Ended(failure),
+    });
+    Ok((ended.reply, outcome))
 }
 
 /// Reads a response up to its end; returns why its bytes ended before, if they did.

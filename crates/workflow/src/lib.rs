@@ -28,7 +28,7 @@ use runtime::{Clock, Health};
 use tokio_util::sync::CancellationToken;
 
 pub use metrics::METRICS;
-pub use openai::{EndpointError, EndpointLimits, OpenAiConfig};
+pub use openai::{EndpointError, EndpointLimits, Interface, OpenAiConfig};
 pub use runtime::http::ClientError;
 pub use script::serve::{ScriptServer, ServedCounts};
 pub use script::{Script, ScriptError};

@@ -1,16 +1,16 @@
-//! Answers from any OpenAI-compatible endpoint: steps of a model call and the tools that it asks for, until it asks for
+//! Answers from the endpoint of a model, OpenAI-compatible or of another interface: steps of a model call and the tools that it asks for, until it asks for
 //! none.
 
+mod config;
 mod endpoint;
 pub(crate) mod errors;
+mod interface;
 mod limits;
 mod messages;
 mod model_call;
 mod retries;
 mod spans;
 mod spent;
-
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -25,42 +25,12 @@ use crate::metrics;
 use crate::reader::{ModelReply, ModelToolCall};
 use crate::request::TurnAttempt;
 use crate::tools::{ToolResult, Tools};
+pub use config::{EndpointError, OpenAiConfig};
 use endpoint::Endpoint;
-pub use endpoint::EndpointError;
+pub use interface::Interface;
 pub use limits::EndpointLimits;
 use model_call::Step;
 use spent::Spent;
-
-/// How to reach a model, and its tools.
-#[derive(Debug, Clone)]
-pub struct OpenAiConfig {
-    /// What `/chat/completions` is appended to, for example `https://api.openai.com/v1`.
-    pub base_url: String,
-    /// Sent as a bearer token.
-    pub api_key: Option<String>,
-    /// The model, where the agent's settings name none.
-    pub model: String,
-    /// A model that sends nothing for so long has failed.
-    pub silence: Duration,
-    /// How long a call that has not said anything yet is tried again while the endpoint is busy, away or breaks off.
-    pub retry: Duration,
-    /// What the endpoint allows this process.
-    pub limits: EndpointLimits,
-    /// Model calls of one turn.
-    pub max_steps: u32,
-    /// What the model may call.
-    pub tools: Tools,
-}
-
-impl OpenAiConfig {
-    /// Whether the endpoint can be spoken to at all.
-    ///
-    /// # Errors
-    /// The URL or the key cannot be used.
-    pub fn check(&self) -> Result<(), EndpointError> {
-        endpoint::check(&self.base_url, self.api_key.as_deref())
-    }
-}
 
 /// The engine.
 pub(crate) struct OpenAi {
@@ -106,7 +76,7 @@ impl OpenAi {
             if is_last && !reply.is_cut() {
                 break;
             }
-            history.push(messages::assistant(&reply.text, &reply.reasoning_content, &reply.calls));
+            history.push(messages::assistant(&reply));
             if reply.is_cut() {
                 history.extend(refuse(&reply, sender).await?);
                 // Another answer would be cut in the same way.
@@ -129,7 +99,8 @@ impl OpenAi {
         spent: &mut Spent,
         sender: &EngineSender,
     ) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
-        let mut span = spans::of_model_call(step.turn, step.model, self.endpoint.host());
+        let mut span =
+            spans::of_model_call(step.turn, step.model, self.endpoint.interface, &self.endpoint.host());
         let trace = span.context();
         if let Some(trace) = &trace {
             sender.send(EngineEvent::CallStarted(trace.clone())).await?;

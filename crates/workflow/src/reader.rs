@@ -6,13 +6,16 @@
 //! Invariants: an answer is whole, or a named failure, and never empty in silence; what is left out is noted as a [`Deviation`]; no I/O, no
 //! clock.
 
+mod anthropic;
 mod arguments;
 mod calls;
 mod completions;
 mod content;
 mod deviations;
 mod finish;
+mod google;
 mod json;
+mod responses;
 mod sse;
 mod units;
 
@@ -22,7 +25,7 @@ use model::TokenCounts;
 use serde_json::Value;
 
 use crate::engine_event::{CallName, Failure};
-use crate::openai::errors;
+use crate::openai::{Interface, errors};
 
 pub(crate) use arguments::object as arguments_object;
 pub(crate) use calls::ModelToolCall;
@@ -55,6 +58,8 @@ pub(crate) struct ModelReply {
     pub(crate) model: Option<String>,
     pub(crate) usage: TokenCounts,
     pub(crate) deviations: Deviations,
+    /// What the provider wants to see again with this answer, in its own form.
+    pub(crate) native: Vec<Value>,
     /// Something was said, or reasoned.
     pub(crate) has_begun: bool,
 }
@@ -74,7 +79,7 @@ impl ModelReply {
 /// A response as it is read.
 pub(crate) struct Reader<'a> {
     events: EventFold,
-    choice: Option<u64>,
+    provider: Provider,
     text: Joiner,
     reasoning: Joiner,
     /// All reasoning, to recognise a whole message that repeats it.
@@ -86,6 +91,46 @@ pub(crate) struct Reader<'a> {
     is_done: bool,
     is_whole: bool,
     may_be_empty: bool,
+}
+
+/// What is kept of the events of an interface.
+enum Provider {
+    /// The index of the choice that is read.
+    ChatCompletions(Option<u64>),
+    Responses(responses::ResponsesState),
+    Anthropic(anthropic::AnthropicState),
+    Google(google::GoogleState),
+}
+
+impl Provider {
+    fn read(&mut self, value: &Value, deviations: &mut Deviations) -> Said {
+        match self {
+            Self::ChatCompletions(choice) => completions::read(value, choice, deviations),
+            Self::Responses(state) => responses::read(value, state, deviations),
+            Self::Anthropic(state) => anthropic::read(value, state, deviations),
+            Self::Google(state) => google::read(value, state, deviations),
+        }
+    }
+
+    fn native(self) -> Vec<Value> {
+        match self {
+            Self::ChatCompletions(_) => Vec::new(),
+            Self::Responses(state) => state.items(),
+            Self::Anthropic(state) => state.blocks(),
+            Self::Google(state) => state.parts(),
+        }
+    }
+}
+
+impl From<Interface> for Provider {
+    fn from(interface: Interface) -> Self {
+        match interface {
+            Interface::ChatCompletions => Self::ChatCompletions(None),
+            Interface::Responses => Self::Responses(responses::ResponsesState::default()),
+            Interface::Anthropic => Self::Anthropic(anthropic::AnthropicState::default()),
+            Interface::Google => Self::Google(google::GoogleState::default()),
+        }
+    }
 }
 
 /// The end of a response.
@@ -101,6 +146,7 @@ impl<'a> Reader<'a> {
     /// `tools`: the names of the tools that the model was offered. `known_ids`: ids of calls that the turn has already. `may_be_empty`: the model
     /// has called tools, and need not say anything more.
     pub(crate) fn new(
+        interface: Interface,
         step: u32,
         known_ids: &'a mut HashSet<String>,
         tools: &'a [String],
@@ -108,7 +154,7 @@ impl<'a> Reader<'a> {
     ) -> Self {
         Self {
             events: EventFold::default(),
-            choice: None,
+            provider: interface.into(),
             text: Joiner::default(),
             reasoning: Joiner::default(),
             reasoned: String::new(),
@@ -158,6 +204,7 @@ impl<'a> Reader<'a> {
         let (is_cut, had_calls) = (self.reply.is_cut() || outcome.is_err(), !self.calls.is_empty());
         let (shown, calls) = self.calls.finish(is_cut, &mut self.reply.deviations);
         parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
+        self.reply.native = self.provider.native();
         let outcome = outcome.and(calls).and_then(|calls| {
             self.reply.calls = calls;
             check_content(&self.reply, had_calls, self.may_be_empty)
@@ -201,14 +248,17 @@ impl<'a> Reader<'a> {
             self.is_done = true;
             return;
         }
-        let Some((value, is_mended)) = json::read(data) else { return self.take_unreadable(event, data) };
+        let unclosed = || json::read_unclosed(data).filter(|_| !event.is_open).map(|value| (value, true));
+        let Some((value, is_mended)) = json::read(data).or_else(unclosed) else {
+            return self.take_unreadable(event, data);
+        };
         self.reply.deviations.note_if(is_mended, Deviation::InvalidJson);
         if self.failure.is_some() {
             // It has failed: only counts are read.
             self.reply.usage = self.reply.usage.max(completions::usage(&value));
             return;
         }
-        let mut said = completions::read(&value, &mut self.choice, &mut self.reply.deviations);
+        let mut said = self.provider.read(&value, &mut self.reply.deviations);
         said.error = completions::error(&event.name, &value).map(units::cleaned);
         self.take_said(said, parts);
     }

@@ -22,6 +22,19 @@ pub(crate) enum EngineName {
     None,
 }
 
+/// What a model's endpoint understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InterfaceName {
+    /// Chat completions of OpenAI, which most endpoints have.
+    ChatCompletions,
+    /// Responses of OpenAI.
+    Responses,
+    /// Messages of Anthropic.
+    Anthropic,
+    /// `generateContent` of Google.
+    Google,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Workflow {
     #[command(flatten)]
@@ -55,10 +68,14 @@ pub(crate) struct WorkflowSettings {
     /// [default: `openai` if there is an LLM base URL, else `scripted`]
     #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
     pub(crate) workflow_engine: Option<EngineName>,
-    /// What `/chat/completions` of an OpenAI-compatible endpoint is appended to, for example https://api.openai.com/v1.
+    /// What the path of the interface is appended to (`/chat/completions`, `/responses`, `/messages`, `/models/…`), for example
+    /// https://api.openai.com/v1, https://api.anthropic.com/v1 or https://generativelanguage.googleapis.com/v1beta.
     #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
     pub(crate) llm_base_url: Option<String>,
-    /// Sent to the model's endpoint as a bearer token.
+    /// The interface of the model's endpoint.
+    #[arg(long, env = "ANTIPHON_LLM_INTERFACE", default_value = "chat-completions")]
+    pub(crate) llm_interface: InterfaceName,
+    /// Sent to the model's endpoint as its interface wants it: a bearer token, `x-api-key` or `x-goog-api-key`.
     #[arg(long, env = "ANTIPHON_LLM_API_KEY", hide_env_values = true)]
     pub(crate) llm_api_key: Option<String>,
     /// The model, where an agent's settings name none.

@@ -6,7 +6,8 @@ use model::quoting;
 use serde_json::{Map, Value, json};
 use wire::work::ContextMessage;
 
-use crate::reader::{ModelToolCall, arguments_object};
+use super::interface::NATIVE;
+use crate::reader::{ModelReply, arguments_object};
 use crate::request::TurnAttempt;
 
 /// Settings of an agent, and parameters of a turn, that are passed on under their own names. The parameters come before the settings.
@@ -101,11 +102,20 @@ fn message(message: &ContextMessage) -> Value {
 
 /// What the model has said in this turn. Endpoints that send `reasoning_content` want it back as long as the turn lasts;
 /// others refuse it.
-pub(super) fn assistant(text: &str, reasoning_content: &str, calls: &[ModelToolCall]) -> Value {
-    let calls = calls.iter().map(|call| tool_call(&call.name.id, &call.name.tool, &call.arguments));
-    let mut message = assistant_with(text, calls.collect());
-    if !reasoning_content.is_empty() {
-        message["reasoning_content"] = json!(reasoning_content);
+pub(super) fn assistant(reply: &ModelReply) -> Value {
+    let calls = reply.calls.iter().map(|call| {
+        let mut value = tool_call(&call.name.id, &call.name.tool, &call.arguments);
+        if let Some(signature) = &call.signature {
+            value[NATIVE] = json!(signature);
+        }
+        value
+    });
+    let mut message = assistant_with(&reply.text, calls.collect());
+    if !reply.reasoning_content.is_empty() {
+        message["reasoning_content"] = json!(reply.reasoning_content);
+    }
+    if !reply.native.is_empty() {
+        message[NATIVE] = json!(reply.native);
     }
     message
 }
@@ -315,7 +325,9 @@ mod tests {
         let turn = turn(json!({"include_usage": false}), context);
         let body = request_body(&turn, "m", &[], &[]);
         assert_eq!(body, json!({"model": "m", "messages": [], "stream": true}));
-        assert_eq!(assistant("x", "", &[]), json!({"role": "assistant", "content": "x", "tool_calls": []}));
-        assert_eq!(assistant("x", "hm", &[])["reasoning_content"], json!("hm"));
+        let reply = ModelReply { text: "x".to_owned(), ..ModelReply::default() };
+        assert_eq!(assistant(&reply), json!({"role": "assistant", "content": "x", "tool_calls": []}));
+        let reply = ModelReply { reasoning_content: "hm".to_owned(), ..reply };
+        assert_eq!(assistant(&reply)["reasoning_content"], json!("hm"));
     }
 }

@@ -77,7 +77,7 @@ async fn attempt(
         Ok(response) => response,
         Err(failure) => return Ok((ModelReply::default(), Err(Attempted::NotBegun(failure)))),
     };
-    let mut reader = Reader::new(step.number, known_ids, step.tools, step.number > 0);
+    let mut reader = Reader::new(endpoint.interface, step.number, known_ids, step.tools, step.number > 0);
     let cut = read(response, &mut reader, sender).await?;
     let ended = reader.end(cut);
     admitted.used(&ended.reply.usage);

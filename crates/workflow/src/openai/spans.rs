@@ -3,15 +3,16 @@
 use runtime::traces::{Span, SpanKind, SpanStart};
 
 use crate::engine_event::{CallName, Failure};
+use crate::openai::Interface;
 use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 
 /// A call of a model.
-pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, host: &str) -> Span {
+pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, interface: Interface, host: &str) -> Span {
     let mut span = below(turn, "chat", model, SpanKind::Client);
     if span.is_recorded() {
         // The protocol: who is behind the endpoint is not known.
-        span.set("gen_ai.provider.name", "openai");
+        span.set("gen_ai.provider.name", interface.provider());
         span.set("gen_ai.request.model", model.to_owned());
         span.set("server.address", host.to_owned());
     }

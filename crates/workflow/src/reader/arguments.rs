@@ -17,7 +17,7 @@ const LONGEST_LITERAL: usize = 64;
 
 /// How far the arguments have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ArgumentsState {
     Empty,
     Open,
     /// They are a whole value.
@@ -50,11 +50,11 @@ impl Default for Arguments {
 }
 
 impl Arguments {
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ArgumentsState {
         match &self.readings[..] {
-            [only] if only.trim_ascii().is_empty() => State::Empty,
-            [only] if self.scan.is_whole(only) => State::Whole,
-            _ => State::Open,
+            [only] if only.trim_ascii().is_empty() => ArgumentsState::Empty,
+            [only] if self.scan.is_whole(only) => ArgumentsState::Whole,
+            _ => ArgumentsState::Open,
         }
     }
 
@@ -66,7 +66,7 @@ impl Arguments {
     /// Whether this piece brings nothing new: it is what has come, once more.
     pub(super) fn is_repeated_by(&self, piece: &str) -> bool {
         let (first, piece) = (self.first().trim(), piece.trim());
-        first == piece || (self.state() == State::Whole && same_value(first, piece))
+        first == piece || (self.state() == ArgumentsState::Whole && same_value(first, piece))
     }
 
     /// Whether this piece is everything that has come and more.
@@ -91,8 +91,8 @@ impl Arguments {
             return self.take_in_each_reading(&piece);
         }
         match self.state() {
-            State::Whole if piece.trim().is_empty() => self.append(&piece),
-            State::Whole if opens(&piece) => {
+            ArgumentsState::Whole if piece.trim().is_empty() => self.append(&piece),
+            ArgumentsState::Whole if opens(&piece) => {
                 if !self.is_placeholder() {
                     deviations.note(Deviation::Repetition);
                 }
@@ -100,7 +100,7 @@ impl Arguments {
                     self.replace(vec![piece]);
                 }
             }
-            State::Open if self.is_begun_by(&piece) => {
+            ArgumentsState::Open if self.is_begun_by(&piece) => {
                 let joined = format!("{}{piece}", self.first());
                 match (can_be_json(&joined), can_be_json(&piece)) {
                     (true, true) => self.replace(vec![joined, piece]),
@@ -111,7 +111,7 @@ impl Arguments {
                     (_, false) => self.append(&piece),
                 }
             }
-            State::Empty | State::Open | State::Whole => self.append(&piece),
+            ArgumentsState::Empty | ArgumentsState::Open | ArgumentsState::Whole => self.append(&piece),
         }
     }
 
@@ -154,7 +154,7 @@ impl Arguments {
     /// What may be passed on now. Arguments that are whole wait for the end, because other ones may replace them.
     pub(super) fn say(&mut self) -> String {
         match (&self.readings[..], self.state()) {
-            ([only], State::Open) => {
+            ([only], ArgumentsState::Open) => {
                 let more = only.get(self.said..).unwrap_or_default().to_owned();
                 self.said = only.len();
                 more

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::arguments::{Arguments, State, opens};
+use super::arguments::{Arguments, ArgumentsState, opens};
 use super::deviations::{Deviation, Deviations};
 use super::units::clean;
 use crate::engine_event::{CallName, Failure};
@@ -189,7 +189,7 @@ impl<'a> Calls<'a> {
         call.signature = piece.signature.or(call.signature.take());
         call.arguments.take(&piece.arguments, deviations);
         // Until arguments come, a further piece may go on with the name.
-        if call.arguments.state() != State::Empty {
+        if call.arguments.state() != ArgumentsState::Empty {
             shown.extend(self.say(place));
         }
     }
@@ -213,8 +213,8 @@ impl<'a> Calls<'a> {
 
     /// What clients see before something else is said: calls that have come whole.
     pub(super) fn pause(&mut self) -> ShownCalls {
-        let whole =
-            (0..self.calls.len()).filter(|place| self.calls[*place].arguments.state() == State::Whole);
+        let whole = (0..self.calls.len())
+            .filter(|place| self.calls[*place].arguments.state() == ArgumentsState::Whole);
         let whole: Vec<usize> = whole.collect();
         whole.into_iter().filter_map(|place| self.rest(place)).collect()
     }
@@ -297,15 +297,15 @@ impl<'a> Calls<'a> {
             piece.index.is_some_and(|index| !call.indexes.is_empty() && !call.indexes.has(&index));
         let is_same_tool = call.tool == piece.name || self.names_join(&call.tool, &piece.name);
         match call.arguments.state() {
-            State::Whole => {
+            ArgumentsState::Whole => {
                 let is_other_call = opens(&piece.arguments)
                     && !call.arguments.is_placeholder()
                     && !call.arguments.is_repeated_by(&piece.arguments)
                     && !call.arguments.is_begun_by(&piece.arguments);
                 call.tool == piece.name && !is_other_call
             }
-            State::Open => call.tool == piece.name,
-            State::Empty => is_same_tool && !(is_other_index && call.tool != piece.name),
+            ArgumentsState::Open => call.tool == piece.name,
+            ArgumentsState::Empty => is_same_tool && !(is_other_index && call.tool != piece.name),
         }
     }
 
@@ -317,13 +317,13 @@ impl<'a> Calls<'a> {
         let has_no_index = piece.index.is_none();
         if piece.name.is_empty() {
             return match state {
-                State::Whole => {
+                ArgumentsState::Whole => {
                     has_index
                         || has_no_index
                         || is_blank
                         || (arguments.is_placeholder() && !call.tool.is_empty())
                 }
-                State::Empty | State::Open => true,
+                ArgumentsState::Empty | ArgumentsState::Open => true,
             };
         }
         if self.in_list.contains(&place) {
@@ -335,7 +335,7 @@ impl<'a> Calls<'a> {
         let is_other_id = !piece.id.is_empty() && !call.ids.is_empty();
         let is_same_tool = call.tool == piece.name;
         match state {
-            State::Whole => {
+            ArgumentsState::Whole => {
                 has_index
                     && is_same_tool
                     && !is_other_id
@@ -344,13 +344,13 @@ impl<'a> Calls<'a> {
                         || arguments.is_repeated_by(&piece.arguments)
                         || arguments.is_begun_by(&piece.arguments))
             }
-            State::Empty if has_index && is_other_id => is_same_tool,
-            State::Empty => {
+            ArgumentsState::Empty if has_index && is_other_id => is_same_tool,
+            ArgumentsState::Empty => {
                 (has_index || has_no_index) && !is_other_id && self.names_join(&call.tool, &piece.name)
             }
-            State::Open if is_blank => is_same_tool && (has_index || has_no_index) && !is_other_id,
-            State::Open if opens(&piece.arguments) => is_same_tool && has_index && !is_other_id,
-            State::Open => is_same_tool,
+            ArgumentsState::Open if is_blank => is_same_tool && (has_index || has_no_index) && !is_other_id,
+            ArgumentsState::Open if opens(&piece.arguments) => is_same_tool && has_index && !is_other_id,
+            ArgumentsState::Open => is_same_tool,
         }
     }
 

@@ -19,6 +19,13 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Value, bool)> {
     }
 }
 
+/// An object that lacks nothing but its own last bracket. More may not be missing, because text could be lost with it.
+pub(super) fn read_unclosed(bytes: &[u8]) -> Option<Value> {
+    let bytes = bytes.trim_ascii_end();
+    let ends_a_value = bytes.last().is_some_and(|byte| b"}]".contains(byte));
+    (bytes.starts_with(b"{") && ends_a_value).then(|| read(&[bytes, b"}"].concat()))?.map(|(value, _)| value)
+}
+
 /// The text of a JSON value with its faults mended. Bytes and halves without their others become [`units`].
 pub(super) fn mended(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 16);
@@ -218,6 +225,14 @@ mod tests {
                     && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| equal(one, other)))
             }
             _ => one == other,
+        }
+    }
+
+    #[test]
+    fn one_bracket_may_be_missing_at_the_end() {
+        assert_eq!(read_unclosed(b"{\"a\":{\"b\":1}"), Some(json!({"a": {"b": 1}})));
+        for text in ["{", "{\"a\":{\"b\":[1]", "{\"a\":1", "{\"a\":\"}", "[1]", "{\"a\":[],"] {
+            assert_eq!(read_unclosed(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -1,4 +1,5 @@
 mod fuzz;
+mod providers;
 mod recordings;
 
 use serde_json::json;
@@ -22,9 +23,13 @@ struct Whole {
 }
 
 fn read_pieces<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Whole {
+    read_as(Interface::default(), pieces)
+}
+
+fn read_as<'p>(interface: Interface, pieces: impl IntoIterator<Item = &'p [u8]>) -> Whole {
     let tools = ["find_boat", "write_log", "tide"].map(str::to_owned);
     let mut known = HashSet::new();
-    let mut reader = Reader::new(0, &mut known, &tools, false);
+    let mut reader = Reader::new(interface, 0, &mut known, &tools, false);
     let mut parts = Vec::new();
     for piece in pieces {
         parts.extend(reader.push(piece));
@@ -260,7 +265,7 @@ fn what_comes_after_a_call_is_shown_after_it() {
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "tide", "arguments": "{\"a\":1}"}}]});
     let bytes = [chunk(call), chunk(json!({"content": "then"})), finish("tool_calls")].concat();
     let (mut known, tools) = (HashSet::new(), Vec::new());
-    let mut reader = Reader::new(0, &mut known, &tools, false);
+    let mut reader = Reader::new(Interface::default(), 0, &mut known, &tools, false);
     let kinds = reader.push(bytes.as_bytes()).into_iter().map(|part| match part {
         Part::Text(text) | Part::Reasoning(text) => text,
         Part::Call(_, arguments) => arguments,

@@ -19,7 +19,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use wire::pb;
 use workflow::{
-    EndpointLimits, EngineConfig, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools, WorkflowConfig,
+    EndpointLimits, EngineConfig, Interface, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools,
+    WorkflowConfig,
 };
 
 /// Long enough for anything that a test waits for, including a redelivery after missing progress reports.
@@ -210,8 +211,16 @@ impl Upstream {
         self.engine_with_retries(tools, Duration::ZERO)
     }
 
+    pub(crate) fn engine_of(&self, interface: Interface, tools: Tools) -> EngineConfig {
+        match self.engine(tools) {
+            EngineConfig::OpenAi(config) => EngineConfig::OpenAi(OpenAiConfig { interface, ..config }),
+            other => other,
+        }
+    }
+
     pub(crate) fn engine_with_retries(&self, tools: Tools, retry: Duration) -> EngineConfig {
         EngineConfig::OpenAi(OpenAiConfig {
+            interface: Interface::default(),
             base_url: self.base_url.clone(),
             api_key: Some("key".to_owned()),
             model: "m".to_owned(),

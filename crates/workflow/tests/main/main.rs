@@ -7,6 +7,7 @@
 
 mod fixture;
 mod inputs;
+mod interfaces;
 mod models;
 mod requests;
 mod usage;

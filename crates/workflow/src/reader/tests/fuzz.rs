@@ -21,16 +21,26 @@ const STREAMS: u64 = 2_000;
 fn mutated_streams_are_whole_or_a_named_failure() {
     let count =
         std::env::var("ANTIPHON_FUZZ_STREAMS").ok().and_then(|count| count.parse().ok()).unwrap_or(STREAMS);
-    let seeds = streams();
-    assert!(seeds.len() > 40, "{} streams to begin with", seeds.len());
+    let completions = streams();
+    assert!(completions.len() > 40, "{} streams to begin with", completions.len());
+    let completions = (Interface::ChatCompletions, completions);
+    // Half of the streams are chat completions.
+    let mut seeds = vec![completions.clone(), completions.clone(), completions];
+    for (interface, events) in providers::samples() {
+        let stream = events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>();
+        seeds.push((interface, vec![stream.into_bytes()]));
+    }
     let (mut whole, mut failed) = (0_u64, 0_u64);
     for seed in 0..count {
         let mut random = SmallRng::seed_from_u64(seed);
-        let bytes = mutated(&seeds, &mut random);
-        let read_whole = read(&bytes);
+        // Each interface is read as itself, and now and then as another one.
+        let (interface, seeds) = seeds.choose(&mut random).unwrap();
+        let interface = if random.random_range(0..20) == 0 { Interface::Anthropic } else { *interface };
+        let bytes = mutated(seeds, &mut random);
+        let read_whole = read_as(interface, [bytes.as_slice()]);
         check(&read_whole, seed);
         let size = random.random_range(1..64);
-        assert_eq!(read_pieces(bytes.chunks(size)), read_whole, "seed {seed} in pieces of {size}");
+        assert_eq!(read_as(interface, bytes.chunks(size)), read_whole, "seed {seed} in pieces of {size}");
         match read_whole.failure {
             None => whole += 1,
             Some(_) => failed += 1,

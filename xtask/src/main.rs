@@ -30,6 +30,7 @@ cargo xtask <command>
   alerts                    alerts of the deployment, provoked on a real fleet under a real Prometheus
   restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
+  fuzz reader [N]           N streams of models with random changes, read by the workflow service (default: 100000)
   reconnect-soak [--disconnects N] [--seed S]
                             the real clients of all protocols, disconnected so many times, and subscribers
                             of one thread for two minutes beside one that is never disconnected

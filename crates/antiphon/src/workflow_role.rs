@@ -3,11 +3,13 @@
 use bus::{Bus, BusConfig};
 use runtime::{Clock, Health, Shutdown, spawn_named};
 use tokio_util::sync::CancellationToken;
-use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig};
+use workflow::{
+    EndpointLimits, EngineConfig, Interface, OpenAiConfig, Script, ScriptServer, Tools, WorkflowConfig,
+};
 
 use crate::connect::{bus_config, check_work_installation, serve_metrics};
 use crate::exit::ExitError;
-use crate::options::{EngineName, Workflow, WorkflowSettings};
+use crate::options::{EngineName, InterfaceName, Workflow, WorkflowSettings};
 
 /// What the settings come to.
 pub(crate) struct PreparedWorkflow {
@@ -80,11 +82,24 @@ impl WorkflowSettings {
             Some(url) => tools.and_then(|tools| tools.with_mcp_server(url, self.mcp_api_key)),
             None => tools,
         };
+        let interface = match self.llm_interface {
+            InterfaceName::ChatCompletions => Interface::ChatCompletions,
+            InterfaceName::Responses => Interface::Responses,
+            InterfaceName::Anthropic => Interface::Anthropic,
+            InterfaceName::Google => Interface::Google,
+        };
         let config = OpenAiConfig {
+            interface,
             base_url: self.llm_base_url.ok_or_else(|| needed("ANTIPHON_LLM_BASE_URL"))?,
             api_key: self.llm_api_key,
             model: self.llm_model.ok_or_else(|| needed("ANTIPHON_LLM_MODEL"))?,
             silence: self.llm_timeout_seconds,
+            retry: self.llm_retry_seconds,
+            limits: EndpointLimits {
+                calls_at_once: self.llm_calls_at_once,
+                calls_per_minute: self.llm_calls_per_minute,
+                tokens_per_minute: self.llm_tokens_per_minute,
+            },
             max_steps: self.max_steps,
             tools: tools.map_err(wrong)?,
         };

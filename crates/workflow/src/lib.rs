@@ -13,6 +13,7 @@ mod engine_event;
 mod frame_builder;
 mod metrics;
 mod openai;
+mod reader;
 mod request;
 mod script;
 mod service;
@@ -27,7 +28,7 @@ use runtime::{Clock, Health};
 use tokio_util::sync::CancellationToken;
 
 pub use metrics::METRICS;
-pub use openai::{EndpointError, OpenAiConfig};
+pub use openai::{EndpointError, EndpointLimits, Interface, OpenAiConfig};
 pub use runtime::http::ClientError;
 pub use script::serve::{ScriptServer, ServedCounts};
 pub use script::{Script, ScriptError};

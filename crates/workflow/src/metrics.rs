@@ -1,10 +1,13 @@
 //! What a workflow service counts. Every metric is declared here, once.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use metrics::{counter, gauge, histogram};
 use model::ErrorClass;
 use runtime::metrics::MetricDescription;
+
+use crate::reader::{Deviation, Deviations};
 
 const TURNS: &str = "antiphon_workflow_turns_total";
 const IN_HAND: &str = "antiphon_workflow_turns_in_progress";
@@ -18,6 +21,8 @@ const CHUNKS: &str = "antiphon_workflow_chunks_total";
 const SIGNS: &str = "antiphon_workflow_keepalives_total";
 const MODEL_CALLS: &str = "antiphon_workflow_model_calls_total";
 const MODEL_TOKENS: &str = "antiphon_workflow_model_tokens_total";
+const MODEL_RETRIES: &str = "antiphon_workflow_model_retries_total";
+const DEVIATIONS: &str = "antiphon_workflow_response_deviations_total";
 const TOOL_CALLS: &str = "antiphon_workflow_tool_calls_total";
 const TOOL_TIME: &str = "antiphon_workflow_tool_call_seconds";
 const SERVED: &str = "antiphon_workflow_script_responses_total";
@@ -124,6 +129,16 @@ pub const METRICS: &[MetricDescription] = &[
         "Tokens that the model charged for, by `kind`: `prompt`, `completion`",
     )
     .by(&["kind"]),
+    MetricDescription::counter(
+        MODEL_RETRIES,
+        "Calls of the model that were made again before it had said anything: its endpoint was busy or away, or broke off",
+    ),
+    MetricDescription::counter(
+        DEVIATIONS,
+        "Responses of the model that were read although they deviate from the interface, by `kind`, for example \
+         `invalid_json`, `content_part`, `call_identity`; deploy/workflow/README.md lists the kinds",
+    )
+    .by(&["kind"]),
     MetricDescription::counter(TOOL_CALLS, "Calls of tools, by `outcome`: `ok`, `error`").by(&["outcome"]),
     MetricDescription::histogram(TOOL_TIME, "Duration of calls of tools"),
     MetricDescription::counter(
@@ -138,13 +153,18 @@ pub const METRICS: &[MetricDescription] = &[
 pub(crate) fn describe() {
     runtime::metrics::describe(METRICS);
     // Of a counter that appears with its first increment, no rate sees that increment.
-    [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS].iter().for_each(|name| counter!(*name).increment(0));
+    [REDELIVERIES, GARBAGE, FRAMES, CHUNKS, SIGNS, MODEL_RETRIES]
+        .iter()
+        .for_each(|name| counter!(*name).increment(0));
     gauge!(IN_HAND).increment(0.0);
     for class in [ErrorClass::Transient, ErrorClass::Permanent, ErrorClass::Auth] {
         counter!(FAILURES, "class" => class.name()).increment(0);
         counter!(MODEL_CALLS, "outcome" => class.name()).increment(0);
     }
     counter!(MODEL_CALLS, "outcome" => "ok").increment(0);
+    for deviation in Deviation::ALL {
+        counter!(DEVIATIONS, "kind" => deviation.name()).increment(0);
+    }
     for outcome in TurnOutcome::ALL {
         counter!(TURNS, "outcome" => outcome.name()).increment(0);
     }
@@ -200,6 +220,28 @@ pub(crate) fn model_call(failed: Option<ErrorClass>) {
 pub(crate) fn model_tokens(prompt: u64, completion: u64) {
     counter!(MODEL_TOKENS, "kind" => "prompt").increment(prompt);
     counter!(MODEL_TOKENS, "kind" => "completion").increment(completion);
+}
+
+pub(crate) fn model_retry() {
+    counter!(MODEL_RETRIES).increment(1);
+}
+
+/// The kinds that have been logged.
+static LOGGED: AtomicU32 = AtomicU32::new(0);
+
+/// Counts what was odd in a response, and logs each kind the first time that it is seen.
+pub(crate) fn deviations(deviations: Deviations) {
+    for deviation in deviations.iter() {
+        counter!(DEVIATIONS, "kind" => deviation.name()).increment(1);
+        let bit = 1 << deviation as u32;
+        if LOGGED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let consequence = deviation.consequence();
+            tracing::warn!(
+                kind = deviation.name(),
+                "the model's endpoint deviates from its interface: {consequence}; later ones of this kind are only counted"
+            );
+        }
+    }
 }
 
 pub(crate) fn tool_call(is_error: bool, duration: Duration) {

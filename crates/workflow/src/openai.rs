@@ -1,58 +1,36 @@
-//! Answers from any OpenAI-compatible endpoint: steps of a model call and the tools that it asks for, until it asks for
+//! Answers from the endpoint of a model, OpenAI-compatible or of another interface: steps of a model call and the tools that it asks for, until it asks for
 //! none.
 
-mod calls;
+mod config;
 mod endpoint;
-mod errors;
-mod events;
+pub(crate) mod errors;
+mod interface;
+mod limits;
 mod messages;
+mod model_call;
+mod retries;
 mod spans;
-
-use std::time::Duration;
+mod spent;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use model::{ListedCall, ModelCall, TokenCounts};
+use model::{ListedCall, ModelCall};
 use runtime::Clock;
-use runtime::traces::{Span, TraceContext, with_current};
-use serde_json::{Map, Value, json};
+use runtime::traces::with_current;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, ReceiverDropped};
 use crate::metrics;
+use crate::reader::{ModelReply, ModelToolCall};
 use crate::request::TurnAttempt;
 use crate::tools::{ToolResult, Tools};
-use calls::{Calls, ModelToolCall};
+pub use config::{EndpointError, OpenAiConfig};
 use endpoint::Endpoint;
-pub use endpoint::EndpointError;
-use events::CompletionDelta;
-
-/// How to reach a model, and its tools.
-#[derive(Debug, Clone)]
-pub struct OpenAiConfig {
-    /// What `/chat/completions` is appended to, for example `https://api.openai.com/v1`.
-    pub base_url: String,
-    /// Sent as a bearer token.
-    pub api_key: Option<String>,
-    /// The model, where the agent's settings name none.
-    pub model: String,
-    /// A model that sends nothing for so long has failed.
-    pub silence: Duration,
-    /// Model calls of one turn.
-    pub max_steps: u32,
-    /// What the model may call.
-    pub tools: Tools,
-}
-
-impl OpenAiConfig {
-    /// Whether the endpoint can be spoken to at all.
-    ///
-    /// # Errors
-    /// The URL or the key cannot be used.
-    pub fn check(&self) -> Result<(), EndpointError> {
-        endpoint::check(&self.base_url, self.api_key.as_deref())
-    }
-}
+pub use interface::Interface;
+pub use limits::EndpointLimits;
+use model_call::Step;
+use spent::Spent;
 
 /// The engine.
 pub(crate) struct OpenAi {
@@ -64,7 +42,7 @@ pub(crate) struct OpenAi {
 
 impl OpenAi {
     pub(crate) fn new(config: OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::new(&config.base_url, config.api_key.as_deref(), config.silence, clock)?;
+        let endpoint = Endpoint::new(&config, clock)?;
         Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
     }
 
@@ -78,60 +56,72 @@ impl OpenAi {
     async fn steps(&self, turn: &TurnAttempt, sender: &EngineSender) -> Result<Map<String, Value>, Failure> {
         let allowed = messages::allowed_tools(turn);
         let tools = self.tools.definitions(allowed.as_deref()).await;
+        let tool_names = messages::names_of(&tools);
+        let model = messages::model(turn, &self.model);
         let mut history = messages::of_context(turn);
         let mut spent = Spent::default();
         let mut known_ids = messages::call_ids(turn);
-        for step in 0..self.max_steps {
+        // Whether the model has learned that an answer of it was cut.
+        let mut is_cut_known = false;
+        for number in 0..self.max_steps {
             let body = messages::request_body(turn, &self.model, &history, &tools);
-            let model = messages::model(turn, &self.model);
-            let mut span = spans::of_model_call(turn, model, self.endpoint.host());
-            let trace = span.context();
-            if let Some(trace) = &trace {
-                sender.send(EngineEvent::CallStarted(trace.clone())).await?;
-            }
-            let id = format!("call-{step}");
-            sender.send(EngineEvent::ModelCall(listed(&id, begun(model, &body)))).await?;
-            let mut partial = PartialModelReply::new(Calls::new(step, &mut known_ids));
-            let called = self.model_call(&body, trace.as_ref(), &mut partial, sender).await;
-            let counted = partial.counted(model, called.as_ref().err());
-            note_call(&mut span, &partial.reply, called.as_ref().err());
-            span.end();
-            metrics::model_call(called.as_ref().err().map(|failure| failure.class));
-            let reply = called.and_then(|()| partial.finish());
-            spent.add(counted.as_ref());
-            // The only call of a whole answer is what the metadata of its last chunk say.
-            let is_only = step == 0 && reply.as_ref().is_ok_and(|reply| reply.calls.is_empty());
-            if let Some(call) = counted.filter(|_| !is_only) {
-                sender.send(EngineEvent::ModelCall(listed(&id, call))).await?;
-            }
-            let reply = reply?;
+            let tokens = begun(model, &body).input_tokens;
+            let step = Step { number, turn, model, body: &body, tokens, tools: &tool_names };
+            let (reply, ended) = self.call_model(&step, &mut known_ids, &mut spent, sender).await?;
+            ended?;
             if reply.calls.is_empty() {
-                return Ok(spent.metadata(&reply, messages::model(turn, &self.model)));
+                return Ok(spent.metadata(&reply, model));
             }
-            if step + 1 == self.max_steps {
+            let is_last = number + 1 == self.max_steps;
+            if is_last && !reply.is_cut() {
                 break;
             }
-            history.push(messages::assistant(&reply.text, &reply.reasoning_content, &reply.calls));
-            let results = self.results(turn, step, &reply.calls, allowed.as_deref(), sender).await?;
-            history.extend(results);
+            history.push(messages::assistant(&reply));
+            if reply.is_cut() {
+                history.extend(refuse(&reply, sender).await?);
+                // Another answer would be cut in the same way.
+                if std::mem::replace(&mut is_cut_known, true) || is_last {
+                    return Ok(spent.metadata(&reply, model));
+                }
+            } else {
+                history.extend(self.results(turn, number, &reply.calls, allowed.as_deref(), sender).await?);
+            }
         }
         let steps = self.max_steps;
         Err(Failure::permanent("too_many_steps", format!("the model still calls tools after {steps} steps")))
     }
 
-    /// One model call; what it says is passed on as it comes.
-    async fn model_call(
+    /// One model call, with its span and its entry in the ledger.
+    async fn call_model(
         &self,
-        body: &Value,
-        trace: Option<&TraceContext>,
-        partial: &mut PartialModelReply<'_>,
+        step: &Step<'_>,
+        known_ids: &mut std::collections::HashSet<String>,
+        spent: &mut Spent,
         sender: &EngineSender,
-    ) -> Result<(), Failure> {
-        let mut events = self.endpoint.ask(body, trace).await?;
-        while let Some(delta) = events.next().await? {
-            partial.add(delta, sender).await?;
+    ) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
+        let mut span =
+            spans::of_model_call(step.turn, step.model, self.endpoint.interface, &self.endpoint.host());
+        let trace = span.context();
+        if let Some(trace) = &trace {
+            sender.send(EngineEvent::CallStarted(trace.clone())).await?;
         }
-        Ok(())
+        let id = format!("call-{}", step.number);
+        sender.send(EngineEvent::ModelCall(listed(&id, begun(step.model, step.body)))).await?;
+        let (reply, ended) =
+            model_call::perform(&self.endpoint, step, trace.as_ref(), known_ids, sender).await?;
+        let failure = ended.as_ref().err();
+        metrics::deviations(reply.deviations);
+        let counted = counted(&reply, step.model, failure);
+        spans::note_call(&mut span, &reply, failure);
+        span.end();
+        metrics::model_call(failure.map(|failure| failure.class));
+        spent.add(counted.as_ref());
+        // The only call of a whole answer is what the metadata of its last chunk say.
+        let is_only = step.number == 0 && ended.is_ok() && reply.calls.is_empty();
+        if let Some(call) = counted.filter(|_| !is_only) {
+            sender.send(EngineEvent::ModelCall(listed(&id, call))).await?;
+        }
+        Ok((reply, ended))
     }
 
     /// Calls the tools all at once, but those that share a state in their order, and says their results in the order of the calls;
@@ -157,6 +147,12 @@ impl OpenAi {
                     let _ = before.await;
                 }
                 let _has_ended: oneshot::Sender<()> = has_ended;
+                if let Some(problem) = &call.problem {
+                    return (
+                        call,
+                        ToolResult::error(format!("the arguments are not a JSON object: {problem}")),
+                    );
+                }
                 let mut span = spans::of_tool_call(turn, &call.name);
                 let called = self.tools.call(&call.name.tool, &call.arguments, &key, allowed);
                 let result = with_current(span.context(), called).await;
@@ -176,6 +172,19 @@ impl OpenAi {
     }
 }
 
+/// The results of calls of an answer that was cut: what the model wanted to say after them is not known, so that no tool is called.
+async fn refuse(reply: &ModelReply, sender: &EngineSender) -> Result<Vec<Value>, ReceiverDropped> {
+    let mut results = Vec::with_capacity(reply.calls.len());
+    for call in &reply.calls {
+        let reason = reply.finish_reason();
+        let refused = format!("not called: the answer with this call was cut off ({reason})");
+        let ToolResult { text, is_error } = ToolResult::error(refused);
+        results.push(messages::tool(&call.name.id, &text));
+        sender.send(EngineEvent::Result { call: call.name.clone(), text, is_error }).await?;
+    }
+    Ok(results)
+}
+
 /// A call that begins: what it reads is estimated from the request, and counts until the provider's counts come.
 fn begun(model: &str, body: &Value) -> ModelCall {
     let bytes = |key: &str| body.get(key).map_or(0, |part| part.to_string().len());
@@ -191,149 +200,22 @@ fn listed(id: &str, call: ModelCall) -> ListedCall {
     ListedCall { id: Some(id.into()), call }
 }
 
-/// Counts and names, nothing of what was said.
-fn note_call(span: &mut Span, reply: &ModelReply, failure: Option<&Failure>) {
-    if !span.is_recorded() {
-        return;
-    }
-    if let Some(failure) = failure {
-        span.fail(failure.code.clone());
-    }
-    if let Some(model) = &reply.model {
-        span.set("gen_ai.response.model", model.clone());
-    }
+/// What the endpoint has counted of a call that has ended; `None`: nothing is known but how it began. A request that the endpoint refused has
+/// used nothing.
+fn counted(reply: &ModelReply, asked: &str, failure: Option<&Failure>) -> Option<ModelCall> {
+    let model = ModelCall::name(reply.model.as_deref().unwrap_or(asked));
     if reply.usage.is_known() {
-        span.set("gen_ai.usage.input_tokens", count(reply.usage.input()));
-        span.set("gen_ai.usage.output_tokens", count(reply.usage.output()));
+        return Some(ModelCall { model, ..reply.usage.into() });
     }
-    if let Some(reason) = &reply.finish_reason {
-        span.set_list("gen_ai.response.finish_reasons", [reason.clone()]);
-    }
-}
-
-fn count(tokens: u64) -> i64 {
-    i64::try_from(tokens).unwrap_or(i64::MAX)
+    let is_in_doubt = |code: &str| reply.has_begun || matches!(code, "upstream_timeout" | "upstream_cut");
+    let is_refused = failure.is_some_and(|failure| !is_in_doubt(&failure.code));
+    is_refused.then(|| ModelCall { model, ..ModelCall::default() })
 }
 
 /// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does
 /// not do it twice when a turn is tried again.
 fn idempotency_key(turn: &TurnAttempt, step: u32, index: usize) -> String {
     format!("{}:{step}.{index}", turn.id)
-}
-
-/// What one model call has said.
-#[derive(Debug, Default)]
-struct ModelReply {
-    text: String,
-    reasoning_content: String,
-    calls: Vec<ModelToolCall>,
-    finish_reason: Option<String>,
-    model: Option<String>,
-    usage: TokenCounts,
-}
-
-struct PartialModelReply<'a> {
-    reply: ModelReply,
-    calls: Calls<'a>,
-    /// The model has begun to answer.
-    has_begun: bool,
-}
-
-impl<'a> PartialModelReply<'a> {
-    fn new(calls: Calls<'a>) -> Self {
-        Self { reply: ModelReply::default(), calls, has_begun: false }
-    }
-
-    /// What the endpoint has counted of a call that has ended; `None`: nothing is known but how it began. A request that the endpoint refused has
-    /// used nothing.
-    fn counted(&self, asked: &str, failure: Option<&Failure>) -> Option<ModelCall> {
-        let model = ModelCall::name(self.reply.model.as_deref().unwrap_or(asked));
-        if self.reply.usage.is_known() {
-            return Some(ModelCall { model, ..self.reply.usage.into() });
-        }
-        let is_in_doubt = |code: &str| self.has_begun || matches!(code, "upstream_timeout" | "upstream_cut");
-        let is_refused = failure.is_some_and(|failure| !is_in_doubt(&failure.code));
-        is_refused.then(|| ModelCall { model, ..ModelCall::default() })
-    }
-
-    async fn add(&mut self, delta: CompletionDelta, sender: &EngineSender) -> Result<(), Failure> {
-        self.reply.usage = self.reply.usage.max(delta.usage);
-        if let Some(failure) = delta.failure {
-            return Err(failure);
-        }
-        self.has_begun = true;
-        if !delta.reasoning.is_empty() {
-            if delta.wants_reasoning_back {
-                self.reply.reasoning_content.push_str(&delta.reasoning);
-            }
-            sender.send(EngineEvent::Reasoning(delta.reasoning)).await?;
-        }
-        if !delta.text.is_empty() {
-            self.reply.text.push_str(&delta.text);
-            sender.send(EngineEvent::Text(delta.text)).await?;
-        }
-        for call in delta.calls {
-            if let Some((name, arguments)) = self.calls.add(call) {
-                sender.send(EngineEvent::Call(name, arguments)).await?;
-            }
-        }
-        let reply = &mut self.reply;
-        reply.finish_reason = delta.finish_reason.or(reply.finish_reason.take());
-        reply.model = delta.model.or(reply.model.take());
-        Ok(())
-    }
-
-    fn finish(self) -> Result<ModelReply, Failure> {
-        Ok(ModelReply { calls: self.calls.finish()?, ..self.reply })
-    }
-}
-
-/// What the whole turn has cost.
-#[derive(Debug, Default)]
-struct Spent {
-    /// The sum of the calls that the endpoint has counted.
-    sum: Option<ModelCall>,
-    steps: u32,
-}
-
-impl Spent {
-    fn add(&mut self, counted: Option<&ModelCall>) {
-        self.steps += 1;
-        let Some(call) = counted else { return };
-        metrics::model_tokens(call.input_tokens, call.output_tokens);
-        match &mut self.sum {
-            Some(sum) => sum.add(call),
-            None => self.sum = Some(call.clone()),
-        }
-    }
-
-    /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
-    fn metadata(&self, reply: &ModelReply, asked: &str) -> Map<String, Value> {
-        let mut map = Map::new();
-        map.insert("model".to_owned(), json!(reply.model.as_deref().unwrap_or(asked)));
-        map.insert("finish_reason".to_owned(), json!(reply.finish_reason.as_deref().unwrap_or("stop")));
-        map.insert("steps".to_owned(), json!(self.steps));
-        if let Some(sum) = &self.sum {
-            map.insert("tokens_used".to_owned(), json!(sum.input_tokens.saturating_add(sum.output_tokens)));
-            map.insert("usage".to_owned(), usage_of(sum));
-        }
-        map
-    }
-}
-
-/// In the words of OpenAI; what the endpoint does not say is left out.
-fn usage_of(sum: &ModelCall) -> Value {
-    let total = sum.input_tokens.saturating_add(sum.output_tokens);
-    let mut value = json!({
-        "prompt_tokens": sum.input_tokens, "completion_tokens": sum.output_tokens, "total_tokens": total,
-    });
-    if let Some(cached) = sum.cached_tokens {
-        value["prompt_tokens_details"] = json!({ "cached_tokens": cached });
-    }
-    if let Some(reasoning) = sum.reasoning_tokens {
-        value["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
-    }
-    value
 }
 
 impl From<ReceiverDropped> for Failure {

@@ -45,8 +45,11 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     Ok(failures.exit_code())
 }
 
-/// The long form of the test that fuzzes the API; cargo's own runner knows no limit of time.
+/// The long forms of the tests that fuzz the API, or the reader of models' responses; cargo's own runner knows no limit of time.
 pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
+    if args.first().is_some_and(|target| target == "reader") {
+        return fuzz_reader(args.get(1).map_or("100000", String::as_str));
+    }
     let examples = args.first().map_or("200", String::as_str);
     anyhow::ensure!(
         examples.parse::<u32>().is_ok_and(|count| count > 0),
@@ -61,6 +64,16 @@ pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
     tools.export(&mut runner);
     runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
     run(runner.env("ANTIPHON_FUZZ_EXAMPLES", examples))
+}
+
+fn fuzz_reader(streams: &str) -> Result<i32> {
+    anyhow::ensure!(
+        streams.parse::<u64>().is_ok_and(|count| count > 0),
+        "`{streams}` is no number of streams"
+    );
+    let mut runner =
+        cargo(&["test", "-p", "workflow", "--lib", "reader::tests::fuzz::", "--", "--nocapture"]);
+    run(runner.env("ANTIPHON_FUZZ_STREAMS", streams))
 }
 
 /// How many places nextest has for each core; what a test takes of them stands in `.config/nextest.toml`.

@@ -9,7 +9,7 @@ use model::WorkflowName;
 
 use super::process::{Metrics, NatsArguments};
 use super::traces::Traces;
-use super::values::{mcp_url, seconds, workflow};
+use super::values::{delay, mcp_url, seconds, workflow};
 
 /// What answers turn requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,6 +20,19 @@ pub(crate) enum EngineName {
     Scripted,
     /// None: the script is only served over HTTP.
     None,
+}
+
+/// What a model's endpoint understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InterfaceName {
+    /// Chat completions of OpenAI, which most endpoints have.
+    ChatCompletions,
+    /// Responses of OpenAI.
+    Responses,
+    /// Messages of Anthropic.
+    Anthropic,
+    /// `generateContent` of Google.
+    Google,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -55,10 +68,14 @@ pub(crate) struct WorkflowSettings {
     /// [default: `openai` if there is an LLM base URL, else `scripted`]
     #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
     pub(crate) workflow_engine: Option<EngineName>,
-    /// What `/chat/completions` of an OpenAI-compatible endpoint is appended to, for example https://api.openai.com/v1.
+    /// What the path of the interface is appended to (`/chat/completions`, `/responses`, `/messages`, `/models/…`), for example
+    /// https://api.openai.com/v1, https://api.anthropic.com/v1 or https://generativelanguage.googleapis.com/v1beta.
     #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
     pub(crate) llm_base_url: Option<String>,
-    /// Sent to the model's endpoint as a bearer token.
+    /// The interface of the model's endpoint.
+    #[arg(long, env = "ANTIPHON_LLM_INTERFACE", default_value = "chat-completions")]
+    pub(crate) llm_interface: InterfaceName,
+    /// Sent to the model's endpoint as its interface wants it: a bearer token, `x-api-key` or `x-goog-api-key`.
     #[arg(long, env = "ANTIPHON_LLM_API_KEY", hide_env_values = true)]
     pub(crate) llm_api_key: Option<String>,
     /// The model, where an agent's settings name none.
@@ -67,6 +84,20 @@ pub(crate) struct WorkflowSettings {
     /// A model that sends nothing for so long has failed.
     #[arg(long, env = "ANTIPHON_LLM_TIMEOUT_SECONDS", default_value = "120", value_parser = seconds)]
     pub(crate) llm_timeout_seconds: Duration,
+    /// While the model's endpoint is busy (429), fails (5xx), is away or breaks off before the model has said anything, the call is made again for
+    /// so long, with growing pauses and not before its `Retry-After`; 0 is never.
+    #[arg(long, env = "ANTIPHON_LLM_RETRY_SECONDS", default_value = "20", value_parser = delay)]
+    pub(crate) llm_retry_seconds: Duration,
+    /// Model calls of this process at once. [default: as many as there are]
+    #[arg(long, env = "ANTIPHON_LLM_CALLS_AT_ONCE", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) llm_calls_at_once: Option<u32>,
+    /// Model calls that this process begins in a minute; others wait. [default: as many as there are]
+    #[arg(long, env = "ANTIPHON_LLM_CALLS_PER_MINUTE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) llm_calls_per_minute: Option<u32>,
+    /// Tokens that the model calls of this process read and write in a minute; calls wait for what others have used beyond that.
+    /// [default: as many as there are]
+    #[arg(long, env = "ANTIPHON_LLM_TOKENS_PER_MINUTE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) llm_tokens_per_minute: Option<u32>,
     /// Model calls of one turn; a turn that needs more fails.
     #[arg(long, env = "ANTIPHON_MAX_STEPS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) max_steps: u32,

@@ -2,70 +2,64 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::StreamExt;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Response, Url};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{Client, Response};
 use runtime::Clock;
 use runtime::traces::TraceContext;
 use serde_json::Value;
 
+use super::config::{EndpointError, OpenAiConfig, url_of};
 use super::errors;
-use super::events::{Events, ResponseError};
+use super::interface::Interface;
+use super::limits::Limiter;
 use crate::engine_event::Failure;
-use runtime::http::{self, ClientError};
+use runtime::http;
 
 /// Bytes of one response; a whole message of the fleet has 4 MiB at most.
-const LONGEST_RESPONSE: usize = 32 << 20;
+pub(super) const LONGEST_RESPONSE: usize = 32 << 20;
 /// Bytes that are read of an error.
 const LONGEST_ERROR: usize = 16 << 10;
 
-/// Why an endpoint cannot be used at all.
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
-    /// Not a URL.
-    #[error("{0:?} is no base URL: http:// or https:// with a host is expected")]
-    Url(String),
-    /// Not a key.
-    #[error("the API key holds characters that a header may not have")]
-    Key,
-    /// No HTTP client.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-}
-
 pub(super) struct Endpoint {
     client: Client,
-    url: Url,
-    authorization: Option<HeaderValue>,
+    pub(super) interface: Interface,
+    base_url: String,
+    headers: HeaderMap,
     clock: Clock,
+    pub(super) limiter: Limiter,
+    /// How long a call is tried again.
+    pub(super) retry: Duration,
 }
 
 impl Endpoint {
-    pub(super) fn new(
-        base_url: &str,
-        api_key: Option<&str>,
-        silence: Duration,
-        clock: Clock,
-    ) -> Result<Self, EndpointError> {
-        let authorization = authorization(api_key)?;
-        Ok(Self { client: http::client(Some(silence))?, url: completions(base_url)?, authorization, clock })
+    pub(super) fn new(config: &OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
+        Ok(Self {
+            client: http::client(Some(config.silence))?,
+            interface: config.interface,
+            base_url: config.base_url.clone(),
+            headers: config.interface.headers(config.api_key.as_deref()).map_err(|_| EndpointError::Key)?,
+            clock,
+            limiter: Limiter::new(config.limits),
+            retry: config.retry,
+        })
     }
 
     /// The name or address of the server.
-    pub(super) fn host(&self) -> &str {
-        self.url.host_str().unwrap_or_default()
+    pub(super) fn host(&self) -> String {
+        let url = url_of(self.interface, &self.base_url, "").ok();
+        url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Asks for a completion, as a part of the trace; dropping what comes back ends the request.
-    pub(super) async fn ask(&self, body: &Value, trace: Option<&TraceContext>) -> Result<Events, Failure> {
-        let mut request = self.client.post(self.url.clone()).body(body.to_string());
+    /// Asks for an answer to a request of chat completions, as a part of the trace; dropping what comes back ends the request.
+    pub(super) async fn ask(&self, chat: &Value, trace: Option<&TraceContext>) -> Result<Response, Failure> {
+        let model = chat["model"].as_str().unwrap_or_default();
+        let url = url_of(self.interface, &self.base_url, model)
+            .map_err(|error| Failure::permanent("upstream_refused", error.to_string()))?;
+        let body = self.interface.body(chat.clone());
+        let mut request = self.client.post(url).headers(self.headers.clone()).body(body.to_string());
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
         for (name, value) in trace.into_iter().flat_map(TraceContext::headers) {
             request = request.header(name, value);
-        }
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
         }
         let response = request.send().await.map_err(|error| errors::of_transport(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -73,61 +67,7 @@ impl Endpoint {
             let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
             return Err(errors::of_response(status, &headers, &body, self.clock.now_ms()));
         }
-        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.starts_with("application/json") { whole(response).await } else { Ok(streamed(response)) }
-    }
-}
-
-/// Some endpoints do not stream, whatever they are asked.
-async fn whole(response: Response) -> Result<Events, Failure> {
-    let read = http::read_at_most(response, LONGEST_RESPONSE).await;
-    match read.map_err(|error| errors::of_transport(&error))? {
-        (_, true) => Err(ResponseError::TooLarge.into()),
-        (body, false) => Events::of_whole(&body),
-    }
-}
-
-fn streamed(response: Response) -> Events {
-    let bytes = response.bytes_stream().scan(0, |read, bytes| {
-        let bytes = bytes.map_err(ResponseError::from).and_then(|bytes: Bytes| {
-            *read += bytes.len();
-            if *read > LONGEST_RESPONSE { Err(ResponseError::TooLarge) } else { Ok(bytes) }
-        });
-        std::future::ready(Some(bytes))
-    });
-    Events::of_stream(bytes.boxed())
-}
-
-pub(super) fn check(base_url: &str, api_key: Option<&str>) -> Result<(), EndpointError> {
-    completions(base_url)?;
-    authorization(api_key).map(drop)
-}
-
-fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, EndpointError> {
-    http::bearer(api_key).map_err(|_| EndpointError::Key)
-}
-
-fn completions(base_url: &str) -> Result<Url, EndpointError> {
-    http::url_below(base_url, "chat/completions").ok_or_else(|| EndpointError::Url(base_url.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_path_is_appended_to_the_base() {
-        for base in ["http://h:1/v1", "http://h:1/v1/", " http://h:1/v1// "] {
-            assert_eq!(completions(base).unwrap().as_str(), "http://h:1/v1/chat/completions", "{base}");
-        }
-        assert_eq!(completions("https://h").unwrap().as_str(), "https://h/chat/completions");
-        for wrong in ["", "h:1/v1", "ftp://h/v1", "http://", "api.openai.com/v1"] {
-            assert!(matches!(completions(wrong), Err(EndpointError::Url(_))), "{wrong}");
-        }
-        let clock = Clock::start();
-        let endpoint = Endpoint::new("http://h", Some("  "), Duration::from_secs(1), clock).unwrap();
-        assert!(endpoint.authorization.is_none());
-        assert!(matches!(check("http://h", Some("a\nb")), Err(EndpointError::Key)));
-        assert!(matches!(check("h", None), Err(EndpointError::Url(_))));
+        // Whether the answer is a stream or whole is seen by what it says: not all endpoints say it in their headers.
+        Ok(response)
     }
 }

@@ -15,33 +15,38 @@ const LONGEST_TEXT: usize = 300;
 const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
 
 /// The failure that a response without success is. `now_ms`: since the Unix epoch.
-pub(super) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], now_ms: i64) -> Failure {
-    let class = class_of_status(status.as_u16());
-    let error = serde_json::from_slice::<Value>(body).unwrap_or_default();
-    let said = said(error.get("error").unwrap_or(&error));
+pub(crate) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], now_ms: i64) -> Failure {
+    let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    // Google puts the object into a list.
+    let body = body.get(0).unwrap_or(&body);
+    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+    let (class, code) = class_and_code(Some(status.as_u16()), error);
     Failure {
         class,
-        code: code_of_status(status.as_u16()).to_owned(),
-        text: text(&format!("the model's endpoint answered {status}"), class, said),
+        code: code.to_owned(),
+        text: text(&format!("the model's endpoint answered {status}"), class, &said(error)),
         retry_after: (class == ErrorClass::Transient).then(|| retry_after(headers, now_ms)).flatten(),
     }
 }
 
 /// The failure that an error object within a stream is.
-pub(super) fn of_object(error: &Value) -> Failure {
-    let status = ["code", "status", "status_code"].iter().find_map(|key| error.get(key).and_then(status_in));
-    let kinds = ["type", "code"].map(|key| error.get(key).and_then(Value::as_str).unwrap_or_default());
-    let class = status.map_or_else(|| class_of_kinds(&kinds), class_of_status);
+pub(crate) fn of_object(error: &Value) -> Failure {
+    let (class, code) = class_and_code(status_of(error), error);
     Failure {
         class,
-        code: status.map_or("upstream_error", code_of_status).to_owned(),
-        text: text("the model's endpoint broke off with an error", class, said(error)),
+        code: code.to_owned(),
+        text: text("the model's endpoint broke off with an error", class, &said(error)),
         retry_after: None,
     }
 }
 
+/// The response ended before its end.
+pub(crate) fn cut() -> Failure {
+    Failure::transient("upstream_cut", "the model's answer broke off")
+}
+
 /// The failure that no response at all is.
-pub(super) fn of_transport(error: &reqwest::Error) -> Failure {
+pub(crate) fn of_transport(error: &reqwest::Error) -> Failure {
     let (code, text) = match () {
         () if error.is_timeout() => ("upstream_timeout", "the model's endpoint was silent for too long"),
         () if error.is_connect() => ("upstream_away", "the model's endpoint cannot be reached"),
@@ -51,10 +56,100 @@ pub(super) fn of_transport(error: &reqwest::Error) -> Failure {
     Failure::transient(code, text)
 }
 
+/// Words of types and codes that say that the model has written what cannot be used. Another try writes something else, although the status
+/// is that of a wrong request.
+const SLIPS: [&str; 9] = [
+    "tool_use_failed",
+    "tool_call_failed",
+    "invalid_tool_call",
+    "malformed_function_call",
+    "malformed_tool_call",
+    "json_validate_failed",
+    "output_parse",
+    "tool_parse",
+    "failed_generation",
+];
+/// The same in messages.
+const SLIP_TEXTS: [&str; 8] = [
+    "failed to call a function",
+    "failed to generate json",
+    "failed to validate json",
+    "failed to parse tool call",
+    "failed to parse the tool call",
+    "tool call validation failed",
+    "malformed function call",
+    "failed to parse model output",
+];
+/// The account can pay for nothing more: no try succeeds before an operator intervenes.
+const UNPAID: [&str; 5] =
+    ["insufficient_quota", "billing", "credit_balance", "insufficient_balance", "payment"];
+const BUSY: [&str; 10] = [
+    "rate_limit",
+    "ratelimit",
+    "too_many_requests",
+    "overloaded",
+    "unavailable",
+    "timeout",
+    "resource_exhausted",
+    "server_error",
+    "internal",
+    "capacity",
+];
+const FORBIDDEN: [&str; 5] = ["auth", "permission", "api_key", "forbidden", "access_denied"];
+const WRONG: [&str; 14] = [
+    "invalid_request",
+    "invalidrequest",
+    "bad_request",
+    "badrequest",
+    "context_length",
+    "context_window",
+    "string_above_max",
+    "not_found",
+    "notfound",
+    "invalid_argument",
+    "content_policy",
+    "content_filter",
+    "unsupported",
+    "unprocessable",
+];
+
+/// What an error means. Its own words about the model or the account come before its status, and the status before other words.
+fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static str) {
+    let words = ["type", "code", "status", "reason"].map(|key| word_at(error, key)).join(" ");
+    let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
+    let message = said(error).to_ascii_lowercase();
+    let is_slip = has(&SLIPS)
+        || error.get("failed_generation").is_some_and(|value| !value.is_null())
+        || SLIP_TEXTS.iter().any(|text| message.contains(text));
+    match status {
+        _ if is_slip => (ErrorClass::Transient, "model_error"),
+        _ if has(&UNPAID) => (ErrorClass::Auth, "upstream_auth"),
+        Some(status) => (class_of_status(status), code_of_status(status)),
+        None if has(&["rate_limit", "ratelimit", "too_many_requests", "resource_exhausted"]) => {
+            (ErrorClass::Transient, "rate_limited")
+        }
+        None if has(&BUSY) => (ErrorClass::Transient, "upstream_error"),
+        None if has(&FORBIDDEN) => (ErrorClass::Auth, "upstream_error"),
+        None if has(&WRONG) => (ErrorClass::Permanent, "upstream_error"),
+        None => (ErrorClass::Transient, "upstream_error"),
+    }
+}
+
+/// A word in small letters, with `_` for what separates it.
+fn word_at(error: &Value, key: &str) -> String {
+    let text = error.get(key).and_then(Value::as_str).unwrap_or_default();
+    text.to_ascii_lowercase().replace(['-', ' ', '.'], "_")
+}
+
+fn status_of(error: &Value) -> Option<u16> {
+    let keys = ["status_code", "code", "status", "http_status", "http_code", "statusCode"];
+    keys.iter().find_map(|key| error.get(*key).and_then(status_in))
+}
+
 fn class_of_status(status: u16) -> ErrorClass {
     match status {
         401..=403 => ErrorClass::Auth,
-        408 | 409 | 423 | 425 | 429 => ErrorClass::Transient,
+        408 | 409 | 423 | 425 | 429 | 498 | 499 => ErrorClass::Transient,
         300..=499 => ErrorClass::Permanent,
         _ => ErrorClass::Transient,
     }
@@ -70,26 +165,24 @@ fn code_of_status(status: u16) -> &'static str {
     }
 }
 
-fn class_of_kinds(kinds: &[&str]) -> ErrorClass {
-    let has = |words: &[&str]| kinds.iter().any(|kind| words.iter().any(|word| kind.contains(word)));
-    match () {
-        () if has(&["auth", "permission", "api_key"]) => ErrorClass::Auth,
-        () if has(&["invalid_request", "context_length", "not_found", "content_policy"]) => {
-            ErrorClass::Permanent
-        }
-        () => ErrorClass::Transient,
-    }
-}
-
-/// 429 or "429".
+/// 429, 429.0 or "429".
 fn status_in(value: &Value) -> Option<u16> {
-    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
-    u16::try_from(number).ok().filter(|status| (300..600).contains(status))
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    ((300.0..600.0).contains(&number) && number.fract() == 0.0).then_some(number as u16)
 }
 
-fn said(error: &Value) -> &str {
-    let message = error.get("message").or_else(|| error.get("detail")).unwrap_or(error);
-    message.as_str().unwrap_or_default()
+/// What an error says for people, wherever it says it.
+fn said(error: &Value) -> String {
+    if let Some(text) = error.as_str() {
+        return text.to_owned();
+    }
+    let keys = ["message", "detail", "msg", "error_description", "error", "description"];
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Object(map) => map.get("message").and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
+    keys.iter().find_map(|key| error.get(*key).and_then(text)).unwrap_or_default()
 }
 
 /// What an endpoint says of credentials stays in the dark: it likes to repeat a part of them.
@@ -220,8 +313,45 @@ mod tests {
         );
         assert_eq!(class(json!({"type": "invalid_request_error", "code": null})), ErrorClass::Permanent);
         assert_eq!(class(json!("what")), ErrorClass::Transient);
+        assert_eq!(class(json!({"type": "InternalServerError", "code": 500.0})), ErrorClass::Transient);
+        assert_eq!(class(json!({"type": "BadRequestError", "code": 400})), ErrorClass::Permanent);
+        assert_eq!(class(json!({"type": "RateLimitError"})), ErrorClass::Transient);
+        assert_eq!(
+            class(json!({"type": "invalid_request_error", "code": "rate_limit_exceeded"})),
+            ErrorClass::Transient
+        );
+        assert_eq!(
+            class(json!({"code": "insufficient_quota", "type": "insufficient_quota"})),
+            ErrorClass::Auth
+        );
         let failure = of_object(&json!("what"));
         assert_eq!(failure.text, "the model's endpoint broke off with an error: what");
         assert_eq!(of_object(&json!({"code": 429})).code, "rate_limited");
+    }
+
+    /// The request was right: the model wrote something that the provider could not use.
+    #[test]
+    fn slips_of_the_model_are_worth_another_try() {
+        for error in [
+            json!({"type": "invalid_request_error", "code": "tool_use_failed", "status_code": 400}),
+            json!({"type": "invalid_request_error", "failed_generation": "find_boat(", "code": 400}),
+            json!({"code": "json_validate_failed", "message": "Failed to validate JSON"}),
+            json!({"code": 400, "message": "Failed to call a function. Please adjust your prompt."}),
+            json!({"code": "output-parse-failed"}),
+        ] {
+            let failure = of_object(&error);
+            assert_eq!(
+                (failure.class, failure.code.as_str()),
+                (ErrorClass::Transient, "model_error"),
+                "{error}"
+            );
+            let body = json!({ "error": error }).to_string();
+            assert_eq!(self::failure(400, &[], &body).class, ErrorClass::Transient, "{body}");
+        }
+        let quota = json!({"error": {"code": "insufficient_quota", "message": "sk-1"}}).to_string();
+        assert_eq!(failure(429, &[], &quota).class, ErrorClass::Auth);
+        let google =
+            json!([{"error": {"code": 429, "message": "slow down", "status": "RESOURCE_EXHAUSTED"}}]);
+        assert!(failure(429, &[], &google.to_string()).text.ends_with(": slow down"));
     }
 }

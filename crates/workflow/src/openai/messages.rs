@@ -6,7 +6,8 @@ use model::quoting;
 use serde_json::{Map, Value, json};
 use wire::work::ContextMessage;
 
-use super::calls::ModelToolCall;
+use super::interface::NATIVE;
+use crate::reader::{ModelReply, arguments_object};
 use crate::request::TurnAttempt;
 
 /// Settings of an agent, and parameters of a turn, that are passed on under their own names. The parameters come before the settings.
@@ -41,6 +42,12 @@ pub(super) fn model<'a>(turn: &'a TurnAttempt, default: &'a str) -> &'a str {
 pub(super) fn allowed_tools(turn: &TurnAttempt) -> Option<Vec<String>> {
     let names = turn.settings.get("tools")?.as_array()?;
     Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// The names in definitions of tools.
+pub(super) fn names_of(tools: &[Value]) -> Vec<String> {
+    let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
+    tools.iter().filter_map(name).collect()
 }
 
 /// Ids of the calls that the context has.
@@ -95,11 +102,20 @@ fn message(message: &ContextMessage) -> Value {
 
 /// What the model has said in this turn. Endpoints that send `reasoning_content` want it back as long as the turn lasts;
 /// others refuse it.
-pub(super) fn assistant(text: &str, reasoning_content: &str, calls: &[ModelToolCall]) -> Value {
-    let calls = calls.iter().map(|call| tool_call(&call.name.id, &call.name.tool, &call.arguments));
-    let mut message = assistant_with(text, calls.collect());
-    if !reasoning_content.is_empty() {
-        message["reasoning_content"] = json!(reasoning_content);
+pub(super) fn assistant(reply: &ModelReply) -> Value {
+    let calls = reply.calls.iter().map(|call| {
+        let mut value = tool_call(&call.name.id, &call.name.tool, &call.arguments);
+        if let Some(signature) = &call.signature {
+            value[NATIVE] = json!(signature);
+        }
+        value
+    });
+    let mut message = assistant_with(&reply.text, calls.collect());
+    if !reply.reasoning_content.is_empty() {
+        message["reasoning_content"] = json!(reply.reasoning_content);
+    }
+    if !reply.native.is_empty() {
+        message[NATIVE] = json!(reply.native);
     }
     message
 }
@@ -115,8 +131,9 @@ pub(super) fn tool(id: &str, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": text})
 }
 
+/// Arguments that are no object become `{}`: endpoints refuse a request with them, and the result says what was wrong.
 fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
-    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    let arguments = arguments_object(arguments).unwrap_or_else(|_| "{}".to_owned());
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
@@ -308,7 +325,9 @@ mod tests {
         let turn = turn(json!({"include_usage": false}), context);
         let body = request_body(&turn, "m", &[], &[]);
         assert_eq!(body, json!({"model": "m", "messages": [], "stream": true}));
-        assert_eq!(assistant("x", "", &[]), json!({"role": "assistant", "content": "x", "tool_calls": []}));
-        assert_eq!(assistant("x", "hm", &[])["reasoning_content"], json!("hm"));
+        let reply = ModelReply { text: "x".to_owned(), ..ModelReply::default() };
+        assert_eq!(assistant(&reply), json!({"role": "assistant", "content": "x", "tool_calls": []}));
+        let reply = ModelReply { reasoning_content: "hm".to_owned(), ..reply };
+        assert_eq!(assistant(&reply)["reasoning_content"], json!("hm"));
     }
 }

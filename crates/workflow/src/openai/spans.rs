@@ -2,15 +2,17 @@
 
 use runtime::traces::{Span, SpanKind, SpanStart};
 
-use crate::engine_event::CallName;
+use crate::engine_event::{CallName, Failure};
+use crate::openai::Interface;
+use crate::reader::ModelReply;
 use crate::request::TurnAttempt;
 
 /// A call of a model.
-pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, host: &str) -> Span {
+pub(super) fn of_model_call(turn: &TurnAttempt, model: &str, interface: Interface, host: &str) -> Span {
     let mut span = below(turn, "chat", model, SpanKind::Client);
     if span.is_recorded() {
         // The protocol: who is behind the endpoint is not known.
-        span.set("gen_ai.provider.name", "openai");
+        span.set("gen_ai.provider.name", interface.provider());
         span.set("gen_ai.request.model", model.to_owned());
         span.set("server.address", host.to_owned());
     }
@@ -35,4 +37,28 @@ fn below(turn: &TurnAttempt, operation: &'static str, of: &str, kind: SpanKind) 
         span.set("gen_ai.conversation.id", turn.thread.as_str().to_owned());
     }
     span
+}
+
+/// Counts and names, nothing of what was said.
+pub(super) fn note_call(span: &mut Span, reply: &ModelReply, failure: Option<&Failure>) {
+    if !span.is_recorded() {
+        return;
+    }
+    if let Some(failure) = failure {
+        span.fail(failure.code.clone());
+    }
+    if let Some(model) = &reply.model {
+        span.set("gen_ai.response.model", model.clone());
+    }
+    if reply.usage.is_known() {
+        span.set("gen_ai.usage.input_tokens", count(reply.usage.input()));
+        span.set("gen_ai.usage.output_tokens", count(reply.usage.output()));
+    }
+    if let Some(finish) = reply.finish {
+        span.set_list("gen_ai.response.finish_reasons", [finish.name().to_owned()]);
+    }
+}
+
+fn count(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
 }

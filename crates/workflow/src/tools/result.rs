@@ -8,7 +8,7 @@ pub(crate) struct ToolResult {
 }
 
 impl ToolResult {
-    pub(super) fn error(text: impl Into<String>) -> Self {
+    pub(crate) fn error(text: impl Into<String>) -> Self {
         Self { text: format!("error: {}", text.into()), is_error: true }
     }
 }

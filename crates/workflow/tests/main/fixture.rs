@@ -18,7 +18,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use wire::pb;
-use workflow::{EngineConfig, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools, WorkflowConfig};
+use workflow::{
+    EndpointLimits, EngineConfig, Interface, OpenAiConfig, Script, ScriptServer, ServedCounts, Tools,
+    WorkflowConfig,
+};
 
 /// Long enough for anything that a test waits for, including a redelivery after missing progress reports.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(50);
@@ -205,11 +208,25 @@ impl Upstream {
     }
 
     pub(crate) fn engine(&self, tools: Tools) -> EngineConfig {
+        self.engine_with_retries(tools, Duration::ZERO)
+    }
+
+    pub(crate) fn engine_of(&self, interface: Interface, tools: Tools) -> EngineConfig {
+        match self.engine(tools) {
+            EngineConfig::OpenAi(config) => EngineConfig::OpenAi(OpenAiConfig { interface, ..config }),
+            other => other,
+        }
+    }
+
+    pub(crate) fn engine_with_retries(&self, tools: Tools, retry: Duration) -> EngineConfig {
         EngineConfig::OpenAi(OpenAiConfig {
+            interface: Interface::default(),
             base_url: self.base_url.clone(),
             api_key: Some("key".to_owned()),
             model: "m".to_owned(),
             silence: Duration::from_secs(5),
+            retry,
+            limits: EndpointLimits::default(),
             max_steps: 3,
             tools,
         })

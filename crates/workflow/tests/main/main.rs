@@ -6,6 +6,8 @@
 )]
 
 mod fixture;
+mod inputs;
+mod interfaces;
 mod models;
 mod requests;
 mod usage;

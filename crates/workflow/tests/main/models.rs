@@ -213,6 +213,44 @@ async fn an_endpoint_that_is_away_is_worth_another_try() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_call_is_made_again_before_the_model_has_begun() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let scenario = |name: &str, steps: Value| json!({"when": {"input_contains": name}, "steps": steps});
+    let fails = |runs: u32, error: Value| json!({"fail_first": {"runs": runs, "error": error}});
+    let script = json!({"scenarios": [
+        scenario("busy", json!([fails(1, json!({"class": "transient", "retry_after": 1})), {"text": {"content": "at last"}}])),
+        scenario("broken", json!([fails(2, json!({"class": "transient"})), {"text": {"content": "at last"}}])),
+        scenario("wrong", json!([fails(1, json!({"class": "permanent"})), {"text": {"content": "at last"}}])),
+        scenario("torn", json!([{"text": {"content": "Hal"}}, {"cut": true}])),
+        scenario("cut", json!([{"cut": true}])),
+    ]});
+    let upstream = Upstream::new(&script).await?;
+    let engine = upstream.engine_with_retries(Tools::none()?, Duration::from_secs(4));
+    let _service = fixture.service(engine).await?;
+    let begun = std::time::Instant::now();
+    for name in ["busy", "broken", "wrong", "torn", "cut"] {
+        fixture.publish(&request(name, name)).await?;
+    }
+    for name in ["busy", "broken"] {
+        assert_eq!(story(&fixture.chunks_until_final(name).await?), ["0.content:at last"], "{name}");
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1), "not before the endpoint has asked for it");
+    for (name, class, code) in [
+        ("wrong", "permanent", "upstream_refused"),
+        ("torn", "transient", "upstream_cut"),
+        ("cut", "transient", "upstream_cut"),
+    ] {
+        let chunks = fixture.chunks_until_final(name).await?;
+        let end = hint(chunks.last().context("a last one")?)?;
+        assert_eq!((name, end), (name, (class, None, code.to_owned())));
+    }
+    // One of "torn", and of "cut" the first and at least two more.
+    assert!(upstream.counts.cut() >= 4, "{} cut", upstream.counts.cut());
+    assert_eq!(upstream.counts.completed(), 2);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_stop_ends_the_request_to_the_model() -> Result<()> {
     let fixture = Fixture::new().await?;
     let endless = steps(json!([{"text": {"content": "x".repeat(10_000), "chars": 1, "every_ms": 20}}]));

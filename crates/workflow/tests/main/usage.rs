@@ -1,22 +1,17 @@
 //! What the calls of models have used, as owners read it from the chunks.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
+use anyhow::Result;
 use model::{AnswerCalls, Chunk, ChunkKind, Metadata, ModelCall, TurnId};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use wire::pb;
 use workflow::Tools;
 
-use crate::fixture::{Fixture, Upstream, eventually, hint, metadata, request, steps};
+use crate::fixture::{Fixture, Upstream, eventually, metadata, request, steps};
 
 /// The calls that the chunks of an answer report, as an owner counts them.
-fn calls(chunks: &[pb::Chunk]) -> Result<Vec<ModelCall>> {
+pub(crate) fn calls(chunks: &[pb::Chunk]) -> Result<Vec<ModelCall>> {
     let mut chunks: Vec<_> = chunks.iter().collect();
     chunks.sort_by_key(|chunk| chunk.chunk_id);
     let mut calls = AnswerCalls::default();
@@ -30,51 +25,6 @@ fn calls(chunks: &[pb::Chunk]) -> Result<Vec<ModelCall>> {
         });
     }
     Ok(calls.finish())
-}
-
-/// An endpoint that answers with these bodies, one after another, and then with "ok.".
-async fn endpoint(bodies: Vec<Vec<u8>>) -> Result<Upstream> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let base_url = format!("http://{}/v1", listener.local_addr()?);
-    let bodies = Arc::new(Mutex::new(VecDeque::from(bodies)));
-    let router = Router::new().fallback(async move || {
-        let next = bodies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let ok = b"data: {\"choices\":[{\"delta\":{\"content\":\"ok.\"}}]}\n\ndata: [DONE]\n\n";
-        ([(CONTENT_TYPE, "text/event-stream")], next.unwrap_or_else(|| ok.to_vec()))
-    });
-    tokio::spawn(runtime::endpoint::serve(listener, router, CancellationToken::new()));
-    Ok(Upstream { base_url, ..Upstream::new(&steps(json!([]))).await? })
-}
-
-#[tokio::test]
-async fn counts_are_found_wherever_endpoints_put_them() -> Result<()> {
-    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/usage-streams");
-    let expected: Value = serde_json::from_slice(&std::fs::read(data.join("expected.json"))?)?;
-    let fixture = Fixture::new().await?;
-    let cases = expected.as_object().context("cases")?;
-    assert!(cases.len() >= 12, "{} cases", cases.len());
-    for (name, case) in cases {
-        let upstream = endpoint(vec![std::fs::read(data.join(name))?]).await?;
-        let service = fixture.service(upstream.engine(Tools::none()?)).await?;
-        let thread = name.trim_end_matches(".sse");
-        fixture.publish(&request(thread, "x")).await?;
-        let chunks = fixture.chunks_until_final(thread).await?;
-        let last = chunks.last().context("a last one")?;
-        let has_failed = ChunkKind::ALL[last.chunk_type as usize] == ChunkKind::Error;
-        assert_eq!(has_failed, case["end"] == "failed", "{name}");
-        if let Some(class) = case["klass"].as_str() {
-            assert_eq!(hint(last)?.0, class, "{name}");
-        }
-        let [call] = &calls(&chunks)?[..] else { panic!("{name}: {:?}", calls(&chunks)?) };
-        assert_eq!(call.model.as_deref(), Some("tern-2"), "{name}");
-        let counts = json!([call.input_tokens, call.output_tokens, call.cached_tokens]);
-        let counts: Vec<&Value> = counts.as_array().into_iter().flatten().collect();
-        let wanted: Vec<&Value> = case["usage"].as_array().into_iter().flatten().collect();
-        assert_eq!(counts[..wanted.len()], wanted[..], "{name}");
-        assert!(!call.is_estimated, "{name}");
-        service.drain().await?;
-    }
-    Ok(())
 }
 
 #[tokio::test]

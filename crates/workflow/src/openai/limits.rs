@@ -1,0 +1,154 @@
+//! Limits of one endpoint: calls at once, calls a minute, and tokens a minute. They hold for this process; limits of the whole fleet are
+//! those of its workers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use model::TokenCounts;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// What an endpoint allows; `None`: as much as there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointLimits {
+    /// Calls at once.
+    pub calls_at_once: Option<u32>,
+    /// Calls that begin in a minute.
+    pub calls_per_minute: Option<u32>,
+    /// Tokens that are read and written in a minute.
+    pub tokens_per_minute: Option<u32>,
+}
+
+pub(super) struct Limiter {
+    at_once: Option<Arc<Semaphore>>,
+    calls: Option<Bucket>,
+    tokens: Option<Bucket>,
+}
+
+impl Limiter {
+    pub(super) fn new(limits: EndpointLimits) -> Self {
+        let bucket = |limit: Option<u32>| limit.map(|limit| Bucket::new(limit, Instant::now()));
+        Self {
+            at_once: limits.calls_at_once.map(|limit| Arc::new(Semaphore::new(limit as usize))),
+            calls: bucket(limits.calls_per_minute),
+            tokens: bucket(limits.tokens_per_minute),
+        }
+    }
+
+    /// Waits until a call of about so many tokens may begin. Dropping the future takes nothing.
+    pub(super) async fn admit(&self, tokens: u64) -> Admitted<'_> {
+        let place = match &self.at_once {
+            // It is never closed.
+            Some(at_once) => at_once.clone().acquire_owned().await.ok(),
+            None => None,
+        };
+        if let Some(bucket) = &self.tokens {
+            bucket.take(tokens).await;
+        }
+        if let Some(bucket) = &self.calls {
+            bucket.take(1).await;
+        }
+        Admitted { _place: place, tokens: self.tokens.as_ref(), estimated: tokens }
+    }
+}
+
+/// A call that may be made; its place is free when this is dropped.
+pub(super) struct Admitted<'a> {
+    _place: Option<OwnedSemaphorePermit>,
+    tokens: Option<&'a Bucket>,
+    estimated: u64,
+}
+
+impl Admitted<'_> {
+    /// What the call has used in place of what was estimated. The next calls wait for what was used beyond that.
+    pub(super) fn used(&self, counts: &TokenCounts) {
+        if let Some(bucket) = self.tokens.filter(|_| counts.is_known()) {
+            bucket.change(self.estimated as f64 - counts.total() as f64);
+        }
+    }
+}
+
+/// Is filled up continuously, and holds what a minute allows.
+struct Bucket {
+    most: f64,
+    level: Mutex<(f64, Instant)>,
+    /// Who waits first takes first.
+    queue: tokio::sync::Mutex<()>,
+}
+
+impl Bucket {
+    fn new(per_minute: u32, now: Instant) -> Self {
+        let most = f64::from(per_minute);
+        Self { most, level: Mutex::new((most, now)), queue: tokio::sync::Mutex::default() }
+    }
+
+    async fn take(&self, amount: u64) {
+        let _first = self.queue.lock().await;
+        while let Some(wait) = self.take_at(amount as f64, Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes the amount, or returns how long it takes until it is there. What is more than a full bucket needs a full one.
+    fn take_at(&self, amount: f64, now: Instant) -> Option<Duration> {
+        let mut state = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let (level, at) = *state;
+        let level = (level + now.duration_since(at).as_secs_f64() * self.most / 60.0).min(self.most);
+        let missing = amount.min(self.most) - level;
+        if missing <= 0.0 {
+            *state = (level - amount, now);
+            return None;
+        }
+        *state = (level, now);
+        Some(Duration::from_secs_f64(missing * 60.0 / self.most).max(Duration::from_millis(1)))
+    }
+
+    fn change(&self, by: f64) {
+        let mut state = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = (state.0 + by).min(self.most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_filled_up_continuously() {
+        let start = Instant::now();
+        let bucket = Bucket::new(60, start);
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        assert!((0..60).all(|_| bucket.take_at(1.0, start).is_none()), "those of a minute at once");
+        let wait = bucket.take_at(1.0, start).unwrap();
+        assert!((0.99..1.01).contains(&wait.as_secs_f64()), "{wait:?}");
+        assert_eq!(bucket.take_at(1.0, at(1.001)), None);
+        assert!(bucket.take_at(1.0, at(1.5)).is_some());
+        // More than it ever holds needs a full one, and is owed.
+        assert!(bucket.take_at(90.0, at(30.0)).is_some());
+        assert_eq!(bucket.take_at(90.0, at(70.0)), None);
+        let wait = bucket.take_at(1.0, at(70.0)).unwrap();
+        assert!((30.9..31.1).contains(&wait.as_secs_f64()), "{wait:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_wait_for_places_and_for_what_was_used() {
+        let limits = EndpointLimits {
+            calls_at_once: Some(1),
+            tokens_per_minute: Some(600),
+            ..EndpointLimits::default()
+        };
+        let limiter = Limiter::new(limits);
+        let first = limiter.admit(100).await;
+        let waits = tokio::time::timeout(Duration::from_secs(5), limiter.admit(100)).await;
+        assert!(waits.is_err(), "one at once");
+        first.used(&TokenCounts::of_usage(&json!({"prompt_tokens": 1_000, "completion_tokens": 200})));
+        drop(first);
+        let begun = Instant::now();
+        let _second = limiter.admit(100).await;
+        // 600 - 1,200 + 50 for the five seconds: 650 are missing to 100, at ten a second.
+        let waited = begun.elapsed().as_secs_f64();
+        assert!((60.0..70.0).contains(&waited), "{waited}");
+    }
+}

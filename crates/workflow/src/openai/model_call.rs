@@ -1,0 +1,138 @@
+//! One call of a model: the request, and its response read as it comes.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use reqwest::Response;
+use runtime::spawn_named;
+use runtime::traces::TraceContext;
+use serde_json::Value;
+
+use super::endpoint::{Endpoint, LONGEST_RESPONSE};
+use super::errors;
+use super::retries::Retries;
+use crate::engine_event::{EngineEvent, EngineSender, Failure, ReceiverDropped};
+use crate::metrics;
+use crate::reader::{ModelReply, Part, Reader};
+use crate::request::TurnAttempt;
+
+/// How long the rest of a response is read after its end, so that the connection can be used again.
+const REST: Duration = Duration::from_secs(2);
+/// How long counts and `[DONE]` are waited for once the model has said why it ended. Some endpoints leave the connection open.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// One step of a turn.
+pub(super) struct Step<'a> {
+    /// From 0.
+    pub(super) number: u32,
+    pub(super) turn: &'a TurnAttempt,
+    /// The model that is asked.
+    pub(super) model: &'a str,
+    pub(super) body: &'a Value,
+    /// About how many tokens it reads.
+    pub(super) tokens: u64,
+    /// The names of the tools that it is offered.
+    pub(super) tools: &'a [String],
+}
+
+/// Asks until an answer begins, and passes on what the model says as it comes; returns what it said, and whether that is whole.
+pub(super) async fn perform(
+    endpoint: &Endpoint,
+    step: &Step<'_>,
+    trace: Option<&TraceContext>,
+    known_ids: &mut HashSet<String>,
+    sender: &EngineSender,
+) -> Result<(ModelReply, Result<(), Failure>), ReceiverDropped> {
+    let mut retries = Retries::new(endpoint.retry);
+    loop {
+        let (reply, outcome) = attempt(endpoint, step, trace, known_ids, sender).await?;
+        let failure = match outcome {
+            Ok(()) => return Ok((reply, Ok(()))),
+            Err(Attempted::Ended(failure)) => return Ok((reply, Err(failure))),
+            Err(Attempted::NotBegun(failure)) => failure,
+        };
+        let Some(delay) = retries.next(&failure, rand::random()) else { return Ok((reply, Err(failure))) };
+        metrics::model_retry();
+        tracing::debug!(%failure, delay_ms = delay.as_millis(), "the model is asked again");
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Why a try failed.
+enum Attempted {
+    /// The status or the connection failed before the model said anything.
+    NotBegun(Failure),
+    Ended(Failure),
+}
+
+async fn attempt(
+    endpoint: &Endpoint,
+    step: &Step<'_>,
+    trace: Option<&TraceContext>,
+    known_ids: &mut HashSet<String>,
+    sender: &EngineSender,
+) -> Result<(ModelReply, Result<(), Attempted>), ReceiverDropped> {
+    let admitted = endpoint.limiter.admit(step.tokens).await;
+    let response = match endpoint.ask(step.body, trace).await {
+        Ok(response) => response,
+        Err(failure) => return Ok((ModelReply::default(), Err(Attempted::NotBegun(failure)))),
+    };
+    let mut reader = Reader::new(endpoint.interface, step.number, known_ids, step.tools, step.number > 0);
+    let cut = read(response, &mut reader, sender).await?;
+    let ended = reader.end(cut);
+    admitted.used(&ended.reply.usage);
+    say(ended.parts, sender).await?;
+    let has_begun = ended.reply.has_begun || ended.reply.usage.is_known();
+    let outcome = ended.outcome.map_err(|failure| match failure.code.as_str() {
+        "upstream_cut" if !has_begun => Attempted::NotBegun(failure),
+        _ => Attempted::Ended(failure),
+    });
+    Ok((ended.reply, outcome))
+}
+
+/// Reads a response up to its end; returns why its bytes ended before, if they did.
+async fn read(
+    mut response: Response,
+    reader: &mut Reader<'_>,
+    sender: &EngineSender,
+) -> Result<Option<Failure>, ReceiverDropped> {
+    let mut length = 0;
+    loop {
+        let next = if reader.is_ending() {
+            let Ok(next) = tokio::time::timeout(GRACE, response.chunk()).await else { return Ok(None) };
+            next
+        } else {
+            response.chunk().await
+        };
+        let bytes = match next {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(errors::of_transport(&error))),
+        };
+        length += bytes.len();
+        if length > LONGEST_RESPONSE {
+            let text = "the model's answer is too large";
+            return Ok(Some(Failure::permanent("answer_too_large", text)));
+        }
+        say(reader.push(&bytes), sender).await?;
+        if reader.is_done() {
+            spawn_named("rest of a response", async move {
+                let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
+                let _ = tokio::time::timeout(REST, rest).await;
+            });
+            return Ok(None);
+        }
+    }
+}
+
+async fn say(parts: Vec<Part>, sender: &EngineSender) -> Result<(), ReceiverDropped> {
+    for part in parts {
+        let event = match part {
+            Part::Text(text) => EngineEvent::Text(text),
+            Part::Reasoning(text) => EngineEvent::Reasoning(text),
+            Part::Call(name, arguments) => EngineEvent::Call(name, arguments),
+        };
+        sender.send(event).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! Reads what a model's endpoint answers: a fold over bytes that is the same wherever they are cut.
+//!
+//! Entry: [`Reader`]. `sse` finds events, `json` reads and mends them, `completions` knows what an event of a chat completion says, `calls` puts tool calls
+//! together, and this file decides how the answer ended. The rules are a table in `deploy/workflow/README.md`.
+//!
+//! Invariants: an answer is whole, or a named failure, and never empty in silence; what is left out is noted as a [`Deviation`]; no I/O, no
+//! clock.
+
+mod anthropic;
+mod arguments;
+mod calls;
+mod completions;
+mod content;
+mod deviations;
+mod finish;
+mod google;
+mod json;
+mod responses;
+mod sse;
+mod units;
+
+use std::collections::HashSet;
+
+use model::TokenCounts;
+use serde_json::Value;
+
+use crate::engine_event::{CallName, Failure};
+use crate::openai::{Interface, errors};
+
+pub(crate) use arguments::object as arguments_object;
+pub(crate) use calls::ModelToolCall;
+pub(crate) use deviations::{Deviation, Deviations};
+pub(crate) use finish::Finish;
+
+use calls::Calls;
+use completions::Said;
+use content::ContentPiece;
+use sse::{Event, EventFold};
+use units::Joiner;
+
+/// What clients may see of an answer, in its order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    Text(String),
+    Reasoning(String),
+    /// A piece of a call's arguments; the first one may be empty.
+    Call(CallName, String),
+}
+
+/// What one model call has said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ModelReply {
+    pub(crate) text: String,
+    /// Reasoning that the endpoint wants back while the turn lasts.
+    pub(crate) reasoning_content: String,
+    pub(crate) calls: Vec<ModelToolCall>,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) model: Option<String>,
+    pub(crate) usage: TokenCounts,
+    pub(crate) deviations: Deviations,
+    /// What the provider wants to see again with this answer, in its own form.
+    pub(crate) native: Vec<Value>,
+    /// Something was said, or reasoned.
+    pub(crate) has_begun: bool,
+}
+
+impl ModelReply {
+    /// Why it ended, as far as the endpoint says.
+    pub(crate) fn finish_reason(&self) -> &'static str {
+        self.finish.unwrap_or(Finish::Stop).name()
+    }
+
+    /// It is not whole.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.finish.is_some_and(Finish::is_cut)
+    }
+}
+
+/// A response as it is read.
+pub(crate) struct Reader<'a> {
+    events: EventFold,
+    provider: Provider,
+    text: Joiner,
+    reasoning: Joiner,
+    /// All reasoning, to recognise a whole message that repeats it.
+    reasoned: String,
+    calls: Calls<'a>,
+    reply: ModelReply,
+    failure: Option<Failure>,
+    /// `[DONE]` has come.
+    is_done: bool,
+    is_whole: bool,
+    may_be_empty: bool,
+}
+
+/// What is kept of the events of an interface.
+enum Provider {
+    /// The index of the choice that is read.
+    ChatCompletions(Option<u64>),
+    Responses(responses::ResponsesState),
+    Anthropic(anthropic::AnthropicState),
+    Google(google::GoogleState),
+}
+
+impl Provider {
+    fn read(&mut self, value: &Value, deviations: &mut Deviations) -> Said {
+        match self {
+            Self::ChatCompletions(choice) => completions::read(value, choice, deviations),
+            Self::Responses(state) => responses::read(value, state, deviations),
+            Self::Anthropic(state) => anthropic::read(value, state, deviations),
+            Self::Google(state) => google::read(value, state, deviations),
+        }
+    }
+
+    fn native(self) -> Vec<Value> {
+        match self {
+            Self::ChatCompletions(_) => Vec::new(),
+            Self::Responses(state) => state.items(),
+            Self::Anthropic(state) => state.blocks(),
+            Self::Google(state) => state.parts(),
+        }
+    }
+}
+
+impl From<Interface> for Provider {
+    fn from(interface: Interface) -> Self {
+        match interface {
+            Interface::ChatCompletions => Self::ChatCompletions(None),
+            Interface::Responses => Self::Responses(responses::ResponsesState::default()),
+            Interface::Anthropic => Self::Anthropic(anthropic::AnthropicState::default()),
+            Interface::Google => Self::Google(google::GoogleState::default()),
+        }
+    }
+}
+
+/// The end of a response.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// What clients may still see.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) reply: ModelReply,
+    pub(crate) outcome: Result<(), Failure>,
+}
+
+impl<'a> Reader<'a> {
+    /// `tools`: the names of the tools that the model was offered. `known_ids`: ids of calls that the turn has already. `may_be_empty`: the model
+    /// has called tools, and need not say anything more.
+    pub(crate) fn new(
+        interface: Interface,
+        step: u32,
+        known_ids: &'a mut HashSet<String>,
+        tools: &'a [String],
+        may_be_empty: bool,
+    ) -> Self {
+        Self {
+            events: EventFold::default(),
+            provider: interface.into(),
+            text: Joiner::default(),
+            reasoning: Joiner::default(),
+            reasoned: String::new(),
+            calls: Calls::new(step, known_ids, tools),
+            reply: ModelReply::default(),
+            failure: None,
+            is_done: false,
+            is_whole: false,
+            may_be_empty,
+        }
+    }
+
+    /// Takes the next bytes; returns what clients may see now.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Part> {
+        let mut parts = Vec::new();
+        while !self.is_done
+            && let Some(event) = self.events.next(&mut bytes, &mut self.reply.deviations)
+        {
+            self.take(&event, &mut parts);
+        }
+        parts
+    }
+
+    /// Nothing more is to be read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// The answer has ended or failed; only counts may follow.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_done || self.is_whole || self.failure.is_some() || self.reply.finish.is_some()
+    }
+
+    /// The response is over. `cut`: why its bytes ended before their end, if they did.
+    pub(crate) fn end(mut self, cut: Option<Failure>) -> Ended {
+        let mut parts = Vec::new();
+        if !self.is_done {
+            let left = self.events.end(&mut self.reply.deviations);
+            left.iter().for_each(|event| self.take(event, &mut parts));
+        }
+        let (text, reasoning) = (self.text.end(), self.reasoning.end());
+        self.say_reasoning(reasoning.to_owned(), false, &mut parts);
+        self.say_text(text.to_owned(), &mut parts);
+        let has_lost = self.text.has_lost || self.reasoning.has_lost;
+        self.reply.deviations.note_if(has_lost, Deviation::InvalidText);
+        let outcome = self.verdict(cut);
+        let (is_cut, had_calls) = (self.reply.is_cut() || outcome.is_err(), !self.calls.is_empty());
+        let (shown, calls) = self.calls.finish(is_cut, &mut self.reply.deviations);
+        parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
+        self.reply.native = self.provider.native();
+        let outcome = outcome.and(calls).and_then(|calls| {
+            self.reply.calls = calls;
+            check_content(&self.reply, had_calls, self.may_be_empty)
+        });
+        Ended { parts, reply: self.reply, outcome }
+    }
+
+    /// Whether the response came to its end.
+    fn verdict(&mut self, cut: Option<Failure>) -> Result<(), Failure> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let deviations = &mut self.reply.deviations;
+        match self.reply.finish {
+            Some(Finish::Failed) => {
+                let text = "the model's endpoint ended the answer with a finish reason that is an error";
+                Err(Failure::transient("upstream_error", text))
+            }
+            Some(_) => {
+                deviations.note_if(!self.is_done && !self.is_whole, Deviation::NoEnd);
+                Ok(())
+            }
+            None if self.is_done || self.is_whole => {
+                deviations.note(Deviation::NoFinishReason);
+                Ok(())
+            }
+            None => Err(cut.unwrap_or_else(|| {
+                let is_unread = deviations.has(Deviation::NotJson) && !self.reply.has_begun;
+                if is_unread { unreadable() } else { errors::cut() }
+            })),
+        }
+    }
+
+    fn take(&mut self, event: &Event, parts: &mut Vec<Part>) {
+        let data = event.data.trim_ascii();
+        // A block that has no data, such as a lone `event:` or `retry:`.
+        if self.is_done || data.is_empty() {
+            return;
+        }
+        if is_end(data) {
+            self.is_done = true;
+            return;
+        }
+        let unclosed = || json::read_unclosed(data).filter(|_| !event.is_open).map(|value| (value, true));
+        let Some((value, is_mended)) = json::read(data).or_else(unclosed) else {
+            return self.take_unreadable(event, data);
+        };
+        self.reply.deviations.note_if(is_mended, Deviation::InvalidJson);
+        if self.failure.is_some() {
+            // It has failed: only counts are read.
+            self.reply.usage = self.reply.usage.max(completions::usage(&value));
+            return;
+        }
+        let mut said = self.provider.read(&value, &mut self.reply.deviations);
+        said.error = completions::error(&event.name, &value).map(units::cleaned);
+        self.take_said(said, parts);
+    }
+
+    fn take_unreadable(&mut self, event: &Event, data: &[u8]) {
+        let is_json_like = data.starts_with(b"{") || data.starts_with(b"[");
+        if event.name == "error" {
+            let text = String::from_utf8_lossy(data).into_owned();
+            self.fail(errors::of_object(&Value::String(text)));
+        } else if self.is_ending() || !is_json_like {
+            self.reply.deviations.note(Deviation::NotJson);
+        } else if event.is_open {
+            self.fail(errors::cut());
+        } else {
+            self.fail(unreadable());
+        }
+    }
+
+    fn take_said(&mut self, said: Said, parts: &mut Vec<Part>) {
+        self.reply.usage = self.reply.usage.max(said.usage);
+        if said.model.is_some() {
+            self.reply.model = said.model;
+        }
+        said.pieces.into_iter().for_each(|piece| self.take_piece(piece, parts));
+        if let Some(message) = said.message {
+            self.take_message(message, parts);
+        }
+        if let Some(error) = &said.error {
+            self.fail(errors::of_object(error));
+        }
+        self.reply.finish = self.reply.finish.max(said.finish);
+        self.is_whole |= said.is_whole;
+        self.is_done |= said.is_last;
+    }
+
+    fn take_piece(&mut self, piece: ContentPiece, parts: &mut Vec<Part>) {
+        self.reply.has_begun = true;
+        match piece {
+            ContentPiece::Text(text) => {
+                let text = self.text.push(&text);
+                self.say_text(text, parts);
+            }
+            ContentPiece::Reasoning { text, goes_back } => {
+                let text = self.reasoning.push(&text);
+                self.say_reasoning(text, goes_back, parts);
+            }
+            ContentPiece::Calls(calls) => {
+                let shown = self.calls.add(calls, &mut self.reply.deviations);
+                parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
+            }
+        }
+    }
+
+    /// A whole message says what was not said in pieces before it.
+    fn take_message(&mut self, message: Vec<ContentPiece>, parts: &mut Vec<Part>) {
+        let (mut text, mut reasoning, mut goes_back) = (String::new(), String::new(), false);
+        let has_calls = !self.calls.is_empty();
+        let mut calls = Vec::new();
+        for piece in message {
+            match piece {
+                ContentPiece::Text(more) => text.push_str(&more),
+                ContentPiece::Reasoning { text: more, goes_back: goes } => {
+                    reasoning.push_str(&more);
+                    goes_back |= goes;
+                }
+                ContentPiece::Calls(more) => calls.extend(more),
+            }
+        }
+        let deviations = &mut self.reply.deviations;
+        let mut rest = |whole: String, said: &str| match whole.strip_prefix(said) {
+            Some(rest) => rest.to_owned(),
+            None => {
+                deviations.note_if(!whole.is_empty(), Deviation::Message);
+                String::new()
+            }
+        };
+        let (text, reasoning) = (rest(text, &self.reply.text), rest(reasoning, &self.reasoned));
+        if !reasoning.is_empty() {
+            self.take_piece(ContentPiece::Reasoning { text: reasoning, goes_back }, parts);
+        }
+        if !text.is_empty() {
+            self.take_piece(ContentPiece::Text(text), parts);
+        }
+        if has_calls {
+            self.reply.deviations.note_if(!calls.is_empty(), Deviation::Repetition);
+        } else if !calls.is_empty() {
+            self.take_piece(ContentPiece::Calls(calls), parts);
+        }
+    }
+
+    fn say_text(&mut self, text: String, parts: &mut Vec<Part>) {
+        if !text.is_empty() {
+            self.show_calls(parts);
+            self.reply.text.push_str(&text);
+            parts.push(Part::Text(text));
+        }
+    }
+
+    fn say_reasoning(&mut self, text: String, goes_back: bool, parts: &mut Vec<Part>) {
+        if !text.is_empty() {
+            self.show_calls(parts);
+            if goes_back {
+                self.reply.reasoning_content.push_str(&text);
+            }
+            self.reasoned.push_str(&text);
+            parts.push(Part::Reasoning(text));
+        }
+    }
+
+    /// What comes after a call is shown after it.
+    fn show_calls(&mut self, parts: &mut Vec<Part>) {
+        let shown = self.calls.pause();
+        parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+}
+
+/// Whether an answer has what its end promises.
+fn check_content(reply: &ModelReply, had_calls: bool, may_be_empty: bool) -> Result<(), Failure> {
+    let is_cut = reply.is_cut();
+    if reply.finish == Some(Finish::ToolCalls) && !had_calls {
+        let text = "the model's endpoint announced tool calls, and none came";
+        return Err(Failure::transient("missing_calls", text));
+    }
+    let is_empty = reply.text.trim().is_empty() && reply.calls.is_empty();
+    if is_empty && !is_cut && !(may_be_empty && reply.finish == Some(Finish::Stop)) {
+        return Err(Failure::transient("empty_answer", "the model's endpoint ended without an answer"));
+    }
+    Ok(())
+}
+
+/// `[DONE]`, and how others write it.
+fn is_end(data: &[u8]) -> bool {
+    data.len() < 12 && data.trim_ascii().eq_ignore_ascii_case(b"[DONE]")
+        || data.eq_ignore_ascii_case(b"\"[DONE]\"")
+        || data.eq_ignore_ascii_case(b"DONE")
+}
+
+fn unreadable() -> Failure {
+    Failure::transient("bad_stream", "the model's endpoint sent something that cannot be read")
+}
+
+#[cfg(test)]
+mod tests;

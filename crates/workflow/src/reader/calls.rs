@@ -1,0 +1,390 @@
+//! Tool calls put together from the pieces of a stream.
+//!
+//! Which call a piece belongs to follows from everything that it bears: id, index, name, place in its list, and whether it can go on from the
+//! arguments that have come. No field alone can be trusted: endpoints give all calls one index, each piece an index or an id of its own, and one
+//! call several times.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::arguments::{Arguments, ArgumentsState, opens};
+use super::deviations::{Deviation, Deviations};
+use super::units::clean;
+use crate::engine_event::{CallName, Failure};
+
+/// Names and ids travel with every chunk of a call.
+const LONGEST_NAME: usize = 128;
+/// Calls of one answer.
+const MOST_CALLS: usize = 1_024;
+
+/// A call that the model has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelToolCall {
+    pub(crate) name: CallName,
+    /// The text of a JSON object; `{}` where the model wrote none.
+    pub(crate) arguments: String,
+    /// Why what the model wrote is no object: the tool is not called.
+    pub(crate) problem: Option<String>,
+    /// What an endpoint wants back with the call, such as a signature.
+    pub(crate) signature: Option<String>,
+}
+
+/// What clients may see of calls, in its order.
+pub(super) type ShownCalls = Vec<(CallName, String)>;
+
+/// A piece of a call, as a stream brings it. Endpoints differ in what they leave out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CallDelta {
+    pub(super) index: Option<u64>,
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) arguments: String,
+    pub(super) signature: Option<String>,
+}
+
+impl CallDelta {
+    /// A piece in one of the forms that are in use; `None`: it is none.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        let object = value.as_object()?;
+        // OpenAI's form has the function in an object of its own; others have its fields beside the id.
+        let function = object.get("function").or_else(|| object.get("custom")).unwrap_or(value);
+        let of_keys =
+            |keys: &[&str]| keys.iter().find_map(|key| function.get(*key).filter(|value| !value.is_null()));
+        let name = match function {
+            Value::String(name) => name,
+            _ => of_keys(&["name"]).and_then(Value::as_str).unwrap_or_default(),
+        };
+        let piece = Self {
+            index: object.get("index").and_then(index),
+            id: object.get("id").or_else(|| object.get("call_id")).map(plain).unwrap_or_default(),
+            name: name.to_owned(),
+            arguments: of_keys(&["arguments", "input", "parameters", "args"]).map(plain).unwrap_or_default(),
+            signature: None,
+        };
+        let is_call = piece != Self::default() || object.contains_key("function");
+        is_call.then_some(piece)
+    }
+}
+
+/// 1, 1.0 and "1".
+fn index(value: &Value) -> Option<u64> {
+    let number = match value {
+        Value::String(text) => text.trim().parse().ok()?,
+        _ => value.as_f64()?,
+    };
+    (number >= 0.0 && number.fract() == 0.0 && number < 1e15).then_some(number as u64)
+}
+
+/// A text as it is; anything else is not as it should be, but what is meant is clear.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// The calls of one step while they grow.
+pub(super) struct Calls<'a> {
+    step: u32,
+    /// Ids that the turn's context has already: the fleet distinguishes the calls of a turn by their ids.
+    known_ids: &'a mut HashSet<String>,
+    /// The tools that the model was offered.
+    tools: &'a [String],
+    calls: Vec<PartialCall>,
+    /// The call of the last piece.
+    last: Option<usize>,
+    /// Calls that the list that is being read has named.
+    in_list: Vec<usize>,
+    /// The first call that does not fit.
+    overflow: bool,
+}
+
+#[derive(Default)]
+struct PartialCall {
+    indexes: Seen<u64>,
+    ids: Seen<String>,
+    tool: String,
+    /// Set when the first piece is passed on: the name is complete then.
+    name: Option<CallName>,
+    arguments: Arguments,
+    signature: Option<String>,
+}
+
+/// The first and the last of the values that a call was called by. What renews them with each piece comes back to none in between.
+#[derive(Default)]
+struct Seen<T>(Option<T>, Option<T>);
+
+impl<T: PartialEq> Seen<T> {
+    fn has(&self, value: &T) -> bool {
+        self.0.as_ref() == Some(value) || self.1.as_ref() == Some(value)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn add(&mut self, value: T) {
+        match self.0 {
+            None => self.0 = Some(value),
+            Some(_) => self.1 = Some(value),
+        }
+    }
+}
+
+impl<'a> Calls<'a> {
+    pub(super) fn new(step: u32, known_ids: &'a mut HashSet<String>, tools: &'a [String]) -> Self {
+        Self { step, known_ids, tools, calls: Vec::new(), last: None, in_list: Vec::new(), overflow: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Takes the pieces of one list; returns what clients may see of them.
+    pub(super) fn add(&mut self, mut pieces: Vec<CallDelta>, deviations: &mut Deviations) -> ShownCalls {
+        if pieces.len() > 1 && pieces.iter().all(|piece| piece.index.is_none()) {
+            for (place, piece) in (0..).zip(&mut pieces) {
+                piece.index = Some(place);
+            }
+        }
+        self.in_list.clear();
+        let mut shown = Vec::new();
+        for piece in pieces {
+            self.add_piece(piece, &mut shown, deviations);
+        }
+        shown
+    }
+
+    fn add_piece(&mut self, piece: CallDelta, shown: &mut ShownCalls, deviations: &mut Deviations) {
+        let piece = CallDelta { id: clean(&piece.id), name: clean(&piece.name), ..piece };
+        let (place, is_known) = self.place(&piece);
+        if place == self.calls.len() {
+            if place == MOST_CALLS {
+                self.overflow = true;
+                return;
+            }
+            // What comes after a whole call is shown after it.
+            shown.extend(self.pause());
+            self.calls.push(PartialCall::default());
+        } else {
+            deviations.note_if(!is_known, Deviation::CallIdentity);
+        }
+        self.last = Some(place);
+        if !piece.name.is_empty() {
+            self.in_list.push(place);
+        }
+        let (tools, calls) = (self.tools, &mut self.calls);
+        let call = &mut calls[place];
+        if let Some(index) = piece.index.filter(|index| !call.indexes.has(index)) {
+            call.indexes.add(index);
+        }
+        if !piece.id.is_empty() && !call.ids.has(&piece.id) {
+            call.ids.add(piece.id);
+        }
+        if call.name.is_none() {
+            call.tool = joined_name(&call.tool, &piece.name, tools);
+        }
+        call.signature = piece.signature.or(call.signature.take());
+        call.arguments.take(&piece.arguments, deviations);
+        // Until arguments come, a further piece may go on with the name.
+        if call.arguments.state() != ArgumentsState::Empty {
+            shown.extend(self.say(place));
+        }
+    }
+
+    fn say(&mut self, place: usize) -> Option<(CallName, String)> {
+        let call = &mut self.calls[place];
+        let is_first = call.name.is_none();
+        if is_first {
+            if call.tool.is_empty() {
+                return None;
+            }
+            let given = call.ids.0.as_deref().unwrap_or_default();
+            let id = unique_id(self.step, place, given, self.known_ids);
+            let tool = call.tool.chars().take(LONGEST_NAME).collect::<String>();
+            call.name = Some(CallName { id: id.into(), tool: tool.into() });
+        }
+        let name = call.name.clone()?;
+        let more = call.arguments.say();
+        (is_first || !more.is_empty()).then_some((name, more))
+    }
+
+    /// What clients see before something else is said: calls that have come whole.
+    pub(super) fn pause(&mut self) -> ShownCalls {
+        let whole = (0..self.calls.len())
+            .filter(|place| self.calls[*place].arguments.state() == ArgumentsState::Whole);
+        let whole: Vec<usize> = whole.collect();
+        whole.into_iter().filter_map(|place| self.rest(place)).collect()
+    }
+
+    fn rest(&mut self, place: usize) -> Option<(CallName, String)> {
+        let begun = self.say(place);
+        let call = &mut self.calls[place];
+        let (rest, _) = call.arguments.settle();
+        let name = call.name.clone()?;
+        let said = begun.map_or_else(|| rest.clone(), |(_, more)| format!("{more}{rest}"));
+        (!said.is_empty()).then_some((name, said))
+    }
+
+    /// All calls, in the order in which the model began them, after what clients may still see of them.
+    pub(super) fn finish(
+        mut self,
+        is_cut: bool,
+        deviations: &mut Deviations,
+    ) -> (ShownCalls, Result<Vec<ModelToolCall>, Failure>) {
+        let bad = |text: &str| Failure::transient("bad_stream", text);
+        if self.overflow {
+            let text = format!("the model made more than {MOST_CALLS} tool calls in one answer");
+            return (Vec::new(), Err(bad(&text)));
+        }
+        let (mut parts, mut calls) = (Vec::new(), Vec::new());
+        for place in 0..self.calls.len() {
+            parts.extend(self.say(place));
+            let call = &mut self.calls[place];
+            let (rest, meant) = call.arguments.settle();
+            deviations.note_if(call.arguments.has_lost(), Deviation::InvalidText);
+            let Some(name) = call.name.clone() else {
+                deviations.note(Deviation::CallShape);
+                if is_cut {
+                    continue;
+                }
+                return (parts, Err(bad("a tool call has no name")));
+            };
+            if call.arguments.is_torn() {
+                return (
+                    parts,
+                    Err(bad("the arguments of a tool call were replaced after they had been shown")),
+                );
+            }
+            if !rest.is_empty() {
+                parts.push((name.clone(), rest));
+            }
+            deviations.note_if(meant.is_err(), Deviation::Arguments);
+            let (arguments, problem) = match meant {
+                Ok(arguments) => (arguments, None),
+                Err(problem) => ("{}".to_owned(), Some(problem)),
+            };
+            calls.push(ModelToolCall { name, arguments, problem, signature: call.signature.take() });
+        }
+        (parts, Ok(calls))
+    }
+
+    /// The call that a piece belongs to, or the place of a new one; and whether its id or index says so.
+    fn place(&self, piece: &CallDelta) -> (usize, bool) {
+        let find = |is: &dyn Fn(&PartialCall) -> bool| self.calls.iter().rposition(is);
+        let by_index = piece.index.and_then(|index| find(&|call| call.indexes.has(&index)));
+        let by_id = Some(&piece.id).filter(|id| !id.is_empty()).and_then(|id| find(&|call| call.ids.has(id)));
+        let new = self.calls.len();
+        if let Some(place) = by_id {
+            let is_same = self.is_same_id(place, piece);
+            return if is_same { (place, by_index.is_none_or(|at| at == place)) } else { (new, true) };
+        }
+        let Some(place) = by_index.or(self.last) else { return (new, true) };
+        let goes_on = self.goes_on(place, piece, by_index.is_some());
+        let is_known = piece.id.is_empty() && (by_index.is_some() || piece.index.is_none());
+        if goes_on { (place, is_known) } else { (new, true) }
+    }
+
+    /// Whether a piece with the id of this call is of it. Some endpoints give all calls one id.
+    fn is_same_id(&self, place: usize, piece: &CallDelta) -> bool {
+        let call = &self.calls[place];
+        if piece.name.is_empty() || call.tool.is_empty() {
+            return true;
+        }
+        let is_other_index =
+            piece.index.is_some_and(|index| !call.indexes.is_empty() && !call.indexes.has(&index));
+        let is_same_tool = call.tool == piece.name || self.names_join(&call.tool, &piece.name);
+        match call.arguments.state() {
+            ArgumentsState::Whole => {
+                let is_other_call = opens(&piece.arguments)
+                    && !call.arguments.is_placeholder()
+                    && !call.arguments.is_repeated_by(&piece.arguments)
+                    && !call.arguments.is_begun_by(&piece.arguments);
+                call.tool == piece.name && !is_other_call
+            }
+            ArgumentsState::Open => call.tool == piece.name,
+            ArgumentsState::Empty => is_same_tool && !(is_other_index && call.tool != piece.name),
+        }
+    }
+
+    /// Whether a piece with an unknown id or none goes on with this call, which it has the index of or comes after.
+    fn goes_on(&self, place: usize, piece: &CallDelta, has_index: bool) -> bool {
+        let call = &self.calls[place];
+        let (arguments, state) = (&call.arguments, call.arguments.state());
+        let is_blank = piece.arguments.trim().is_empty();
+        let has_no_index = piece.index.is_none();
+        if piece.name.is_empty() {
+            return match state {
+                ArgumentsState::Whole => {
+                    has_index
+                        || has_no_index
+                        || is_blank
+                        || (arguments.is_placeholder() && !call.tool.is_empty())
+                }
+                ArgumentsState::Empty | ArgumentsState::Open => true,
+            };
+        }
+        if self.in_list.contains(&place) {
+            return false;
+        }
+        if call.tool.is_empty() {
+            return has_index || has_no_index;
+        }
+        let is_other_id = !piece.id.is_empty() && !call.ids.is_empty();
+        let is_same_tool = call.tool == piece.name;
+        match state {
+            ArgumentsState::Whole => {
+                has_index
+                    && is_same_tool
+                    && !is_other_id
+                    && (is_blank
+                        || arguments.is_placeholder()
+                        || arguments.is_repeated_by(&piece.arguments)
+                        || arguments.is_begun_by(&piece.arguments))
+            }
+            ArgumentsState::Empty if has_index && is_other_id => is_same_tool,
+            ArgumentsState::Empty => {
+                (has_index || has_no_index) && !is_other_id && self.names_join(&call.tool, &piece.name)
+            }
+            ArgumentsState::Open if is_blank => is_same_tool && (has_index || has_no_index) && !is_other_id,
+            ArgumentsState::Open if opens(&piece.arguments) => is_same_tool && has_index && !is_other_id,
+            ArgumentsState::Open => is_same_tool,
+        }
+    }
+
+    /// Whether the second text goes on with the name that the first one begins, or repeats it.
+    fn names_join(&self, begun: &str, more: &str) -> bool {
+        let is_tool = |name: &str| self.tools.iter().any(|tool| tool == name);
+        let joined = format!("{begun}{more}");
+        begun == more
+            || self.tools.iter().any(|tool| tool.starts_with(&joined))
+            || more.starts_with(begun)
+            || !(is_tool(begun) || is_tool(more))
+    }
+}
+
+/// The name after one more piece of it: names come whole, in pieces, whole with each piece, or longer with each piece.
+fn joined_name(begun: &str, more: &str, tools: &[String]) -> String {
+    let joined = format!("{begun}{more}");
+    if begun.is_empty() || more.is_empty() || tools.contains(&joined) {
+        return joined;
+    }
+    if more.starts_with(begun) { more.to_owned() } else { joined }
+}
+
+/// The endpoint's id when it is the only one of its kind in the turn, else one of ours.
+fn unique_id(step: u32, place: usize, given: &str, known: &mut HashSet<String>) -> String {
+    let own = format!("call_{step}_{place}");
+    let others = (0..).map(|n| format!("{own}_{n}"));
+    let is_fit = |id: &&str| !id.is_empty() && id.len() <= LONGEST_NAME && !id.contains(char::is_control);
+    let given = Some(given).filter(is_fit).map(str::to_owned);
+    let mut wanted = given.into_iter().chain([own.clone()]).chain(others);
+    let id = wanted.find(|id| !known.contains(id)).unwrap_or(own);
+    known.insert(id.clone());
+    id
+}
+
+#[cfg(test)]
+mod tests;

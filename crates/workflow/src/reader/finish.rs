@@ -1,0 +1,166 @@
+//! Why a model ended its answer, in the words of all providers.
+
+use serde_json::Value;
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Finish {
+    /// The model has said what it wanted to say.
+    Stop,
+    /// It calls tools.
+    ToolCalls,
+    /// It reached a limit of tokens.
+    Length,
+    /// The provider cut it off or refused it.
+    ContentFilter,
+    /// The provider could not go on.
+    Failed,
+}
+
+impl Finish {
+    /// The name in the metadata of the answer.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
+            Self::Length => "length",
+            Self::ContentFilter => "content_filter",
+            Self::Failed => "error",
+        }
+    }
+
+    /// The answer is not whole: what it asks for is not done.
+    pub(crate) fn is_cut(self) -> bool {
+        matches!(self, Self::Length | Self::ContentFilter)
+    }
+
+    /// A reason as an endpoint writes it. `Ok(None)`: there is none yet; an error: it is not known.
+    pub(super) fn read(value: &Value) -> Result<Option<Self>, UnknownReason> {
+        let text = match value {
+            Value::Null => return Ok(None),
+            Value::String(text) => text.as_str(),
+            Value::Object(map) => match ["type", "reason"].iter().find_map(|key| map.get(*key)?.as_str()) {
+                Some(text) => text,
+                None => return Err(UnknownReason),
+            },
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) => return Err(UnknownReason),
+        };
+        let text = text.trim().to_ascii_lowercase();
+        let is = |words: &[&str]| words.contains(&text.as_str());
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        Ok(Some(match () {
+            () if is(&["", "null", "none", "finish_reason_unspecified", "in_progress"]) => return Ok(None),
+            // Before the others: "MALFORMED_FUNCTION_CALL" is no call.
+            () if has(&[
+                "error",
+                "abort",
+                "cancel",
+                "fail",
+                "malformed",
+                "unexpected_tool",
+                "insufficient",
+            ]) || is(&["too_many_tool_calls", "timeout", "missing_thought_signature"]) =>
+            {
+                Self::Failed
+            }
+            () if has(&[
+                "filter",
+                "safety",
+                "sensitive",
+                "refus",
+                "recitation",
+                "block",
+                "prohibited",
+                "guardrail",
+                "spii",
+            ]) || is(&["language", "image_other", "no_image", "moderation"]) =>
+            {
+                Self::ContentFilter
+            }
+            () if has(&["length", "max_", "token_limit", "context_window", "truncat"])
+                || is(&["incomplete"]) =>
+            {
+                Self::Length
+            }
+            () if has(&["tool", "function"]) => Self::ToolCalls,
+            () if has(&["stop", "eos", "end", "complet", "finish", "done", "success"]) => Self::Stop,
+            () => return Err(UnknownReason),
+        }))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UnknownReason;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reasons_of_all_providers_are_known() {
+        for (words, finish) in [
+            (
+                &[
+                    "stop",
+                    "STOP",
+                    "end_turn",
+                    "stop_sequence",
+                    "eos",
+                    "eos_token",
+                    "COMPLETE",
+                    "completed",
+                    "done",
+                ][..],
+                Finish::Stop,
+            ),
+            (&["tool_calls", "tool_use", "function_call", "TOOL_CALL"], Finish::ToolCalls),
+            (
+                &[
+                    "length",
+                    "max_tokens",
+                    "MAX_TOKENS",
+                    "max_output_tokens",
+                    "model_length",
+                    "model_context_window_exceeded",
+                ],
+                Finish::Length,
+            ),
+            (
+                &[
+                    "content_filter",
+                    "SAFETY",
+                    "refusal",
+                    "RECITATION",
+                    "sensitive",
+                    "PROHIBITED_CONTENT",
+                    "BLOCKLIST",
+                ],
+                Finish::ContentFilter,
+            ),
+            (
+                &[
+                    "error",
+                    "network_error",
+                    "abort",
+                    "cancelled",
+                    "MALFORMED_FUNCTION_CALL",
+                    "insufficient_system_resource",
+                ],
+                Finish::Failed,
+            ),
+        ] {
+            for word in words {
+                assert_eq!(Finish::read(&json!(word)), Ok(Some(finish)), "{word}");
+            }
+        }
+        for none in [json!(null), json!(""), json!("null")] {
+            assert_eq!(Finish::read(&none), Ok(None));
+        }
+        assert_eq!(Finish::read(&json!({"type": "stop"})), Ok(Some(Finish::Stop)));
+        for unknown in [json!("other"), json!(1), json!(["stop"]), json!({})] {
+            assert_eq!(Finish::read(&unknown), Err(UnknownReason), "{unknown}");
+        }
+    }
+}

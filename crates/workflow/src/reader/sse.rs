@@ -1,0 +1,188 @@
+//! Server-sent events out of bytes, wherever the bytes are cut.
+//!
+//! Works on bytes and not on text: one byte that is no UTF-8 costs a character, not the event. A line that belongs to no field is kept as well,
+//! because some endpoints send JSON without `data:`.
+
+use std::collections::VecDeque;
+
+use super::deviations::{Deviation, Deviations};
+use super::json;
+
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// One event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Of the field `event`, in small letters.
+    pub(super) name: String,
+    pub(super) data: Vec<u8>,
+    /// The response ended before the line of its data did.
+    pub(super) is_open: bool,
+}
+
+/// The events of one response so far.
+#[derive(Debug, Default)]
+pub(super) struct EventFold {
+    line: Vec<u8>,
+    /// The last byte was a CR: an LF that follows ends the same line.
+    after_cr: bool,
+    is_first_line_read: bool,
+    name: String,
+    data: Option<Vec<u8>>,
+    /// Lines without a field.
+    bare: Vec<u8>,
+    events: VecDeque<Event>,
+}
+
+impl EventFold {
+    /// The next event that these bytes complete; what is not needed for it stays in `bytes`.
+    pub(super) fn next(&mut self, bytes: &mut &[u8], deviations: &mut Deviations) -> Option<Event> {
+        while self.events.is_empty() {
+            let first = *bytes.first()?;
+            if std::mem::take(&mut self.after_cr) && first == b'\n' {
+                *bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+                self.line.extend_from_slice(bytes);
+                *bytes = &[];
+                return None;
+            };
+            self.line.extend_from_slice(&bytes[..end]);
+            self.after_cr = bytes[end] == b'\r';
+            *bytes = &bytes[end + 1..];
+            let line = std::mem::take(&mut self.line);
+            self.line(&line, deviations);
+        }
+        self.events.pop_front()
+    }
+
+    /// What is left when the response ends. Some endpoints leave out the empty line after the last event.
+    pub(super) fn end(&mut self, deviations: &mut Deviations) -> VecDeque<Event> {
+        let line = std::mem::take(&mut self.line);
+        // Without a colon it is the beginning of a field's name, or of a comment.
+        if line.contains(&b':') || line.starts_with(b"{") || line.starts_with(b"[") || !self.bare.is_empty() {
+            self.line(&line, deviations);
+        }
+        let bare = std::mem::take(&mut self.bare);
+        self.dispatch();
+        if !bare.trim_ascii().is_empty() {
+            self.events.push_back(Event { data: bare, ..Event::default() });
+        }
+        if let Some(last) = self.events.back_mut() {
+            last.is_open = true;
+        }
+        std::mem::take(&mut self.events)
+    }
+
+    fn line(&mut self, line: &[u8], deviations: &mut Deviations) {
+        let is_first = !std::mem::replace(&mut self.is_first_line_read, true);
+        let line = if is_first { line.strip_prefix(BOM).unwrap_or(line) } else { line };
+        let trimmed = line.trim_ascii();
+        if trimmed.is_empty() {
+            if !self.bare.is_empty() {
+                self.bare.push(b'\n');
+            }
+            return self.dispatch();
+        }
+        let (field, value) = match trimmed.iter().position(|byte| *byte == b':') {
+            // A comment.
+            Some(0) => return,
+            Some(colon) => (trimmed[..colon].trim_ascii_end(), trimmed[colon + 1..].trim_ascii_start()),
+            None => (trimmed, &b""[..]),
+        };
+        match field.to_ascii_lowercase().as_slice() {
+            b"data" => self.data(value, deviations),
+            b"event" => {
+                self.dispatch_if_whole(deviations);
+                self.name = String::from_utf8_lossy(value).to_ascii_lowercase();
+            }
+            b"id" | b"retry" => {}
+            _ => self.bare(line, deviations),
+        }
+    }
+
+    fn data(&mut self, value: &[u8], deviations: &mut Deviations) {
+        self.dispatch_if_whole(deviations);
+        match &mut self.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            none => *none = Some(value.to_vec()),
+        }
+    }
+
+    /// Some servers leave out the empty line between events: data that is whole is not continued.
+    fn dispatch_if_whole(&mut self, deviations: &mut Deviations) {
+        if self.data.as_deref().is_some_and(|data| ends_a_value(data) && json::read(data).is_some()) {
+            deviations.note(Deviation::NoEmptyLine);
+            self.dispatch();
+        }
+    }
+
+    fn bare(&mut self, line: &[u8], deviations: &mut Deviations) {
+        let begins = line.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
+        if self.bare.is_empty() && !begins {
+            return deviations.note(Deviation::NotJson);
+        }
+        self.bare.extend_from_slice(line);
+        self.bare.push(b'\n');
+        // Only a line that begins in the first column can be the last one of a value that is indented: reading it at each line would take
+        // quadratic time.
+        let may_end = line.first().is_some_and(|byte| b"{}[]".contains(byte)) && ends_a_value(line);
+        if may_end && json::read(&self.bare).is_some() {
+            deviations.note(Deviation::NoDataField);
+            let data = std::mem::take(&mut self.bare);
+            self.events.push_back(Event { name: std::mem::take(&mut self.name), data, is_open: false });
+        }
+    }
+
+    fn dispatch(&mut self) {
+        let name = std::mem::take(&mut self.name);
+        if let Some(data) = self.data.take() {
+            self.events.push_back(Event { name, data, is_open: false });
+        }
+    }
+}
+
+fn ends_a_value(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_end().last().is_some_and(|byte| b"}]".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> Vec<(String, String)> {
+        let (mut fold, mut deviations) = (EventFold::default(), Deviations::default());
+        let mut events = Vec::new();
+        for piece in pieces {
+            let mut piece = *piece;
+            events.extend(std::iter::from_fn(|| fold.next(&mut piece, &mut deviations)));
+        }
+        events.extend(fold.end(&mut deviations));
+        let text = |event: Event| (event.name, String::from_utf8_lossy(&event.data).into_owned());
+        events.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn events_are_the_same_wherever_the_bytes_are_cut() {
+        let bytes = b"\xEF\xBB\xBF: hello\r\n\r\ndata: one\r\rEvent: Error\ndata:two\ndata: 2\n\nid: 7\n\n{\"a\":\n 1\n}\ndata: {}\ndata: []\ndata";
+        let expected = [("", "one"), ("error", "two\n2"), ("", "{\"a\":\n 1\n}\n"), ("", "{}"), ("", "[]\n")]
+            .map(|(name, data)| (name.to_owned(), data.to_owned()));
+        assert_eq!(read(&[bytes])[..4], expected[..4]);
+        let whole = read(&[bytes]);
+        for at in 0..bytes.len() {
+            let (front, back) = bytes.split_at(at);
+            assert_eq!(read(&[front, back]), whole, "cut at {at}");
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(read(&single), whole);
+    }
+
+    #[test]
+    fn json_over_several_data_lines_is_one_event() {
+        assert_eq!(read(&[b"data: {\"a\":\ndata: 1}\n\n"]), [(String::new(), "{\"a\":\n1}".to_owned())]);
+    }
+}

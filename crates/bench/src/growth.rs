@@ -6,16 +6,15 @@
 
 mod comparison;
 mod long_answers;
-
-use std::path::PathBuf;
+mod options;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Parser;
 use model::PartitionCount;
 use sqlx::{Connection as _, PgConnection};
 use testkit::{fleet::Fleet, services::TestDatabase};
 
 use self::comparison::Comparison;
+pub use self::options::GrowthBenchOptions;
 use crate::{
     backlog::{self, Backlog, BacklogShape},
     drain,
@@ -27,51 +26,6 @@ use crate::{
 
 /// How many times more there is of something.
 const TIMES: usize = 10;
-
-/// Measures what a unit of work costs beside ten times as much, and prints one table.
-#[derive(Debug, Clone, Parser)]
-pub struct GrowthBenchOptions {
-    /// Messages of a backlog, and tasks.
-    #[arg(long, default_value_t = 40_000)]
-    pub units: usize,
-    /// Rounds of each number.
-    #[arg(long, default_value_t = 3)]
-    pub rounds: usize,
-    /// Parts to measure: a open messages, b threads, c messages that threads have already, d agents, e partitions; f others beside long answers, g what
-    /// a long answer writes, h others beside many open messages, i a takeover, j a message that stays open.
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,g,h,i,j")]
-    pub rows: Vec<char>,
-    /// How long an answer takes in parts f to j, in seconds.
-    #[arg(long, default_value_t = 90)]
-    pub seconds: u64,
-    /// Answers at a time in parts f and j.
-    #[arg(long, default_value_t = 500)]
-    pub streams: usize,
-    /// Open messages of part h.
-    #[arg(long, default_value_t = long_answers::DEFAULTS.0)]
-    pub open: usize,
-    /// Entries of part i.
-    #[arg(long, default_value_t = long_answers::DEFAULTS.1)]
-    pub replayed: u64,
-    /// Few units, one round: whether it works at all. The exit code says nothing of the figures.
-    #[arg(long)]
-    pub quick: bool,
-    /// Where the figures go as JSON.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
-}
-
-impl GrowthBenchOptions {
-    fn resolved(&self) -> Self {
-        let mut options = self.clone();
-        if options.quick {
-            (options.units, options.rounds) = (2_000, 1);
-            (options.seconds, options.streams) = (3, 20);
-            (options.open, options.replayed) = (100, 5_000);
-        }
-        options
-    }
-}
 
 /// Measures, prints the table, and returns whether every goal was met.
 pub async fn run(options: &GrowthBenchOptions) -> Result<bool> {
@@ -263,6 +217,8 @@ async fn agents(options: &GrowthBenchOptions) -> Result<Comparison> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     /// No figure is judged: other tests use the same machine. What Postgres counts is there all the same.

@@ -377,7 +377,7 @@ fn viewer_cut_off_within_an_open_message_gets_it_again() {
 
 /// The owner's answer has no room for the message; later an earlier attempt of it is shown, because its stream has lost its end.
 #[test]
-fn a_message_that_is_left_out_may_come_back_in_an_earlier_attempt() {
+fn a_message_left_out_may_come_back_in_an_earlier_attempt() {
     let mut feed = begun(5);
     let asked = feed.asked();
     feed.on_resync();

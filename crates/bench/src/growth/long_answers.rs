@@ -21,7 +21,7 @@ use self::{
     load::AnswerLoad,
     probe::{Probe, ProbeTimes},
 };
-use super::GrowthBenchOptions;
+use super::options::GrowthBenchOptions;
 use crate::{
     backlog::{Backlog, BacklogShape},
     drain,
@@ -34,10 +34,6 @@ use crate::{
 const SHORT_SECONDS: u64 = 10;
 /// Chunks a second of each answer.
 const RATE: u32 = 40;
-/// Load before the first probe that counts.
-const WARM_UP: Duration = Duration::from_secs(25);
-/// Open messages of part h: with the probes a few less than a worker holds by default.
-const OPEN: usize = 9_900;
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(300);
 /// By how much others may be slower.
@@ -320,12 +316,3 @@ async fn stream_bytes(client: &Client) -> Result<u64> {
     }
     Ok(bytes)
 }
-
-impl GrowthBenchOptions {
-    fn warm_up(&self) -> Duration {
-        WARM_UP.min(Duration::from_secs(self.seconds))
-    }
-}
-
-/// Of the options: as many as a worker holds, and as many entries as it may have to read again.
-pub(super) const DEFAULTS: (usize, u64) = (OPEN, REPLAY_ENTRIES - 10_000);

@@ -62,7 +62,7 @@ impl NamedLoad {
     async fn publish(self, url: &str, count: PartitionCount, duration: Duration) -> Result<u64> {
         let client = async_nats::ConnectOptions::new().client_capacity(16 << 10).connect(url).await?;
         let mut acks = Acks::new(&client).await?;
-        let answer = |number| Answer::new(number, self, count);
+        let answer = |number| AnsweredThread::new(number, self, count);
         let mut answers = (0..self.load.streams).map(answer).collect::<Result<Vec<_>>>()?;
         let all = self.load.streams as u64 * u64::from(self.load.chunks);
         let most = if self.load.is_endless { u64::MAX } else { all };
@@ -88,7 +88,7 @@ impl NamedLoad {
     }
 }
 
-struct Answer {
+struct AnsweredThread {
     thread: ThreadId,
     subject: String,
     answers: u32,
@@ -96,7 +96,7 @@ struct Answer {
     length: u32,
 }
 
-impl Answer {
+impl AnsweredThread {
     fn new(number: usize, load: NamedLoad, count: PartitionCount) -> Result<Self> {
         let thread = ThreadId::parse(&format!("answers-{}-{number:05}", load.name))?;
         let (chunks, streams) = (load.load.chunks, load.load.streams);

@@ -150,6 +150,8 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
         }
     }
     if let Some(id) = &options.thread {
+        // Chats that were begun and never used are no choice.
+        threads.retain(|thread| !thread.messages.is_empty());
         return match threads.len() {
             0 => Ok(Vec::new()),
             1 => Ok(threads.into_iter().map(|thread| (id.clone(), thread)).collect()),

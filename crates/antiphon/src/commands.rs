@@ -16,6 +16,7 @@ mod exported_follow_up;
 mod import;
 mod incidents;
 mod keys;
+mod langchain_export;
 mod layout;
 mod lookup;
 mod memory;
@@ -37,9 +38,10 @@ use self::timeouts::{SERVER_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Budgets, BudgetsCommand, Config, ConfigCommand, Database, DeadLetters,
-    DeadLettersCommand, Doctor, EraseOwner, FollowUps, FollowUpsCommand, Incidents, IncidentsCommand, Keys,
-    KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand, Reasoning, ReasoningCommand,
-    Schedules, SchedulesCommand, Tenants, TenantsCommand, Threads, ThreadsCommand, UsageOptions,
+    DeadLettersCommand, Doctor, EraseOwner, ExportFormat, FollowUps, FollowUpsCommand, Incidents,
+    IncidentsCommand, Keys, KeysCommand, Memory, MemoryCommand, Migrate, Partitions, PartitionsCommand,
+    Reasoning, ReasoningCommand, Schedules, SchedulesCommand, Tenants, TenantsCommand, Threads,
+    ThreadsCommand, UsageOptions,
 };
 
 /// Runs a command on batches.
@@ -55,7 +57,13 @@ pub(crate) async fn run_batches(options: Batches) -> Result<(), ExitError> {
 pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
     match options.command {
         ThreadsCommand::Show(show) => threads::show(&connect(&show.database).await?, &show).await,
-        ThreadsCommand::Export(export) => export::run(&connect(&export.database).await?, &export).await,
+        ThreadsCommand::Export(export) => {
+            let store = connect(&export.database).await?;
+            match export.to {
+                ExportFormat::Antiphon => export::run(&store, &export).await,
+                ExportFormat::Langchain => langchain_export::run(&store, &export).await,
+            }
+        }
         ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
         ThreadsCommand::Fork(fork) => threads::fork(&connect(&fork.database).await?, &fork).await,
         ThreadsCommand::Erase(erase) => erase::thread(&connect(&erase.policy.database).await?, &erase).await,

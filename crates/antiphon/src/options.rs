@@ -9,6 +9,7 @@ mod operator;
 mod process;
 mod settings;
 mod tenants;
+mod threads;
 mod timers;
 mod traces;
 mod usage;
@@ -30,6 +31,7 @@ pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, NatsArguments, ProcessArguments, Servers, StreamArguments};
 pub(crate) use self::tenants::{ErasedTenants, ReopenTenant, Tenants, TenantsCommand};
+pub(crate) use self::threads::*;
 pub(crate) use self::timers::*;
 pub(crate) use self::usage::{
     Budgets, BudgetsCommand, DeleteBudget, ListBudgets, Prices, PutBudget, UsageOptions,

@@ -6,7 +6,6 @@
 
 mod boundaries;
 mod branch;
-mod chat;
 mod chatgpt;
 mod claude;
 mod details;
@@ -19,6 +18,7 @@ mod openai;
 mod openwebui;
 mod parts;
 mod positions;
+mod reading;
 mod repair;
 #[cfg(test)]
 mod tests;
@@ -29,11 +29,11 @@ use std::fmt;
 use model::Role;
 use serde_json::Value;
 
-use self::chat::{Chat, ReadMessage, Reading, chats_of};
 pub use self::json::parse;
 pub use self::langchain::langchain;
 pub use self::notes::{ImportNote, LeftOut, LeftOutKind, NoteKind};
 pub use self::positions::{Numbered, assign_positions};
+use self::reading::{ReadMessage, SourceThread, ThreadReader, chats_of};
 pub use self::repair::{Replaced, ReplacedKind};
 pub use self::thread::{ForeignMessage, ForeignThread, FormatError, MAX_CALLS};
 
@@ -194,7 +194,7 @@ fn read_list(
     strictness: Strictness,
 ) -> Result<ForeignThread, ForeignError> {
     let list = list_of(input).ok_or(ForeignError::NoList)?;
-    let mut reading = Reading::default();
+    let mut reading = ThreadReader::default();
     // Anthropic and Google have the instructions beside the messages.
     let keys = ["system", "systemInstruction", "system_instruction"];
     if let Some(system) = keys.iter().find_map(|key| input.get(*key)).filter(|system| !system.is_null()) {
@@ -208,7 +208,7 @@ fn read_list(
             _ => openai::message(message),
         })?;
     }
-    let Reading { messages, notes, left_out, .. } = reading;
+    let ThreadReader { messages, notes, left_out, .. } = reading;
     Ok(ForeignThread { messages, notes, left_out, ..ForeignThread::default() })
 }
 
@@ -217,8 +217,8 @@ fn read_chats(
     format: ForeignFormat,
     strictness: Strictness,
 ) -> Result<Vec<ForeignThread>, ForeignError> {
-    type ReadChat = fn(&Value) -> Chat<'_>;
-    let (is_chat, chat): (fn(&Value) -> bool, ReadChat) = match format {
+    type ReadThread = fn(&Value) -> SourceThread<'_>;
+    let (is_chat, chat): (fn(&Value) -> bool, ReadThread) = match format {
         ForeignFormat::ChatGpt => (chatgpt::is_chat, chatgpt::chat),
         ForeignFormat::Claude => (claude::is_chat, claude::chat),
         _ => (openwebui::is_chat, openwebui::chat),
@@ -235,11 +235,11 @@ fn read_chats(
 }
 
 fn read_chat(
-    chat: Chat<'_>,
+    chat: SourceThread<'_>,
     format: ForeignFormat,
     strictness: Strictness,
 ) -> Result<ForeignThread, ForeignError> {
-    let mut reading = Reading::default();
+    let mut reading = ThreadReader::default();
     reading.left_out.add(LeftOutKind::OtherBranch, chat.others);
     for (index, message) in chat.messages.into_iter().enumerate() {
         read_message(message, index, &mut reading, strictness, |message, reading| match format {
@@ -249,8 +249,8 @@ fn read_chat(
         })?;
     }
     reading.drop_unanswered();
-    let Reading { messages, notes, left_out, .. } = reading;
-    let Chat { id, title, created_at, is_guessed, instructions, .. } = chat;
+    let ThreadReader { messages, notes, left_out, .. } = reading;
+    let SourceThread { id, title, created_at, is_guessed, instructions, .. } = chat;
     let plain = |text: String| text.replace(['\0', json::HALF, json::BYTES], "\u{FFFD}");
     Ok(ForeignThread {
         id,
@@ -267,9 +267,9 @@ fn read_chat(
 fn read_message(
     message: &Value,
     index: usize,
-    reading: &mut Reading,
+    reading: &mut ThreadReader,
     strictness: Strictness,
-    read: impl FnOnce(&Value, &mut Reading) -> Result<ReadMessage, FormatError>,
+    read: impl FnOnce(&Value, &mut ThreadReader) -> Result<ReadMessage, FormatError>,
 ) -> Result<(), ForeignError> {
     let in_message = |wrong| ForeignError::Message { index, wrong };
     let mut repaired = message.clone();

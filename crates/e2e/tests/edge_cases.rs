@@ -118,3 +118,38 @@ async fn a_late_client_gets_the_same_failure() {
     }
     assert_eq!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().len(), 3);
 }
+
+/// A publisher in JavaScript cuts a text between the two units of a character.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_character_that_was_cut_is_whole_for_clients_and_in_the_history() {
+    let fixture = Fixture::with(alone).await;
+    let follower = fixture.following("harbour-log").await;
+    let thread = model::ThreadId::parse("harbour-log").unwrap();
+    let count = model::PartitionCount::new(PARTITIONS.into()).unwrap();
+    let subject = wire::subject::partition_chunks(count, &thread);
+    for (message, chunks) in [
+        (
+            "m-2",
+            [r#""chunk_id":0,"chunk":"Ahoy \ud83d""#, r#""chunk_id":1,"chunk":"\udea4!","is_final":true"#],
+        ),
+        (
+            "m-3",
+            [r#""chunk_id":1,"chunk":"\udea4!","is_final":true"#, r#""chunk_id":0,"chunk":"Ahoy \ud83d""#],
+        ),
+        ("m-4", [r#""chunk_id":0,"chunk":"Ahoy\ud83d""#, r#""chunk_id":1,"chunk":" there","is_final":true"#]),
+    ] {
+        for chunk in chunks {
+            let json = format!(r#"{{"session_id":"{thread}","message_id":"{message}",{chunk}}}"#);
+            fixture.publisher.publish_raw(&subject, None, json.into_bytes().into()).await.unwrap();
+        }
+        until_ended(&follower, message).await;
+    }
+    let wanted = [("m-2", "Ahoy 🚤!"), ("m-3", "Ahoy 🚤!"), ("m-4", "Ahoy\u{fffd} there")];
+    let messages = fixture.until_messages(thread.as_str(), 3).await;
+    assert_eq!(said(&messages), wanted.map(|(_, text)| ("assistant", text)));
+    let live = follower.stop().remove(0);
+    for (message, text) in wanted {
+        assert_eq!(live.text_of(message), text, "{message}");
+    }
+    assert_eq!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().len(), 0);
+}

@@ -49,6 +49,7 @@ mod protocols;
 mod reasoning;
 mod reasoning_access;
 mod reasoning_agents;
+mod reasoning_conformance;
 mod refusals;
 mod replicas;
 mod resent_inputs;

@@ -79,7 +79,7 @@ impl Server {
         local(&self.mcp)
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.addr())
     }
 

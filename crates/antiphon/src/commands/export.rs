@@ -3,8 +3,6 @@
 //! In nearly every thread the batches follow each other, and messages are read in order. Where batches interleave, or something
 //! is damaged, the rest is assembled batch by batch.
 
-mod langchain;
-
 use std::collections::HashSet;
 
 use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
@@ -21,7 +19,7 @@ use super::output;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
-use crate::options::{Export, ExportFormat, OutputFormat};
+use crate::options::{Export, OutputFormat};
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
@@ -32,9 +30,6 @@ const MESSAGES_BYTES: u64 = 8 << 20;
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     for thread in &options.threads {
         stored(store, thread).await?;
-    }
-    if options.to == ExportFormat::Langchain {
-        return langchain::run(store, options).await;
     }
     let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut exporter = Exporter {

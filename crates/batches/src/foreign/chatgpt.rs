@@ -6,11 +6,11 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::branch::{Node, current};
-use super::chat::{Chat, ReadMessage, Reading};
 use super::message::{Content, Draft, content_of, rest, time_of};
 use super::notes::LeftOutKind;
 use super::openai::role_of;
 use super::parts::{Part, text_at};
+use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 
 /// One chat of the export.
@@ -19,7 +19,7 @@ pub(super) fn is_chat(value: &Value) -> bool {
 }
 
 /// The chat with its current branch.
-pub(super) fn chat(value: &Value) -> Chat<'_> {
+pub(super) fn chat(value: &Value) -> SourceThread<'_> {
     let map = value.get("mapping").and_then(Value::as_object);
     let nodes: Vec<Node<'_>> = map
         .into_iter()
@@ -32,7 +32,7 @@ pub(super) fn chat(value: &Value) -> Chat<'_> {
         .collect();
     let branch = current(&nodes, value.get("current_node").and_then(Value::as_str));
     let fields = value.as_object();
-    Chat {
+    SourceThread {
         id: fields.and_then(|map| text_at(map, &["conversation_id", "id"])),
         title: fields.and_then(|map| text_at(map, &["title"])),
         created_at: fields.and_then(time_of),
@@ -43,7 +43,7 @@ pub(super) fn chat(value: &Value) -> Chat<'_> {
     }
 }
 
-pub(super) fn message(message: &Value, reading: &mut Reading) -> Result<ReadMessage, FormatError> {
+pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<ReadMessage, FormatError> {
     let map = message.as_object().ok_or(FormatError::NotAnObject)?;
     let author = map.get("author").and_then(Value::as_object);
     let said = author.and_then(|author| text_at(author, &["role"])).unwrap_or_default();

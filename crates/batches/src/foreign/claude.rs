@@ -4,10 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
-use super::chat::{Chat, ReadMessage};
 use super::message::{Draft, content_of, time_of};
 use super::openai::role_of;
 use super::parts::{Part, text_at};
+use super::reading::{ReadMessage, SourceThread};
 use super::thread::FormatError;
 
 /// One chat of the export.
@@ -16,11 +16,11 @@ pub(super) fn is_chat(value: &Value) -> bool {
 }
 
 /// The chat with its current branch. The file of the whole account names no current message; its messages are in order of time.
-pub(super) fn chat(value: &Value) -> Chat<'_> {
+pub(super) fn chat(value: &Value) -> SourceThread<'_> {
     let list = value.get("chat_messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let text = |message: &'_ Value, key: &str| message.get(key).and_then(Value::as_str).map(str::to_owned);
     let fields = value.as_object();
-    let mut chat = Chat {
+    let mut chat = SourceThread {
         id: fields.and_then(|map| text_at(map, &["uuid", "id"])),
         title: fields.and_then(|map| text_at(map, &["name", "title"])),
         created_at: fields.and_then(time_of),

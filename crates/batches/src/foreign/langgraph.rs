@@ -4,11 +4,11 @@
 use model::Role;
 use serde_json::{Map, Value};
 
-use super::chat::ReadMessage;
 use super::langchain::OWN_KEY;
 use super::message::{Draft, calls_of, content_of, rest, time_of};
 use super::openai::role_of;
 use super::parts::{Part, result_text, text_at};
+use super::reading::ReadMessage;
 use super::thread::FormatError;
 
 const READ: &[&str] = &[

@@ -60,7 +60,7 @@ pub(super) fn content_of(content: Option<&Value>) -> Result<Content, FormatError
 }
 
 /// One of the messages that a draft becomes.
-enum Piece {
+enum MessagePiece {
     Said(Said),
     Result(PartResult),
 }
@@ -102,15 +102,17 @@ impl Draft {
         let mut pieces = pieces(parts, calls, notes);
         if matches!(role, Role::User | Role::Tool) {
             // Results come before what the person says with them, as they answer the message before.
-            pieces.sort_by_key(|piece| matches!(piece, Piece::Said(_)));
+            pieces.sort_by_key(|piece| matches!(piece, MessagePiece::Said(_)));
         }
-        let count: usize =
-            pieces.iter().map(|piece| if let Piece::Said(said) = piece { said.calls.len() } else { 0 }).sum();
+        let count: usize = pieces
+            .iter()
+            .map(|piece| if let MessagePiece::Said(said) = piece { said.calls.len() } else { 0 })
+            .sum();
         if count > MAX_CALLS {
             return Err(FormatError::TooManyCalls(count));
         }
         if pieces.is_empty() {
-            pieces.push(Piece::Said(Said::default()));
+            pieces.push(MessagePiece::Said(Said::default()));
         }
         let mut messages = Vec::with_capacity(pieces.len());
         for (index, piece) in pieces.into_iter().enumerate() {
@@ -131,7 +133,7 @@ impl Draft {
                 token_count: self.token_count.take(),
             };
             match piece {
-                Piece::Said(said) => {
+                MessagePiece::Said(said) => {
                     message.content = said.text();
                     if !said.calls.is_empty() {
                         // Only an assistant calls, in whatever message the call was found.
@@ -147,7 +149,7 @@ impl Draft {
                     }
                     message.tool_calls = (!said.calls.is_empty()).then_some(Value::Array(said.calls));
                 }
-                Piece::Result(result) => {
+                MessagePiece::Result(result) => {
                     message.role = Role::Tool;
                     message.content = result.text;
                     message.tool_call_id =
@@ -167,7 +169,7 @@ impl Draft {
     }
 }
 
-fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind>) -> Vec<Piece> {
+fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind>) -> Vec<MessagePiece> {
     let mut pieces = Vec::new();
     let mut said = Said::default();
     let mut has_answers = false;
@@ -178,9 +180,9 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
             // The calls that are fields are answered by the first results.
             said.calls.extend(fields.take().into_iter().flatten());
             if !said.is_empty() {
-                pieces.push(Piece::Said(std::mem::take(&mut said)));
+                pieces.push(MessagePiece::Said(std::mem::take(&mut said)));
             }
-            pieces.push(Piece::Result(result));
+            pieces.push(MessagePiece::Result(result));
             has_answers = true;
             continue;
         }
@@ -208,7 +210,7 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     // An empty text after the results says nothing.
     let says_nothing = said.text().is_empty() && said.reasoning.is_empty() && said.calls.is_empty();
     if !(said.is_empty() || has_answers && says_nothing) {
-        pieces.push(Piece::Said(said));
+        pieces.push(MessagePiece::Said(said));
     }
     pieces
 }

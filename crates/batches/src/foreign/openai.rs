@@ -4,10 +4,10 @@
 use model::Role;
 use serde_json::{Map, Value};
 
-use super::chat::ReadMessage;
 use super::message::{Content, Draft, calls_of, content_of, rest, time_of};
 use super::notes::NoteKind;
 use super::parts::{Part, arguments, parts_of, result_text, text_at};
+use super::reading::ReadMessage;
 use super::thread::FormatError;
 
 const READ: &[&str] = &[

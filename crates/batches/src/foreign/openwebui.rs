@@ -4,12 +4,12 @@
 use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
-use super::chat::{Chat, ReadMessage, Reading};
 use super::details;
 use super::message::{Content, Draft, content_of, rest, time_of};
 use super::notes::LeftOutKind;
 use super::openai::role_of;
 use super::parts::{Part, parts_of, text_at};
+use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 
 const READ: &[&str] = &[
@@ -44,7 +44,7 @@ fn inner(value: &Value) -> Option<&Map<String, Value>> {
 }
 
 /// The chat with its current branch.
-pub(super) fn chat(value: &Value) -> Chat<'_> {
+pub(super) fn chat(value: &Value) -> SourceThread<'_> {
     let empty = Map::new();
     let (outer, map) = (value.as_object(), inner(value));
     let history = map.and_then(|map| map.get("history")).filter(|history| history.is_object());
@@ -67,7 +67,7 @@ pub(super) fn chat(value: &Value) -> Chat<'_> {
     let parameters = map.and_then(|map| map.get("params")?.as_object()).unwrap_or(&empty);
     let instructions =
         text_at(parameters, &["system"]).or_else(|| map.and_then(|map| text_at(map, &["system"])));
-    Chat {
+    SourceThread {
         id: about(&["id"]).filter(|id| !id.is_empty()),
         title: about(&["title"]),
         created_at: outer.and_then(time_of).or_else(|| map.and_then(time_of)),
@@ -78,7 +78,7 @@ pub(super) fn chat(value: &Value) -> Chat<'_> {
     }
 }
 
-pub(super) fn message(message: &Value, reading: &mut Reading) -> Result<ReadMessage, FormatError> {
+pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<ReadMessage, FormatError> {
     let map = message.as_object().ok_or(FormatError::NotAnObject)?;
     let said = text_at(map, &["role"]).unwrap_or_default();
     let role = role_of(&said).ok_or_else(|| FormatError::Role(format!("{said:?}")))?;

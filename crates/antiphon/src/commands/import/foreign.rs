@@ -150,19 +150,13 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
         }
     }
     if let Some(id) = &options.thread {
-        let count = threads.len();
-        let Some(thread) = threads.pop().filter(|_| count == 1) else {
-            threads.truncate(MAX_LISTED);
-            let listed = threads.iter().map(|thread| {
-                let title = thread.title.as_deref().unwrap_or_default();
-                format!("{} {title:?}", thread.id.as_deref().unwrap_or("without an id"))
-            });
-            let listed = listed.collect::<Vec<_>>().join(", ");
-            return Err(ExitError::Failed(format!(
-                "the input has {count} chats, and --thread names one thread: choose a chat with --chat, or import all without --thread ({listed}…)"
-            )));
+        // Chats that were begun and never used are no choice.
+        threads.retain(|thread| !thread.messages.is_empty());
+        return match threads.len() {
+            0 => Ok(Vec::new()),
+            1 => Ok(threads.into_iter().map(|thread| (id.clone(), thread)).collect()),
+            _ => Err(several(&threads)),
         };
-        return Ok(vec![(id.clone(), thread)]);
     }
     let prefix = options.prefix.as_deref().unwrap_or_default();
     let name = |(index, thread): (usize, ForeignThread)| {
@@ -178,6 +172,21 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
         Ok((id, thread))
     };
     threads.into_iter().enumerate().map(name).collect()
+}
+
+/// Refuses several chats where one is wanted, and lists the first of them.
+fn several(threads: &[ForeignThread]) -> ExitError {
+    let listed = threads.iter().take(MAX_LISTED).map(|thread| {
+        let title = thread.title.as_deref().unwrap_or_default();
+        format!("{} {title:?}", thread.id.as_deref().unwrap_or("without an id"))
+    });
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    let more = if threads.len() > MAX_LISTED { ", …" } else { "" };
+    ExitError::Failed(format!(
+        "the input has {} chats, and --thread names one thread: choose a chat with --chat, or import all without --thread \
+         ({listed}{more})",
+        threads.len()
+    ))
 }
 
 /// What is known of the thread itself.

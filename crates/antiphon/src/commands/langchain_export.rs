@@ -5,13 +5,22 @@ use model::ThreadId;
 use serde_json::json;
 use store::Store;
 
-use super::{MESSAGES, MESSAGES_BYTES, PAGE};
-use crate::commands::output;
-use crate::commands::output_file::OutputFile;
+use super::lookup::stored;
+use super::output;
+use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
 
+/// Threads whose ids are read at once.
+const PAGE: u32 = 500;
+/// Messages that are read at once, and bytes of these; a single one may have more.
+const MESSAGES: u32 = 2_000;
+const MESSAGES_BYTES: u64 = 8 << 20;
+
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
+    for thread in &options.threads {
+        stored(store, thread).await?;
+    }
     let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut messages = 0;
     let mut threads = 0;

@@ -8,7 +8,7 @@ use super::thread::ForeignMessage;
 
 /// A chat as it is found in the export of a chat service.
 #[derive(Debug)]
-pub(super) struct Chat<'a> {
+pub(super) struct SourceThread<'a> {
     pub(super) id: Option<String>,
     pub(super) title: Option<String>,
     pub(super) created_at: Option<Timestamp>,
@@ -50,7 +50,7 @@ impl ReadMessage {
 
 /// The messages of a thread that were read so far.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct ThreadReader {
     pub(super) messages: Vec<ForeignMessage>,
     pub(super) notes: Vec<ImportNote>,
     pub(super) left_out: LeftOut,
@@ -59,7 +59,7 @@ pub(super) struct Reading {
     made_ids: usize,
 }
 
-impl Reading {
+impl ThreadReader {
     /// The open call that a result of this tool answers: one of that name (`matches`), or the first.
     pub(super) fn answered_call(&mut self, matches: impl Fn(&str) -> bool) -> Option<String> {
         let at = self.open.iter().position(|(_, name)| matches(name))?;

@@ -1,0 +1,127 @@
+//! The command lines of commands on threads.
+
+use std::path::PathBuf;
+
+use batches::foreign::ForeignFormat;
+use clap::{Args, Subcommand, ValueEnum};
+use model::{Position, ThreadId};
+
+use super::operator::{Database, ErasePolicy, position, thread};
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Threads {
+    #[command(subcommand)]
+    pub(crate) command: ThreadsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ThreadsCommand {
+    /// What is stored of a thread.
+    Show(ShowThread),
+    /// Write threads as JSON Lines, each as it is when its turn comes.
+    Export(Export),
+    /// Read threads that were exported, or messages from elsewhere. Reading them twice changes nothing.
+    Import(Import),
+    /// Copy a thread, whole or up to a batch.
+    Fork(Fork),
+    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what there is.
+    Erase(Erase),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ShowThread {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(crate) thread: ThreadId,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Export {
+    /// The threads.
+    #[arg(value_parser = thread, required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) threads: Vec<ThreadId>,
+    /// All of them.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Where to; standard output without it. The file appears when it is complete.
+    #[arg(long)]
+    pub(crate) output: Option<PathBuf>,
+    /// The format. langchain: the messages of one thread as LangChain's `messages_from_dict` reads them; of several threads a line of
+    /// JSON each, `{"thread_id", "messages"}`.
+    #[arg(long, value_enum, default_value_t = ExportFormat::Antiphon)]
+    pub(crate) to: ExportFormat,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+/// What an export is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// `threads import` reads it; nothing is lost.
+    Antiphon,
+    /// LangChain's messages.
+    Langchain,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Import {
+    /// Where from; standard input without it.
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// Keep in this file how far the import has got, and go on from there when it exists. It is removed at the end.
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Import batches that are damaged as they are; no context ever shows them. Without it they are refused.
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) keep_invalid: bool,
+    /// The format of an input of another system; without it the input is an export. openai: messages with roles, of any provider; langgraph:
+    /// LangChain's messages, or a checkpoint; chatgpt, claude, openwebui: the chats that these export (JSON, unpacked).
+    #[arg(long, value_name = "openai|langgraph|chatgpt|claude|openwebui", value_parser = foreign_format)]
+    pub(crate) from: Option<ForeignFormat>,
+    /// The thread that the messages of another system become. Chats without it become threads with the ids that they have there.
+    #[arg(long, value_parser = thread, requires = "from")]
+    pub(crate) thread: Option<ThreadId>,
+    /// Import only the chat with this id there.
+    #[arg(long, value_name = "ID", requires = "from")]
+    pub(crate) chat: Option<String>,
+    /// Begin the ids of threads with this, such as `<tenant>~`, where they are made from the ids of chats.
+    #[arg(long, value_name = "TEXT", requires = "from", conflicts_with = "thread")]
+    pub(crate) prefix: Option<String>,
+    /// Refuse an input of another system of which something would be replaced or not understood. Without it such messages are named and kept
+    /// as far as possible.
+    #[arg(long, requires = "from")]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Fork {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(crate) thread: ThreadId,
+    /// The new thread.
+    #[arg(value_parser = thread)]
+    pub(crate) new: ThreadId,
+    /// The last batch that is copied; all of them without it.
+    #[arg(long, value_parser = position)]
+    pub(crate) at: Option<Position>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Erase {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(crate) thread: ThreadId,
+    #[command(flatten)]
+    pub(crate) policy: ErasePolicy,
+}
+
+fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
+    let names = ForeignFormat::ALL.map(ForeignFormat::name).join(", ");
+    ForeignFormat::from_name(name).ok_or_else(|| format!("it must be one of {names}"))
+}

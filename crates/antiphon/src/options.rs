@@ -36,7 +36,7 @@ pub(crate) use self::usage::{
 };
 pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
-pub(crate) use self::workflow::{EngineName, Workflow, WorkflowSettings};
+pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
 #[derive(Debug, Parser)]

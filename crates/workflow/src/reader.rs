@@ -260,12 +260,14 @@ impl<'a> Reader<'a> {
         }
         let mut said = self.provider.read(&value, &mut self.reply.deviations);
         said.error = completions::error(&event.name, &value).map(units::cleaned);
+        // Some name the last event in place of `[DONE]`.
+        said.is_last |= matches!(event.name.as_str(), "done" | "end" | "complete");
         self.take_said(said, parts);
     }
 
     fn take_unreadable(&mut self, event: &Event, data: &[u8]) {
         let is_json_like = data.starts_with(b"{") || data.starts_with(b"[");
-        if event.name == "error" {
+        if event.name == "error" || (begins_with_error(data) && !self.is_ending()) {
             let text = String::from_utf8_lossy(data).into_owned();
             self.fail(errors::of_object(&Value::String(text)));
         } else if self.is_ending() || !is_json_like {
@@ -391,6 +393,12 @@ fn check_content(reply: &ModelReply, had_calls: bool, may_be_empty: bool) -> Res
         return Err(Failure::transient("empty_answer", "the model's endpoint ended without an answer"));
     }
     Ok(())
+}
+
+/// `error: out of memory`, `[ERROR] …`.
+fn begins_with_error(data: &[u8]) -> bool {
+    let text = data.strip_prefix(b"[").unwrap_or(data).trim_ascii_start();
+    text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case(b"error"))
 }
 
 /// `[DONE]`, and how others write it.

@@ -113,6 +113,9 @@ const WRONG: [&str; 14] = [
     "unprocessable",
 ];
 
+/// The same in messages without a type.
+const TOO_LONG: [&str; 4] = ["context length", "maximum context", "context window", "prompt is too long"];
+
 /// What an error means. Its own words about the model or the account come before its status, and the status before other words.
 fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static str) {
     let words = ["type", "code", "status", "reason"].map(|key| word_at(error, key)).join(" ");
@@ -130,7 +133,9 @@ fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static s
         }
         None if has(&BUSY) => (ErrorClass::Transient, "upstream_error"),
         None if has(&FORBIDDEN) => (ErrorClass::Auth, "upstream_error"),
-        None if has(&WRONG) => (ErrorClass::Permanent, "upstream_error"),
+        None if has(&WRONG) || TOO_LONG.iter().any(|text| message.contains(text)) => {
+            (ErrorClass::Permanent, "upstream_error")
+        }
         None => (ErrorClass::Transient, "upstream_error"),
     }
 }
@@ -313,6 +318,7 @@ mod tests {
         );
         assert_eq!(class(json!({"type": "invalid_request_error", "code": null})), ErrorClass::Permanent);
         assert_eq!(class(json!("what")), ErrorClass::Transient);
+        assert_eq!(class(json!("the maximum context length is 8192 tokens")), ErrorClass::Permanent);
         assert_eq!(class(json!({"type": "InternalServerError", "code": 500.0})), ErrorClass::Transient);
         assert_eq!(class(json!({"type": "BadRequestError", "code": 400})), ErrorClass::Permanent);
         assert_eq!(class(json!({"type": "RateLimitError"})), ErrorClass::Transient);

@@ -30,6 +30,9 @@ const PASSED_ON: &[&str] = &[
     "prompt_cache_retention",
 ];
 
+/// Longest name of a tool that all endpoints take.
+const LONGEST_NAME: usize = 64;
+
 /// The two names of one limit; a request has one of them.
 const LIMITS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
@@ -133,8 +136,16 @@ pub(super) fn tool(id: &str, text: &str) -> Value {
 
 /// Arguments that are no object become `{}`: endpoints refuse a request with them, and the result says what was wrong.
 fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
+    let name = plain_name(name);
     let arguments = arguments_object(arguments).unwrap_or_else(|_| "{}".to_owned());
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+}
+
+/// Endpoints refuse a request with other names than these; a model makes up any name.
+fn plain_name(name: &str) -> String {
+    let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '_' };
+    let name: String = name.chars().take(LONGEST_NAME).map(plain).collect();
+    if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
 /// The body of one request.
@@ -317,6 +328,23 @@ mod tests {
         );
         assert_eq!(allowed_tools(&turn), Some(vec!["f".to_owned()]));
         assert_eq!(model(&turn, "default"), "own");
+    }
+
+    #[test]
+    fn what_a_model_wrote_wrongly_does_not_spoil_the_next_request() {
+        for (name, arguments, sent) in [
+            ("f", "{\"a\":1}", ("f", "{\"a\":1}")),
+            ("functions.f g", "{a}", ("functions_f_g", "{}")),
+            ("", "[1]", ("unknown", "{}")),
+            ("f", "\"{\\\"a\\\":1}\"", ("f", "{\"a\":1}")),
+        ] {
+            let function = &tool_call("c", name, arguments)["function"];
+            assert_eq!(
+                (&function["name"], &function["arguments"]),
+                (&json!(sent.0), &json!(sent.1)),
+                "{name}"
+            );
+        }
     }
 
     #[test]

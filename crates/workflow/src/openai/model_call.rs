@@ -79,12 +79,14 @@ async fn attempt(
     };
     let mut reader = Reader::new(endpoint.interface, step.number, known_ids, step.tools, step.number > 0);
     let cut = read(response, &mut reader, sender).await?;
+    // A response that ends in good order without an answer is an answer of the endpoint.
+    let was_cut = cut.is_some();
     let ended = reader.end(cut);
     admitted.used(&ended.reply.usage);
     say(ended.parts, sender).await?;
     let has_begun = ended.reply.has_begun || ended.reply.usage.is_known();
     let outcome = ended.outcome.map_err(|failure| match failure.code.as_str() {
-        "upstream_cut" if !has_begun => Attempted::NotBegun(failure),
+        "upstream_cut" if was_cut && !has_begun => Attempted::NotBegun(failure),
         _ => Attempted::Ended(failure),
     });
     Ok((ended.reply, outcome))

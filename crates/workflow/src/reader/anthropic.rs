@@ -12,6 +12,8 @@ use super::finish::Finish;
 #[derive(Debug, Default)]
 pub(super) struct AnthropicState {
     thinking: Vec<(u64, Value)>,
+    /// The last block that is a call of ours: tools that the provider calls by itself have input as well.
+    call: Option<u64>,
 }
 
 impl AnthropicState {
@@ -89,6 +91,7 @@ fn block(
             // An empty input stands for the pieces that follow.
             let input = block["input"].as_object().filter(|input| !input.is_empty());
             let arguments = input.map_or_else(String::new, |_| block["input"].to_string());
+            state.call = Some(index);
             let call = CallDelta {
                 index: Some(index),
                 id: text("id"),
@@ -99,7 +102,7 @@ fn block(
             pieces.push(ContentPiece::Calls(vec![call]));
         }
         // Tools that the provider calls by itself.
-        "server_tool_use" => {}
+        "server_tool_use" | "mcp_tool_use" => {}
         kind if kind.ends_with("_tool_result") => {}
         _ => deviations.note(Deviation::ContentPart),
     }
@@ -114,7 +117,7 @@ fn delta(delta: &Value, index: u64, state: &mut AnthropicState, pieces: &mut Vec
             push_reasoning(text("thinking"), false, pieces);
         }
         "signature_delta" => state.append(index, "signature", &text("signature")),
-        "input_json_delta" if !text("partial_json").is_empty() => {
+        "input_json_delta" if state.call == Some(index) && !text("partial_json").is_empty() => {
             let arguments = text("partial_json");
             pieces.push(ContentPiece::Calls(vec![CallDelta {
                 index: Some(index),

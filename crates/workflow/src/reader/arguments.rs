@@ -69,7 +69,20 @@ impl Arguments {
         first == piece || (self.state() == ArgumentsState::Whole && same_value(first, piece))
     }
 
-    /// Whether this piece is everything that has come and more.
+    /// Whether this piece is what has come and more: an object with the same fields, of which texts may have grown.
+    pub(super) fn is_grown_by(&self, piece: &str) -> bool {
+        let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text.trim()).ok();
+        let Some((known, grown)) = read(self.first()).zip(read(piece)) else {
+            return self.is_begun_by(piece);
+        };
+        known.iter().all(|(key, known)| match (known, grown.get(key)) {
+            (Value::String(known), Some(Value::String(grown))) => grown.starts_with(known.as_str()),
+            (known, Some(grown)) => known == grown,
+            (_, None) => false,
+        })
+    }
+
+    /// Whether this piece is everything that has come and more, as a text.
     pub(super) fn is_begun_by(&self, piece: &str) -> bool {
         !self.first().is_empty() && piece.starts_with(self.first())
     }

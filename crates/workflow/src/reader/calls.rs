@@ -282,6 +282,13 @@ impl<'a> Calls<'a> {
             return if is_same { (place, by_index.is_none_or(|at| at == place)) } else { (new, true) };
         }
         let Some(place) = by_index.or(self.last) else { return (new, true) };
+        // A whole call does not go on with a piece that begins nothing; one that was being written does.
+        let begins_nothing =
+            piece.name.is_empty() && !piece.arguments.trim().is_empty() && !opens(&piece.arguments);
+        let is_whole = |place: usize| self.calls[place].arguments.state() == ArgumentsState::Whole;
+        if let Some(last) = self.last.filter(|last| begins_nothing && is_whole(place) && !is_whole(*last)) {
+            return (last, false);
+        }
         let goes_on = self.goes_on(place, piece, by_index.is_some());
         let is_known = piece.id.is_empty() && (by_index.is_some() || piece.index.is_none());
         if goes_on { (place, is_known) } else { (new, true) }
@@ -301,7 +308,7 @@ impl<'a> Calls<'a> {
                 let is_other_call = opens(&piece.arguments)
                     && !call.arguments.is_placeholder()
                     && !call.arguments.is_repeated_by(&piece.arguments)
-                    && !call.arguments.is_begun_by(&piece.arguments);
+                    && !call.arguments.is_grown_by(&piece.arguments);
                 call.tool == piece.name && !is_other_call
             }
             ArgumentsState::Open => call.tool == piece.name,
@@ -342,7 +349,7 @@ impl<'a> Calls<'a> {
                     && (is_blank
                         || arguments.is_placeholder()
                         || arguments.is_repeated_by(&piece.arguments)
-                        || arguments.is_begun_by(&piece.arguments))
+                        || arguments.is_grown_by(&piece.arguments))
             }
             ArgumentsState::Empty if has_index && is_other_id => is_same_tool,
             ArgumentsState::Empty => {

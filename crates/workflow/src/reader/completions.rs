@@ -26,24 +26,45 @@ pub(super) struct Said {
     pub(super) is_last: bool,
 }
 
-/// Where endpoints put the counts: OpenAI at the top, others within the choice or under a name of their own.
-const USAGE: [&str; 9] = [
-    "/usage",
-    "/choices/0/usage",
-    "/choices/0/delta/usage",
-    "/choices/0/message/usage",
-    "/x_groq/usage",
-    "/message/usage",
-    "/response/usage",
-    "/usageMetadata",
-    "/usage_metadata",
+/// The names of an object with counts.
+const USAGE: [&str; 7] = [
+    "usage",
+    "usageMetadata",
+    "usage_metadata",
+    "token_usage",
+    "tokenUsage",
+    "usage_info",
+    "amazon-bedrock-invocationMetrics",
 ];
+/// How deep such an object may be.
+const DEEPEST_USAGE: u32 = 5;
+/// What the model has written, and what is long and has no counts.
+const NO_USAGE: [&str; 5] = ["content", "tool_calls", "logprobs", "arguments", "args"];
 
-/// What is said of tokens, wherever it is.
+/// The counts of tokens in an event: OpenAI has them at the top, others within the choice or under a name of their own.
 pub(super) fn usage(value: &Value) -> TokenCounts {
-    let found = USAGE.iter().filter_map(|place| value.pointer(place)).map(TokenCounts::of_usage);
+    let mut found = TokenCounts::default();
+    find_usage(value, 0, &mut found);
     // Ollama has no object around its counts.
-    found.fold(TokenCounts::of_usage(value), TokenCounts::max)
+    found.max(TokenCounts::of_usage(value))
+}
+
+fn find_usage(value: &Value, depth: u32, found: &mut TokenCounts) {
+    if depth == DEEPEST_USAGE {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map.iter().filter(|(key, _)| !NO_USAGE.contains(&key.as_str())) {
+                if USAGE.contains(&key.as_str()) {
+                    *found = found.max(TokenCounts::of_usage(value));
+                }
+                find_usage(value, depth + 1, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| find_usage(value, depth + 1, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// A text at one of these keys that is not empty.
@@ -66,16 +87,25 @@ pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
     let says_nothing_else = ["choices", "usage", "candidates", "response", "delta", "output"]
         .iter()
         .all(|key| value.get(*key).is_none_or(Value::is_null));
-    let has_text =
-        ["message", "detail", "msg"].iter().any(|key| value.get(*key).is_some_and(Value::is_string));
+    let has_text = ["message", "detail", "msg", "error_msg", "error_message", "errorMessage"]
+        .iter()
+        .any(|key| value.get(*key).is_some_and(Value::is_string));
     match found {
         Some(Value::Bool(_)) => Some(value.clone()),
         Some(Value::Array(list)) => list.first().cloned(),
         Some(found) => Some(found.clone()),
-        None if has_kind("object") || has_kind("type") || name == "error" => Some(value.clone()),
+        None if ["object", "type", "status"].into_iter().any(has_kind) || name == "error" => {
+            Some(value.clone())
+        }
+        None if value["success"] == false || is_refused(&value["base_resp"]) => Some(value.clone()),
         None if says_nothing_else && has_text => Some(value.clone()),
         None => None,
     }
+}
+
+/// MiniMax's form of a status.
+fn is_refused(status: &Value) -> bool {
+    status["status_code"].as_i64().is_some_and(|code| code != 0)
 }
 
 /// Reads an event. `choice`: the index of the choice that is read, which the first event decides.

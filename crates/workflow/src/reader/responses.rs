@@ -13,6 +13,16 @@ use super::finish::Finish;
 /// Items of one response.
 const MOST_ITEMS: usize = 1_024;
 
+/// Tools that the provider calls by itself.
+const OWN_TOOLS: [&str; 6] = [
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "mcp_call",
+    "mcp_list_tools",
+    "tool_search_call",
+];
+
 /// What was said of each item: some gateways leave out pieces, and give the whole text at the end of the item. Ids are no help, because they
 /// may change with each event.
 #[derive(Debug, Default)]
@@ -148,7 +158,9 @@ fn item(
             }
         }
         // Items that begin, and tools that the provider calls by itself.
-        _ => {}
+        "message" | "reasoning" => {}
+        kind if OWN_TOOLS.contains(&kind) || !is_done => {}
+        _ => deviations.note(Deviation::ContentPart),
     }
 }
 

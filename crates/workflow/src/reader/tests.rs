@@ -146,6 +146,10 @@ fn an_error_in_the_stream_ends_it() {
         "data: {\"detail\":\"x\"}\n\n",
         "data: {\"error\":\"x\"}\n\n",
         "data: {\"errors\":[{\"message\":\"x\"}]}\n\n",
+        "data: {\"error_code\":336,\"error_msg\":\"x\"}\n\n",
+        "data: {\"base_resp\":{\"status_code\":1013,\"status_msg\":\"x\"},\"choices\":null}\n\n",
+        "data: error: the engine stopped\n\n",
+        "data: [ERROR] the engine stopped\n\n",
         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"error\":{\"code\":502,\"message\":\"x\"},\"finish_reason\":\"error\"}]}\n\n",
         "{\"error\":{\"message\":\"x\"}}\n",
     ] {
@@ -160,6 +164,25 @@ fn an_error_in_the_stream_ends_it() {
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n".to_owned();
     let whole = of(&[format!("data: {error}\n\n"), usage, DONE.to_owned()]);
     assert_eq!((whole.failure.as_deref(), whole.counts), (Some("upstream_error"), (7, 1)));
+}
+
+#[test]
+fn counts_are_found_wherever_they_are() {
+    for counted in [
+        json!({"choices": [{"delta": {}, "usage": {"prompt_tokens": 7, "completion_tokens": 2}}]}),
+        json!({"choices": [{"delta": {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}}]}),
+        json!({"x_host": {"usage": {"input_tokens": "7", "output_tokens": 2.0}}}),
+        json!({"metadata": {"response": {"token_usage": {"prompt_tokens": 7, "completion_tokens": 2}}}}),
+        json!({"usage": [{"prompt_tokens": 1}], "usage_info": {"prompt_tokens": 7, "completion_tokens": 2}}),
+        json!({"prompt_eval_count": 7, "eval_count": 2}),
+    ] {
+        let event = format!("data: {counted}\n\n");
+        let whole = of(&[chunk(json!({"content": "ok"})), event, finish("stop")]);
+        assert_eq!((whole.counts, whole.failure), ((7, 2), None), "{counted}");
+    }
+    // What the model writes about counts is no count.
+    let text = json!({"content": [{"type": "text", "text": "ok", "usage": {"prompt_tokens": 9}}]});
+    assert_eq!(of(&[chunk(text), finish("stop")]).counts, (0, 0));
 }
 
 #[test]

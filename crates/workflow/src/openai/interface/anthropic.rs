@@ -50,7 +50,9 @@ pub(super) fn body(chat: &Value) -> Value {
     }
     if !tools.is_empty() {
         body.insert("tools".to_owned(), json!(tools));
-        if let Some(choice) = choice(chat) {
+        // A model that thinks cannot be made to call a tool.
+        let is_forced = |choice: &Value| matches!(choice["type"].as_str(), Some("any" | "tool"));
+        if let Some(choice) = choice(chat).filter(|choice| thinking.is_none() || !is_forced(choice)) {
             body.insert("tool_choice".to_owned(), choice);
         }
     }

@@ -54,10 +54,25 @@ fn generation(chat: &Value) -> Map<String, Value> {
         config.insert("responseJsonSchema".to_owned(), schema.clone());
     }
     if let Some(effort) = chat["reasoning_effort"].as_str() {
-        let level = if matches!(effort, "none" | "minimal" | "low") { "low" } else { "high" };
-        config.insert("thinkingConfig".to_owned(), json!({"includeThoughts": true, "thinkingLevel": level}));
+        config.insert("thinkingConfig".to_owned(), thinking(text_of(chat, "model"), effort));
     }
     config
+}
+
+/// Models before Gemini 3 know a budget, and later ones a level.
+fn thinking(model: &str, effort: &str) -> Value {
+    let is_little = matches!(effort, "none" | "minimal" | "low");
+    if model.contains("gemini-2") {
+        let budget = if is_little {
+            1_024
+        } else if effort == "medium" {
+            8_192
+        } else {
+            16_384
+        };
+        return json!({"includeThoughts": true, "thinkingBudget": budget});
+    }
+    json!({"includeThoughts": true, "thinkingLevel": if is_little { "low" } else { "high" }})
 }
 
 fn declaration(function: &Value) -> Value {

@@ -56,6 +56,7 @@ fn anthropic_wants_blocks_roles_in_turn_and_marks() {
     let body = Interface::Anthropic.body(thinking);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 4_096}));
     assert!(body["max_tokens"].as_u64() > Some(4_096) && body.get("temperature").is_none());
+    assert_eq!(body.get("tool_choice"), None, "refused beside thinking");
 }
 
 #[test]
@@ -79,6 +80,18 @@ fn google_wants_contents_and_names_of_results() {
             "generationConfig": {"temperature": 0.5, "maxOutputTokens": 100, "stopSequences": ["x"]},
         })
     );
+    for (model, thinking) in [
+        ("gemini-2.5-pro", json!({"includeThoughts": true, "thinkingBudget": 16_384})),
+        ("gemini-3-pro", json!({"includeThoughts": true, "thinkingLevel": "high"})),
+    ] {
+        let mut request = chat();
+        (request["model"], request["reasoning_effort"]) = (json!(model), json!("high"));
+        assert_eq!(
+            Interface::Google.body(request)["generationConfig"]["thinkingConfig"],
+            thinking,
+            "{model}"
+        );
+    }
     let mut signed = chat();
     signed["messages"][3]["tool_calls"][0]["native"] = json!("c2ln");
     let body = Interface::Google.body(signed);

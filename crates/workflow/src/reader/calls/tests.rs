@@ -104,6 +104,11 @@ fn calls_without_a_sure_id_and_index_stay_apart() {
             &["a/f{\"x\":1}", "b/g{}"],
         ),
         (
+            "a tail under the index of a whole call",
+            vec![piece(0, "a", "f", "{\"x\":1}"), piece(1, "b", "g", "{\"y\":"), piece(0, "", "", "2}")],
+            &["a/f{\"x\":1}", "b/g{\"y\":2}"],
+        ),
+        (
             "calls of one tool that begin before their arguments",
             vec![
                 piece(0, "a", "f", ""),
@@ -146,6 +151,14 @@ fn one_call_stays_one_however_its_pieces_are_called() {
         (
             "growing",
             vec![piece(0, "a", "f", "{\"x"), piece(0, "a", "f", "{\"x\":"), piece(1, "a", "f", "{\"x\":1}")],
+        ),
+        (
+            "growing objects",
+            vec![
+                piece(0, "a", "f", "{}"),
+                piece(0, "a", "f", "{\"x\":1}"),
+                piece(0, "a", "f", "{ \"x\": 1 }"),
+            ],
         ),
         (
             "a placeholder",

@@ -136,6 +136,36 @@ fn anthropic_thinking_goes_back_with_its_signature() {
 }
 
 #[test]
+fn tools_that_a_provider_calls_by_itself_are_no_calls() {
+    let block = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let delta =
+        |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let (parts, ended) = read_events(
+        Interface::Anthropic,
+        &[
+            block(0, json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+            delta(0, json!({"type": "input_json_delta", "partial_json": "{\"query\":\"tide\"}"})),
+            block(1, json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": []})),
+            block(2, json!({"type": "text", "text": "High."})),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+            json!({"type": "message_stop"}),
+        ],
+    );
+    assert_eq!((ended.outcome, texts(&parts).0.as_str()), (Ok(()), "High."));
+    let search = json!({"type": "web_search_call", "id": "ws_1", "status": "completed"});
+    let (parts, ended) = read_events(
+        Interface::Responses,
+        &[
+            json!({"type": "response.output_item.done", "output_index": 0, "item": search}),
+            json!({"type": "response.output_text.delta", "output_index": 1, "delta": "High."}),
+            json!({"type": "response.completed", "response": {"status": "completed"}}),
+        ],
+    );
+    assert_eq!((ended.outcome, texts(&parts).0.as_str()), (Ok(()), "High."));
+    assert!(!ended.reply.deviations.has(Deviation::ContentPart));
+}
+
+#[test]
 fn google_calls_come_whole_or_in_pieces() {
     let (parts, ended) = read_events(Interface::Google, &google_events());
     assert_eq!(ended.outcome, Ok(()));

@@ -121,7 +121,7 @@ async fn a_late_client_gets_the_same_failure() {
 
 /// A publisher in JavaScript cuts a text between the two units of a character.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_character_that_was_cut_is_whole_for_clients_and_in_the_history() {
+async fn cut_character_is_whole_for_clients_and_in_history() {
     let fixture = Fixture::with(alone).await;
     let follower = fixture.following("harbour-log").await;
     let thread = model::ThreadId::parse("harbour-log").unwrap();

@@ -188,7 +188,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
         kind: model::ChunkKind::ToolResult,
         is_final: true,
         text: "ü\n".into(),
-        halves: model::Halves::new(Some(0xdc00), Some(0xd83d)),
+        halves: model::Halves::new(Some(0xDEA4), Some(0xD83D)),
         metadata: metadata(serde_json::json!({"a": [1, {"b": null}]})),
         timestamp: Some("2026-01-01T00:00:00Z".into()),
         correlation_id: Some("c".into()),

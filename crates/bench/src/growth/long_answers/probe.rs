@@ -41,11 +41,13 @@ impl fmt::Display for ProbeTimes {
     }
 }
 
+/// When a message was sent, and when its row was there.
+type SentAndStored = (Instant, Instant);
+
 /// Sends until it is finished.
 pub(super) struct Probe {
     stop: Arc<AtomicBool>,
-    /// When each was sent, and when it was there.
-    task: Option<JoinHandle<Result<Vec<(Instant, Instant)>>>>,
+    task: Option<JoinHandle<Result<Vec<SentAndStored>>>>,
 }
 
 impl Probe {
@@ -96,7 +98,7 @@ struct ProbeRun {
 }
 
 impl ProbeRun {
-    async fn run(self) -> Result<Vec<(Instant, Instant)>> {
+    async fn run(self) -> Result<Vec<SentAndStored>> {
         let (mut pending, mut times) = (HashMap::new(), Vec::new());
         let (began, mut sent, mut stopped) = (Instant::now(), 0, None);
         loop {

@@ -502,7 +502,7 @@ async fn wrong_words_end_with_one_line() {
         ("batches list a.b", 2, "invalid value 'a.b'"),
         ("batches show t -5", 2, "unexpected argument '-5'"),
         ("threads export", 2, "required arguments were not provided"),
-        ("threads import --from openai", 2, "required arguments were not provided"),
+        ("threads import --from openai", 2, "--from openai needs --thread"),
         ("batches list none", 1, "there is no thread none"),
         ("batches show none 7", 1, "there is no batch 7 in thread none"),
         ("threads export none", 1, "there is no thread none"),

@@ -194,7 +194,7 @@ async fn each_run_of_a_task_is_a_turn_of_its_trace() {
     fixture.until("another run has ended", SOON, async || turns().len() == 2).await;
     let mut turns = turns();
     turns.sort_by_key(|turn| turn.start_ns);
-    let expected = [("0", "failed", true, Some("producer_error")), ("1", "complete", false, None)];
+    let expected = [("0", "failed", true, Some("scripted")), ("1", "complete", false, None)];
     for (turn, (run, outcome, is_error, code)) in turns.iter().zip(expected) {
         let attribute = |key: &str| turn.attributes.get(key).map(String::as_str);
         assert_eq!(attribute("antiphon.turn.run"), Some(run));

@@ -154,6 +154,7 @@ fn command_of(key: &AgentId, payload: &Bytes) -> Result<Command, RejectedEntry> 
 
 fn task_of(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, RejectedEntry> {
     if let Form::Json = form(content_type, payload, is_task_entry) {
+        check_utf8(payload)?;
         let parse = |payload: &[u8]| serde_json::from_slice::<JsonTask>(payload);
         let parsed = parse(payload).or_else(|error| match halves::replaced(payload, None) {
             Some(replaced) => parse(&replaced),
@@ -267,10 +268,21 @@ fn malformed(error: Malformed) -> RejectedEntry {
     RejectedEntry { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
+/// Halves of UTF-16 pairs are taken as escapes only: their bytes, which CESU-8 has, are no UTF-8, and JSON is nothing else.
+fn check_utf8(payload: &[u8]) -> Result<(), RejectedEntry> {
+    match str::from_utf8(payload) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            refuse("malformed", format!("the JSON is not UTF-8 from byte {} on", error.valid_up_to()))
+        }
+    }
+}
+
 fn decode_json(
     thread: &ThreadId,
     payload: &[u8],
 ) -> Result<(Vec<IncomingChunk>, Option<TurnToken>), RejectedEntry> {
+    check_utf8(payload)?;
     let is_array = payload.trim_ascii_start().first() == Some(&b'[');
     let parse = |payload: &[u8]| match is_array {
         true => serde_json::from_slice::<Vec<JsonChunk>>(payload),

@@ -329,8 +329,9 @@ impl World {
     pub(super) fn request_save(&mut self, address: Address, save: Save) {
         let Some(session) = self.session(address) else { return };
         let known = session.known;
+        // Its owner waits for it, so it is no later than an answer may be.
         let delay = match self.fault(|faults| faults.request_late * 4.0) {
-            true => self.rng.range(20, 2_000),
+            true => self.rng.range(20, self.scenario.answer_timeout_ms.max(21)),
             false => self.rng.range(0, 6),
         };
         self.schedule(delay, WorldEvent::Save(address, known, Box::new(save)));

@@ -20,7 +20,7 @@ const RANGE: &str = "20s";
 const HOLDS: &str = "1s";
 /// Thresholds that are times: in the rules as they are shipped, and here.
 const TIMES: [(&str, &str); 1] = [
-    // Longer than `ANTIPHON_SPILL_AFTER_SECONDS`, as it is in the rule: a message that is saved still counts.
+    // A message that stays open for half an hour, in the rule.
     (
         "antiphon_worker_oldest_message_age_seconds) > 1800",
         "antiphon_worker_oldest_message_age_seconds) > 25",

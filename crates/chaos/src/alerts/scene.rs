@@ -65,6 +65,8 @@ impl Scene {
         let mut options = FleetOptions::new(nats.url(), postgres.url())
             .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
             .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 2)
+            // Few entries come while Postgres is halted.
+            .with_env("ANTIPHON_REPLAY_ENTRIES", 2)
             .with_workflow(WorkflowOptions::script(script()))
             .with_workflow(unreachable_model()?);
         options.worker_database_url = Some(proxy.url(postgres.url())?);

@@ -20,9 +20,10 @@ WITH fence AS MATERIALIZED (
          WITH ORDINALITY
          AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, saves, number)
     JOIN partitions AS p ON p.partition_id = c.partition_id AND p.epoch = c.epoch AND p.commits = c.commits
-    -- Saves are counted beside the commits: more than the owner knows of are those that it has not heard of yet.
-    LEFT JOIN partition_saves AS s ON s.partition_id = c.partition_id
-    WHERE p.owner = $1 AND c.saves <= coalesce(s.saves, 0)
+    -- Saves are counted beside the commits: more than the owner knows of are those that it has not heard of yet. Most owners know of none, and
+    -- for them nothing is looked up.
+    WHERE p.owner = $1
+      AND (c.saves = 0 OR c.saves <= (SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = c.partition_id))
     ORDER BY p.partition_id
     FOR NO KEY UPDATE OF p
 )

@@ -13,6 +13,7 @@ mod doctor;
 mod erase;
 mod export;
 mod exported_follow_up;
+mod exported_threads;
 mod import;
 mod incidents;
 mod keys;

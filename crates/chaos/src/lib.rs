@@ -103,7 +103,7 @@ fn fleet_options(
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", settings.gap_timeout.as_secs())
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
     if settings.other_binary.is_none() {
-        // What is open for long is saved within a run, which has not as many entries as may be replayed by default.
+        // So that messages that stay open are saved within a run, which has fewer entries than the default allows to replay.
         options = options.with_env("ANTIPHON_REPLAY_ENTRIES", 2_000);
     }
     options.worker_database_url = Some(proxy.url(postgres.url())?);

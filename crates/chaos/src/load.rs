@@ -30,7 +30,7 @@ use testkit::{
 pub(super) const PUBLISHERS: usize = 3;
 /// Messages that one of them has under way at most.
 const UNDER_WAY: usize = 100;
-/// Every so many messages one takes long.
+/// One in this number of messages takes long.
 const LONG_EVERY: usize = 40;
 /// How long that is.
 const LONG: RangeInclusive<u64> = 60..=120;

@@ -93,7 +93,7 @@ pub fn push_indented(out: &mut String, text: &str, indent: &str) {
     }
 }
 
-/// Whether the text has no line break and no hidden character: told by the first bytes of their encodings.
+/// Whether the text has no line break and no hidden character: the first bytes of their encodings show it.
 fn is_plain(text: &str) -> bool {
     let may_be = |byte: u8| {
         (byte < b' ' && byte != b'\t')

@@ -41,7 +41,7 @@ pub struct CommitParts {
     /// Turns whose messages were refused, with what the store said: they have failed.
     pub refused: Vec<(TurnId, String)>,
     /// Tasks and calls of models that were refused, by name, with what the store said. Tasks have become dead letters, and the machine that has
-    /// them in its queues must be built anew.
+    /// them in its queues must be rebuilt.
     pub dropped: Vec<(String, String)>,
 }
 

@@ -259,3 +259,18 @@ async fn who_loses_interest_leaves_no_transaction_open() {
     }
     panic!("a transaction is open");
 }
+
+/// Any role may set `antiphon.tenant`: that it is `*` counts only where the function also asks whether the role may see all tenants.
+#[tokio::test]
+async fn no_policy_believes_the_setting_alone() {
+    let (database, _) = Database::new(2).await;
+    let direct = database
+        .rows(
+            "SELECT tablename FROM pg_policies
+             WHERE schemaname = 'public' AND coalesce(qual, '') || coalesce(with_check, '') LIKE '%current_setting%'
+             ORDER BY 1",
+        )
+        .await;
+    assert_eq!(direct, Vec::<String>::new());
+    assert!(database.number("SELECT count(*) FROM pg_policies WHERE schemaname = 'public'").await > 30);
+}

@@ -3,8 +3,6 @@
 //! In nearly every thread the batches follow each other, and messages are read in order. Where batches interleave, or something
 //! is damaged, the rest is assembled batch by batch.
 
-use std::collections::HashSet;
-
 use batches::export_import::{ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
 use model::{Position, ReasoningSessionId, ThreadId};
@@ -14,23 +12,15 @@ use tokio::task::JoinHandle;
 
 use super::batch_pages::{self, BatchPages};
 use super::exported_follow_up;
-use super::lookup::stored;
+use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES, PAGE};
 use super::output;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
 
-/// Threads whose ids are read at once.
-const PAGE: u32 = 500;
-/// Messages that are read at once, and bytes of these; a single one may have more.
-const MESSAGES: u32 = 2_000;
-const MESSAGES_BYTES: u64 = 8 << 20;
-
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
-    for thread in &options.threads {
-        stored(store, thread).await?;
-    }
+    let mut threads = ExportedThreads::of(store, options).await?;
     let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut exporter = Exporter {
         store,
@@ -40,21 +30,12 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
         last_number: 0,
     };
     sink.write(&exporter.writer.header())?;
-    if options.all {
-        let mut after = None;
-        loop {
-            let ids = store.thread_ids(after.as_ref(), PAGE).await?;
-            for id in &ids {
-                exporter.thread(id, &mut sink).await?;
-            }
-            after = ids.last().cloned();
-            if after.is_none() {
-                break;
-            }
+    loop {
+        let page = threads.next().await?;
+        if page.is_empty() {
+            break;
         }
-    } else {
-        let mut seen = HashSet::new();
-        for thread in options.threads.iter().filter(|thread| seen.insert(*thread)) {
+        for thread in &page {
             exporter.thread(thread, &mut sink).await?;
         }
     }

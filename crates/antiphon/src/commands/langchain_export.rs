@@ -5,47 +5,32 @@ use model::ThreadId;
 use serde_json::json;
 use store::Store;
 
-use super::lookup::stored;
+use super::exported_threads::{ExportedThreads, MESSAGES, MESSAGES_BYTES};
 use super::output;
 use super::output_file::OutputFile;
 use crate::exit::ExitError;
 use crate::options::{Export, OutputFormat};
 
-/// Threads whose ids are read at once.
-const PAGE: u32 = 500;
-/// Messages that are read at once, and bytes of these; a single one may have more.
-const MESSAGES: u32 = 2_000;
-const MESSAGES_BYTES: u64 = 8 << 20;
-
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
-    for thread in &options.threads {
-        stored(store, thread).await?;
-    }
+    let mut pages = ExportedThreads::of(store, options).await?;
     let mut sink = OutputFile::open(options.output.as_deref())?;
     let mut messages = 0;
     let mut threads = 0;
-    if options.all {
-        let mut after = None;
-        loop {
-            let ids = store.thread_ids(after.as_ref(), PAGE).await?;
-            for id in &ids {
-                messages += line(store, id, &mut sink).await?;
-            }
-            threads += ids.len();
-            after = ids.last().cloned();
-            if after.is_none() {
-                break;
-            }
-        }
-    } else if let [one] = options.threads.as_slice() {
+    if let Some(one) = pages.single() {
         messages += list(store, one, "\n", &mut sink).await?;
         sink.write("\n")?;
         threads = 1;
     } else {
-        for id in &options.threads {
-            messages += line(store, id, &mut sink).await?;
+        loop {
+            let page = pages.next().await?;
+            if page.is_empty() {
+                break;
+            }
+            for id in &page {
+                messages += line(store, id, &mut sink).await?;
+            }
+            threads += page.len();
         }
-        threads = options.threads.len();
     }
     sink.close()?;
     if options.output.is_some() {

@@ -7,12 +7,17 @@ use clap::{Command, CommandFactory};
 use super::Options;
 
 const PREFIX: &str = "ANTIPHON_";
-/// Letters that a misspelt name differs in at most.
+/// Letters that a misspelt name differs in at most, however short it is; longer ones in a quarter of theirs.
 const MISSPELT: usize = 2;
+/// Variables of earlier builds without the prefix, and what to do about them: set, they would be settings that silently do not count.
+const REMOVED: [(&str, &str); 1] = [(
+    "SPILL_AFTER_SECONDS",
+    "open messages are saved by the cost of reading them again, see ANTIPHON_REPLAY_ENTRIES and ANTIPHON_REPLAY_BYTES",
+)];
 /// What the names of variables with a unit end with.
 const UNITS: [&str; 8] = ["_MS", "_SECONDS", "_SECS", "_S", "_MINUTES", "_DAYS", "_BYTES", "_MB"];
 
-/// What is wrong with the first variable whose name is nearly that of a flag; `None` when none is. Others that begin as ours do may belong to
+/// What is wrong with the first variable whose name is nearly that of a flag, or was one; `None` when none is. Others that begin as ours do may belong to
 /// something else.
 pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option<String> {
     let mut known = BTreeSet::new();
@@ -20,11 +25,17 @@ pub(crate) fn misspelt_variable(set: impl IntoIterator<Item = String>) -> Option
     let unknown = set.into_iter().filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     unknown
         .filter_map(|name| {
+            if let Some((_, instead)) =
+                REMOVED.iter().find(|(removed, _)| name.strip_prefix(PREFIX) == Some(removed))
+            {
+                return Some(format!("there is no variable {name} any more: {instead}"));
+            }
+            let most = MISSPELT.max((name.len() - PREFIX.len()) / 4);
             let distance = |known: &&String| match without_unit(known) == without_unit(&name) {
                 true => 1,
                 false => strsim::damerau_levenshtein(&name, known),
             };
-            let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= MISSPELT)?;
+            let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= most)?;
             Some(format!("there is no variable {name}; is it {nearest}?"))
         })
         .min()

@@ -137,7 +137,7 @@ impl NoteKind {
 /// What an export has that does not become a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOutKind {
-    /// A message of a branch that is not the current one: an edited input, an answer that was generated anew.
+    /// A message of a branch that is not the current one: an edited input, an answer that was regenerated.
     OtherBranch,
     /// A message that the other system does not show, such as its own instructions.
     Hidden,

@@ -127,8 +127,9 @@ fn content(map: &Map<String, Value>, role: Role) -> Result<(Content, Option<&'st
     };
     let has_text = content.parts.iter().any(|(_, part)| matches!(part, Part::Text(text) if !text.is_empty()));
     if !has_text {
-        let spoken = map.get("audio").and_then(|audio| audio.get("transcript")?.as_str()).map(str::to_owned);
-        let text = text_at(map, &["refusal"]).or(spoken);
+        let transcript =
+            map.get("audio").and_then(|audio| audio.get("transcript")?.as_str()).map(str::to_owned);
+        let text = text_at(map, &["refusal"]).or(transcript);
         content.parts.extend(text.map(|text| (content.kept.len(), Part::Text(text))));
     }
     Ok((content, key.or_else(|| map.contains_key("content").then_some("content"))))

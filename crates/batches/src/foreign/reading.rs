@@ -18,7 +18,7 @@ pub(super) struct SourceThread<'a> {
     pub(super) others: u64,
     /// Those of the current branch.
     pub(super) messages: Vec<&'a Value>,
-    /// What the person has told the model for this chat.
+    /// The person's instructions to the model for this chat.
     pub(super) instructions: Option<String>,
 }
 

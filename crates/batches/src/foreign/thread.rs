@@ -38,7 +38,7 @@ pub struct ForeignThread {
     pub title: Option<String>,
     /// When it was begun.
     pub created_at: Option<Timestamp>,
-    /// What the person has told the model for this chat, beside the messages.
+    /// The person's instructions to the model for this chat, beside the messages.
     pub instructions: Option<String>,
     /// The chat does not name its current branch: the one with the newest message was read.
     pub is_guessed: bool,

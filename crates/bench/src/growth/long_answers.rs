@@ -89,7 +89,7 @@ impl Rig {
         self.fleet.workers.first().and_then(Process::pid).unwrap_or_default()
     }
 
-    /// Waits until so many messages are stored.
+    /// Waits until at least `messages` messages are stored.
     async fn stored(&self, messages: usize) -> Result<()> {
         let begun = Instant::now();
         while db_snapshot::ended(&self.pool).await?.0 < messages as i64 {

@@ -316,7 +316,9 @@ impl Partition {
             Some(TaskDelay::Conflict) => {
                 ("task_conflict", "the agent knows a task of that id with another payload or time")
             }
-            Some(TaskDelay::Full) => ("too_many_delayed_tasks", "as many tasks of the agent wait as may"),
+            Some(TaskDelay::Full) => {
+                ("too_many_delayed_tasks", "the agent has as many delayed tasks as an agent may have")
+            }
             None => (REJECTED, "the database refuses the task for good; the worker's log says why"),
         };
         self.refuse(seq, raw, code, detail.to_owned());

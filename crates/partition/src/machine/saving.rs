@@ -169,7 +169,7 @@ impl Partition {
         }
     }
 
-    /// Whether reading again from this entry on costs so much.
+    /// Whether reading again from this entry on costs at least this many halves of what is allowed.
     fn costs(&self, hold: Hold, Halves(halves): Halves) -> bool {
         let reaches = |(cost, limit): (u64, u64)| cost.saturating_mul(2) >= limit.saturating_mul(halves);
         self.replay_from(hold).into_iter().any(reaches)

@@ -15,7 +15,7 @@ use crate::store::Store;
 
 impl Store {
     /// Saves parts of open messages, and inputs, and returns how many saves the partition has had with this one: the next write of the
-    /// owner expects at least so many. It waits for no commit and holds none up; saving the same again changes nothing else.
+    /// owner expects at least this number. It waits for no commit and holds none up; saving the same again changes nothing else.
     ///
     /// `incarnation`: of the stream that the sequences count in. The commit of an end deletes what is saved, so it must come after the
     /// answer.

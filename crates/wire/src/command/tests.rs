@@ -1,3 +1,4 @@
+mod queries;
 mod subjects;
 
 use model::{
@@ -213,83 +214,6 @@ proptest! {
         payload.truncate(cut.index(length));
         let _ = decode_entry(PartitionId(0), subject, None, &payload.into(), &limits());
     }
-
-    #[test]
-    fn status_replies_come_back(
-        turns in prop::collection::vec("[A-Za-z0-9_-]{1,80}", 0..4),
-        (run, idle_ms, for_ms) in (any::<u32>(), any::<i64>(), any::<i64>()),
-        (reason, waits_for) in (prop::option::of(0..7_usize), prop::option::of(0..7_usize)),
-        (paused, head) in (any::<bool>(), prop::option::of(id())),
-        epoch in any::<u64>(),
-        gap_for_ms in prop::option::of(any::<i64>()),
-    ) {
-        let reasons = WaitReason::ALL.map(|reason| reason.lasting(for_ms));
-        let waiting: Vec<_> = turns
-            .iter()
-            .map(|unique| WaitingTurn {
-                turn: TurnId::foreground(&thread(), unique).unwrap(),
-                reason: reasons[unique.len() % reasons.len()],
-                age_ms: idle_ms,
-                steps_aside: paused,
-            })
-            .collect();
-        let active = waiting.first().map(|first| ActiveTurn {
-            turn: first.turn.clone(),
-            thread: thread(),
-            message: first.turn.answer(run),
-            waits_for: waits_for.map(|index| reasons[index]),
-            run, idle_ms,
-        });
-        let reason = reason.map(|index| reasons[index]);
-        let head = head.map(|head| TaskId::parse(&head).unwrap());
-        let missing = vec![IdRange { first: run, last: run }];
-        let open = turns.iter().map(|unique| OpenMessageStatus {
-            message: MessageId::parse(unique).unwrap(),
-            expected: run, received: 1, released: 0, missing: missing.clone(), gap_for_ms,
-        });
-        let open = open.collect();
-        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open };
-        let payload = status::encode_reply(epoch, &status);
-        prop_assert_eq!(status::decode_reply(&payload).unwrap(), status);
-        prop_assert_eq!(crate::query_envelope::read_reply(&payload).unwrap().0, epoch);
-    }
-}
-
-#[test]
-fn queries_of_all_kinds_come_back() {
-    let known = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
-    let request = query::SnapshotRequest { thread: thread(), known, max_messages: 16 };
-    let gateway = GatewayId::parse("gateway-1").unwrap();
-    let read = query::decode_query(&query::encode_snapshot_request(&gateway, &request)).unwrap();
-    assert_eq!(read, Query::Snapshot(gateway, request));
-    let all = [
-        QueryTarget::Agent(AgentId::parse("a1").unwrap()),
-        QueryTarget::Thread(thread()),
-        QueryTarget::Turn(turn()),
-    ];
-    for target in all {
-        let read = query::decode_query(&status::encode_query(&target)).unwrap();
-        assert_eq!(read, Query::Status(target));
-    }
-    let without_target = pb::query::Kind::Status(pb::StatusQuery { target: None });
-    for nothing in [pb::Query { kind: None }, pb::Query { kind: Some(without_target) }] {
-        assert!(query::decode_query(&nothing.encode_to_vec().into()).is_err());
-    }
-    let cut = Cut { epoch: 1, number: 0, committed: Position::from_stored(0), is_current: true };
-    let snapshot = query::SnapshotReply { cut, open: Vec::new(), left_out: false, more: false };
-    let snapshot = query::encode_snapshot(&snapshot);
-    assert!(status::decode_reply(&snapshot).is_err(), "the reply to another query");
-    let unknown = pb::QueueStatus { reason: Some(pb::WaitReason::default()), ..pb::QueueStatus::default() };
-    let reply = Some(pb::query_reply::Reply::Status(unknown));
-    let unknown = pb::QueryReply { epoch: 1, reply };
-    assert!(status::decode_reply(&unknown.encode_to_vec().into()).is_err());
-}
-
-#[test]
-fn wait_reasons_have_the_numbers_of_protobuf() {
-    let kinds = (1..).map_while(|number| pb::wait_reason::Kind::try_from(number).ok());
-    let names = kinds.map(|kind| kind.as_str_name().trim_start_matches("KIND_").to_lowercase());
-    assert_eq!(names.collect::<Vec<_>>(), WaitReason::ALL.map(WaitReason::name));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct OpenAiConfig {
     pub api_key: Option<String>,
     /// The model, where the agent's settings name none.
     pub model: String,
-    /// A model that sends nothing for so long has failed.
+    /// A model that has sent nothing for this time has failed.
     pub silence: Duration,
     /// How long a call that has not said anything yet is tried again while the endpoint is busy, away or breaks off.
     pub retry: Duration,
@@ -33,7 +33,7 @@ pub struct OpenAiConfig {
 }
 
 impl OpenAiConfig {
-    /// Whether the endpoint can be spoken to at all.
+    /// Whether requests can be made to the endpoint at all.
     ///
     /// # Errors
     /// The URL or the key cannot be used.

@@ -35,7 +35,7 @@ impl Limiter {
         }
     }
 
-    /// Waits until a call of about so many tokens may begin. Dropping the future takes nothing.
+    /// Waits until a call of about `tokens` tokens may begin. Dropping the future takes nothing.
     pub(super) async fn admit(&self, tokens: u64) -> Admitted<'_> {
         let place = match &self.at_once {
             // It is never closed.

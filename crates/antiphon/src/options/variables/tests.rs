@@ -15,8 +15,22 @@ fn misspelt_names_are_found_in_every_role() {
         ("ANTIPHON_READ_MAX_LAG", "ANTIPHON_READ_MAX_LAG_MS"),
         ("ANTIPHON_READ_MAX_LAG_SECONDS", "ANTIPHON_READ_MAX_LAG_MS"),
         ("ANTIPHON_STREAM_MAX_MB", "ANTIPHON_STREAM_MAX_BYTES"),
+        ("ANTIPHON_REPLAY_ENTRY", "ANTIPHON_REPLAY_ENTRIES"),
     ] {
         assert_eq!(found(&[wrong]), Some(format!("there is no variable {wrong}; is it {right}?")));
+    }
+}
+
+#[test]
+fn a_variable_that_is_gone_says_what_to_use() {
+    let mut known = BTreeSet::new();
+    collect(&Options::command(), &mut known);
+    for (removed, instead) in REMOVED {
+        let removed = format!("{PREFIX}{removed}");
+        assert_eq!(found(&[&removed]), Some(format!("there is no variable {removed} any more: {instead}")));
+        assert!(!known.contains(&removed));
+        let named = instead.split(' ').filter(|word| word.starts_with(PREFIX));
+        assert!(named.clone().count() > 0 && named.into_iter().all(|name| known.contains(name)), "{instead}");
     }
 }
 

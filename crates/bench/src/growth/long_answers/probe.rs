@@ -16,7 +16,7 @@ use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, Thread
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
-/// One message in so long, whether or not the last one is stored.
+/// The time between two messages, whether or not the earlier one is stored.
 const EVERY: Duration = Duration::from_millis(100);
 /// How exactly it is known when a row is there.
 const POLL: Duration = Duration::from_millis(4);

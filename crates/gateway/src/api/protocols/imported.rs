@@ -33,7 +33,7 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let is_said =
         |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
     let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    // A client is told what would be lost of its messages.
+    // The error names what would be lost of the client's messages.
     let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi, Strictness::Strict);
     let read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
     let now = backend.now();

@@ -196,7 +196,12 @@ pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<
                 }
                 migrated.unmet(why);
             }
-            Err(error) if StoreError::disposition(&error) == Disposition::Fatal => {
+            Err(error)
+                if !matches!(
+                    StoreError::disposition(&error),
+                    Disposition::Retry | Disposition::Unknown | Disposition::TooSlow
+                ) =>
+            {
                 return Err(error.into());
             }
             Err(error) => tracing::debug!(%error, "still waiting for Postgres"),

@@ -249,13 +249,13 @@ impl OpenMessage {
     }
 
     fn insert(&mut self, chunk: &Arc<Chunk>, time: Timestamp) -> Insert {
-        let size = chunk.size();
-        let piece = Piece { id: chunk.id, is_final: chunk.is_final, digest: chunk.digest(), size };
+        let (id, size) = (chunk.id, chunk.size());
+        let piece = Piece { id, is_final: chunk.is_final, digest: chunk.digest(), size };
         let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
         while outcome == Insert::Ready && self.failure.is_none() {
             let Some(chunk) = self.reorder.next_ready() else { break };
-            // What was released before it was saved has been joined.
-            let chunk = if self.is_restoring {
+            // What had been released when it was saved was joined then, and comes in order. What waited was saved as it had come.
+            let chunk = if self.is_restoring && chunk.id == id {
                 self.halves.restore(&chunk);
                 chunk
             } else {

@@ -9,7 +9,7 @@ pub(crate) struct SaveUnderWay {
     pub(crate) turns: Vec<TurnId>,
 }
 
-/// The state of saving.
+/// The save under way, and whether another one is due.
 #[derive(Debug, Default)]
 pub(crate) struct Saving {
     pub(crate) under_way: Option<SaveUnderWay>,

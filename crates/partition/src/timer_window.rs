@@ -37,9 +37,9 @@ pub(crate) struct TimerWindow {
     seen_at: Timestamp,
     /// Decisions for the next commit, with what they send.
     writes: Vec<(TimerWrite, Option<Outgoing>)>,
-    /// Lookups of due timers without an answer yet, and the threads to which persons have written since the first of them.
+    /// Lookups of due timers without an answer yet, and the threads whose follow-up was superseded since the first of them.
     asked: usize,
-    written_to: BTreeSet<ThreadId>,
+    superseded: BTreeSet<ThreadId>,
 }
 
 impl TimerWindow {
@@ -56,7 +56,7 @@ impl TimerWindow {
             seen_at: now,
             writes: Vec::new(),
             asked: 0,
-            written_to: BTreeSet::new(),
+            superseded: BTreeSet::new(),
         };
         window.loaded(page, now);
         window
@@ -145,7 +145,7 @@ impl TimerWindow {
     /// if no commit has its firing yet. Its row may belong to another follow-up by then.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
         if self.asked > 0 {
-            self.written_to.insert(thread.clone());
+            self.superseded.insert(thread.clone());
         }
         for (write, outgoing) in &mut self.writes {
             let fires = matches!(&*outgoing, Some(Outgoing::TurnOpened(opened)) if opened.thread == *thread);
@@ -158,14 +158,14 @@ impl TimerWindow {
 
     /// Whether the thread's follow-up was superseded since the lookup of its timer began.
     pub(crate) fn is_superseded(&self, thread: &ThreadId) -> bool {
-        self.written_to.contains(thread)
+        self.superseded.contains(thread)
     }
 
     /// A lookup of due timers is answered.
     pub(crate) fn decided(&mut self) {
         self.asked = self.asked.saturating_sub(1);
         if self.asked == 0 {
-            self.written_to.clear();
+            self.superseded.clear();
         }
     }
 

@@ -560,11 +560,8 @@ fn save_part(
     {
         chunks.clone_from(&before.chunks);
     }
-    for chunk in &part.chunks {
-        if chunks.iter().all(|kept| kept.id != chunk.id) {
-            chunks.push(Arc::clone(chunk));
-        }
-    }
+    chunks.retain(|kept| part.chunks.iter().all(|chunk| chunk.id != kept.id));
+    chunks.extend(part.chunks.iter().cloned());
     let whole = SpilledMessage { first_chunk: 0, chunks, ..part.clone() };
     spilled_messages.insert(part.key.clone(), (time, whole));
 }

@@ -497,7 +497,8 @@ impl Store {
     ) -> Result<Vec<(u16, String, String, Vec<u8>)>, StoreError> {
         let statement = sqlx::query(
             "SELECT bucket, key, subject, raw FROM dead_letters
-             WHERE kind = 'entry' AND starts_with(subject, 'commands.') AND (bucket, key) > ($1, $2)
+             WHERE kind = 'entry' AND (starts_with(subject, 'commands.') OR starts_with(subject, 'tasks.'))
+               AND (bucket, key) > ($1, $2)
              ORDER BY bucket, key LIMIT 100",
         )
         .bind(after.0 as i16)

@@ -1,10 +1,11 @@
 //! What a new owner starts from.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    AgentId, BUCKETS, Chunk, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey, TokenKeys,
-    TurnOpened,
+    AgentId, BUCKETS, Chunk, MessageKey, ModelCall, PartitionCount, PartitionId, Position, Seq, TokenKey,
+    TokenKeys, TurnOpened,
 };
 use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
@@ -139,7 +140,7 @@ impl Store {
             let id = Position::from_stored(row.try_get("position")?);
             let outgoing = parse_column(row, "entries", outbox::decoded).unwrap_or_else(|error| {
                 // It must not hold up what comes after it. Nothing is sent of it.
-                tracing::error!(%partition, batch = %id, %error, "a batch of the outbox cannot be read and is dropped");
+                tracing::error!(%partition, batch = %id, %error, "a batch of the outbox cannot be read: nothing of it is sent");
                 Vec::new()
             });
             Ok(OutboxBatch { id, outgoing })
@@ -216,15 +217,17 @@ fn spilled_messages_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError
     let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
         let (key, attempt) = (key(row)?, unsigned(row, "attempt")?);
-        let mut chunks = Vec::new();
+        let (mut chunks, part) = (Vec::new(), readable_chunks(row, &key));
         if let Some(last) = spilled_messages.last_mut().filter(|last| last.key == key) {
             if last.attempt != attempt {
                 continue;
             }
-            chunks.append(&mut last.chunks);
+            // A chunk that waited when an earlier part was saved may have been released, and joined with others, since.
+            let again: BTreeSet<u32> = part.iter().map(|chunk| chunk.id).collect();
+            chunks.extend(last.chunks.drain(..).filter(|chunk| !again.contains(&chunk.id)));
             spilled_messages.pop();
         }
-        chunks.extend(saved_chunks(row)?);
+        chunks.extend(part);
         spilled_messages.push(SpilledMessage {
             key,
             attempt,
@@ -246,6 +249,14 @@ fn earlier_calls(row: &PgRow) -> Result<Vec<ModelCall>, StoreError> {
         None => Ok(Vec::new()),
         Some(_) => parse_column(row, "earlier_calls", ModelCall::parse_list),
     }
+}
+
+/// One message that cannot be read must not hold up its partition: it goes on without the part, and fails for the gap.
+fn readable_chunks(row: &PgRow, key: &MessageKey) -> Vec<Arc<Chunk>> {
+    saved_chunks(row).unwrap_or_else(|error| {
+        tracing::error!(%key, %error, "a saved part of a message cannot be read; the message goes on without it");
+        Vec::new()
+    })
 }
 
 fn saved_chunks(row: &PgRow) -> Result<Vec<Arc<Chunk>>, StoreError> {

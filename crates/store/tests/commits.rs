@@ -120,6 +120,20 @@ async fn dead_letters_are_kept_once_with_their_reason() {
     assert_eq!((&chunks[0]["chunk"], &chunks[1]["chunk_id"]), (&"a".into(), &2.into()));
 }
 
+/// An entry has the bucket of its partition, and is of a thread with another one.
+#[tokio::test]
+async fn nothing_is_kept_of_an_entry_of_an_erased_thread() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let thread = key("t", "m").thread;
+    assert_ne!(thread.bucket().get(), 0, "the partition's number is not the thread's bucket");
+    store.mark_erased(&[thread], "op", "run", None).await.unwrap();
+    let mut commit = owner.empty();
+    commit.dead_letters = vec![dead_entry(7, b"raw")];
+    owner.commit(&commit).await.unwrap();
+    assert_eq!(store.list_dead_letters(None, None, 10).await.unwrap().len(), 0);
+}
+
 #[tokio::test]
 async fn large_texts_come_back_whole() {
     let (_database, store) = Database::new(2).await;

@@ -75,6 +75,7 @@ struct CommitRequest {
 #[derive(Debug)]
 pub(crate) struct Committers {
     queues: Vec<mpsc::Sender<CommitRequest>>,
+    refused: RefusedCommits,
 }
 
 impl Committers {
@@ -83,6 +84,7 @@ impl Committers {
         config: &WorkerConfig,
         refusals: &Refusals,
     ) -> Result<Self, StoreError> {
+        let refused_commits = RefusedCommits::default();
         let start = |_| {
             let (sender, queue) = mpsc::channel(usize::from(config.partitions.get()));
             let committer = Committer {
@@ -90,12 +92,18 @@ impl Committers {
                 most_turns: config.limits.commit_turns,
                 most_bytes: config.limits.commit_bytes,
                 refusals: refusals.clone(),
-                refused: Mutex::default(),
+                refused: refused_commits.clone(),
             };
             spawn_named("committer", committer.run(queue));
             Ok(sender)
         };
-        Ok(Self { queues: (0..config.writers.max(1)).map(start).collect::<Result<_, StoreError>>()? })
+        let queues = (0..config.writers.max(1)).map(start).collect::<Result<_, StoreError>>()?;
+        Ok(Self { queues, refused: refused_commits })
+    }
+
+    /// The worker has given the partition up: that its commits were refused is for its next owner to find.
+    pub(crate) fn forget(&self, partition: PartitionId) {
+        self.refused.lock().remove(&partition);
     }
 
     /// Hands a commit over. The receiver ends without a value only when the process is stopping.
@@ -105,6 +113,16 @@ impl Committers {
         let queue = &self.queues[usize::from(partition) % self.queues.len()];
         let _ = queue.send(CommitRequest { commit, terms, settled }).await;
         receiver
+    }
+}
+
+/// See [`Committer::refused`]; shared by all committers.
+#[derive(Debug, Clone, Default)]
+struct RefusedCommits(Arc<Mutex<HashMap<PartitionId, RefusedOperation>>>);
+
+impl RefusedCommits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PartitionId, RefusedOperation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,14 +172,10 @@ struct Committer {
     most_bytes: usize,
     refusals: Refusals,
     /// Partitions whose commits are refused without any message or turn that could fail for it, until one is applied.
-    refused: Mutex<HashMap<PartitionId, RefusedOperation>>,
+    refused: RefusedCommits,
 }
 
 impl Committer {
-    fn refused(&self) -> MutexGuard<'_, HashMap<PartitionId, RefusedOperation>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn run(self, queue: mpsc::Receiver<CommitRequest>) {
         let mut queue = GroupQueue { queue, last: Vec::new() };
         while let Some(group) = queue.next(|group| self.has_room(group)).await {
@@ -187,7 +201,7 @@ impl Committer {
             match self.try_commit(&group).await {
                 Ok(outcomes) => {
                     for (request, outcome) in group.into_iter().zip(outcomes) {
-                        self.refused().remove(&request.commit.partition);
+                        self.refused.lock().remove(&request.commit.partition);
                         let commits = request.terms.commits + 1;
                         let of_turns = request.commit.turns.into_iter().flat_map(|write| write.messages);
                         let messages = request.commit.messages.into_iter().chain(of_turns).collect();
@@ -275,11 +289,11 @@ impl Committer {
         let outcome = match rest {
             // Its machine has tasks in its queues that are dead letters now.
             Ok(CommitOutcome::Applied { .. }) if !parts.dropped.is_empty() => {
-                self.refused().remove(&partition);
+                self.refused.lock().remove(&partition);
                 CommitOutcome::Unknown
             }
             Ok(CommitOutcome::Applied { commits, .. }) => {
-                self.refused().remove(&partition);
+                self.refused.lock().remove(&partition);
                 let (unstorable, refused) = (parts.unstorable, parts.refused);
                 CommitOutcome::Applied { commits, unstorable, refused, messages: Vec::new() }
             }
@@ -291,7 +305,7 @@ impl Committer {
                     "the store refuses a commit without messages; the partition is rebuilt"
                 );
                 let refused = self.refusals.retrying("committing what is no message", &detail);
-                self.refused().insert(partition, refused);
+                self.refused.lock().insert(partition, refused);
                 CommitOutcome::Unknown
             }
         };

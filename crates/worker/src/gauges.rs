@@ -35,7 +35,7 @@ const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     (
         gauge_of_partition(
             "antiphon_worker_replay_ratio",
-            "What a new owner would have to read again, as a part of what is allowed: entries or bytes, whichever is more",
+            "What a new owner would have to read again, as a part of what is allowed: the highest of entries, bytes and keys of commands",
         ),
         |it| it.stats.replay_permille as f64 / 1_000.0,
     ),

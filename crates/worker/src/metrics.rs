@@ -219,7 +219,7 @@ const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         REFUSED_ITEMS,
         "Items that Postgres refuses for good to read or to write, and that failed alone, by `item`: `turn`, \
-         `memory`, `message`, `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `write` (a task or a call of a model in a commit); \
+         `memory`, `message`, `command`, `queue`, `timer`, `vector`, `retention`, `budgets`, `limit`, `save` (an open message or input), `write` (a task or a call of a model in a commit); \
          messages and turns refused in a commit are dead letters and failed turns",
     )
     .by(&["item"]),

@@ -260,6 +260,7 @@ async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Con
             }
         }
     }
+    context.committers.forget(partition);
     tracing::info!(%partition, epoch = grant.epoch, "partition left");
     (partition, lease.confirmed)
 }

@@ -242,7 +242,7 @@ pub(super) async fn takeover(options: &GrowthBenchOptions) -> Result<Row> {
     })?;
     backlog.publish(&rig.client, rig.partitions).await?;
     rig.stored(backlog.messages.len()).await?;
-    // Long enough for what is saved by age.
+    // Earlier builds save by age: give them the time.
     sleep(options.warm_up()).await;
     let worker = rig.fleet.workers.first_mut().context("no worker")?;
     worker.kill().await?;
@@ -289,7 +289,7 @@ pub(super) async fn stream(options: &GrowthBenchOptions) -> Result<Row> {
     let sent = load::join(publishing).await?;
     load::join(open).await?;
     let saves = "SELECT coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'spilled_%'";
-    // Sessions tell it a second later.
+    // Sessions report their statistics a second later.
     sleep(Duration::from_secs(2)).await;
     let saves: i64 = sqlx::query_scalar(saves).fetch_one(&rig.pool).await?;
     let most_saves = i64::try_from(sent / REPLAY_ENTRIES)? + 1;

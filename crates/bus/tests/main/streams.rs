@@ -101,7 +101,7 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
     Ok(())
 }
 
-/// Two migrations at the same moment: one of them gets the streams, all of them.
+/// At most one of two migrations at the same moment succeeds.
 #[tokio::test]
 async fn of_two_installations_that_begin_at_once_at_most_one_goes_on() -> Result<()> {
     for _ in 0..5 {

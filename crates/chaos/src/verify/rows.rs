@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use model::{Chunk, ChunkKind, MessageId, MessageKey, Metadata, PartitionId, Role, ThreadId};
-use serde::Deserialize;
+use model::{Chunk, MessageId, MessageKey, Metadata, PartitionId, Role, ThreadId};
 use serde_json::{Map, Value};
 use simulation::checker;
 
@@ -12,19 +11,6 @@ use super::evidence::Findings;
 use testkit::db_snapshot::{DeadLetterRow, EndRow, MessageRow};
 
 const RULE: &str = "a row makes sense";
-
-/// A chunk as a dead letter keeps it.
-#[derive(Deserialize)]
-struct KeptChunk {
-    chunk_id: u32,
-    chunk: Box<str>,
-    chunk_type: String,
-    is_final: bool,
-    #[serde(default)]
-    metadata: Option<Map<String, Value>>,
-    timestamp: Option<Box<str>>,
-    correlation_id: Option<Box<str>>,
-}
 
 pub(super) fn messages(rows: &[MessageRow], findings: &mut Findings) -> Vec<checker::MessageRow> {
     let read = |row: &MessageRow| {
@@ -77,12 +63,12 @@ fn dead_letter(row: &DeadLetterRow) -> Result<checker::DeadLetterRow> {
             let (Some(thread), Some(message)) = (&row.thread_id, &row.message_id) else {
                 bail!("of a message, but does not say which");
             };
-            let kept: Vec<KeptChunk> = serde_json::from_slice(&row.raw).context("the kept chunks")?;
+            let kept: Vec<Chunk> = serde_json::from_slice(&row.raw).context("the kept chunks")?;
             Ok(checker::DeadLetterRow::Message {
                 key: key(thread, message)?,
                 attempt: u32::try_from(row.attempt.context("no attempt")?)?,
                 code: row.reason.clone(),
-                chunks: kept.into_iter().map(chunk).collect::<Result<_>>()?,
+                chunks: kept.into_iter().map(Arc::new).collect(),
             })
         }
         kind => bail!("kind {kind}"),
@@ -95,17 +81,4 @@ fn key(thread: &str, message: &str) -> Result<MessageKey> {
 
 fn metadata(map: Map<String, Value>) -> Result<Metadata> {
     Ok(if map.is_empty() { Metadata::EMPTY } else { Metadata::new(map)? })
-}
-
-fn chunk(kept: KeptChunk) -> Result<Arc<Chunk>> {
-    Ok(Arc::new(Chunk {
-        id: kept.chunk_id,
-        kind: ChunkKind::from_name(&kept.chunk_type).with_context(|| format!("type {}", kept.chunk_type))?,
-        is_final: kept.is_final,
-        text: kept.chunk,
-        halves: model::Halves::NONE,
-        metadata: metadata(kept.metadata.unwrap_or_default())?,
-        timestamp: kept.timestamp,
-        correlation_id: kept.correlation_id,
-    }))
 }

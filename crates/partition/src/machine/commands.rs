@@ -439,12 +439,12 @@ impl Partition {
     }
 }
 
-/// Its failure is decided, and goes with the next commit.
 /// Whether it is the control command of an erasure.
 fn is_erasure(command: &Command) -> bool {
     matches!(command, Command::Control(Control { kind: ControlKind::EraseThread, .. }))
 }
 
+/// Its failure is decided, and goes with the next commit.
 fn has_failed(turn: &TrackedTurn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }

@@ -260,7 +260,13 @@ impl Partition {
         }
     }
 
+    /// How much had been read when an entry came that is read again is not known: no more than at the next entry above it that is held.
     pub(super) fn hold_at(&self, seq: Seq) -> Hold {
-        Hold { seq, read_bytes: self.read_bytes }
+        let mut above = self.holds.range((seq.next(), Slot::MIN)..);
+        let above = match seq < self.highest_seq {
+            true => above.find_map(|(seq, slot)| self.hold_of(*seq, *slot)),
+            false => None,
+        };
+        Hold { seq, read_bytes: above.map_or(self.read_bytes, |above| above.read_bytes.min(self.read_bytes)) }
     }
 }

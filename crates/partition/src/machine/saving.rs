@@ -2,7 +2,7 @@
 //!
 //! The stream keeps what is open, and a new owner reads it again from the checkpoint on. Only where that would take too long is
 //! anything saved: what the first half of the replay is needed for, the oldest first. A message is saved again when it has doubled, so
-//! that it is written twice at most; where one that has not doubled makes a replay twice as long as it should be, what has come
+//! that it has few rows; each released chunk is written once. Where one that has not doubled makes a replay twice as long as it should be, what has come
 //! since is added to it all the same, for the stream must not grow without a bound.
 
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ impl Partition {
     }
 
     /// `None` of an entry that waits for a commit, or for the store's word: it is done with soon.
-    fn hold_of(&self, seq: Seq, slot: Slot) -> Option<Hold> {
+    pub(super) fn hold_of(&self, seq: Seq, slot: Slot) -> Option<Hold> {
         match slot {
             NO_SLOT => self.table.turns.get(self.table.held.get(&seq)?)?.hold,
             slot => self.messages.get(slot)?.hold,

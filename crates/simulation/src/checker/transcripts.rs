@@ -142,7 +142,7 @@ impl<'a> Check<'a> {
                 let is_anew = shown.attempt == Some(*attempt);
                 // An owner whose store has gone back shows what comes late of a message that it knows as ended no more.
                 // To 0: the gateway does not show it, because the owner's answer has left it out, and forgets what it has shown.
-                let may_be_lower = *attempt == 0
+                let may_be_lower = (*attempt == 0 && self.rules.left_out.contains(&self.transcript.thread))
                     || is_anew
                     || self.is_stopped(message)
                     || self.is_unsure(message)

@@ -235,6 +235,9 @@ impl World {
         let counts = follower.feed.take_counts();
         self.coverage.holes_repaired += counts.gaps_filled;
         self.coverage.left_out += counts.left_out;
+        if counts.left_out > 0 {
+            self.rules.left_out.insert(thread.clone());
+        }
         let ask = follower.feed.poll_snapshot_request(now);
         let read = follower.feed.poll_store_read(now).map(|read| (StoreReader::Feed, read));
         let missed =
@@ -339,6 +342,9 @@ impl World {
         }
         let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
         let SnapshotReply { mut cut, mut open, left_out, more, token, .. } = answer;
+        if left_out {
+            self.rules.left_out.insert(thread.clone());
+        }
         follower.epoch = follower.epoch.max(cut.epoch);
         match self.bug {
             Some(PlantedBug::CommittedTooEarly) => cut.committed = Position::MAX,

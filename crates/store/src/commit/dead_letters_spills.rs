@@ -1,6 +1,6 @@
 //! Dead letters, ends of spilled messages and what the stream has lost, as arrays.
 
-use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
+use model::{Bucket, DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
 use serde_json::{Value, json};
 
 use super::columns::{bigint, bucket, column, encoded, numbered, smallint, storable};
@@ -27,7 +27,7 @@ pub(super) fn gone(statement: Statement, group: &[Submission<'_>]) -> Statement 
         .bind(column(&rows, |_| "the stream jumped over these sequences while it was read"))
 }
 
-/// `$1` to `$13`.
+/// `$1` to `$14`.
 fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<_> = group
         .iter()
@@ -50,9 +50,10 @@ fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |row| row.reason))
         .bind(column(&rows, |row| row.detail.as_str()))
         .bind(column(&rows, |row| row.raw.as_slice()))
+        .bind(column(&rows, |row| row.owner_bucket))
 }
 
-/// `$14` to `$17`.
+/// `$15` to `$18`.
 fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_spills).collect();
     statement
@@ -62,7 +63,7 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, key)| key.message.as_str()))
 }
 
-/// `$18` to `$29`.
+/// `$19` to `$30`.
 fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
     let missing = |failed: &FailedMessage| match &failed.failure {
@@ -88,6 +89,8 @@ fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
 struct Letter<'a> {
     number: i64,
     bucket: i16,
+    /// Of an entry it is another one: `bucket` is the number of its partition.
+    owner_bucket: i16,
     kind: &'static str,
     key: String,
     partition: i16,
@@ -108,6 +111,7 @@ impl<'a> Letter<'a> {
             DeadLetterSource::Entry { subject, payload, refusal } => Self {
                 number,
                 bucket: partition,
+                owner_bucket: owner_bucket(subject),
                 kind: "entry",
                 key: storable(&format!("{}:{}", submission.incarnation, letter.seq)),
                 partition,
@@ -122,6 +126,7 @@ impl<'a> Letter<'a> {
             DeadLetterSource::Message { key, attempt, chunks, failure } => Self {
                 number,
                 bucket: bucket(key),
+                owner_bucket: bucket(key),
                 kind: "message",
                 key: key.to_string(),
                 partition,
@@ -135,6 +140,12 @@ impl<'a> Letter<'a> {
             },
         }
     }
+}
+
+/// The bucket of the thread or agent that a subject ends with; what follows a `+` names one of the agent's queues.
+fn owner_bucket(subject: &str) -> i16 {
+    let key = subject.rsplit('.').next().unwrap_or_default();
+    smallint(Bucket::of_key(key.split('+').next().unwrap_or_default()).get())
 }
 
 fn detail(failure: &model::MessageFailure) -> Value {

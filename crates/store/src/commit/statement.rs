@@ -89,7 +89,7 @@ impl StatementParts {
             (
                 self.has(Self::DEAD_LETTERS_SPILLS),
                 include_str!("8_dead_letters_spills.sql"),
-                29,
+                30,
                 Some(dead_letters_spills::dead_letters_spills),
             ),
             (true, self.checkpoint(), 0, None),

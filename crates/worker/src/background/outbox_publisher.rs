@@ -100,6 +100,10 @@ async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
 }
 
 fn items(batch: &OutboxBatch, partitions: PartitionCount) -> OutboxMessages {
+    if batch.outgoing.is_empty() {
+        // No owner writes an empty batch: the store could not read this one, and has logged why.
+        metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
+    }
     (batch.id, batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions)).collect())
 }
 

@@ -110,7 +110,7 @@ pub(super) async fn look_up_all(
         let mut all = Vec::with_capacity(keys.len());
         for (found, key) in found.into_iter().zip(&keys) {
             let Ok(found) = found else {
-                // It fails, unless it has.
+                // The message fails unless it has failed before.
                 let ask = || context.store.has_failed(owner, key);
                 let Some(has_failed) = reader.unless_refused("a look-up of a failure", ask).await else {
                     return;

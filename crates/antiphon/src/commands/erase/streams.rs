@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use bus::{Bus, StoredEntry};
 use bytes::Bytes;
-use model::{AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, Seq, Tenant, ThreadId};
+use model::{
+    AgentId, Bucket, Control, ControlKind, Metadata, PartitionCount, PartitionId, Seq, TaskKind, Tenant, ThreadId,
+};
+use serde_json::Value;
 use store::Store;
 use tokio::time::{Instant, sleep};
 use wire::subject;
@@ -323,6 +326,17 @@ fn origin(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntr
     }
 }
 
+/// The thread whose text a task carries that the database has refused: its dead letter is JSON on the subject of tasks, with the kind of
+/// the task, which no publisher may say there.
+fn origin_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
+    let stored = subject::parse_stored(partition, &entry.subject)?;
+    let agent = AgentId::parse(stored.key).ok()?;
+    let task: Value = serde_json::from_slice(&entry.payload).ok()?;
+    let kind = TaskKind::from_name(task.get("kind")?.as_str()?)?;
+    let metadata = Metadata::new(task.get("metadata")?.as_object()?.clone()).ok()?;
+    model::origin(&agent, kind, &metadata)
+}
+
 /// The threads of a tenant that only streams know of.
 pub(super) async fn threads_of_tenant(
     bus: &Bus,
@@ -356,7 +370,7 @@ pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Ex
             let place = subject::in_fleet(erasing.partitions, &subject);
             let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
-            let of = origin(erasing.partitions, partition, &entry);
+            let of = origin(erasing.partitions, partition, &entry).or_else(|| origin_of_dead_task(partition, &entry));
             if of.is_some_and(|of| erasing.threads.contains(&of)) {
                 dropped += u64::from(erasing.store.erase_dead_task(bucket, &key).await?);
             }

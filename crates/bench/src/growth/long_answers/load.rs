@@ -24,7 +24,7 @@ pub(super) struct AnswerLoad {
     pub(super) rate: f64,
     /// Chunks of an answer.
     pub(super) chunks: u32,
-    /// Of a chunk.
+    /// Bytes of text in each chunk.
     pub(super) text_bytes: usize,
     /// A new answer follows each that has ended, and the first ones have different lengths; otherwise each thread has one.
     pub(super) is_endless: bool,

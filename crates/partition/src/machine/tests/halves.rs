@@ -38,3 +38,31 @@ fn the_next_owner_joins_what_was_saved() {
     assert_eq!(second.run("b:0x! 3>! 1>"), "b:x commit(b:\"x\" @3) | - | 🚤,<d,🚤");
     assert_eq!(second.run("ok"), "b:complete commit(\"a🚤<d🚤\" @5)");
 }
+
+/// What waits behind a gap is saved as it came, and saved again once it is joined. The store gives the later of the two.
+#[test]
+fn halves_that_waited_when_they_were_saved_are_joined_later() {
+    let limits = PartitionLimits { replay_entries: 4, ..soon() };
+    let mut script = ChunkScript::with(limits, takeover());
+    assert_eq!(script.run("0a 2b< 3>c 5>d +20s b:0x"), "a | - | - | - | - | b:x save(0,2,3,5)");
+    let first = script.saves[0].messages[0].clone();
+    assert_eq!(script.run("saved ok"), "commit(@4) | -");
+    // The next owner has the first part alone, or a second one with what came before the last gap.
+    let go_on = |saved: SpilledMessage, rest: &str| {
+        let takeover = Takeover { epoch: 2, checkpoint: Seq(4), spilled_messages: vec![saved], ..takeover() };
+        let mut second = ChunkScript::with(PartitionLimits::default(), takeover);
+        let shown = second.first.clone();
+        (shown, second.run(rest))
+    };
+    let (shown, rest) = go_on(first.clone(), "1x 4y< 6!");
+    assert_eq!((shown.as_str(), rest.as_str()), ("a", r#"x,b,🚤c | y,🚤d |  commit("axb🚤cy🚤d" @7)"#));
+    // As the store puts both parts together: 1, 2 and 3 were released and joined before the second part, and 5 waits still.
+    let mut both = first;
+    both.chunks.retain(|chunk| ![2, 3].contains(&chunk.id));
+    let joined = Chunk { halves: Halves::NONE, ..Chunk::content(3, "🚤c", false) };
+    let open = Chunk { halves: Halves::new(None, Some(0xD83D)), ..Chunk::content(4, "y", false) };
+    both.chunks
+        .extend([Chunk::content(1, "x", false), Chunk::content(2, "b", false), joined, open].map(Arc::new));
+    let (shown, rest) = go_on(both, "6!");
+    assert_eq!((shown.as_str(), rest.as_str()), ("a,x,b,🚤c,y,🚤d", r#" commit("axb🚤cy🚤d" @5)"#));
+}

@@ -51,7 +51,7 @@ fn what_is_needed_for_the_first_half_is_saved_at_once() {
 }
 
 #[test]
-fn bytes_and_remembered_commands_count_like_entries() {
+fn bytes_count_like_entries() {
     let limits = PartitionLimits { replay_bytes: 1_000, replay_entries: u64::MAX, ..soon() };
     let mut script = ChunkScript::with(limits, takeover());
     let long = "y".repeat(900);

@@ -42,7 +42,10 @@ pub use publish::PublishAck;
 pub use query::{QueryError, QueryRequest, QueryServer};
 pub use reader::{ExpectedStream, PartitionReader, RawEntry, ReaderEvent};
 pub use stream::{INCARNATION, StreamOptions, StreamOwner, StreamState};
-pub use work::{ACK_WAIT, WorkItem, WorkOptions, WorkSubscription};
+pub use work::{
+    ACK_WAIT, StoredWork, WorkAck, WorkAckKind, WorkAcks, WorkItem, WorkOptions, WorkProgress,
+    WorkSubscription,
+};
 
 /// The log directive that leaves of the client library what is worth a line.
 pub const QUIET_LOGS: &str = "async_nats=warn";

@@ -3,6 +3,7 @@
 //! A request is fetched only when a caller waits for it: what lies ready in a client that has no time for it would be
 //! delivered again elsewhere, as another attempt, and answered twice.
 
+mod progress;
 mod pull;
 mod stalled;
 
@@ -25,6 +26,7 @@ use crate::config::REQUEST_TIMEOUT;
 use crate::connection::{Bus, ConnectionHandle};
 use crate::error::{BusError, Disposition};
 use crate::trace::trace_of;
+pub use progress::{StoredWork, WorkAck, WorkAckKind, WorkAcks, WorkProgress};
 use pull::PullRequests;
 
 /// Without a word from the service for so long, a request is delivered again.

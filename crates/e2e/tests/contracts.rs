@@ -254,7 +254,7 @@ async fn redelivered_request_fences_the_attempt_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_an_unserved_workflow_waits_and_says_why() {
     let fixture = Fixture::with(alone).await;
-    let settings = json!({"deadline_ms": 3_000});
+    let settings = json!({"deadline_ms": 8_000});
     fixture.api().put_agent("ann", "unserved", settings).await.unwrap();
     let follower = fixture.following("ann").await;
     let turn = fixture.api().say("ann", "hello").await.unwrap();
@@ -263,7 +263,7 @@ async fn a_turn_of_an_unserved_workflow_waits_and_says_why() {
             fixture.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
         })
         .await;
-    assert_eq!(fixture.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
+    assert_eq!(fixture.until_failed("ann", 1).await, [("no_workflow".to_owned(), 0)]);
     until_ended(&follower, &turn.answer).await;
     // A service starts: a retry is answered, and the request of the run that failed is not there any more.
     let manual_workflow = fixture.manual_workflow_of("unserved", Duration::from_secs(30)).await;

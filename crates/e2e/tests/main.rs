@@ -41,6 +41,7 @@ mod isolation;
 mod links;
 mod memory;
 mod metrics;
+mod mistakes;
 mod nats_clusters;
 mod new_user;
 mod outages;

@@ -140,7 +140,11 @@ impl MessageFailure {
             | Self::Stalled
             | Self::FinalConflict { .. }
             | Self::Turn(
-                TurnError::Deadline | TurnError::Busy | TurnError::Stopped | TurnError::RolledBack,
+                TurnError::Deadline
+                | TurnError::Unanswered(_)
+                | TurnError::Busy
+                | TurnError::Stopped
+                | TurnError::RolledBack,
             ) => RetryHint::TRANSIENT,
         }
     }

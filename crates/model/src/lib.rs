@@ -48,7 +48,7 @@ pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialT
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use position::{Position, PositionMark, Positions};
-pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
+pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn};
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};
@@ -56,5 +56,5 @@ pub use timer::{InvalidTimerId, TimerId, TimerKind};
 pub use token::{InvalidTokenKey, TokenKey, TokenKeys, TurnToken};
 pub use token_counts::TokenCounts;
 pub use turn::{
-    BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions,
+    BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions, Unanswered,
 };

@@ -1,6 +1,6 @@
 //! The status of a thread's turns and of an agent's queue, as the owner of their partition reports it.
 
-use crate::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId};
+use crate::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId, Unanswered};
 
 /// What a status query is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,34 @@ pub struct ActiveTurn {
     pub waits_for: Option<WaitReason>,
     /// For how long nothing has come, ms.
     pub idle_ms: i64,
+    /// What its owner has heard of its request.
+    pub request: RequestInfo,
+}
+
+/// What is known of the request of a turn: as far as its owner has heard, for nothing of it is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// How often it was delivered; 0: not once, or it is not known.
+    pub deliveries: u32,
+    /// How often it was handed back.
+    pub handed_back: u32,
+    /// In how many ms it is delivered again, when it was handed back.
+    pub again_ms: Option<i64>,
+    /// Time since a service has said last that it works on it, ms.
+    pub alive_ms: Option<i64>,
+    /// In how many ms the turn fails if no chunk comes; `None`: its deadline is not known yet.
+    pub fails_ms: Option<i64>,
+}
+
+/// What viewers of a thread are told of a turn that is under way and not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitNotice {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The answer that is waited for.
+    pub message: MessageId,
+    /// What the turn waits for.
+    pub reason: WaitReason,
 }
 
 /// Why something waits.
@@ -93,7 +121,7 @@ pub enum WaitReason {
     Gap,
     /// The agent is paused.
     Paused,
-    /// No workflow has taken the request yet.
+    /// No workflow service has taken the request.
     NoWorkflow,
     /// The partition runs as many turns as it may.
     Capacity,
@@ -109,11 +137,17 @@ pub enum WaitReason {
         /// Time left, ms.
         for_ms: i64,
     },
+    /// Its request is stored; what has become of it is not known yet.
+    Requested,
+    /// A workflow service has taken the request, and no chunk has come yet.
+    Taken,
+    /// Of a request that is not answered, more than that no service has taken it; never [`Unanswered::NoWorkflow`].
+    Unanswered(Unanswered),
 }
 
 impl WaitReason {
     /// All of them, in the order of their numbers in protobuf, which begin with 1.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 16] = [
         Self::Backoff { for_ms: 0 },
         Self::HeadOfLine,
         Self::Gap,
@@ -123,6 +157,13 @@ impl WaitReason {
         Self::CatchingUp,
         Self::Budget { for_ms: 0 },
         Self::Limited { for_ms: 0 },
+        Self::Requested,
+        Self::Taken,
+        Self::Unanswered(Unanswered::HandedBack),
+        Self::Unanswered(Unanswered::LostService),
+        Self::Unanswered(Unanswered::NoAnswer),
+        Self::Unanswered(Unanswered::Unfinished),
+        Self::Unanswered(Unanswered::NoToken),
     ];
 
     /// The code in JSON.
@@ -137,6 +178,9 @@ impl WaitReason {
             Self::CatchingUp => "catching_up",
             Self::Budget { .. } => "budget",
             Self::Limited { .. } => "limited",
+            Self::Requested => "requested",
+            Self::Taken => "taken",
+            Self::Unanswered(why) => why.code(),
         }
     }
 
@@ -147,11 +191,14 @@ impl WaitReason {
             Self::HeadOfLine => "an earlier turn or task is not finished",
             Self::Gap => "a chunk of the answer is missing",
             Self::Paused => "the agent is paused",
-            Self::NoWorkflow => "no workflow has taken the request yet",
+            Self::NoWorkflow => Unanswered::NoWorkflow.text(),
             Self::Capacity => "the partition runs as many turns as it may",
             Self::CatchingUp => "a new owner is still reading the partition's stream",
             Self::Budget { .. } => "a budget of the agent, the user or the tenant is spent",
             Self::Limited { .. } => "a limit of the workflow, the model or the tenant is reached",
+            Self::Requested => "the request is stored for the workflow's services",
+            Self::Taken => "a workflow service has taken the request and has not published a chunk yet",
+            Self::Unanswered(why) => why.text(),
         }
     }
 

@@ -332,6 +332,8 @@ impl RetryHint {
 pub enum TurnError {
     /// The workflow made no progress within its deadline.
     Deadline,
+    /// Its request was not answered within the deadline, or cannot be any more, and it is known why.
+    Unanswered(Unanswered),
     /// The thread had a turn under way, and the policy was to reject.
     Busy,
     /// It was stopped before it began.
@@ -344,12 +346,25 @@ pub enum TurnError {
 
 impl TurnError {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Deadline, Self::Busy, Self::Stopped, Self::RolledBack, Self::Unknown];
+    pub const ALL: [Self; 11] = [
+        Self::Deadline,
+        Self::Busy,
+        Self::Stopped,
+        Self::RolledBack,
+        Self::Unknown,
+        Self::Unanswered(Unanswered::NoWorkflow),
+        Self::Unanswered(Unanswered::HandedBack),
+        Self::Unanswered(Unanswered::LostService),
+        Self::Unanswered(Unanswered::NoAnswer),
+        Self::Unanswered(Unanswered::Unfinished),
+        Self::Unanswered(Unanswered::NoToken),
+    ];
 
     /// The code that metrics, clients and rows carry.
     pub fn code(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
+            Self::Unanswered(why) => why.code(),
             Self::Busy => "busy",
             Self::Stopped => "stopped",
             Self::RolledBack => "rolled_back",
@@ -366,10 +381,64 @@ impl TurnError {
     pub fn text(self) -> &'static str {
         match self {
             Self::Deadline => "the workflow made no progress within its deadline",
+            Self::Unanswered(why) => why.text(),
             Self::Busy => "the thread had a turn under way, and the message was to be rejected then",
             Self::Stopped => "the turn was stopped before it began",
             Self::RolledBack => "a later message took the turn back",
             Self::Unknown => "there is no such agent, and agents may not be created by use here",
+        }
+    }
+}
+
+/// What is known of a request that is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unanswered {
+    /// No service has taken it.
+    NoWorkflow,
+    /// Services have handed it back, the last one as well.
+    HandedBack,
+    /// A service took it and has said nothing since, and no service waits for requests.
+    LostService,
+    /// It was acknowledged, and no chunk has come.
+    NoAnswer,
+    /// It was acknowledged, and the answer has no final chunk.
+    Unfinished,
+    /// Chunks for the answer came, without the turn's token or with another one.
+    NoToken,
+}
+
+impl Unanswered {
+    /// The code that clients, rows and metrics carry, as a reason of waiting and as a failure.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NoWorkflow => "no_workflow",
+            Self::HandedBack => "handed_back",
+            Self::LostService => "lost_service",
+            Self::NoAnswer => "no_answer",
+            Self::Unfinished => "unfinished",
+            Self::NoToken => "no_token",
+        }
+    }
+
+    /// For people: what is so, and what to do.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NoWorkflow => {
+                "no workflow service has taken the request; start one for the agent's workflow (`antiphon doctor` names it)"
+            }
+            Self::HandedBack => "the workflow service has handed the request back (NAK); its own log says why",
+            Self::LostService => {
+                "the workflow service that took the request has said nothing since, and none waits for requests; is it still running?"
+            }
+            Self::NoAnswer => {
+                "the workflow service has acknowledged the request without publishing an answer; acknowledge after the final chunk is stored"
+            }
+            Self::Unfinished => {
+                "the workflow service has acknowledged the request, and its answer has no final chunk; send a chunk with `is_final: true` before the acknowledgement"
+            }
+            Self::NoToken => {
+                "chunks for the answer came without the turn's token; copy `turn_token` of the request into each chunk"
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use model::{
     RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId, TurnToken,
 };
 
+use crate::request_state::RequestNews;
 use crate::commit::{Commit, Lookup, Save, SavedItem};
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
@@ -119,6 +120,15 @@ pub enum Input {
         run: u32,
         /// What came of it.
         started: Started,
+    },
+    /// What has become of a turn's request, see [`Partition::silent_turns`](crate::Partition::silent_turns).
+    Request {
+        /// The turn.
+        turn: TurnId,
+        /// Its run.
+        run: u32,
+        /// What was heard.
+        news: RequestNews,
     },
     /// A workflow inside this process has answered a turn: all chunks of the answer, in order.
     Answered {

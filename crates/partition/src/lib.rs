@@ -22,6 +22,7 @@ mod noted_facts;
 mod open;
 mod place;
 mod recent;
+mod request_state;
 mod saves;
 mod snapshot;
 mod stats;
@@ -44,6 +45,7 @@ pub use limits::PartitionLimits;
 pub use machine::Partition;
 pub use noted_facts::NotedFacts;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, StreamPlace, place};
+pub use request_state::RequestNews;
 pub use stats::{Counters, Stats, TurnTimes};
 pub use timer_decision::decide_timer;
 pub use timers::{

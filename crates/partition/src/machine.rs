@@ -35,6 +35,7 @@ mod follow_up;
 mod gateways;
 mod late;
 mod read;
+mod requests;
 mod saving;
 mod status;
 mod timers;
@@ -256,6 +257,7 @@ impl Partition {
             Input::Committed(refused) => self.committed(refused, now, &mut actions),
             Input::Checked(verdicts) => self.checked(verdicts, now, &mut actions),
             Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
+            Input::Request { turn, run, news } => self.request_news(&turn, run, news, now),
             Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
             Input::Tasks { agent, after, tasks, more } => {
                 self.table.queue(&agent, |queue| queue.loaded(after, tasks, more));

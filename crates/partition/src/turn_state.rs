@@ -11,6 +11,7 @@ use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
 use crate::messages::Slot;
 use crate::open::Hold;
+use crate::request_state::RequestState;
 use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
 use crate::wait_counts::WaitCounts;
 
@@ -85,6 +86,7 @@ pub(crate) struct TrackedTurn {
     /// The last chunk, by the stream's clock.
     pub(crate) progress_at: Timestamp,
     pub(crate) is_heard: bool,
+    pub(crate) request: RequestState,
     /// When a chunk of it came last, by the clock of the stream's server; for people.
     pub(crate) heard_at: Option<Timestamp>,
     /// Since when this owner has known of it.
@@ -188,6 +190,7 @@ impl TrackedTurn {
             requested_at: None,
             progress_at: Timestamp(0),
             is_heard: false,
+            request: RequestState::default(),
             heard_at: None,
             known_at: Timestamp(0),
             came_at: Timestamp(0),

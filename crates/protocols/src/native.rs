@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, IdRange, MessageFailure, MessageId, Metadata, Position, Role, ThreadId, TurnId,
+    BatchType, Chunk, IdRange, MessageFailure, MessageId, Metadata, Position, Role, ThreadId, TurnId, WaitReason,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -270,6 +270,22 @@ impl Native {
     }
 }
 
+/// What the turn of an answer waits for. It has no id: a client that reconnects is told anew what is still so.
+pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> Bytes {
+    let mut out = Vec::with_capacity(384);
+    out.extend_from_slice(b"event: waiting\n");
+    let turn = TurnId::of_answer(message).map(|(turn, _)| turn);
+    let (turn_id, message_id) = (turn.as_ref().map(TurnId::as_str), message.as_str());
+    let (reason, message) = (reason.name(), reason.message());
+    sse::data(&mut out, &WaitingEvent { thread_id: thread.name(), message_id, turn_id, reason, message });
+    out.into()
+}
+
+/// The same for clients of other protocols: a comment, in a block of its own.
+pub fn waiting_comment(reason: WaitReason) -> Bytes {
+    format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
+}
+
 /// Asks a client to connect again, to any gateway, after `retry_ms`.
 pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
@@ -337,6 +353,23 @@ pub struct ResetEvent<'a> {
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
     attempt: u32,
+}
+
+/// The turn of an answer waits. It has no id, is repeated about every ten seconds while it is so, and means nothing once a chunk has come.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WaitingEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: &'a str,
+    /// The answer.
+    #[schema(value_type = schemas::MessageIdSchema)]
+    message_id: &'a str,
+    #[schema(value_type = schemas::TurnIdSchema, required = false)]
+    turn_id: Option<&'a str>,
+    /// What it waits for: `no_workflow`, `handed_back`, `lost_service`, `no_answer`, `unfinished`, `no_token`, `gap`, or `taken`, when one of
+    /// these is over.
+    reason: &'static str,
+    /// For people: what is so, and what to do.
+    message: &'static str,
 }
 
 /// The first event of a stream without a cursor.

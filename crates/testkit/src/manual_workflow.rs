@@ -161,6 +161,11 @@ impl DeliveredRequest {
         self.message.double_ack().await.map_err(|error| anyhow::anyhow!(error))
     }
 
+    /// Says that the work goes on.
+    pub async fn work_goes_on(&self) -> Result<()> {
+        self.message.ack_with(AckKind::Progress).await.map_err(|error| anyhow::anyhow!(error))
+    }
+
     /// Hands it back: it is delivered again at once.
     pub async fn hand_back(self) -> Result<()> {
         self.message.ack_with(AckKind::Nak(None)).await.map_err(|error| anyhow::anyhow!(error))

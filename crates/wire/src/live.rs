@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use model::{
     Chunk, ErrorClass, FrameNumber, IdRange, LiveFrame, MessageEnd, MessageFailure, MessageOutcome,
-    PartitionId, Position, RetryHint, ThreadId, TurnError,
+    PartitionId, Position, RetryHint, ThreadId, TurnError, WaitNotice,
 };
 use prost::Message as _;
 
 use crate::zero_copy::{ChunkRef, Fields};
-use crate::{DecodeError, InvalidField, convert, pb};
+use crate::{DecodeError, InvalidField, convert, pb, status};
 
 /// The payload of a frame.
 pub fn encode(frame: &LiveFrame) -> Bytes {
@@ -34,6 +34,35 @@ pub fn encode(frame: &LiveFrame) -> Bytes {
     out.varint_field(9, frame.number.after);
     out.varint_field(10, frame.batch_type as u64);
     out.0.into()
+}
+
+/// The payload of a notice, which goes where frames go.
+pub fn encode_notice(notice: &WaitNotice) -> Bytes {
+    let mut out = ProtobufWriter(Vec::with_capacity(128));
+    out.bytes(1, notice.thread.as_str().as_bytes());
+    out.bytes(2, notice.message.as_str().as_bytes());
+    out.bytes(11, &status::pb_reason(notice.reason).encode_to_vec());
+    out.0.into()
+}
+
+/// Reads what [`encode_notice`] gave; `None`: it is a frame.
+///
+/// # Errors
+/// The bytes are no notice and no frame, or a field breaks a rule of the model.
+pub fn decode_notice(payload: &Bytes) -> Result<Option<WaitNotice>, DecodeError> {
+    let (mut thread, mut message, mut reason) = ("", "", None);
+    let mut fields = Fields(payload);
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            1 => thread = field.text()?,
+            2 => message = field.text()?,
+            11 => reason = Some(pb::WaitReason::decode(field.bytes()?)?),
+            _ => field.skip()?,
+        }
+    }
+    let Some(reason) = reason else { return Ok(None) };
+    let (thread, message) = (parse_thread(thread)?, convert::message_id(message)?);
+    Ok(Some(WaitNotice { thread, message, reason: status::reason(reason)? }))
 }
 
 /// Frames for one gateway, gathered into one payload.

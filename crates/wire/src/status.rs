@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use model::{
-    ActiveTurn, AgentId, IdRange, OpenMessageStatus, QueryTarget, QueueStatus, Seq, TaskId, ThreadId, TurnId,
-    WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, IdRange, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, TaskId,
+    ThreadId, TurnId, WaitReason, WaitingTurn,
 };
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -40,6 +40,7 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
         message_id: active.message.as_str().to_owned(),
         waits_for: active.waits_for.map(pb_reason),
         idle_ms: active.idle_ms,
+        request: Some(pb_request(active.request)),
     });
     let status = pb::QueueStatus {
         active,
@@ -122,7 +123,18 @@ fn active(active: pb::ActiveTurn) -> Result<ActiveTurn, InvalidField> {
         message: convert::message_id(&active.message_id)?,
         waits_for: active.waits_for.map(reason).transpose()?,
         idle_ms: active.idle_ms,
+        request: active.request.map(request).unwrap_or_default(),
     })
+}
+
+fn pb_request(request: RequestInfo) -> pb::RequestInfo {
+    let RequestInfo { deliveries, handed_back, again_ms, alive_ms, fails_ms } = request;
+    pb::RequestInfo { deliveries, handed_back, again_ms, alive_ms, fails_ms }
+}
+
+fn request(request: pb::RequestInfo) -> RequestInfo {
+    let pb::RequestInfo { deliveries, handed_back, again_ms, alive_ms, fails_ms } = request;
+    RequestInfo { deliveries, handed_back, again_ms, alive_ms, fails_ms }
 }
 
 fn turn_id(text: &str) -> Result<TurnId, InvalidField> {
@@ -133,13 +145,13 @@ fn thread_id(text: &str) -> Result<ThreadId, InvalidField> {
     ThreadId::parse(text).map_err(|error| InvalidField::Id("session_id", error))
 }
 
-fn pb_reason(reason: WaitReason) -> pb::WaitReason {
+pub(crate) fn pb_reason(reason: WaitReason) -> pb::WaitReason {
     let is_this = |other: &WaitReason| other.name() == reason.name();
     let index = WaitReason::ALL.iter().position(is_this).unwrap_or_default();
     pb::WaitReason { kind: index as i32 + 1, for_ms: reason.for_ms().unwrap_or_default() }
 }
 
-fn reason(reason: pb::WaitReason) -> Result<WaitReason, InvalidField> {
+pub(crate) fn reason(reason: pb::WaitReason) -> Result<WaitReason, InvalidField> {
     let index = usize::try_from(reason.kind).ok().and_then(|number| number.checked_sub(1));
     let known = index.and_then(|index| WaitReason::ALL.get(index));
     let known = known.ok_or_else(|| InvalidField::Enum("reason", reason.kind.to_string()))?;

@@ -117,6 +117,12 @@ pub const TURNS_STREAM: &str = "TURNS";
 /// What the stream of turn requests stores.
 pub const ALL_WORK: &str = "work.*";
 
+/// Where services answer the server about turn requests.
+pub const WORK_ACKS: &str = "$JS.ACK.WORK.>";
+
+/// The same where subjects name the domain and the account.
+pub const WORK_ACKS_OF_DOMAIN: &str = "$JS.ACK.*.*.WORK.>";
+
 /// What the stream of turn events stores.
 pub const ALL_TURNS: &str = "turns.*";
 

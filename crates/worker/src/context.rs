@@ -14,6 +14,7 @@ use crate::config::WorkerConfig;
 use crate::gauges::WorkerGauges;
 use crate::live_publisher::LivePublisher;
 use crate::refusals::Refusals;
+use crate::request_watch::RequestWatch;
 use crate::turn_limiter::TurnLimiter;
 
 /// The keys of turn tokens as they were read last; none until then.
@@ -47,5 +48,6 @@ pub(crate) struct Context {
     pub(crate) thread_cache: Arc<ThreadCacheBudget>,
     pub(crate) limiter: Arc<TurnLimiter>,
     pub(crate) refusals: Refusals,
+    pub(crate) requests: RequestWatch,
     pub(crate) token_keys: Arc<CurrentTokenKeys>,
 }

@@ -22,6 +22,7 @@ mod purge;
 mod queries;
 mod reader_task;
 mod refusals;
+mod request_watch;
 mod retention;
 mod row_limits;
 mod session;
@@ -79,6 +80,7 @@ pub async fn run(
         thread_cache: Arc::new(thread_cache),
         limiter: Arc::clone(&limiter),
         refusals: refusals.clone(),
+        requests: request_watch::RequestWatch::default(),
         token_keys: Arc::default(),
     };
     let idempotency_key_ttl = context.config.idempotency_key_ttl;
@@ -99,6 +101,7 @@ pub async fn run(
         "budgets",
         budget_counter::count_budgets(context.store.clone(), refusals.clone(), stop.clone()),
     );
+    runtime::spawn_named("requests", context.requests.clone().run(context.bus.clone(), stop.clone()));
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;

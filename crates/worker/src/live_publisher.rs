@@ -35,16 +35,19 @@ impl LivePublisher {
 
     /// Puts a frame into the next message to each of these gateways. [`LivePublisher::send`] must follow.
     pub(crate) async fn push(&self, gateways: &[GatewayId], frame: &LiveFrame) {
-        if gateways.is_empty() {
-            return;
+        if !gateways.is_empty() {
+            self.push_encoded(gateways, &wire::live::encode(frame)).await;
         }
-        let encoded = wire::live::encode(frame);
+    }
+
+    /// The same with a frame or a notice that is encoded.
+    pub(crate) async fn push_encoded(&self, gateways: &[GatewayId], encoded: &[u8]) {
         let is_full = {
             let mut gathered = self.gathered();
             let mut is_full = false;
             for gateway in gateways {
                 let (batch, frames) = gathered.entry(gateway.clone()).or_default();
-                batch.push(&encoded);
+                batch.push(encoded);
                 *frames += 1;
                 is_full |= batch.size() >= FULL_BYTES;
             }

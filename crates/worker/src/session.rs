@@ -55,6 +55,7 @@ pub(crate) async fn run(
     let ended = session.run().await;
     session.release_turns();
     context.limiter.hand_over(grant.partition);
+    context.requests.retain(grant.partition, |_| false);
     *last_read = session.read.map(|mark| (session.incarnation, mark));
     ended
 }
@@ -189,6 +190,7 @@ impl PartitionSession<'_> {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
         self.release_turns();
+        self.tell_why_turns_wait().await;
         self.retention.tick(self.context, &self.machine, &self.lease.lost);
         if let Some(keys) = self.context.token_keys.other_than(self.token_keys.as_ref()) {
             self.token_keys = Some(keys.clone());
@@ -203,9 +205,21 @@ impl PartitionSession<'_> {
         }
     }
 
+    /// Asks what has become of the requests of turns that are silent, and tells viewers.
+    async fn tell_why_turns_wait(&mut self) {
+        let now = now(self.context);
+        self.context.requests.ask(self.applied.partition, self.machine.silent_turns(now));
+        for (notice, gateways) in self.machine.wait_notices(now) {
+            self.context.live.push_encoded(&gateways, &wire::live::encode_notice(&notice)).await;
+        }
+        self.context.live.send().await;
+    }
+
     /// Turns that are not under way any more make room for others of their limits.
     fn release_turns(&self) {
-        self.context.limiter.retain(self.applied.partition, |turn| self.machine.is_active(turn));
+        let partition = self.applied.partition;
+        self.context.limiter.retain(partition, |turn| self.machine.is_active(turn));
+        self.context.requests.retain(partition, |turn| self.machine.is_active(turn));
     }
 
     /// Takes nothing new and waits for what is in flight.

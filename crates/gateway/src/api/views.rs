@@ -14,7 +14,7 @@ use crate::commands::control::ControlOutcome;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::{ActiveTurn, OpenMessageStatus, WaitReason, WaitingTurn};
+use model::{ActiveTurn, OpenMessageStatus, RequestInfo, WaitReason, WaitingTurn};
 
 /// Characters of a batch's first message that are shown of it.
 const PREVIEW_CHARS: usize = 120;
@@ -288,11 +288,36 @@ pub(crate) struct TurnView {
     waiting: Option<ReasonView>,
     /// For how long nothing has come, ms.
     idle_ms: i64,
+    /// When it fails unless a chunk of the answer comes.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    fails_at: Option<String>,
+    request: RequestView,
+}
+
+/// What the services of the workflow have done with the request of a turn, as far as it is known: NATS does not say which service it was.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RequestView {
+    /// How often it was delivered; 0: not once, or it is not known.
+    deliveries: u32,
+    /// How often it was handed back.
+    handed_back: u32,
+    /// When it is delivered again, after it was handed back.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    again_at: Option<String>,
+    /// When a service has said last that it works on it.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    alive_at: Option<String>,
 }
 
 impl TurnView {
     pub(crate) fn new(context: &Backend, active: &ActiveTurn) -> Self {
+        let RequestInfo { deliveries, handed_back, again_ms, alive_ms, fails_ms } = active.request;
+        let at = |ms: Option<i64>| rfc3339(context.now().plus_ms(ms?));
+        let (again_at, alive_at) = (at(again_ms), at(alive_ms.map(|ms| -ms)));
+        let request = RequestView { deliveries, handed_back, again_at, alive_at };
         Self {
+            fails_at: at(fails_ms),
+            request,
             turn_id: active.turn.as_str().to_owned(),
             thread_id: active.thread.name().to_owned(),
             run: active.run,

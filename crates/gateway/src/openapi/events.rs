@@ -3,6 +3,7 @@
 //! OpenAPI 3.1 has no word for streams; as readers of it do, the schema is that of one event: its `event`, its `id`, and its `data`, which
 //! is JSON of the schema in `contentSchema`.
 
+use model::WaitReason;
 use protocols::{agui, chat_completions, native, responses, ui_message};
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
@@ -34,6 +35,7 @@ impl Stream {
                 add::<native::ReadyEvent<'_>>(&mut found);
                 add::<native::ResetEvent<'_>>(&mut found);
                 add::<native::RestartEvent<'_>>(&mut found);
+                add::<native::WaitingEvent<'_>>(&mut found);
             }
             Self::UiMessage => add::<ui_message::UiChunk<'_>>(&mut found),
             Self::Responses => add::<responses::ResponseEvent<'_>>(&mut found),
@@ -101,7 +103,7 @@ fn media(data: Value, example: Value) -> Value {
 
 fn native_media() -> Value {
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
-    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "drain"] });
+    let kinds = json!({ "enum": ["message", "ready", "reset", "restart", "waiting", "drain"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
     let empty = json!({
         "type": "string", "contentMediaType": "application/json",
@@ -121,9 +123,10 @@ fn native_media() -> Value {
             { "if": is("ready"), "then": event(json!({ "const": "ready" }), data(&["ReadyEvent"])) },
             { "if": is("reset"), "then": event(json!({ "const": "reset" }), data(&["ResetEvent"])) },
             { "if": is("restart"), "then": event(json!({ "const": "restart" }), data(&["RestartEvent"])) },
+            { "if": is("waiting"), "then": event(json!({ "const": "waiting" }), data(&["WaitingEvent"])) },
             { "if": is("drain"), "then": event(json!({ "const": "drain" }), empty) },
             {
-                "if": { "anyOf": [is("ready"), is("reset"), is("restart"), is("drain")] },
+                "if": { "anyOf": [is("ready"), is("reset"), is("restart"), is("waiting"), is("drain")] },
                 "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
             },
         ],
@@ -158,6 +161,10 @@ fn native_media() -> Value {
     let reset = one("the message starts again", &format!("{before}~{answer}.1.0.0"), reset);
     let ready = json!({ "thread_id": "hello", "after": before });
     let ready = one("a stream without a cursor begins after this position", before, ready);
+    let reason = WaitReason::NoWorkflow;
+    let waiting = json!({
+        "thread_id": "hello", "message_id": answer, "turn_id": turn, "reason": reason.name(), "message": reason.message(),
+    });
     let restart = json!({ "thread_id": "hello", "after": before });
     let restart = one("what the reader has after this position does not exist", before, restart);
     json!({
@@ -171,6 +178,10 @@ fn native_media() -> Value {
             "ready": named("ready", ready),
             "reset": named("reset", reset),
             "restart": named("restart", restart),
+            "waiting": {
+                "summary": "no service takes the request",
+                "value": { "event": "waiting", "data": waiting.to_string() },
+            },
             "drain": {
                 "summary": "the gateway stops: connect again, to any",
                 "value": { "event": "drain", "data": "{}", "retry": 1_197 },
@@ -184,4 +195,5 @@ One event. Without `event` it is a chunk of a message, each once and in order; `
 failure of a message. Every end has a position in the thread, and a client that comes back with the id of an event gets all ends after it, in \
 their order. `ready` is the first event of a stream without a cursor, with the id to come back with if nothing follows. `reset`: the message \
 starts again, and what came of it before does not count. `restart`: what the client has does not exist any more; it forgets all that came after \
-the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and the client is to connect again.";
+the position `after`, and all that is open, and goes on with what follows. `waiting`: why no chunk of an answer comes, repeated about every ten \
+seconds while it is so; it has no id and ends nothing. `drain`: the gateway stops, and the client is to connect again.";

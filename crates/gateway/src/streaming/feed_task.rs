@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feed::{BadCursor, Feed, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers};
+use feed::{BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use model::{MessageId, ThreadId, Timestamp};
-use protocols::native;
+use model::{MessageId, ThreadId, Timestamp, WaitNotice};
+use protocols::native::{self, NativeEvent};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
@@ -216,12 +216,31 @@ impl FeedTask {
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
+        match wire::live::decode_notice(frame) {
+            Ok(None) => {}
+            Ok(Some(notice)) => return self.tell(&notice),
+            Err(_) => metrics::frame_decode_error(),
+        }
         match wire::live::decode(frame) {
             Ok(frame) => self.feed.on_frame(frame, self.context.backend.now()),
             Err(error) => {
                 metrics::frame_decode_error();
                 tracing::warn!(%error, "a frame of an owner cannot be read");
             }
+        }
+    }
+
+    /// Says to those who wait for an answer why it does not come. Nothing of it is kept: owners repeat what is still so.
+    fn tell(&mut self, notice: &WaitNotice) {
+        let (message, reason) = (notice.message.clone(), notice.reason);
+        let encoded = native::waiting(&self.thread, &message, reason);
+        let event = NativeEvent::Waiting { message, reason };
+        let value = StreamPart::Value(Arc::new(FeedEvent { bytes: encoded.clone(), event }));
+        let encoded = StreamPart::Encoded(encoded);
+        metrics::events(self.subscribers.len() as u64);
+        for subscriber in &self.subscribers {
+            let part = if subscriber.subscription.takes_values() { &value } else { &encoded };
+            subscriber.send_queue.push(std::slice::from_ref(part));
         }
     }
 

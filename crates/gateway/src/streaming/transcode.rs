@@ -9,7 +9,7 @@ use bytes::Bytes;
 use feed::FeedEvent;
 use futures_util::StreamExt;
 use model::MessageId;
-use protocols::native::NativeEvent;
+use protocols::native::{self, NativeEvent};
 use protocols::{AnswerEvent, Protocol, ProtocolOutput, StoredAnswer, StreamAction};
 
 use crate::metrics;
@@ -93,6 +93,10 @@ impl<P: Protocol> Transcoder<P> {
             }
             NativeEvent::Failed { message, failure, .. } if *message == self.message => {
                 self.fold.apply(AnswerEvent::Failed(failure))
+            }
+            NativeEvent::Waiting { message, reason } if *message == self.message => {
+                let then = StreamAction::Continue;
+                ProtocolOutput { bytes: native::waiting_comment(*reason), then }
             }
             // What the fold was given is void. A client that reconnects gets what is valid.
             NativeEvent::Restart => ProtocolOutput { bytes: Bytes::new(), then: StreamAction::Abort },

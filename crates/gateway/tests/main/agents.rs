@@ -1,7 +1,7 @@
 //! Agents: settings, state, what operators do.
 
 use model::{
-    ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, TaskId, TurnId, WaitReason,
+    ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, RequestInfo, TaskId, TurnId, WaitReason,
     WorkflowName,
 };
 use serde_json::{Value, json};
@@ -139,6 +139,7 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         message: turn.answer(1),
         waits_for: Some(WaitReason::NoWorkflow),
         idle_ms: 7,
+        request: RequestInfo::default(),
     };
     let (waiting, active) = said(None, Some(active)).await;
     assert_eq!(waiting, Value::Null);

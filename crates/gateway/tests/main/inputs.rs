@@ -4,7 +4,7 @@ mod disconnects;
 
 use std::time::Duration;
 
-use model::{ActiveTurn, BusyPolicy, QueueStatus, ThreadId, TurnId, WaitingTurn};
+use model::{ActiveTurn, BusyPolicy, QueueStatus, RequestInfo, ThreadId, TurnId, WaitingTurn};
 use serde_json::{Value, json};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -239,6 +239,7 @@ fn busy_with(turn: &TurnId) -> QueueStatus {
         message: turn.answer(0),
         waits_for: None,
         idle_ms: 5,
+        request: RequestInfo::default(),
     };
     QueueStatus { active: Some(active), ..idle() }
 }

@@ -1,12 +1,13 @@
 //! How queues and turns stand: what runs, and why something waits.
 
 use model::{
-    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, Seq, ThreadId, Timestamp, TurnId,
+    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId, Timestamp, TurnId,
     WaitReason, WaitingTurn,
 };
 use scheduling::{HeadState, Readiness};
 
 use super::Partition;
+use super::requests::SILENT_MS;
 use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
@@ -120,6 +121,7 @@ impl Partition {
             None => false,
         };
         let turn = self.table.turns.get(id)?;
+        let fails_ms = turn.rules.map(|rules| (rules.deadline_ms - time.since_ms(turn.progress_at)).max(0));
         Some(ActiveTurn {
             turn: id.clone(),
             thread: turn.thread.clone(),
@@ -127,15 +129,19 @@ impl Partition {
             message: id.answer(turn.run),
             waits_for: waits_for(turn, has_gap, now),
             idle_ms: turn.idle_ms(now),
+            request: RequestInfo { fails_ms, ..turn.request.info(now) },
         })
     }
 }
 
-fn waits_for(turn: &TrackedTurn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
+pub(super) fn waits_for(turn: &TrackedTurn, has_gap: bool, now: Timestamp) -> Option<WaitReason> {
     match turn.phase {
         TurnPhase::Waiting => Some(turn.waits_to_begin(now)),
         TurnPhase::Starting | TurnPhase::Running if has_gap => Some(WaitReason::Gap),
-        TurnPhase::Starting | TurnPhase::Running if !turn.is_heard => Some(WaitReason::NoWorkflow),
+        TurnPhase::Starting if !turn.is_heard => Some(WaitReason::Requested),
+        TurnPhase::Running if !turn.is_heard || turn.idle_ms(now) >= SILENT_MS => {
+            turn.request.reason(turn.is_heard)
+        }
         TurnPhase::Starting | TurnPhase::Running | TurnPhase::Ended => None,
     }
 }

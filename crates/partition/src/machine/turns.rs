@@ -247,6 +247,7 @@ impl Partition {
     ) -> Option<Slot> {
         let accepts = |received| self.table.token_keys.accepts(&frame.thread, id, run, received);
         if !frame.token.as_ref().is_some_and(accepts) {
+            self.unproven_chunk(id, run);
             self.reject_unauthorized(&frame.thread, arrival, actions);
             return None;
         }
@@ -299,6 +300,7 @@ impl Partition {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
         if let Some(turn) = self.table.turns.get_mut(&turn.id) {
             (turn.progress_at, turn.is_heard, turn.heard_at) = (time, true, Some(self.last_stored_at));
+            turn.request.on_chunk();
         }
     }
 
@@ -459,17 +461,20 @@ impl Partition {
         let RefusedAnswer { thread, token, dead_letter } = answer;
         let keys = &self.table.token_keys;
         let is_meant = |turn: &&TrackedTurn| {
-            turn.thread == *thread
-                && turn.phase != TurnPhase::Ended
+            turn.phase != TurnPhase::Ended
                 && (turn.token.matches(token) || keys.accepts(thread, &turn.id, turn.run, token))
         };
-        let Some(id) = self.table.turns.values().find(is_meant).map(|turn| turn.id.clone()) else { return };
+        let found = self.table.thread_queues.get(thread).and_then(|queue| {
+            let turns = queue.active().into_iter().chain(queue.waiting());
+            turns.filter_map(|id| self.table.turns.get(id)).find(is_meant).map(|turn| turn.id.clone())
+        });
+        let Some(id) = found else { return };
         let (code, detail) = (refusal.code.to_owned(), refusal.detail);
         self.fail_turn(&id, MessageFailure::Refused { code, detail, dead_letter: dead_letter.clone() });
     }
 
     /// How a task's failure counts depends on its agent's rules: without them it waits for them.
-    fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
+    pub(super) fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
         let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {
             turn.failure = Some(failure);
@@ -501,46 +506,6 @@ impl Partition {
         }
         turn.end = Some(end);
         self.push_ended(EndedInput::Turn(id.clone()));
-    }
-
-    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command. While the reader is behind none does:
-    /// what it lacks may stand unread in the stream.
-    ///
-    /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
-    /// afterwards, and the stream's time moves with it.
-    pub(super) fn check_deadlines(
-        &mut self,
-        time: Timestamp,
-        now: Timestamp,
-        blocked_turns: &BTreeSet<TurnId>,
-    ) {
-        let is_late = |turn: &&TrackedTurn| {
-            let deadline = turn.rules.map(|rules| rules.deadline_ms);
-            turn.phase == TurnPhase::Running
-                && turn.failure.is_none()
-                && !blocked_turns.contains(&turn.id)
-                && deadline.is_some_and(|deadline| {
-                    time.since_ms(turn.progress_at) >= deadline
-                        && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
-                })
-        };
-        let late: Vec<TurnId> =
-            self.table.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
-        for id in late {
-            self.fail_turn(&id, MessageFailure::Turn(TurnError::Deadline));
-        }
-    }
-
-    /// From now on only what came after their requests is read: their deadlines begin. Where it was not known that the reader was behind, as after a
-    /// pause of the process, the stream's time from before a request has been counted: no more than has passed since counts.
-    pub(super) fn requests_are_read(&mut self, now: Timestamp) {
-        let time = self.clock.now(now);
-        for turn in self.table.turns.values_mut() {
-            let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));
-            let begins = if turn.is_unread { Some(time) } else { since_request };
-            (turn.is_unread, turn.progress_at) =
-                (false, turn.progress_at.max(begins.unwrap_or(turn.progress_at)));
-        }
     }
 
     /// Everything has been read: what the last owner had begun and not ended goes on.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, MessageId, Position, Role};
+use model::{Chunk, MessageId, Position, Role, WaitReason};
 
 use super::StreamError;
 
@@ -48,6 +48,13 @@ pub enum NativeEvent {
         /// Why.
         failure: Box<StreamError>,
     },
+    /// The turn of an answer waits, and for what. It may be repeated, and is not resumed.
+    Waiting {
+        /// The answer.
+        message: MessageId,
+        /// For what.
+        reason: WaitReason,
+    },
     /// Earlier events of the thread are void: its store went back in time. What follows repeats what is valid.
     Restart,
 }
@@ -57,7 +64,7 @@ impl NativeEvent {
     pub fn ended(&self) -> Option<&MessageId> {
         match self {
             Self::Complete { message, .. } | Self::Failed { message, .. } => Some(message),
-            Self::Chunk { .. } | Self::Reset { .. } | Self::Restart => None,
+            Self::Chunk { .. } | Self::Reset { .. } | Self::Waiting { .. } | Self::Restart => None,
         }
     }
 }

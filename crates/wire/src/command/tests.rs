@@ -3,7 +3,7 @@ mod subjects;
 
 use model::{
     ActiveTurn, Bucket, Command, Cut, DelayedTask, GatewayId, IdRange, MessageId, OpenMessageStatus,
-    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, Seq, TaskEdit, TurnOptions, WaitReason,
+    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, RequestInfo, Seq, TaskEdit, TurnOptions, WaitReason,
     WaitingTurn,
 };
 use proptest::prelude::*;

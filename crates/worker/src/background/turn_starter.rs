@@ -442,6 +442,8 @@ async fn requested(
     };
     match publish(context, start, &workflow, &payload, rules.deadline_ms, beginning).await {
         Published::At(seq) => {
+            let run = (start.turn.clone(), start.run);
+            context.requests.insert(partition, run, seq, workflow, reader.answered.clone());
             let inputs = vec![answer(start, Started::Requested(rules))];
             BeginOutcome { inputs, seq: Some(seq) }
         }

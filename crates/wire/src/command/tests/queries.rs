@@ -27,6 +27,13 @@ proptest! {
             thread: thread(),
             message: first.turn.answer(run),
             waits_for: waits_for.map(|index| reasons[index]),
+            request: RequestInfo {
+                deliveries: run,
+                handed_back: run / 2,
+                again_ms: gap_for_ms,
+                alive_ms: gap_for_ms,
+                fails_ms: Some(for_ms),
+            },
             run, idle_ms,
         });
         let reason = reason.map(|index| reasons[index]);

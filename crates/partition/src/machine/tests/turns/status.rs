@@ -64,7 +64,7 @@ fn why_things_wait() {
     script.open("y");
     let thread_state = ask(&mut script, QueryTarget::Thread(thread("t")));
     assert_eq!(thread_state.applied_seq, Seq(script.seq));
-    assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::NoWorkflow));
+    assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::Requested));
     let [waiting] = &thread_state.waiting[..] else { panic!("{:?}", thread_state.waiting) };
     assert_eq!(
         (&waiting.turn, waiting.reason, waiting.steps_aside),
@@ -172,4 +172,119 @@ fn a_turn_that_waits_for_a_budget_is_no_backoff() {
     script.open("z");
     let stats = script.machine.stats(script.now);
     assert_eq!((stats.waiting_turns.of(WaitReason::HeadOfLine), stats.waiting_turns.total()), (2, 2));
+}
+
+fn news(script: &mut TurnScript, name: &str, news: RequestNews) {
+    script.handle(Input::Request { turn: turn(name), run: 0, news });
+}
+
+/// Reasons that viewers are told within some seconds, and after how many.
+fn told(script: &mut TurnScript, seconds: i64) -> Vec<(i64, &'static str)> {
+    let mut told = Vec::new();
+    for second in 1..=seconds {
+        script.later(1_000);
+        view(script);
+        let notices = script.machine.wait_notices(script.now).into_iter();
+        told.extend(notices.map(|(notice, gateways)| {
+            assert_eq!((notice.message, gateways.len()), (turn("x").answer(0), 1));
+            (second, notice.reason.name())
+        }));
+    }
+    told
+}
+
+/// A gateway with viewers of the thread asks, as it does every two seconds.
+fn view(script: &mut TurnScript) {
+    let gateway = GatewayId::parse("gateway-1").unwrap();
+    let known = Vec::new();
+    let (thread, max_messages, max_bytes) = (thread("t"), 4, 1 << 20);
+    let request = SnapshotRequest { token: 1, gateway, thread, known, max_messages, max_bytes };
+    script.handle(Input::Snapshot(request));
+}
+
+fn viewed() -> TurnScript {
+    let mut script = TurnScript::new();
+    script.rules.deadline_ms = 60_000;
+    view(&mut script);
+    script.open("x");
+    script
+}
+
+#[test]
+fn viewers_are_told_why_no_chunk_comes() {
+    let mut script = viewed();
+    assert_eq!(told(&mut script, 8), [], "nothing is known");
+    news(&mut script, "x", RequestNews::NotTaken);
+    assert_eq!(told(&mut script, 11), [(1, "no_workflow"), (11, "no_workflow")], "again, for those who joined");
+    news(&mut script, "x", RequestNews::Taken { deliveries: 1, is_alive: true });
+    assert_eq!(told(&mut script, 3), [(1, "taken")], "what was told is over");
+    news(&mut script, "x", RequestNews::HandedBack { deliveries: 1, again_ms: 2_000 });
+    assert_eq!(told(&mut script, 2), [(1, "handed_back")]);
+    script.say(0, &["a", "b"]);
+    assert_eq!(told(&mut script, 5), [], "it is being answered");
+    news(&mut script, "x", RequestNews::Acknowledged);
+    assert_eq!(told(&mut script, 1), [(1, "unfinished")]);
+    script.say(3, &["d"]);
+    assert_eq!(told(&mut script, 3), [(1, "gap")]);
+}
+
+#[test]
+fn what_is_answered_soon_is_not_told() {
+    let mut script = viewed();
+    news(&mut script, "x", RequestNews::NotTaken);
+    assert_eq!(told(&mut script, 4), [], "a service may be about to take it");
+    script.say(0, &["a!"]);
+    assert_eq!(told(&mut script, 20), []);
+}
+
+#[test]
+fn turns_fail_with_what_is_known_of_their_requests() {
+    let done = RequestNews::Acknowledged;
+    for (happened, words, code) in [
+        (None, &[][..], "deadline"),
+        (Some(RequestNews::NotTaken), &[], "no_workflow"),
+        (Some(RequestNews::Taken { deliveries: 0, is_alive: false }), &[], "deadline"),
+        (Some(RequestNews::HandedBack { deliveries: 3, again_ms: 0 }), &[], "handed_back"),
+        (Some(RequestNews::Lost), &[], "lost_service"),
+        (Some(done), &[], "no_answer"),
+        (Some(done), &["some", "text"], "unfinished"),
+    ] {
+        let mut script = TurnScript::new();
+        script.open("x");
+        if !words.is_empty() {
+            script.say(0, words);
+        }
+        if let Some(happened) = happened {
+            news(&mut script, "x", happened);
+        }
+        script.later(script.rules.deadline_ms + 2_000);
+        assert_eq!(script.last_commit().failed_turns[0].code, code, "{happened:?}");
+    }
+}
+
+#[test]
+fn a_request_that_is_given_up_fails_its_turn_at_once() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    news(&mut script, "x", RequestNews::GivenUp { deliveries: 16 });
+    assert_eq!(script.last_commit().failed_turns[0].code, "handed_back");
+    // Of another run nothing is known.
+    script.open("y");
+    script.handle(Input::Request { turn: turn("y"), run: 1, news: RequestNews::GivenUp { deliveries: 16 } });
+    assert_eq!(script.machine.silent_turns(script.now.plus_ms(1_500)), [(turn("y"), 0, 1_500)]);
+}
+
+#[test]
+fn an_answer_without_its_token_is_named() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    let start = script.last_start();
+    script.say_as(&Start { token: TurnToken::received("guess"), ..start.clone() }, 0, 0, &["intruder!"]);
+    let query = StatusQuery { token: 7, target: QueryTarget::Turn(turn("x")) };
+    let actions = script.machine.handle(Input::Status(query), script.now);
+    let Some(Action::Status(reply)) = actions.into_iter().next() else { panic!("no status") };
+    let reason = reply.status.active.and_then(|active| active.waits_for);
+    assert_eq!(reason, Some(WaitReason::Unanswered(Unanswered::NoToken)));
+    script.say_as(&start, 0, 0, &["hello!"]);
+    assert_eq!(script.history().last().map(String::as_str), Some("user \"ask x\", assistant \"hello\""));
 }

@@ -1,0 +1,225 @@
+//! What becomes of turn requests at the services of a workflow, as the server knows it.
+//!
+//! The state of a consumer says up to which sequence requests were delivered, the stream which ones are stored still. What services answer to the
+//! server is published in core NATS, so that workers hear it as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). What is
+//! missed there is not told again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_nats::Subscriber;
+use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::stream::InfoError;
+use futures_util::StreamExt;
+use model::{Seq, WorkflowName};
+use serde::Deserialize;
+use wire::subject;
+
+use crate::connection::Bus;
+use crate::error::BusError;
+
+/// Deleted sequences that one answer of the server may name: about 160 KB.
+const MOST_DELETED: u64 = 20_000;
+
+/// How far the services of a workflow have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkProgress {
+    /// Requests up to here were delivered.
+    pub delivered: Seq,
+    /// Requests up to here were acknowledged.
+    pub acknowledged: Seq,
+    /// Deliveries that a request has at most; `None`: without a bound.
+    pub max_deliveries: Option<u32>,
+}
+
+/// The turn requests that are stored: those that were neither acknowledged nor taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredWork {
+    first: Seq,
+    last: Seq,
+    /// Between the first and the last; `None`: too many to ask for.
+    deleted: Option<BTreeSet<Seq>>,
+}
+
+impl StoredWork {
+    /// First and last sequence, and what is deleted between them, if that is known.
+    pub fn of(first: u64, last: u64, deleted: Option<Vec<u64>>) -> Self {
+        let deleted = deleted.map(|deleted| deleted.into_iter().map(Seq).collect());
+        Self { first: Seq(first), last: Seq(last), deleted }
+    }
+
+    /// Whether the request is not stored any more; `None`: it is not known.
+    pub fn is_gone(&self, seq: Seq) -> Option<bool> {
+        match &self.deleted {
+            _ if seq < self.first => Some(true),
+            // It came after the answer was made.
+            _ if seq > self.last => Some(false),
+            Some(deleted) => Some(deleted.contains(&seq)),
+            None => None,
+        }
+    }
+}
+
+/// What a service has answered to the server about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkAck {
+    /// Which request.
+    pub seq: Seq,
+    /// Deliveries so far.
+    pub deliveries: u32,
+    /// What it has answered.
+    pub kind: WorkAckKind,
+}
+
+/// See [`WorkAck`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkAckKind {
+    /// It is done with it, or has refused it for good.
+    Done,
+    /// It works on it.
+    InProgress,
+    /// It has handed it back, to be delivered again after so long.
+    HandedBack(Duration),
+}
+
+impl WorkAck {
+    /// Reads the subject and the payload of an answer; `None` for what is none.
+    fn parse(subject: &str, payload: &[u8]) -> Option<Self> {
+        let tokens: Vec<&str> = subject.split('.').collect();
+        // With a domain and the hash of an account before the stream's name, and more after the rest.
+        let place = if tokens.len() < 11 { 4 } else { 6 };
+        let (deliveries, seq) = (tokens.get(place)?.parse().ok()?, tokens.get(place + 1)?.parse().ok()?);
+        let kind = match payload.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default() {
+            b"" | b"+ACK" | b"+OK" | b"+NXT" | b"+TERM" => WorkAckKind::Done,
+            b"+WPI" => WorkAckKind::InProgress,
+            b"-NAK" => WorkAckKind::HandedBack(delay(&payload[4..])),
+            _ => return None,
+        };
+        Some(Self { seq: Seq(seq), deliveries, kind })
+    }
+}
+
+/// After how long a request is delivered again that is handed back: nanoseconds in an object, or a duration as Go writes it, which is not read.
+fn delay(options: &[u8]) -> Duration {
+    #[derive(Deserialize)]
+    struct Options {
+        #[serde(default)]
+        delay: i64,
+    }
+    let options = serde_json::from_slice::<Options>(options);
+    Duration::from_nanos(options.map_or(0, |options| options.delay.unsigned_abs()))
+}
+
+/// The answers of services about turn requests. Dropping it ends the subscriptions.
+#[derive(Debug)]
+pub struct WorkAcks {
+    acks: Subscriber,
+    acks_of_domain: Subscriber,
+}
+
+impl Bus {
+    /// How far a workflow's services have come; `None`: none has ever run.
+    ///
+    /// # Errors
+    /// The servers do not answer, or refuse.
+    pub async fn work_progress(&self, workflow: &WorkflowName) -> Result<Option<WorkProgress>, BusError> {
+        let name = subject::work_consumer(workflow);
+        let found: Result<Consumer<pull::Config>, _> =
+            self.shared.api.get_consumer_from_stream(&name, subject::WORK_STREAM).await;
+        let consumer = match found.map_err(BusError::from) {
+            Ok(consumer) => consumer,
+            Err(BusError::JetStream { code: 10014, .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let info = consumer.cached_info();
+        Ok(Some(WorkProgress {
+            delivered: Seq(info.delivered.stream_sequence),
+            acknowledged: Seq(info.ack_floor.stream_sequence),
+            max_deliveries: u32::try_from(info.config.max_deliver).ok().filter(|most| *most > 0),
+        }))
+    }
+
+    /// Which turn requests are stored still.
+    ///
+    /// # Errors
+    /// The servers do not answer, or refuse.
+    pub async fn stored_work(&self) -> Result<StoredWork, BusError> {
+        let stream = self.named_stream(subject::WORK_STREAM.to_owned()).await?;
+        let unexpected = |error: InfoError| BusError::Unexpected(error.to_string());
+        let mut state = stream.get_info().await.map_err(unexpected)?.state;
+        let has_few = state.deleted_count.unwrap_or(0) <= MOST_DELETED;
+        if has_few {
+            state = stream.info_builder().with_deleted(true).fetch().await.map_err(unexpected)?.info.state;
+        }
+        let deleted = has_few.then(|| state.deleted.unwrap_or_default());
+        Ok(StoredWork::of(state.first_sequence, state.last_sequence, deleted))
+    }
+
+    /// Listens to what services answer about requests. What was answered before is not heard.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn work_acks(&self) -> Result<WorkAcks, BusError> {
+        let link = &self.shared.control;
+        if !link.is_connected() {
+            return Err(BusError::Away);
+        }
+        Ok(WorkAcks {
+            acks: link.client.subscribe(subject::WORK_ACKS).await?,
+            acks_of_domain: link.client.subscribe(subject::WORK_ACKS_OF_DOMAIN).await?,
+        })
+    }
+}
+
+impl WorkAcks {
+    /// The next answer; `None` when the connection has ended for good. Cancel-safe.
+    pub async fn next(&mut self) -> Option<WorkAck> {
+        loop {
+            let message = tokio::select! {
+                message = self.acks.next() => message?,
+                message = self.acks_of_domain.next() => message?,
+            };
+            if let Some(ack) = WorkAck::parse(&message.subject, &message.payload) {
+                return Some(ack);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_services_are_read_in_both_forms_of_the_subject() {
+        let (short, long) =
+            ("$JS.ACK.WORK.WORKFLOW_w.2.17.3.1700000000.0", "$JS.ACK._.Bx3.WORK.WORKFLOW_w.2.17.3.1700000000.0.tok");
+        let back = |ms| WorkAckKind::HandedBack(Duration::from_millis(ms));
+        for (payload, kind) in [
+            ("", WorkAckKind::Done),
+            ("+ACK", WorkAckKind::Done),
+            ("+TERM no such agent", WorkAckKind::Done),
+            ("+WPI", WorkAckKind::InProgress),
+            ("-NAK", back(0)),
+            ("-NAK {\"delay\": 1500000000}", back(1_500)),
+            ("-NAK 5s", back(0)),
+        ] {
+            for subject in [short, long] {
+                let ack = WorkAck::parse(subject, payload.as_bytes());
+                assert_eq!(ack, Some(WorkAck { seq: Seq(17), deliveries: 2, kind }), "{subject} {payload}");
+            }
+        }
+        for (subject, payload) in [(short, "no"), ("$JS.ACK.WORK.WORKFLOW_w", ""), ("$JS.ACK.WORK.WORKFLOW_w.a.b", "")] {
+            assert_eq!(WorkAck::parse(subject, payload.as_bytes()), None, "{subject} {payload}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_before_the_first_or_named() {
+        let few = StoredWork::of(3, 9, Some(vec![5]));
+        let gone = |work: &StoredWork| [2, 3, 5, 9, 10].map(|seq| work.is_gone(Seq(seq)));
+        assert_eq!(gone(&few), [Some(true), Some(false), Some(true), Some(false), Some(false)]);
+        let many = StoredWork { deleted: None, ..few };
+        assert_eq!(gone(&many), [Some(true), None, None, None, Some(false)]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Mistakes of workflow services, as the person who waits for the answer is told of them.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::{
+    db_snapshot::turns,
+    http,
+    manual_workflow::DeliveredRequest,
+    sse::{Follower, StreamEvent},
+};
+
+use crate::{
+    api_client::{SOON, alone, asked_for, events, until_ended},
+    fixture::Fixture,
+};
+
+/// What is promised is two seconds; machines that run tests may be slow.
+const AT_ONCE: Duration = Duration::from_secs(10);
+const DEADLINE_MS: u64 = 6_000;
+
+/// The reasons that the events `waiting` of a stream name, each once.
+fn reasons(follower: &Follower) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for event in events(follower) {
+        let StreamEvent::Other { name: Some(name), data } = event else { continue };
+        if name == "waiting" {
+            let data: Value = serde_json::from_str(&data).unwrap();
+            assert!(data["message"].as_str().is_some_and(|text| text.len() > 20), "{data}");
+            assert!(data["message_id"].is_string() && data["turn_id"].is_string(), "{data}");
+            reasons.push(data["reason"].as_str().unwrap().to_owned());
+        }
+    }
+    reasons.dedup();
+    reasons
+}
+
+async fn make(mistake: &str, mut asked: DeliveredRequest) {
+    match mistake {
+        "no_token" => {
+            let chunk = asked.chunk("hello", json!({"turn_token": "", "is_final": true}));
+            asked.publish(chunk.to_string().into_bytes()).await.unwrap();
+        }
+        "no_answer" => asked.ack().await.unwrap(),
+        "unfinished" => {
+            asked.say("hello").await.unwrap();
+            asked.ack().await.unwrap();
+        }
+        "handed_back" => asked.hand_back().await.unwrap(),
+        "gap" => asked.say_with("hello", json!({"chunk_id": 1})).await.unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_is_told_of_a_mistake_and_it_is_how_the_turn_fails() {
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    for mistake in ["no_token", "no_answer", "unfinished", "gap", "handed_back"] {
+        let settings = json!({"deadline_ms": DEADLINE_MS});
+        fixture.api().put_agent(mistake, "default", settings).await.unwrap();
+        let follower = fixture.following(mistake).await;
+        let turn = fixture.api().say(mistake, "hello").await.unwrap();
+        let asked = asked_for(&manual_workflow, &turn).await;
+        make(mistake, asked).await;
+        let began = Instant::now();
+        fixture.until("the stream says why", SOON, async || !reasons(&follower).is_empty()).await;
+        assert!(began.elapsed() < AT_ONCE, "{mistake}: {:?}", began.elapsed());
+        println!("{mistake}: told after {} ms", began.elapsed().as_millis());
+        assert_eq!(reasons(&follower), [mistake]);
+        let thread = http::get_json(fixture.api().0, &format!("/v1/threads/{mistake}")).await.unwrap();
+        assert_eq!(thread["active_turn"]["waiting"]["reason"], mistake, "{thread}");
+        assert!(thread["active_turn"]["fails_at"].is_string(), "{thread}");
+        if mistake == "handed_back" {
+            let request = &thread["active_turn"]["request"];
+            assert_eq!((&request["deliveries"], &request["handed_back"]), (&json!(1), &json!(1)), "{thread}");
+            assert!(request["again_at"].is_string(), "{thread}");
+        }
+        until_ended(&follower, &turn.answer).await;
+        let code = if mistake == "gap" { "gap_timeout" } else { mistake };
+        let failed = fixture.until_failed(mistake, 1).await;
+        assert_eq!(failed, [(code.to_owned(), 0)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_request_is_not_delivered_again_fails_then() {
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let follower = fixture.following("ann").await;
+    let turn = fixture.api().say("ann", "hello").await.unwrap();
+    for _ in 0..16 {
+        asked_for(&manual_workflow, &turn).await.hand_back().await.unwrap();
+    }
+    let began = Instant::now();
+    until_ended(&follower, &turn.answer).await;
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    let rows = turns::failed_turns(&fixture.pool).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.code.as_str()).collect::<Vec<_>>(), ["handed_back"]);
+    fixture.no_request_comes(&manual_workflow).await;
+}
+
+/// A service that says that it works is never taken for one that is gone, and its turn waits for its deadline alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_works_in_silence_has_taken_the_request() {
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.api().put_agent("ann", "default", json!({})).await.unwrap();
+    let turn = fixture.api().say("ann", "hello").await.unwrap();
+    let asked = asked_for(&manual_workflow, &turn).await;
+    let active = async || fixture.api().agent("ann").await.unwrap()["active_turn"].clone();
+    fixture.until("it is known", SOON, async || active().await["waiting"]["reason"] == "taken").await;
+    assert_eq!(active().await["request"]["alive_at"], Value::Null);
+    asked.work_goes_on().await.unwrap();
+    fixture.until("it is heard", SOON, async || active().await["request"]["alive_at"].is_string()).await;
+    assert_eq!(active().await["request"]["deliveries"], 1);
+    asked.answer("hi").await.unwrap();
+    fixture.until_messages("ann", 2).await;
+}

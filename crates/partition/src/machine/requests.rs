@@ -1,0 +1,124 @@
+//! Requests of turns: deadlines, what becomes of a request at the workflow's services, and what viewers are told of it.
+
+use std::collections::BTreeSet;
+
+use model::{GatewayId, MessageFailure, Timestamp, TurnError, TurnId, WaitNotice, WaitReason};
+
+use super::Partition;
+use super::status::waits_for;
+use crate::request_state::RequestNews;
+use crate::turn_state::{TrackedTurn, TurnPhase};
+
+/// A turn is silent when nothing has come of it for so long, ms.
+pub(super) const SILENT_MS: i64 = 1_000;
+/// Viewers are told that no service has taken a request when it has waited for so long, ms.
+const NO_WORKFLOW_MS: i64 = 5_000;
+/// Viewers are told again what is still so after so long, ms: they may have joined since.
+const TELL_AGAIN_MS: i64 = 10_000;
+
+impl Partition {
+    /// Something was heard of the request of a turn. When the request is not delivered again, the turn fails now.
+    pub(super) fn request_news(&mut self, id: &TurnId, run: u32, news: RequestNews, now: Timestamp) {
+        let is_under_way =
+            |turn: &&mut TrackedTurn| turn.run == run && matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
+        let Some(turn) = self.table.turns.get_mut(id).filter(is_under_way) else { return };
+        turn.request.on(news, now);
+        if let RequestNews::GivenUp { .. } = news
+            && let Some(why) = turn.request.error(turn.is_heard)
+        {
+            self.fail_turn(id, MessageFailure::Turn(TurnError::Unanswered(why)));
+        }
+    }
+
+    /// A chunk for the answer of this run came without its token.
+    pub(super) fn unproven_chunk(&mut self, id: &TurnId, run: u32) {
+        if let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) {
+            turn.request.on_unproven();
+        }
+    }
+
+    /// Turns under way of which nothing has come for a second, and for how long, ms. Of their requests the driver asks what has become.
+    pub fn silent_turns(&self, now: Timestamp) -> Vec<(TurnId, u32, i64)> {
+        let silent = |turn: &TrackedTurn| {
+            let idle_ms = turn.idle_ms(now);
+            (turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS).then(|| (turn.id.clone(), turn.run, idle_ms))
+        };
+        self.table.turns.values().filter_map(silent).collect()
+    }
+
+    /// What viewers are to be told of turns that wait for their workflow, and the gateways that have viewers. To be called every second.
+    pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
+        let time = self.clock.now(now);
+        let mut notices = Vec::new();
+        for turn in self.table.turns.values_mut() {
+            let idle_ms = turn.idle_ms(now);
+            let gateways = self.followers.of(&turn.thread);
+            if turn.phase != TurnPhase::Running || idle_ms < SILENT_MS || gateways.is_empty() {
+                continue;
+            }
+            let open = turn.slot.and_then(|slot| self.messages.get_mut(slot));
+            let has_gap = open.is_some_and(|open| open.gap_ms(time).is_some());
+            let told = turn.request.told;
+            let reason = match waits_for(turn, has_gap, now) {
+                None | Some(WaitReason::Requested) => continue,
+                Some(WaitReason::NoWorkflow) if idle_ms < NO_WORKFLOW_MS => continue,
+                // That a service works on it is worth telling to those only who were told something else.
+                Some(WaitReason::Taken) if told.is_none_or(|(before, _)| before == WaitReason::Taken) => continue,
+                Some(reason) => reason,
+            };
+            if told.is_some_and(|(before, at)| before == reason && now.since_ms(at) < TELL_AGAIN_MS) {
+                continue;
+            }
+            turn.request.told = Some((reason, now));
+            let notice =
+                WaitNotice { thread: turn.thread.clone(), message: turn.id.answer(turn.run), reason };
+            notices.push((notice, gateways.to_vec()));
+        }
+        notices
+    }
+
+    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command. While the reader is behind none does:
+    /// what it lacks may stand unread in the stream.
+    ///
+    /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
+    /// afterwards, and the stream's time moves with it.
+    pub(super) fn check_deadlines(
+        &mut self,
+        time: Timestamp,
+        now: Timestamp,
+        blocked_turns: &BTreeSet<TurnId>,
+    ) {
+        let is_late = |turn: &&TrackedTurn| {
+            let deadline = turn.rules.map(|rules| rules.deadline_ms);
+            turn.phase == TurnPhase::Running
+                && turn.failure.is_none()
+                && !blocked_turns.contains(&turn.id)
+                && deadline.is_some_and(|deadline| {
+                    time.since_ms(turn.progress_at) >= deadline
+                        && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
+                })
+        };
+        let error = |turn: &TrackedTurn| {
+            let why = turn.request.error(turn.is_heard);
+            (turn.id.clone(), turn.slot, why.map_or(TurnError::Deadline, TurnError::Unanswered))
+        };
+        let late: Vec<_> = self.table.turns.values().filter(is_late).map(error).collect();
+        for (id, slot, error) in late {
+            let open = slot.and_then(|slot| self.messages.get_mut(slot));
+            let gap = open.and_then(|open| open.gap_ms(time).map(|_| open.gap_failure()));
+            self.fail_turn(&id, gap.unwrap_or(MessageFailure::Turn(error)));
+        }
+    }
+
+    /// From now on only what came after their requests is read: their deadlines begin. Where it was not known that the reader was behind, as after a
+    /// pause of the process, the stream's time from before a request has been counted: no more than has passed since counts.
+    pub(super) fn requests_are_read(&mut self, now: Timestamp) {
+        let time = self.clock.now(now);
+        for turn in self.table.turns.values_mut() {
+            let since_request = turn.requested_at.map(|at| time.plus_ms(-now.since_ms(at)));
+            let begins = if turn.is_unread { Some(time) } else { since_request };
+            (turn.is_unread, turn.progress_at) =
+                (false, turn.progress_at.max(begins.unwrap_or(turn.progress_at)));
+        }
+    }
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::engine_event::Failure;
 
-/// Of what an endpoint says, clients see so many characters.
+/// Longest part of an endpoint's message that clients see, in characters.
 const LONGEST_TEXT: usize = 300;
 /// No endpoint is waited for any longer.
 const LONGEST_DELAY: Duration = Duration::from_secs(86_400);

@@ -45,7 +45,7 @@ impl Limiter {
         let mut taken = match &self.tokens {
             Some(bucket) => {
                 bucket.take(tokens).await;
-                Some(Taken { bucket, tokens: tokens as f64 })
+                Some(TakenTokens { bucket, tokens: tokens as f64 })
             }
             None => None,
         };
@@ -83,12 +83,12 @@ impl Admitted<'_> {
 }
 
 /// Tokens that go back to their bucket when this is dropped.
-struct Taken<'a> {
+struct TakenTokens<'a> {
     bucket: &'a Bucket,
     tokens: f64,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TakenTokens<'_> {
     fn drop(&mut self) {
         self.bucket.change(self.tokens);
     }

@@ -106,7 +106,7 @@ async fn read(
     sender: &EngineSender,
 ) -> Result<Option<Failure>, ReceiverDropped> {
     let mut length = 0;
-    // Set when the answer ends: signs of life of the endpoint do not prolong it.
+    // Set when the answer ends. What it says after that prolongs it, and signs of life of the endpoint do not.
     let mut deadline = None;
     loop {
         let next = if reader.is_ending() {
@@ -126,7 +126,11 @@ async fn read(
             let text = "the model's answer is too large";
             return Ok(Some(Failure::permanent("answer_too_large", text)));
         }
-        say(reader.push(&bytes), sender).await?;
+        let parts = reader.push(&bytes);
+        if !parts.is_empty() {
+            deadline = None;
+        }
+        say(parts, sender).await?;
         if reader.is_done() {
             spawn_named("rest of a response", async move {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -156,15 +160,15 @@ mod tests {
     use super::*;
     use crate::openai::Interface;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_ended_answer_is_not_prolonged_by_signs_of_life() {
-        let first = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\n";
-        let chunks = stream::unfold(0_u32, move |number| async move {
-            if number == 0 {
-                return Some((Ok::<_, std::io::Error>(first), 1));
+    /// How a response of these events, each 10 s after the one before, is read: whether it ends within the time, the time, and the text.
+    async fn read_slowly(events: &'static [&'static str]) -> (bool, Duration, String) {
+        let chunks = stream::unfold(0_usize, move |number| async move {
+            if number > 0 {
+                tokio::time::sleep(Duration::from_secs(10)).await;
             }
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            Some((Ok(": ping\n\n"), number + 1))
+            // The last one comes again and again.
+            let event = events[number.min(events.len() - 1)];
+            Some((Ok::<_, std::io::Error>(event), number + 1))
         });
         let body = reqwest::Body::wrap_stream(chunks);
         let response = Response::from(axum::http::Response::new(body));
@@ -173,8 +177,22 @@ mod tests {
         let (sender, _receiver) = EngineSender::channel();
         let begun = Instant::now();
         let ended = tokio::time::timeout(GRACE * 8, read(response, &mut reader, &sender)).await;
-        assert!(matches!(ended, Ok(Ok(None))), "it goes on after {:?}", begun.elapsed());
-        assert_eq!(begun.elapsed(), GRACE);
-        assert_eq!(reader.end(None).outcome, Ok(()));
+        let time = begun.elapsed();
+        let ended_reader = reader.end(None);
+        assert_eq!(ended_reader.outcome, Ok(()));
+        (matches!(ended, Ok(Ok(None))), time, ended_reader.reply.text)
+    }
+
+    const OK: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_answer_is_not_prolonged_by_signs_of_life() {
+        assert_eq!(read_slowly(&[OK, ": ping\n\n"]).await, (true, GRACE, "ok".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_says_more_after_its_end_is_read_on() {
+        let whole = read_slowly(&[OK, OK, OK, ": ping\n\n"]).await;
+        assert_eq!(whole, (true, Duration::from_secs(20) + GRACE, "okokok".to_owned()));
     }
 }

@@ -217,7 +217,9 @@ impl<'a> Calls<'a> {
         call.arguments.take(&piece.arguments, deviations);
         // Until arguments come, a further piece may go on with the name. Arguments that came whole at once may come again with more.
         if call.arguments.state() == ArgumentsState::Open {
-            shown.extend((0..place).filter_map(|before| self.announce(before)).collect::<Vec<_>>());
+            if call.name.is_none() {
+                shown.extend((0..place).filter_map(|before| self.announce(before)).collect::<Vec<_>>());
+            }
             shown.extend(self.say(place));
         }
     }
@@ -292,7 +294,10 @@ impl<'a> Calls<'a> {
             return (Vec::new(), Err(bad(&text)));
         }
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
-        for place in 0..self.calls.len() {
+        // Before their arguments are settled.
+        let repeated: Vec<bool> = (0..self.calls.len()).map(|place| self.is_repeated(place)).collect();
+        deviations.note_if(repeated.contains(&true), Deviation::Repetition);
+        for place in (0..self.calls.len()).filter(|place| !repeated[*place]) {
             parts.extend(self.say(place));
             let call = &mut self.calls[place];
             let (rest, meant) = call.arguments.settle();
@@ -322,6 +327,19 @@ impl<'a> Calls<'a> {
             calls.push(ModelToolCall { name, arguments, problem, signature, extra_content });
         }
         (parts, Ok(calls))
+    }
+
+    /// Whether a call without arguments is another one that was announced under several indexes.
+    fn is_repeated(&self, place: usize) -> bool {
+        let call = &self.calls[place];
+        let is_empty = |call: &PartialCall| call.arguments.state() == ArgumentsState::Empty;
+        let is_first = |at: usize, other: &PartialCall| at < place || !is_empty(other);
+        let mut others = self.calls.iter().enumerate().filter(|(at, _)| *at != place);
+        let has_id = |other: &PartialCall| {
+            [&call.ids.0, &call.ids.1].into_iter().flatten().any(|id| other.ids.has(id))
+        };
+        is_empty(call)
+            && others.any(|(at, other)| is_first(at, other) && other.tool == call.tool && has_id(other))
     }
 
     /// The call that a piece belongs to, or the place of a new one; and whether its id or index says so.
@@ -361,6 +379,8 @@ impl<'a> Calls<'a> {
             piece.index.is_some_and(|index| !call.indexes.is_empty() && !call.indexes.has(&index));
         let is_same_tool = call.tool == piece.name || self.names_join(&call.tool, &piece.name);
         match call.arguments.state() {
+            // It may be another call that begins; if no arguments follow, it is left out at the end.
+            ArgumentsState::Whole if is_other_index && piece.arguments.trim().is_empty() => false,
             ArgumentsState::Whole => {
                 let is_other_call = opens(&piece.arguments)
                     && !call.arguments.is_placeholder()
@@ -372,7 +392,7 @@ impl<'a> Calls<'a> {
                 call.tool == piece.name && (is_replaced || !is_other_call)
             }
             ArgumentsState::Open => call.tool == piece.name,
-            ArgumentsState::Empty => is_same_tool && !(is_other_index && call.tool != piece.name),
+            ArgumentsState::Empty => is_same_tool && !is_other_index,
         }
     }
 

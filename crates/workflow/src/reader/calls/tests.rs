@@ -131,6 +131,28 @@ fn calls_without_a_sure_id_and_index_stay_apart() {
             &["x/f{\"x\":1}", "call_2_1/g{\"y\":2}"],
         ),
         (
+            "one id for two calls of a tool, one after the other",
+            vec![
+                piece(0, "x", "f", ""),
+                piece(0, "", "", "{\"x\":1}"),
+                piece(1, "x", "f", ""),
+                piece(1, "", "", "{\"x\":2}"),
+            ],
+            &["x/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
+        ),
+        (
+            "one id for two calls of a tool, together",
+            vec![
+                piece(0, "x", "f", ""),
+                piece(1, "x", "f", ""),
+                piece(0, "x", "", "{\"x\":"),
+                piece(1, "x", "", "{\"x\":"),
+                piece(0, "", "", "1}"),
+                piece(1, "", "", "2}"),
+            ],
+            &["x/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
+        ),
+        (
             "one id and one index in a list",
             vec![json!([piece(0, "a", "f", "{\"x\":1}"), piece(0, "a", "f", "{\"x\":2}")])],
             &["a/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
@@ -189,6 +211,14 @@ fn one_call_stays_one_however_its_pieces_are_called() {
         (
             "a blank piece with the name and a new id",
             vec![piece(0, "a", "f", "{\"x\""), piece(0, "b", "f", ""), piece(0, "b", "f", ":1}")],
+        ),
+        (
+            "announced under several indexes",
+            vec![piece(0, "a", "f", ""), piece(1, "a", "f", ""), piece(2, "a", "f", "{\"x\":1}")],
+        ),
+        (
+            "announced once more after its arguments",
+            vec![piece(0, "a", "f", "{\"x\":1}"), piece(1, "a", "f", ""), piece(2, "a", "f", "")],
         ),
         ("a late name", vec![piece(0, "a", "", "{\"x\":"), piece(0, "", "f", "1}")]),
         (

@@ -247,6 +247,15 @@ impl<'a> Reader<'a> {
             self.is_done = true;
             return;
         }
+        // The end without a line of its own.
+        let before = data.strip_suffix(b"[DONE]").map(<[u8]>::trim_ascii_end);
+        if let Some(before) = before.filter(|before| before.ends_with(b"}")) {
+            self.reply.deviations.note(Deviation::NoEmptyLine);
+            let event = Event { name: event.name.clone(), data: before.to_vec(), is_open: false };
+            self.take(&event, parts);
+            self.is_done = true;
+            return;
+        }
         // Before it is mended: `[ERROR]` would be a list then.
         if begins_with_error(data) && !self.is_ending() {
             return self.take_unreadable(event, data);
@@ -313,7 +322,7 @@ impl<'a> Reader<'a> {
         }
         said.pieces.into_iter().for_each(|piece| self.take_piece(piece, parts));
         if let Some(message) = said.message {
-            self.take_message(message, parts);
+            self.take_message(message, said.is_piece, parts);
         }
         if let Some(error) = &said.error {
             self.fail(errors::of_object(error));
@@ -342,8 +351,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole message says what was not said in pieces before it.
-    fn take_message(&mut self, message: Vec<ContentPiece>, parts: &mut Vec<Part>) {
+    /// A whole message says what was not said in pieces before it. One that may be a piece says all that does not repeat what was said.
+    fn take_message(&mut self, message: Vec<ContentPiece>, is_piece: bool, parts: &mut Vec<Part>) {
         let (mut text, mut reasoning, mut goes_back) = (String::new(), String::new(), false);
         let has_calls = !self.calls.is_empty();
         let mut calls = Vec::new();
@@ -360,6 +369,7 @@ impl<'a> Reader<'a> {
         let deviations = &mut self.reply.deviations;
         let mut rest = |whole: String, said: &str| match whole.strip_prefix(said) {
             Some(rest) => rest.to_owned(),
+            None if is_piece => whole,
             None => {
                 deviations.note_if(!whole.is_empty(), Deviation::Message);
                 String::new()
@@ -372,7 +382,7 @@ impl<'a> Reader<'a> {
         if !text.is_empty() {
             self.take_piece(ContentPiece::Text(text), parts);
         }
-        if has_calls {
+        if has_calls && !is_piece {
             self.reply.deviations.note_if(!calls.is_empty(), Deviation::Repetition);
         } else if !calls.is_empty() {
             self.take_piece(ContentPiece::Calls(calls), parts);

@@ -16,6 +16,8 @@ pub(super) struct Said {
     pub(super) pieces: Vec<ContentPiece>,
     /// A whole message: what of it was not said before is said now.
     pub(super) message: Option<Vec<ContentPiece>>,
+    /// The message may be a piece of one: it is in a chunk, in place of a delta, and does not end.
+    pub(super) is_piece: bool,
     pub(super) finish: Option<Finish>,
     pub(super) model: Option<String>,
     pub(super) usage: TokenCounts,
@@ -164,6 +166,7 @@ pub(super) fn read(value: &Value, chosen: &mut ChosenChoice, deviations: &mut De
     }
     // A server that sends messages in place of pieces may count tokens in each of them.
     let is_chunk = value.get("object").and_then(Value::as_str) == Some("chat.completion.chunk");
+    said.is_piece = is_chunk && said.pieces.is_empty() && said.finish.is_none();
     said.is_whole = has_message && (said.finish.is_some() || (said.usage.is_known() && !is_chunk));
     said
 }

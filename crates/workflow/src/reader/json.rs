@@ -83,7 +83,7 @@ impl Closing {
 }
 
 /// The text of a JSON value with its faults mended. Bytes and halves without their others become [`units`].
-pub(super) fn mended(bytes: &[u8]) -> String {
+fn mended(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 16);
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

@@ -82,6 +82,24 @@ fn a_completion_is_whole_when_it_has_a_message_and_an_end() {
 }
 
 #[test]
+fn messages_in_place_of_pieces_are_said_once() {
+    let event = |message: Value, finish: Value| {
+        data(
+            &json!({"object": "chat.completion.chunk", "choices": [{"message": message, "finish_reason": finish}]}),
+        )
+    };
+    let none = || Value::Null;
+    for (what, texts) in [("pieces", ["Two", " mi", "les"]), ("all so far", ["Two", "Two mi", "Two miles"])] {
+        let events = texts.map(|text| event(json!({"content": text}), none()));
+        let whole = of(&[&events[..], &[event(json!({"content": ""}), json!("stop"))]].concat());
+        assert_eq!((whole.failure, whole.text.as_str()), (None, "Two miles"), "{what}");
+    }
+    let tool = |arguments: &str| json!({"tool_calls": [piece(0, "a", "find_boat", arguments)]});
+    let events = [event(tool("{\"berth\""), none()), event(tool(":11}"), none()), finish("tool_calls")];
+    assert_eq!(of(&events).calls, ["find_boat {\"berth\":11}"]);
+}
+
+#[test]
 fn placeholders_wait_for_their_arguments() {
     let line = "{\"line\":\"x\"}";
     let expected = ["write_log {\"line\":\"x\"}", "find_boat {}"];
@@ -295,6 +313,8 @@ fn events_that_are_joined_or_framed_twice_are_read() {
         let whole = read(format!("{text}data: data: [DONE]\n\n").as_bytes());
         assert_eq!((whole.failure, whole.text.as_str()), (None, "Two miles"), "{text}");
     }
+    let whole = of(&[format!("data: {two}[DONE]\n\n"), "data: {}\n\n".to_owned()]);
+    assert_eq!((whole.failure, whole.text.as_str()), (None, "Two"));
 }
 
 #[test]

@@ -191,9 +191,10 @@ fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) -> 
     }
     let reasons = ["/finish_reason", "/finishReason", "/delta/finish_reason", "/finish_details"];
     let reason = finish(choice, &reasons, deviations).or_else(|| {
-        // Beside a finish reason some have the token here that ended the answer.
+        // Beside a finish reason some have here the token that ended the answer, as a number or a text.
         let other = ["/stop_reason", "/stopReason", "/delta/stop_reason"];
-        finish(choice, &other, deviations)
+        let is_text = |place: &&&str| choice.pointer(place).is_some_and(Value::is_string);
+        other.iter().find(is_text).and_then(|place| finish(choice, &[place], deviations))
     });
     said.finish = said.finish.max(reason);
     message.is_some() && delta.is_none()

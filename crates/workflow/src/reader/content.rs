@@ -51,8 +51,14 @@ fn part(
     let is_thought =
         kind.contains("think") || kind.contains("reason") || part.get("thought") == Some(&Value::Bool(true));
     if is_thought {
-        // A signature, or an empty part, has no text.
-        return push_reasoning(text_in(value).unwrap_or_default(), false, pieces);
+        // A signature, or an empty part, has no text. One that is beside a thought is another thought, or the same.
+        let thought = filled(part, &THOUGHTS).and_then(text_in);
+        let beside = part
+            .get("text")
+            .and_then(text_in)
+            .filter(|text| thought.is_some() && thought.as_ref() != Some(text));
+        push_reasoning(thought.or_else(|| text_in(value)).unwrap_or_default(), false, pieces);
+        return push_reasoning(beside.unwrap_or_default(), false, pieces);
     }
     let thought = filled(part, &THOUGHTS).and_then(text_in).unwrap_or_default();
     let has_thought = !thought.is_empty();

@@ -211,6 +211,8 @@ fn parts_say_all_that_they_have() {
         (json!([{"type": "text", "text": null, "value": "Two"}]), "Two", ""),
         (json!([{"type": "text", "text": "Two", "thinking": "Look"}]), "Two", "Look"),
         (json!([{"type": "text", "text": "Two", "thinking": ""}]), "Two", ""),
+        (json!([{"type": "thinking", "text": "Look", "thinking": "Look"}, "Two"]), "Two", "Look"),
+        (json!([{"type": "thinking", "text": " out", "thinking": "Look"}, "Two"]), "Two", "Look out"),
         (json!([{"reasoning": {"text": "Look"}, "text": [{"text": "Two"}]}]), "Two", "Look"),
         (
             json!([{"type": "message", "content": [{"type": "thinking", "thinking": "Look"}, {"type": "text", "text": "Two"}]}]),
@@ -349,6 +351,7 @@ fn finish_reasons_are_found_under_other_names() {
         (json!({"choices": [{"delta": {}, "stop_reason": "max_tokens"}]}), length),
         (json!({"choices": [{"delta": {}, "finish_reason": null, "stop_reason": "max_tokens"}]}), length),
         (json!({"choices": [{"delta": {"stop_reason": "max_tokens"}}]}), length),
+        (json!({"choices": [{"delta": {}, "stop_reason": 128_009}]}), None),
         (json!({"choices": [{"delta": {}}], "finish_reason": "length"}), length),
         (
             json!({"choices": [{"delta": {}, "finish_reason": "stop", "stop_reason": 128_009}]}),

@@ -4,30 +4,42 @@ use serde_json::Value;
 
 use crate::metadata::MAX_EXACT_INTEGER;
 
-/// Names of the tokens that a model has read. OpenAI's chat completions come first, then its Responses and Anthropic, Gemini, Ollama.
-const INPUT: &[&str] =
-    &["prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count", "prompt_eval_count"];
-const OUTPUT: &[&str] =
-    &["completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count", "eval_count"];
-const TOTAL: &[&str] = &["total_tokens", "totalTokenCount", "total_token_count"];
-const CACHED: &[&str] = &[
-    "/prompt_tokens_details/cached_tokens",
-    "/input_tokens_details/cached_tokens",
-    "/prompt_cache_hit_tokens",
-    "/cache_read_input_tokens",
-    "/cached_tokens",
-    "/num_cached_tokens",
-    "/cachedContentTokenCount",
-    "/cached_content_token_count",
+/// Names of the tokens that a model has read, without case and `_`. OpenAI's chat completions come first, then its Responses and Anthropic, Gemini,
+/// Bedrock, Ollama.
+const INPUT: &[&str] = &[
+    "prompttokens",
+    "inputtokens",
+    "prompttokencount",
+    "inputtokencount",
+    "inputtexttokencount",
+    "promptevalcount",
 ];
+const OUTPUT: &[&str] =
+    &["completiontokens", "outputtokens", "candidatestokencount", "outputtokencount", "evalcount"];
+const TOTAL: &[&str] = &["totaltokens", "totaltokencount"];
+const CACHED: &[&str] = &[
+    "prompttokensdetails/cachedtokens",
+    "inputtokensdetails/cachedtokens",
+    "inputtokendetails/cachereadtokens",
+    "promptcachehittokens",
+    "cachereadinputtokens",
+    "cachereadinputtokencount",
+    "cachedinputtokens",
+    "cachedtokens",
+    "numcachedtokens",
+    "cachedcontenttokencount",
+];
+/// Read from a cache, and counted beside the input, by Anthropic and by Bedrock.
+const CACHED_BESIDE: &[&str] = &["cachereadinputtokens", "cachereadinputtokencount"];
 /// Written to a cache, at the price of other input at least; Anthropic counts them beside the input.
-const CACHE_WRITES: &str = "/cache_creation_input_tokens";
+const CACHE_WRITES: &[&str] =
+    &["cachecreationinputtokens", "cachewriteinputtokens", "cachewriteinputtokencount"];
 const REASONING: &[&str] = &[
-    "/completion_tokens_details/reasoning_tokens",
-    "/output_tokens_details/reasoning_tokens",
-    "/reasoning_tokens",
-    "/thoughtsTokenCount",
-    "/thoughts_token_count",
+    "completiontokensdetails/reasoningtokens",
+    "outputtokensdetails/reasoningtokens",
+    "outputtokendetails/reasoningtokens",
+    "reasoningtokens",
+    "thoughtstokencount",
 ];
 
 /// The counts of one call; what was not reported is `None`.
@@ -46,12 +58,11 @@ pub struct TokenCounts {
 impl TokenCounts {
     /// Counts of an object like OpenAI's `usage`. A count is a number without a sign or a text of digits; others are passed over.
     pub fn of_usage(usage: &Value) -> Self {
-        let named = |names: &[&str]| names.iter().find_map(|name| lenient_count(usage.get(*name)?));
-        let at = |pointer: &str| usage.pointer(pointer).and_then(lenient_count);
-        let largest_at = |pointers: &[&str]| pointers.iter().filter_map(|pointer| at(pointer)).max();
-        let (input, cache_writes) = (named(INPUT), at(CACHE_WRITES));
+        let named = |names: &[&str]| names.iter().find_map(|name| count_at(usage, name));
+        let largest_at = |names: &[&str]| names.iter().filter_map(|name| count_at(usage, name)).max();
+        let (input, cache_writes) = (named(INPUT), named(CACHE_WRITES));
         // OpenAI's name for the input means all of it, whatever stands beside it.
-        let has_anthropic_names = cache_writes.is_some() || at("/cache_read_input_tokens").is_some();
+        let has_anthropic_names = cache_writes.is_some() || named(CACHED_BESIDE).is_some();
         Self {
             input,
             output: named(OUTPUT),
@@ -59,7 +70,7 @@ impl TokenCounts {
             cached: largest_at(CACHED),
             cache_writes,
             reasoning: largest_at(REASONING),
-            is_input_without_cache: has_anthropic_names && usage.get("prompt_tokens").is_none(),
+            is_input_without_cache: has_anthropic_names && fields(usage, "prompttokens").next().is_none(),
         }
     }
 
@@ -140,6 +151,24 @@ pub(crate) fn whole_and_part(whole: u64, part: u64) -> u64 {
     if part > whole { whole.saturating_add(part) } else { whole }
 }
 
+/// The count at a name; `outer/inner` is a field of an object.
+fn count_at(usage: &Value, name: &str) -> Option<u64> {
+    match name.split_once('/') {
+        Some((outer, inner)) => fields(usage, outer).find_map(|value| count_at(value, inner)),
+        None => fields(usage, name).find_map(lenient_count),
+    }
+}
+
+/// The fields of this name, without regard to case and `_`.
+fn fields<'v>(object: &'v Value, name: &'v str) -> impl Iterator<Item = &'v Value> {
+    let is_named = move |key: &str| {
+        let letters = key.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
+        letters.eq(name.bytes())
+    };
+    let fields = object.as_object().into_iter().flatten();
+    fields.filter(move |(key, _)| is_named(key)).map(|(_, value)| value)
+}
+
 /// Numbers as endpoints write them: 613, 613.0, 613.4 and "613".
 fn lenient_count(value: &Value) -> Option<u64> {
     let count = match value {
@@ -182,7 +211,17 @@ mod tests {
         ] {
             assert_eq!(counts(usage.clone()), cached, "{usage}");
         }
-        assert_eq!(counts(json!({"prompt_eval_count": 613, "eval_count": 58})), (613, 58, None, None));
+        for usage in [
+            json!({"prompt_eval_count": 613, "eval_count": 58}),
+            json!({"promptTokens": 613, "completionTokens": 58}),
+            json!({"inputTokens": 613, "outputTokens": 58, "totalTokens": 671}),
+            json!({"inputTokenCount": 613, "outputTokenCount": 58}),
+            json!({"InputTokens": 613, "OUTPUT_TOKENS": "58"}),
+        ] {
+            assert_eq!(counts(usage.clone()), (613, 58, None, None), "{usage}");
+        }
+        let bedrock = json!({"inputTokens": 13, "outputTokens": 58, "cacheReadInputTokens": 500, "cacheWriteInputTokens": 100});
+        assert_eq!(counts(bedrock), (613, 58, Some(500), None));
     }
 
     #[test]

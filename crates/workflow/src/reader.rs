@@ -95,8 +95,7 @@ pub(crate) struct Reader<'a> {
 
 /// What is kept of the events of an interface.
 enum Provider {
-    /// The index of the choice that is read.
-    ChatCompletions(Option<u64>),
+    ChatCompletions(completions::ChosenChoice),
     Responses(responses::ResponsesState),
     Anthropic(anthropic::AnthropicState),
     Google(google::GoogleState),
@@ -105,7 +104,7 @@ enum Provider {
 impl Provider {
     fn read(&mut self, value: &Value, deviations: &mut Deviations) -> Said {
         match self {
-            Self::ChatCompletions(choice) => completions::read(value, choice, deviations),
+            Self::ChatCompletions(chosen) => completions::read(value, chosen, deviations),
             Self::Responses(state) => responses::read(value, state, deviations),
             Self::Anthropic(state) => anthropic::read(value, state, deviations),
             Self::Google(state) => google::read(value, state, deviations),
@@ -125,7 +124,7 @@ impl Provider {
 impl From<Interface> for Provider {
     fn from(interface: Interface) -> Self {
         match interface {
-            Interface::ChatCompletions => Self::ChatCompletions(None),
+            Interface::ChatCompletions => Self::ChatCompletions(completions::ChosenChoice::default()),
             Interface::Responses => Self::Responses(responses::ResponsesState::default()),
             Interface::Anthropic => Self::Anthropic(anthropic::AnthropicState::default()),
             Interface::Google => Self::Google(google::GoogleState::default()),
@@ -248,25 +247,62 @@ impl<'a> Reader<'a> {
             self.is_done = true;
             return;
         }
+        // The end without a line of its own.
+        let before = data.strip_suffix(b"[DONE]").map(<[u8]>::trim_ascii_end);
+        if let Some(before) = before.filter(|before| before.ends_with(b"}")) {
+            self.reply.deviations.note(Deviation::NoEmptyLine);
+            let event = Event { name: event.name.clone(), data: before.to_vec(), is_open: false };
+            self.take(&event, parts);
+            self.is_done = true;
+            return;
+        }
+        // Before it is mended: `[ERROR]` would be a list then.
+        if begins_with_error(data) && !self.is_ending() {
+            return self.take_unreadable(event, data);
+        }
         let unclosed = || json::read_unclosed(data).filter(|_| !event.is_open).map(|value| (value, true));
-        let Some((value, is_mended)) = json::read(data).or_else(unclosed) else {
+        let several = || json::read_several(data).map(|values| (Value::Array(values), true));
+        let Some((value, is_mended)) = json::read(data).or_else(unclosed).or_else(several) else {
             return self.take_unreadable(event, data);
         };
         self.reply.deviations.note_if(is_mended, Deviation::InvalidJson);
+        self.take_value(event, value, parts);
+    }
+
+    /// A list is read like events, and a text like the data of one.
+    fn take_value(&mut self, event: &Event, value: Value, parts: &mut Vec<Part>) {
+        match value {
+            Value::Object(_) => self.take_object(&event.name, &value, parts),
+            Value::Array(list) if !list.is_empty() => {
+                for value in list {
+                    if !self.is_done {
+                        self.take_value(event, value, parts);
+                    }
+                }
+            }
+            Value::String(text) if !text.trim().is_empty() => {
+                let data = units::clean(&text).into_bytes();
+                self.take(&Event { name: event.name.clone(), data, is_open: event.is_open }, parts);
+            }
+            other => self.take_unreadable(event, other.to_string().as_bytes()),
+        }
+    }
+
+    fn take_object(&mut self, name: &str, value: &Value, parts: &mut Vec<Part>) {
         if self.failure.is_some() {
             // It has failed: only counts are read.
-            self.reply.usage = self.reply.usage.max(completions::usage(&value));
+            self.reply.usage = self.reply.usage.max(completions::usage(value));
             return;
         }
-        let mut said = self.provider.read(&value, &mut self.reply.deviations);
-        said.error = completions::error(&event.name, &value).map(units::cleaned);
+        let mut said = self.provider.read(value, &mut self.reply.deviations);
+        said.error = completions::error(name, value).map(units::cleaned);
         // Some name the last event in place of `[DONE]`.
-        said.is_last |= matches!(event.name.as_str(), "done" | "end" | "complete");
+        said.is_last |= matches!(name, "done" | "end" | "complete");
         self.take_said(said, parts);
     }
 
     fn take_unreadable(&mut self, event: &Event, data: &[u8]) {
-        let is_json_like = data.starts_with(b"{") || data.starts_with(b"[");
+        let is_json_like = data.starts_with(b"{") || data.starts_with(b"[") && data != b"[]";
         if event.name == "error" || (begins_with_error(data) && !self.is_ending()) {
             let text = String::from_utf8_lossy(data).into_owned();
             self.fail(errors::of_object(&Value::String(text)));
@@ -286,7 +322,7 @@ impl<'a> Reader<'a> {
         }
         said.pieces.into_iter().for_each(|piece| self.take_piece(piece, parts));
         if let Some(message) = said.message {
-            self.take_message(message, parts);
+            self.take_message(message, said.is_piece, parts);
         }
         if let Some(error) = &said.error {
             self.fail(errors::of_object(error));
@@ -297,7 +333,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take_piece(&mut self, piece: ContentPiece, parts: &mut Vec<Part>) {
-        self.reply.has_begun = true;
+        self.reply.has_begun |= !matches!(piece, ContentPiece::Calls(_));
         match piece {
             ContentPiece::Text(text) => {
                 let text = self.text.push(&text);
@@ -309,13 +345,14 @@ impl<'a> Reader<'a> {
             }
             ContentPiece::Calls(calls) => {
                 let shown = self.calls.add(calls, &mut self.reply.deviations);
+                self.reply.has_begun |= !self.calls.is_empty();
                 parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
             }
         }
     }
 
-    /// A whole message says what was not said in pieces before it.
-    fn take_message(&mut self, message: Vec<ContentPiece>, parts: &mut Vec<Part>) {
+    /// A whole message says what was not said in pieces before it. One that may be a piece says all that does not repeat what was said.
+    fn take_message(&mut self, message: Vec<ContentPiece>, is_piece: bool, parts: &mut Vec<Part>) {
         let (mut text, mut reasoning, mut goes_back) = (String::new(), String::new(), false);
         let has_calls = !self.calls.is_empty();
         let mut calls = Vec::new();
@@ -332,6 +369,7 @@ impl<'a> Reader<'a> {
         let deviations = &mut self.reply.deviations;
         let mut rest = |whole: String, said: &str| match whole.strip_prefix(said) {
             Some(rest) => rest.to_owned(),
+            None if is_piece => whole,
             None => {
                 deviations.note_if(!whole.is_empty(), Deviation::Message);
                 String::new()
@@ -344,7 +382,7 @@ impl<'a> Reader<'a> {
         if !text.is_empty() {
             self.take_piece(ContentPiece::Text(text), parts);
         }
-        if has_calls {
+        if has_calls && !is_piece {
             self.reply.deviations.note_if(!calls.is_empty(), Deviation::Repetition);
         } else if !calls.is_empty() {
             self.take_piece(ContentPiece::Calls(calls), parts);
@@ -353,7 +391,8 @@ impl<'a> Reader<'a> {
 
     fn say_text(&mut self, text: String, parts: &mut Vec<Part>) {
         if !text.is_empty() {
-            self.show_calls(parts);
+            // Between the pieces of calls some endpoints send blanks.
+            self.show_calls(text.trim().is_empty(), parts);
             self.reply.text.push_str(&text);
             parts.push(Part::Text(text));
         }
@@ -361,7 +400,7 @@ impl<'a> Reader<'a> {
 
     fn say_reasoning(&mut self, text: String, goes_back: bool, parts: &mut Vec<Part>) {
         if !text.is_empty() {
-            self.show_calls(parts);
+            self.show_calls(false, parts);
             if goes_back {
                 self.reply.reasoning_content.push_str(&text);
             }
@@ -371,8 +410,8 @@ impl<'a> Reader<'a> {
     }
 
     /// What comes after a call is shown after it.
-    fn show_calls(&mut self, parts: &mut Vec<Part>) {
-        let shown = self.calls.pause();
+    fn show_calls(&mut self, is_blank: bool, parts: &mut Vec<Part>) {
+        let shown = self.calls.pause(is_blank);
         parts.extend(shown.into_iter().map(|(name, more)| Part::Call(name, more)));
     }
 

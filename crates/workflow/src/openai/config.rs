@@ -20,7 +20,7 @@ pub struct OpenAiConfig {
     pub api_key: Option<String>,
     /// The model, where the agent's settings name none.
     pub model: String,
-    /// A model that has sent nothing for this time has failed.
+    /// Longest silence of the endpoint before the call fails.
     pub silence: Duration,
     /// How long a call that has not said anything yet is tried again while the endpoint is busy, away or breaks off.
     pub retry: Duration,

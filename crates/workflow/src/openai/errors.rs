@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::engine_event::Failure;
 
-/// Of what an endpoint says, clients see so many characters.
+/// Longest part of an endpoint's message that clients see, in characters.
 const LONGEST_TEXT: usize = 300;
 /// No endpoint is waited for any longer.
 const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
@@ -19,14 +19,64 @@ pub(crate) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], 
     let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
     // Google puts the object into a list.
     let body = body.get(0).unwrap_or(&body);
-    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
-    let (class, code) = class_and_code(Some(status.as_u16()), error);
+    let error = body.get("error").filter(|error| is_present(error, true));
+    let error = error.map_or_else(|| body.clone(), |error| described(error, body));
+    let (class, code) = class_and_code(Some(status.as_u16()), &error);
     Failure {
         class,
         code: code.to_owned(),
-        text: text(&format!("the model's endpoint answered {status}"), class, &said(error)),
+        text: text(&format!("the model's endpoint answered {status}"), class, &said(&error)),
         retry_after: (class == ErrorClass::Transient).then(|| retry_after(headers, now_ms)).flatten(),
     }
+}
+
+/// Whether what is in the place of an error is one. `is_alone`: the event has nothing else.
+pub(crate) fn is_present(error: &Value, is_alone: bool) -> bool {
+    match error {
+        Value::Null => false,
+        Value::Bool(is_error) => *is_error,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !NO_ERROR.contains(&text.trim().to_ascii_lowercase().as_str()),
+        Value::Array(list) => list.iter().any(|error| is_present(error, is_alone)),
+        Value::Object(map) => {
+            let is_success = map.get("code").is_some_and(|code| !is_present(code, true) && !code.is_null());
+            map.values().any(|value| is_present(value, true)) && (is_alone || !is_success)
+        }
+    }
+}
+
+/// The object that says most about an error: the event around it may have its status, its kind or its message.
+pub(crate) fn described(error: &Value, event: &Value) -> Value {
+    match error {
+        Value::Array(list) => list
+            .iter()
+            .find(|error| is_present(error, true))
+            .map_or(Value::Null, |error| described(error, event)),
+        Value::Object(map) => {
+            let mut map = map.clone();
+            if let Some(status) = status_of(event).filter(|_| status_of(error).is_none()) {
+                map.insert("status_code".to_owned(), status.into());
+            }
+            Value::Object(map)
+        }
+        Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Ok(inner @ Value::Object(_)) => {
+                match inner.get("error").filter(|error| is_present(error, true)) {
+                    Some(error) => described(error, &inner),
+                    None => described(&inner, event),
+                }
+            }
+            _ if status_of(event).is_some() || says_more(event) => event.clone(),
+            _ => error.clone(),
+        },
+        Value::Bool(_) | Value::Number(_) | Value::Null => event.clone(),
+    }
+}
+
+/// Whether an event says something beside its text `error`.
+fn says_more(event: &Value) -> bool {
+    let is_text = |key: &str| event.get(key).is_some_and(Value::is_string);
+    KINDS.iter().chain(&TEXTS).any(|key| *key != "error" && is_text(key))
 }
 
 /// The failure that an error object within a stream is.
@@ -56,6 +106,29 @@ pub(crate) fn of_transport(error: &reqwest::Error) -> Failure {
     Failure::transient(code, text)
 }
 
+/// What some write where there is no error.
+const NO_ERROR: [&str; 8] = ["", "0", "null", "none", "false", "ok", "success", "no error"];
+/// Fields that say what kind of error it is.
+const KINDS: [&str; 7] = ["type", "code", "status", "reason", "error_type", "error_code", "errorCode"];
+/// Fields that may have a status of HTTP. `error_code` has numbers of the provider's own.
+const STATUSES: [&str; 7] =
+    ["status_code", "code", "status", "http_status", "http_code", "statusCode", "error"];
+/// Fields for people, the best first.
+const TEXTS: [&str; 9] = [
+    "message",
+    "detail",
+    "msg",
+    "error_msg",
+    "error_message",
+    "errorMessage",
+    "error_description",
+    "error",
+    "description",
+];
+/// Longest text that is a kind and no message: `Bad Request`, `invalid_api_key`.
+const LONGEST_KIND: usize = 48;
+const MOST_KIND_WORDS: usize = 3;
+
 /// Words of types and codes that say that the model has written what cannot be used. Another try writes something else, although the status
 /// is that of a wrong request.
 const SLIPS: [&str; 9] = [
@@ -70,7 +143,9 @@ const SLIPS: [&str; 9] = [
     "failed_generation",
 ];
 /// The same in messages.
-const SLIP_TEXTS: [&str; 8] = [
+const SLIP_TEXTS: [&str; 10] = [
+    "failed to generate tool_calls",
+    "failed to generate tool calls",
     "failed to call a function",
     "failed to generate json",
     "failed to validate json",
@@ -96,7 +171,8 @@ const BUSY: [&str; 10] = [
     "capacity",
 ];
 const FORBIDDEN: [&str; 5] = ["auth", "permission", "api_key", "forbidden", "access_denied"];
-const WRONG: [&str; 14] = [
+const WRONG: [&str; 15] = [
+    "validation",
     "invalid_request",
     "invalidrequest",
     "bad_request",
@@ -114,16 +190,39 @@ const WRONG: [&str; 14] = [
 ];
 
 /// The same in messages without a type.
-const TOO_LONG: [&str; 4] = ["context length", "maximum context", "context window", "prompt is too long"];
+const TOO_LONG: [&str; 12] = [
+    "context length",
+    "context size",
+    "context window",
+    "context_length",
+    "maximum context",
+    "maximum prompt",
+    "prompt is too long",
+    "prompt too long",
+    "prompt length",
+    "input is too long",
+    "input length",
+    "too many tokens",
+];
+/// Limits of a time, which also speak of tokens.
+const TOO_FAST: [&str; 5] = ["rate limit", "too many requests", "per minute", "per hour", "per day"];
 
 /// What an error means. Its own words about the model or the account come before its status, and the status before other words.
 fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static str) {
-    let words = ["type", "code", "status", "reason"].map(|key| word_at(error, key)).join(" ");
+    let words = kinds(error);
     let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
-    let message = said(error).to_ascii_lowercase();
+    // A gateway says in `metadata.raw` what the provider behind it has said.
+    let raw = match error.pointer("/metadata/raw") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(raw) => raw.to_string(),
+    };
+    let message = format!("{} {raw}", said(error)).to_ascii_lowercase();
+    let says = |list: &[&str]| list.iter().any(|text| message.contains(text));
     let is_slip = has(&SLIPS)
         || error.get("failed_generation").is_some_and(|value| !value.is_null())
-        || SLIP_TEXTS.iter().any(|text| message.contains(text));
+        || says(&SLIPS)
+        || says(&SLIP_TEXTS);
     match status {
         _ if is_slip => (ErrorClass::Transient, "model_error"),
         _ if has(&UNPAID) => (ErrorClass::Auth, "upstream_auth"),
@@ -132,23 +231,25 @@ fn class_and_code(status: Option<u16>, error: &Value) -> (ErrorClass, &'static s
             (ErrorClass::Transient, "rate_limited")
         }
         None if has(&BUSY) => (ErrorClass::Transient, "upstream_error"),
-        None if has(&FORBIDDEN) => (ErrorClass::Auth, "upstream_error"),
-        None if has(&WRONG) || TOO_LONG.iter().any(|text| message.contains(text)) => {
-            (ErrorClass::Permanent, "upstream_error")
-        }
+        None if has(&FORBIDDEN) => (ErrorClass::Auth, "upstream_auth"),
+        None if has(&WRONG) => (ErrorClass::Permanent, "upstream_error"),
+        None if says(&TOO_FAST) => (ErrorClass::Transient, "rate_limited"),
+        None if says(&TOO_LONG) => (ErrorClass::Permanent, "upstream_error"),
         None => (ErrorClass::Transient, "upstream_error"),
     }
 }
 
-/// A word in small letters, with `_` for what separates it.
-fn word_at(error: &Value, key: &str) -> String {
-    let text = error.get(key).and_then(Value::as_str).unwrap_or_default();
-    text.to_ascii_lowercase().replace(['-', ' ', '.'], "_")
+/// The kinds that an error names, in small letters and with `_` for what separates words.
+fn kinds(error: &Value) -> String {
+    let is_kind =
+        |text: &&str| text.len() <= LONGEST_KIND && text.split_whitespace().count() <= MOST_KIND_WORDS;
+    let label = error.as_str().or_else(|| error.get("error")?.as_str()).filter(is_kind);
+    let kinds = KINDS.iter().filter_map(|key| error.get(*key)?.as_str()).chain(label);
+    kinds.map(|kind| kind.to_ascii_lowercase().replace(['-', ' ', '.'], "_") + " ").collect()
 }
 
 fn status_of(error: &Value) -> Option<u16> {
-    let keys = ["status_code", "code", "status", "http_status", "http_code", "statusCode"];
-    keys.iter().find_map(|key| error.get(*key).and_then(status_in))
+    STATUSES.iter().find_map(|key| error.get(*key).and_then(status_in))
 }
 
 fn class_of_status(status: u16) -> ErrorClass {
@@ -181,13 +282,12 @@ fn said(error: &Value) -> String {
     if let Some(text) = error.as_str() {
         return text.to_owned();
     }
-    let keys = ["message", "detail", "msg", "error_description", "error", "description"];
     let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
         Value::Object(map) => map.get("message").and_then(Value::as_str).map(str::to_owned),
         _ => None,
     };
-    keys.iter().find_map(|key| error.get(*key).and_then(text)).unwrap_or_default()
+    TEXTS.iter().find_map(|key| error.get(*key).and_then(text)).unwrap_or_default()
 }
 
 /// What an endpoint says of credentials stays in the dark: it likes to repeat a part of them.
@@ -330,9 +430,80 @@ mod tests {
             class(json!({"code": "insufficient_quota", "type": "insufficient_quota"})),
             ErrorClass::Auth
         );
+        for wrong in [
+            "context size exceeded",
+            "Too many tokens in the prompt",
+            "prompt length of 9 exceeds",
+            "Input is too long.",
+        ] {
+            assert_eq!(class(json!({"message": wrong})), ErrorClass::Permanent, "{wrong}");
+        }
+        assert_eq!(class(json!({"message": "too many tokens per minute"})), ErrorClass::Transient);
+        assert_eq!(
+            of_object(&json!({"code": "invalid_api_key"})).code,
+            of_object(&json!({"code": 401})).code
+        );
         let failure = of_object(&json!("what"));
         assert_eq!(failure.text, "the model's endpoint broke off with an error: what");
         assert_eq!(of_object(&json!({"code": 429})).code, "rate_limited");
+    }
+
+    #[test]
+    fn an_error_is_described_by_all_that_is_around_it() {
+        use ErrorClass::{Auth, Permanent, Transient};
+        for (event, class, says) in [
+            (
+                json!({"error": "Bad Request", "status": 400, "message": "prompt is too long"}),
+                Permanent,
+                "prompt is too long",
+            ),
+            (json!({"error": "invalid_api_key", "status": 401}), Auth, ""),
+            (json!({"error": "invalid_api_key"}), Auth, ""),
+            (
+                json!({"error": "`inputs` must not be empty", "error_type": "validation"}),
+                Permanent,
+                "`inputs` must not be empty",
+            ),
+            (
+                json!({"error": "Model is overloaded", "error_type": "overloaded"}),
+                Transient,
+                "Model is overloaded",
+            ),
+            (json!({"error": {"message": "no such model"}, "status": 404}), Permanent, "no such model"),
+            (json!({"error": 400, "detail": "no such model"}), Permanent, "no such model"),
+            (json!({"error": true, "code": "400", "msg": "no such model"}), Permanent, "no such model"),
+            (
+                json!({"error": "{\"error\":{\"code\":400,\"message\":\"no such model\"}}"}),
+                Permanent,
+                "no such model",
+            ),
+            (json!({"error": [null, {"code": 400, "message": "no such model"}]}), Permanent, "no such model"),
+            (json!({"error": "out of memory"}), Transient, "out of memory"),
+        ] {
+            assert!(is_present(&event["error"], false), "{event}");
+            let failure = of_object(&described(&event["error"], &event));
+            assert_eq!(failure.class, class, "{event}");
+            assert!(failure.text.ends_with(says), "{event}: {}", failure.text);
+        }
+        let body = json!({"error": "Bad Request", "message": "prompt is too long"}).to_string();
+        assert!(failure(400, &[], &body).text.ends_with(": prompt is too long"));
+        let nothing = [
+            json!(null),
+            json!(0),
+            json!(0.0),
+            json!(false),
+            json!(""),
+            json!("None"),
+            json!([]),
+            json!({}),
+            json!([null, 0]),
+        ];
+        for none in nothing
+            .iter()
+            .chain(&[json!({"code": 0, "message": ""}), json!({"code": 0, "message": "Success"})])
+        {
+            assert!(!is_present(none, false), "{none}");
+        }
     }
 
     /// The request was right: the model wrote something that the provider could not use.
@@ -344,6 +515,9 @@ mod tests {
             json!({"code": "json_validate_failed", "message": "Failed to validate JSON"}),
             json!({"code": 400, "message": "Failed to call a function. Please adjust your prompt."}),
             json!({"code": "output-parse-failed"}),
+            json!({"code": 400, "message": "Failed to generate tool_calls. See 'failed_generation' for more."}),
+            json!({"code": 400, "message": "Provider returned error", "metadata": {"raw": "{\"error\":{\"code\":\"tool_use_failed\"}}"}}),
+            json!({"code": 400, "message": "Provider returned error", "metadata": {"raw": {"code": "json_validate_failed"}}}),
         ] {
             let failure = of_object(&error);
             assert_eq!(

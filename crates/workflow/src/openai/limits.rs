@@ -42,11 +42,18 @@ impl Limiter {
             Some(at_once) => at_once.clone().acquire_owned().await.ok(),
             None => None,
         };
-        if let Some(bucket) = &self.tokens {
-            bucket.take(tokens).await;
-        }
+        let mut taken = match &self.tokens {
+            Some(bucket) => {
+                bucket.take(tokens).await;
+                Some(TakenTokens { bucket, tokens: tokens as f64 })
+            }
+            None => None,
+        };
         if let Some(bucket) = &self.calls {
             bucket.take(1).await;
+        }
+        if let Some(taken) = &mut taken {
+            taken.tokens = 0.0;
         }
         Admitted { _place: place, tokens: self.tokens.as_ref(), estimated: tokens }
     }
@@ -66,7 +73,29 @@ impl Admitted<'_> {
             bucket.change(self.estimated as f64 - counts.total() as f64);
         }
     }
+
+    /// The endpoint did not do the call: what was estimated goes back.
+    pub(super) fn refused(&self) {
+        if let Some(bucket) = self.tokens {
+            bucket.change(self.estimated as f64);
+        }
+    }
 }
+
+/// Tokens that go back to their bucket when this is dropped.
+struct TakenTokens<'a> {
+    bucket: &'a Bucket,
+    tokens: f64,
+}
+
+impl Drop for TakenTokens<'_> {
+    fn drop(&mut self) {
+        self.bucket.change(self.tokens);
+    }
+}
+
+/// The largest debt of a bucket, in minutes: a count that is wrong must not stop an endpoint for days.
+const LARGEST_DEBT_MINUTES: f64 = 60.0;
 
 /// Is filled up continuously, and holds what a minute allows.
 struct Bucket {
@@ -96,7 +125,7 @@ impl Bucket {
         let level = (level + now.duration_since(at).as_secs_f64() * self.most / 60.0).min(self.most);
         let missing = amount.min(self.most) - level;
         if missing <= 0.0 {
-            *state = (level - amount, now);
+            *state = (self.bounded(level - amount), now);
             return None;
         }
         *state = (level, now);
@@ -105,7 +134,11 @@ impl Bucket {
 
     fn change(&self, by: f64) {
         let mut state = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = (state.0 + by).min(self.most);
+        state.0 = self.bounded(state.0 + by);
+    }
+
+    fn bounded(&self, level: f64) -> f64 {
+        level.clamp(-self.most * LARGEST_DEBT_MINUTES, self.most)
     }
 }
 
@@ -150,5 +183,35 @@ mod tests {
         // 600 - 1,200 + 50 for the five seconds: 650 are missing to 100, at ten a second.
         let waited = begun.elapsed().as_secs_f64();
         assert!((60.0..70.0).contains(&waited), "{waited}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wrong_count_stops_an_endpoint_for_an_hour_at_most() {
+        let limiter =
+            Limiter::new(EndpointLimits { tokens_per_minute: Some(600), ..EndpointLimits::default() });
+        let counts = TokenCounts::of_usage(&json!({"total_tokens": u32::MAX}));
+        limiter.admit(100).await.used(&counts);
+        let begun = Instant::now();
+        limiter.admit(u64::MAX).await;
+        limiter.admit(100).await;
+        let waited = begun.elapsed().as_secs_f64() / 60.0;
+        assert!((61.0..122.0).contains(&waited), "{waited} minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_are_not_made_take_nothing() {
+        let limits = EndpointLimits {
+            calls_per_minute: Some(1),
+            tokens_per_minute: Some(600),
+            ..EndpointLimits::default()
+        };
+        let limiter = Limiter::new(limits);
+        limiter.admit(600).await.refused();
+        let begun = Instant::now();
+        // It takes the tokens, and is dropped while it waits for its call.
+        let dropped = tokio::time::timeout(Duration::from_secs(1), limiter.admit(600)).await;
+        assert!(dropped.is_err());
+        limiter.admit(600).await;
+        assert!(begun.elapsed() <= Duration::from_secs(61), "{:?}", begun.elapsed());
     }
 }

@@ -111,6 +111,9 @@ pub(super) fn assistant(reply: &ModelReply) -> Value {
         if let Some(signature) = &call.signature {
             value[NATIVE] = json!(signature);
         }
+        if let Some(extra) = &call.extra_content {
+            value["extra_content"] = extra.clone();
+        }
         value
     });
     let mut message = assistant_with(&reply.text, calls.collect());
@@ -202,6 +205,7 @@ fn limit(turn: &TurnAttempt) -> Option<(&'static str, Value)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine_event::CallName;
     use crate::request::tests::request;
 
     fn turn(settings: Value, context: Value) -> TurnAttempt {
@@ -357,5 +361,15 @@ mod tests {
         assert_eq!(assistant(&reply), json!({"role": "assistant", "content": "x", "tool_calls": []}));
         let reply = ModelReply { reasoning_content: "hm".to_owned(), ..reply };
         assert_eq!(assistant(&reply)["reasoning_content"], json!("hm"));
+        let extra = json!({"google": {"thought_signature": "c2ln"}});
+        let call = crate::reader::ModelToolCall {
+            name: CallName { id: "c".into(), tool: "f".into() },
+            arguments: "{}".to_owned(),
+            problem: None,
+            signature: None,
+            extra_content: Some(extra.clone()),
+        };
+        let reply = ModelReply { calls: vec![call], ..reply };
+        assert_eq!(assistant(&reply)["tool_calls"][0]["extra_content"], extra);
     }
 }

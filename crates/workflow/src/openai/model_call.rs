@@ -7,6 +7,7 @@ use reqwest::Response;
 use runtime::spawn_named;
 use runtime::traces::TraceContext;
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::{Endpoint, LONGEST_RESPONSE};
 use super::errors;
@@ -18,7 +19,7 @@ use crate::request::TurnAttempt;
 
 /// How long the rest of a response is read after its end, so that the connection can be used again.
 const REST: Duration = Duration::from_secs(2);
-/// How long counts and `[DONE]` are waited for once the model has said why it ended. Some endpoints leave the connection open.
+/// How long counts and `[DONE]` are waited for in all once the model has said why it ended. Some endpoints leave the connection open.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// One step of a turn.
@@ -75,7 +76,13 @@ async fn attempt(
     let admitted = endpoint.limiter.admit(step.tokens).await;
     let response = match endpoint.ask(step.body, trace).await {
         Ok(response) => response,
-        Err(failure) => return Ok((ModelReply::default(), Err(Attempted::NotBegun(failure)))),
+        Err(failure) => {
+            // After silence the endpoint may have done the call.
+            if failure.code != "upstream_timeout" && failure.code != "upstream_cut" {
+                admitted.refused();
+            }
+            return Ok((ModelReply::default(), Err(Attempted::NotBegun(failure))));
+        }
     };
     let mut reader = Reader::new(endpoint.interface, step.number, known_ids, step.tools, step.number > 0);
     let cut = read(response, &mut reader, sender).await?;
@@ -99,9 +106,12 @@ async fn read(
     sender: &EngineSender,
 ) -> Result<Option<Failure>, ReceiverDropped> {
     let mut length = 0;
+    // Set when the answer ends. What it says after that prolongs it, and signs of life of the endpoint do not.
+    let mut deadline = None;
     loop {
         let next = if reader.is_ending() {
-            let Ok(next) = tokio::time::timeout(GRACE, response.chunk()).await else { return Ok(None) };
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            let Ok(next) = timeout_at(deadline, response.chunk()).await else { return Ok(None) };
             next
         } else {
             response.chunk().await
@@ -116,7 +126,11 @@ async fn read(
             let text = "the model's answer is too large";
             return Ok(Some(Failure::permanent("answer_too_large", text)));
         }
-        say(reader.push(&bytes), sender).await?;
+        let parts = reader.push(&bytes);
+        if !parts.is_empty() {
+            deadline = None;
+        }
+        say(parts, sender).await?;
         if reader.is_done() {
             spawn_named("rest of a response", async move {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -137,4 +151,48 @@ async fn say(parts: Vec<Part>, sender: &EngineSender) -> Result<(), ReceiverDrop
         sender.send(event).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::openai::Interface;
+
+    /// How a response of these events, each 10 s after the one before, is read: whether it ends within the time, the time, and the text.
+    async fn read_slowly(events: &'static [&'static str]) -> (bool, Duration, String) {
+        let chunks = stream::unfold(0_usize, move |number| async move {
+            if number > 0 {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            // The last one comes again and again.
+            let event = events[number.min(events.len() - 1)];
+            Some((Ok::<_, std::io::Error>(event), number + 1))
+        });
+        let body = reqwest::Body::wrap_stream(chunks);
+        let response = Response::from(axum::http::Response::new(body));
+        let mut known_ids = HashSet::new();
+        let mut reader = Reader::new(Interface::default(), 0, &mut known_ids, &[], false);
+        let (sender, _receiver) = EngineSender::channel();
+        let begun = Instant::now();
+        let ended = tokio::time::timeout(GRACE * 8, read(response, &mut reader, &sender)).await;
+        let time = begun.elapsed();
+        let ended_reader = reader.end(None);
+        assert_eq!(ended_reader.outcome, Ok(()));
+        (matches!(ended, Ok(Ok(None))), time, ended_reader.reply.text)
+    }
+
+    const OK: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_answer_is_not_prolonged_by_signs_of_life() {
+        assert_eq!(read_slowly(&[OK, ": ping\n\n"]).await, (true, GRACE, "ok".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_says_more_after_its_end_is_read_on() {
+        let whole = read_slowly(&[OK, OK, OK, ": ping\n\n"]).await;
+        assert_eq!(whole, (true, Duration::from_secs(20) + GRACE, "okokok".to_owned()));
+    }
 }

@@ -1,40 +1,58 @@
 //! What one event of Anthropic's Messages says.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::calls::CallDelta;
+use super::calls::{self, CallDelta};
 use super::completions::{Said, usage};
 use super::content::{ContentPiece, push_reasoning, push_text};
 use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
+use super::units::{clean, cleaned};
 
-/// Thinking that the provider wants back with its signature, by the index of its block.
+/// Thinking that the provider wants back with its signature, and the blocks that are open.
 #[derive(Debug, Default)]
 pub(super) struct AnthropicState {
-    thinking: Vec<(u64, Value)>,
-    /// The last block that is a call of ours: tools that the provider calls by itself have input as well.
-    call: Option<u64>,
+    thinking: Vec<(u64, Thinking)>,
+    /// The blocks that are calls of ours: tools that the provider calls by itself have input as well.
+    calls: BTreeSet<u64>,
+    /// The index of the last block.
+    last: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Thinking {
+    Signed { thinking: String, signature: String },
+    Redacted(Value),
 }
 
 impl AnthropicState {
     /// The blocks that go back before the text and the calls.
     pub(super) fn blocks(self) -> Vec<Value> {
-        // A block without a signature is refused.
-        let is_signed = |block: &Value| block["type"] != "thinking" || block["signature"] != "";
-        self.thinking.into_iter().map(|(_, block)| block).filter(is_signed).collect()
+        let block = |thinking: Thinking| match thinking {
+            // A block without a signature is refused.
+            Thinking::Signed { signature, .. } if signature.is_empty() => None,
+            Thinking::Signed { thinking, signature } => Some(
+                json!({"type": "thinking", "thinking": clean(&thinking), "signature": clean(&signature)}),
+            ),
+            Thinking::Redacted(block) => Some(cleaned(block)),
+        };
+        self.thinking.into_iter().filter_map(|(_, thinking)| block(thinking)).collect()
     }
 
-    fn append(&mut self, index: u64, key: &str, more: &str) {
-        if let Some((_, block)) = self.thinking.iter_mut().rfind(|(of, _)| *of == index) {
-            let text = block[key].as_str().unwrap_or_default();
-            block[key] = json!(format!("{text}{more}"));
+    fn append(&mut self, index: u64, more_thinking: &str, more_signature: &str) {
+        let of_index = self.thinking.iter_mut().rfind(|(of, _)| *of == index);
+        if let Some((_, Thinking::Signed { thinking, signature })) = of_index {
+            thinking.push_str(more_thinking);
+            signature.push_str(more_signature);
         }
     }
 }
 
 pub(super) fn read(value: &Value, state: &mut AnthropicState, deviations: &mut Deviations) -> Said {
     let mut said = Said { usage: usage(value), ..Said::default() };
-    let index = value["index"].as_f64().unwrap_or(0.0) as u64;
+    let index = value.get("index").and_then(calls::index);
     match value["type"].as_str().unwrap_or_default() {
         "message_start" => message(&value["message"], state, &mut said, deviations),
         // A whole answer.
@@ -42,8 +60,14 @@ pub(super) fn read(value: &Value, state: &mut AnthropicState, deviations: &mut D
             message(value, state, &mut said, deviations);
             said.is_whole = true;
         }
-        "content_block_start" => block(&value["content_block"], index, state, &mut said.pieces, deviations),
-        "content_block_delta" => delta(&value["delta"], index, state, &mut said.pieces),
+        "content_block_start" => {
+            // Without an index it is the next one.
+            let index = index.unwrap_or_else(|| state.last.map_or(0, |last| last + 1));
+            block(&value["content_block"], index, state, &mut said.pieces, deviations);
+        }
+        "content_block_delta" => {
+            delta(&value["delta"], index.or(state.last).unwrap_or(0), state, &mut said.pieces)
+        }
         "message_delta" => finish(&value["delta"], &mut said, deviations),
         "message_stop" => said.is_last = true,
         // `ping`, `content_block_stop`, and what will be added.
@@ -78,27 +102,24 @@ fn block(
     deviations: &mut Deviations,
 ) {
     let text = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
+    state.last = Some(index);
+    // An index that comes again is another block.
+    state.calls.remove(&index);
     match block["type"].as_str().unwrap_or_default() {
         "text" => push_text(text("text"), pieces),
         "thinking" => {
             push_reasoning(text("thinking"), false, pieces);
-            let kept =
-                json!({"type": "thinking", "thinking": text("thinking"), "signature": text("signature")});
+            let kept = Thinking::Signed { thinking: text("thinking"), signature: text("signature") };
             state.thinking.push((index, kept));
         }
-        "redacted_thinking" => state.thinking.push((index, block.clone())),
+        "redacted_thinking" => state.thinking.push((index, Thinking::Redacted(block.clone()))),
         "tool_use" => {
             // An empty input stands for the pieces that follow.
             let input = block["input"].as_object().filter(|input| !input.is_empty());
             let arguments = input.map_or_else(String::new, |_| block["input"].to_string());
-            state.call = Some(index);
-            let call = CallDelta {
-                index: Some(index),
-                id: text("id"),
-                name: text("name"),
-                arguments,
-                signature: None,
-            };
+            state.calls.insert(index);
+            let (id, name) = (text("id"), text("name"));
+            let call = CallDelta { index: Some(index), id, name, arguments, ..CallDelta::default() };
             pieces.push(ContentPiece::Calls(vec![call]));
         }
         // Tools that the provider calls by itself.
@@ -113,11 +134,11 @@ fn delta(delta: &Value, index: u64, state: &mut AnthropicState, pieces: &mut Vec
     match delta["type"].as_str().unwrap_or_default() {
         "text_delta" => push_text(text("text"), pieces),
         "thinking_delta" => {
-            state.append(index, "thinking", &text("thinking"));
+            state.append(index, &text("thinking"), "");
             push_reasoning(text("thinking"), false, pieces);
         }
-        "signature_delta" => state.append(index, "signature", &text("signature")),
-        "input_json_delta" if state.call == Some(index) && !text("partial_json").is_empty() => {
+        "signature_delta" => state.append(index, "", &text("signature")),
+        "input_json_delta" if state.calls.contains(&index) && !text("partial_json").is_empty() => {
             let arguments = text("partial_json");
             pieces.push(ContentPiece::Calls(vec![CallDelta {
                 index: Some(index),

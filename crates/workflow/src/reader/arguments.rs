@@ -33,8 +33,8 @@ pub(super) struct Arguments {
     joiner: Joiner,
     /// Bytes that were passed on.
     said: usize,
-    /// They were replaced after a part of them had been passed on that does not belong to the new ones.
-    is_torn: bool,
+    /// What was passed on before other arguments came in its place: nothing can be added to it any more.
+    replaced: Option<String>,
 }
 
 impl Default for Arguments {
@@ -44,7 +44,7 @@ impl Default for Arguments {
             scan: Scan::default(),
             joiner: Joiner::default(),
             said: 0,
-            is_torn: false,
+            replaced: None,
         }
     }
 }
@@ -69,26 +69,25 @@ impl Arguments {
         first == piece || (self.state() == ArgumentsState::Whole && same_value(first, piece))
     }
 
-    /// Whether this piece is what has come and more: an object with the same fields, of which texts may have grown.
+    /// Whether this piece is what has come and more: an object with the same fields, of which texts and lists may have grown.
     pub(super) fn is_grown_by(&self, piece: &str) -> bool {
-        let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text.trim()).ok();
-        let Some((known, grown)) = read(self.first()).zip(read(piece)) else {
-            return self.is_begun_by(piece);
-        };
-        known.iter().all(|(key, known)| match (known, grown.get(key)) {
-            (Value::String(known), Some(Value::String(grown))) => grown.starts_with(known.as_str()),
-            (known, Some(grown)) => known == grown,
-            (_, None) => false,
-        })
+        is_grown(self.first(), piece, false).unwrap_or_else(|| self.is_begun_by(piece))
     }
 
     /// Whether this piece is everything that has come and more, as a text.
-    pub(super) fn is_begun_by(&self, piece: &str) -> bool {
+    fn is_begun_by(&self, piece: &str) -> bool {
         !self.first().is_empty() && piece.starts_with(self.first())
     }
 
+    /// Whether other arguments, which did not grow out of them, came after a part of them had been passed on.
     pub(super) fn is_torn(&self) -> bool {
-        self.is_torn
+        let has_grown = |shown: &String| is_grown(shown, self.first(), true).unwrap_or(false);
+        self.replaced.as_ref().is_some_and(|shown| !has_grown(shown))
+    }
+
+    /// Whether a part of them was passed on.
+    pub(super) fn is_said(&self) -> bool {
+        self.said > 0
     }
 
     fn first(&self) -> &str {
@@ -154,11 +153,11 @@ impl Arguments {
 
     fn replace(&mut self, readings: Vec<String>) {
         let said = self.first()[..self.said].to_owned();
-        self.is_torn |= readings.iter().all(|reading| !reading.starts_with(&said));
-        self.readings = readings;
-        if self.is_torn {
+        if readings.iter().all(|reading| !reading.starts_with(&said)) {
+            self.replaced.get_or_insert(said);
             self.said = 0;
         }
+        self.readings = readings;
         self.scan = Scan::default();
         let only = self.first().to_owned();
         self.scan.feed(&only);
@@ -167,7 +166,7 @@ impl Arguments {
     /// What may be passed on now. Arguments that are whole wait for the end, because other ones may replace them.
     pub(super) fn say(&mut self) -> String {
         match (&self.readings[..], self.state()) {
-            ([only], ArgumentsState::Open) => {
+            ([only], ArgumentsState::Open) if self.replaced.is_none() => {
                 let more = only.get(self.said..).unwrap_or_default().to_owned();
                 self.said = only.len();
                 more
@@ -188,6 +187,7 @@ impl Arguments {
         let more = shown.strip_prefix(&said).unwrap_or_default().to_owned();
         self.said = shown.len();
         self.replace_by_settled(shown);
+        let more = if self.replaced.is_none() { more } else { String::new() };
         (more, meant)
     }
 
@@ -248,7 +248,34 @@ fn several(text: &str) -> Option<String> {
     found.filter(|_| is_junk).map(|map| Value::Object(map).to_string())
 }
 
-fn same_value(one: &str, other: &str) -> bool {
+/// Whether an object is an earlier one and more; `None`: one of them is no whole object.
+fn is_grown(known: &str, grown: &str, with_numbers: bool) -> Option<bool> {
+    let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text.trim()).ok().map(Value::Object);
+    Some(has_grown(&read(known)?, &read(grown)?, with_numbers))
+}
+
+/// Whether a value is an earlier one and more. `with_numbers`: 11 is 1 and more; by itself that may be another value.
+fn has_grown(known: &Value, grown: &Value, with_numbers: bool) -> bool {
+    match (known, grown) {
+        (Value::String(known), Value::String(grown)) => grown.starts_with(known.as_str()),
+        (Value::Array(known), Value::Array(grown)) => {
+            let mut both = known.iter().zip(grown);
+            known.len() <= grown.len() && both.all(|(known, grown)| has_grown(known, grown, with_numbers))
+        }
+        (Value::Object(known), Value::Object(grown)) => {
+            let is_in =
+                |(key, known)| grown.get(key).is_some_and(|grown| has_grown(known, grown, with_numbers));
+            known.iter().all(is_in)
+        }
+        (Value::Number(known), Value::Number(grown)) if with_numbers => {
+            grown.to_string().starts_with(&known.to_string())
+        }
+        (Value::Null, _) => true,
+        (known, grown) => known == grown,
+    }
+}
+
+pub(super) fn same_value(one: &str, other: &str) -> bool {
     let read = |text: &str| serde_json::from_str::<Value>(text).ok();
     read(one).is_some_and(|one| read(other) == Some(one))
 }
@@ -352,6 +379,27 @@ mod tests {
                 assert_eq!(said.concat(), meant, "{pieces:?}");
             }
         }
+    }
+
+    #[test]
+    fn objects_grow_at_any_depth() {
+        for (known, grown, is) in [
+            ("{\"legs\":[\"a\"]}", "{\"legs\":[\"a\",\"b\"]}", Some(true)),
+            ("{\"legs\":[{\"to\":\"Ska\"}]}", "{\"legs\":[{\"to\":\"Skagen\",\"at\":4}]}", Some(true)),
+            ("{\"a\":{\"b\":{}}}", "{\"a\":{\"b\":{\"c\":1}}}", Some(true)),
+            ("{\"a\":null}", "{\"a\":1}", Some(true)),
+            ("{\"legs\":[\"a\",\"b\"]}", "{\"legs\":[\"a\"]}", Some(false)),
+            ("{\"legs\":[\"a\"]}", "{\"legs\":[\"b\",\"a\"]}", Some(false)),
+            ("{\"a\":{\"b\":1}}", "{\"a\":{\"b\":2}}", Some(false)),
+            ("{\"berth\":1}", "{\"berth\":11}", Some(false)),
+            ("{\"a\":1}", "{\"b\":1}", Some(false)),
+            ("{\"a\":1", "{\"a\":1}", None),
+            ("[1]", "[1,2]", None),
+        ] {
+            assert_eq!(is_grown(known, grown, false), is, "{known} {grown}");
+        }
+        assert_eq!(is_grown("{\"berth\":1}", "{\"berth\":11}", true), Some(true));
+        assert_eq!(is_grown("{\"berth\":1}", "{\"berth\":2}", true), Some(false));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::arguments::{Arguments, ArgumentsState, opens};
+use super::arguments::{Arguments, ArgumentsState, opens, same_value};
 use super::deviations::{Deviation, Deviations};
-use super::units::clean;
+use super::units::{clean, cleaned};
 use crate::engine_event::{CallName, Failure};
 
 /// Names and ids travel with every chunk of a call.
@@ -28,6 +28,8 @@ pub(crate) struct ModelToolCall {
     pub(crate) problem: Option<String>,
     /// What an endpoint wants back with the call, such as a signature.
     pub(crate) signature: Option<String>,
+    /// The same in the form of OpenAI's interface, such as Google's `thought_signature`.
+    pub(crate) extra_content: Option<Value>,
 }
 
 /// What clients may see of calls, in its order.
@@ -41,6 +43,7 @@ pub(super) struct CallDelta {
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) signature: Option<String>,
+    pub(super) extra_content: Option<Value>,
 }
 
 impl CallDelta {
@@ -57,18 +60,36 @@ impl CallDelta {
         };
         let piece = Self {
             index: object.get("index").and_then(index),
-            id: object.get("id").or_else(|| object.get("call_id")).map(plain).unwrap_or_default(),
+            id: ["id", "call_id"]
+                .iter()
+                .filter_map(|key| object.get(*key))
+                .map(plain)
+                .find(|id| !id.is_empty())
+                .unwrap_or_default(),
             name: name.to_owned(),
             arguments: of_keys(&["arguments", "input", "parameters", "args"]).map(plain).unwrap_or_default(),
             signature: None,
+            extra_content: object.get("extra_content").filter(|extra| extra.is_object()).cloned(),
         };
         let is_call = piece != Self::default() || object.contains_key("function");
         is_call.then_some(piece)
     }
+
+    /// Whether it says nothing but, perhaps, an index.
+    fn is_blank(&self) -> bool {
+        *self == Self { index: self.index, ..Self::default() }
+    }
+
+    /// Whether another form of the same message has this call as well.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let is_same_id = self.id == other.id || self.id.is_empty() || other.id.is_empty();
+        let is_same_text = self.arguments == other.arguments || same_value(&self.arguments, &other.arguments);
+        is_same_id && self.name == other.name && !self.name.is_empty() && is_same_text
+    }
 }
 
 /// 1, 1.0 and "1".
-fn index(value: &Value) -> Option<u64> {
+pub(super) fn index(value: &Value) -> Option<u64> {
     let number = match value {
         Value::String(text) => text.trim().parse().ok()?,
         _ => value.as_f64()?,
@@ -110,6 +131,7 @@ struct PartialCall {
     name: Option<CallName>,
     arguments: Arguments,
     signature: Option<String>,
+    extra_content: Option<Value>,
 }
 
 /// The first and the last of the values that a call was called by. What renews them with each piece comes back to none in between.
@@ -158,6 +180,11 @@ impl<'a> Calls<'a> {
     }
 
     fn add_piece(&mut self, piece: CallDelta, shown: &mut ShownCalls, deviations: &mut Deviations) {
+        if piece.is_blank() {
+            // Some endpoints send it with each text. Within a call it adds nothing.
+            deviations.note_if(self.calls.is_empty(), Deviation::CallShape);
+            return;
+        }
         let piece = CallDelta { id: clean(&piece.id), name: clean(&piece.name), ..piece };
         let (place, is_known) = self.place(&piece);
         if place == self.calls.len() {
@@ -165,8 +192,7 @@ impl<'a> Calls<'a> {
                 self.overflow = true;
                 return;
             }
-            // What comes after a whole call is shown after it.
-            shown.extend(self.pause());
+            shown.extend(self.finish_begun());
             self.calls.push(PartialCall::default());
         } else {
             deviations.note_if(!is_known, Deviation::CallIdentity);
@@ -187,9 +213,13 @@ impl<'a> Calls<'a> {
             call.tool = joined_name(&call.tool, &piece.name, tools);
         }
         call.signature = piece.signature.or(call.signature.take());
+        call.extra_content = piece.extra_content.map(cleaned).or(call.extra_content.take());
         call.arguments.take(&piece.arguments, deviations);
-        // Until arguments come, a further piece may go on with the name.
-        if call.arguments.state() != ArgumentsState::Empty {
+        // Until arguments come, a further piece may go on with the name. Arguments that came whole at once may come again with more.
+        if call.arguments.state() == ArgumentsState::Open {
+            if call.name.is_none() {
+                shown.extend((0..place).filter_map(|before| self.announce(before)).collect::<Vec<_>>());
+            }
             shown.extend(self.say(place));
         }
     }
@@ -211,12 +241,36 @@ impl<'a> Calls<'a> {
         (is_first || !more.is_empty()).then_some((name, more))
     }
 
-    /// What clients see before something else is said: calls that have come whole.
-    pub(super) fn pause(&mut self) -> ShownCalls {
-        let whole = (0..self.calls.len())
-            .filter(|place| self.calls[*place].arguments.state() == ArgumentsState::Whole);
-        let whole: Vec<usize> = whole.collect();
-        whole.into_iter().filter_map(|place| self.rest(place)).collect()
+    /// What clients see before something else is said: the calls that have come whole. Placeholders wait for the arguments that may follow, and
+    /// so do all arguments where only blanks are said.
+    pub(super) fn pause(&mut self, is_blank: bool) -> ShownCalls {
+        let count = self.calls.len();
+        let show = |place: usize| match self.is_whole(place) {
+            true if is_blank || self.calls[place].arguments.is_placeholder() => self.announce(place),
+            true => self.rest(place),
+            false => None,
+        };
+        (0..count).filter_map(show).collect()
+    }
+
+    /// The rest of the calls that are whole and were shown as they grew: what comes after them is shown after them.
+    fn finish_begun(&mut self) -> ShownCalls {
+        let is_begun = |calls: &Self, place: usize| {
+            let arguments = &calls.calls[place].arguments;
+            calls.is_whole(place) && arguments.is_said() && !arguments.is_placeholder()
+        };
+        (0..self.calls.len())
+            .filter_map(|place| if is_begun(self, place) { self.rest(place) } else { None })
+            .collect()
+    }
+
+    /// The name of a whole call that was not shown yet.
+    fn announce(&mut self, place: usize) -> Option<(CallName, String)> {
+        if self.is_whole(place) { self.say(place) } else { None }
+    }
+
+    fn is_whole(&self, place: usize) -> bool {
+        self.calls[place].arguments.state() == ArgumentsState::Whole
     }
 
     fn rest(&mut self, place: usize) -> Option<(CallName, String)> {
@@ -240,7 +294,10 @@ impl<'a> Calls<'a> {
             return (Vec::new(), Err(bad(&text)));
         }
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
-        for place in 0..self.calls.len() {
+        // Before their arguments are settled.
+        let repeated: Vec<bool> = (0..self.calls.len()).map(|place| self.is_repeated(place)).collect();
+        deviations.note_if(repeated.contains(&true), Deviation::Repetition);
+        for place in (0..self.calls.len()).filter(|place| !repeated[*place]) {
             parts.extend(self.say(place));
             let call = &mut self.calls[place];
             let (rest, meant) = call.arguments.settle();
@@ -266,16 +323,34 @@ impl<'a> Calls<'a> {
                 Ok(arguments) => (arguments, None),
                 Err(problem) => ("{}".to_owned(), Some(problem)),
             };
-            calls.push(ModelToolCall { name, arguments, problem, signature: call.signature.take() });
+            let (signature, extra_content) = (call.signature.take(), call.extra_content.take());
+            calls.push(ModelToolCall { name, arguments, problem, signature, extra_content });
         }
         (parts, Ok(calls))
+    }
+
+    /// Whether a call without arguments is another one that was announced under several indexes.
+    fn is_repeated(&self, place: usize) -> bool {
+        let call = &self.calls[place];
+        let is_empty = |call: &PartialCall| call.arguments.state() == ArgumentsState::Empty;
+        let is_first = |at: usize, other: &PartialCall| at < place || !is_empty(other);
+        let mut others = self.calls.iter().enumerate().filter(|(at, _)| *at != place);
+        let has_id = |other: &PartialCall| {
+            [&call.ids.0, &call.ids.1].into_iter().flatten().any(|id| other.ids.has(id))
+        };
+        is_empty(call)
+            && others.any(|(at, other)| is_first(at, other) && other.tool == call.tool && has_id(other))
     }
 
     /// The call that a piece belongs to, or the place of a new one; and whether its id or index says so.
     fn place(&self, piece: &CallDelta) -> (usize, bool) {
         let find = |is: &dyn Fn(&PartialCall) -> bool| self.calls.iter().rposition(is);
         let by_index = piece.index.and_then(|index| find(&|call| call.indexes.has(&index)));
-        let by_id = Some(&piece.id).filter(|id| !id.is_empty()).and_then(|id| find(&|call| call.ids.has(id)));
+        let by_id = Some(&piece.id).filter(|id| !id.is_empty()).and_then(|id| {
+            // Calls that share an id differ by their index.
+            let by_both = |index| find(&|call| call.ids.has(id) && call.indexes.has(&index));
+            piece.index.and_then(by_both).or_else(|| find(&|call| call.ids.has(id)))
+        });
         let new = self.calls.len();
         if let Some(place) = by_id {
             let is_same = self.is_same_id(place, piece);
@@ -285,8 +360,8 @@ impl<'a> Calls<'a> {
         // A whole call does not go on with a piece that begins nothing; one that was being written does.
         let begins_nothing =
             piece.name.is_empty() && !piece.arguments.trim().is_empty() && !opens(&piece.arguments);
-        let is_whole = |place: usize| self.calls[place].arguments.state() == ArgumentsState::Whole;
-        if let Some(last) = self.last.filter(|last| begins_nothing && is_whole(place) && !is_whole(*last)) {
+        let is_open = |last: &usize| self.is_whole(place) && !self.is_whole(*last);
+        if let Some(last) = self.last.filter(|last| begins_nothing && is_open(last)) {
             return (last, false);
         }
         let goes_on = self.goes_on(place, piece, by_index.is_some());
@@ -304,15 +379,20 @@ impl<'a> Calls<'a> {
             piece.index.is_some_and(|index| !call.indexes.is_empty() && !call.indexes.has(&index));
         let is_same_tool = call.tool == piece.name || self.names_join(&call.tool, &piece.name);
         match call.arguments.state() {
+            // It may be another call that begins; if no arguments follow, it is left out at the end.
+            ArgumentsState::Whole if is_other_index && piece.arguments.trim().is_empty() => false,
             ArgumentsState::Whole => {
                 let is_other_call = opens(&piece.arguments)
                     && !call.arguments.is_placeholder()
                     && !call.arguments.is_repeated_by(&piece.arguments)
                     && !call.arguments.is_grown_by(&piece.arguments);
-                call.tool == piece.name && !is_other_call
+                // With the same index as well it is the same call, whatever it has become.
+                let is_same_index = piece.index.is_some_and(|index| call.indexes.has(&index));
+                let is_replaced = is_same_index && !self.in_list.contains(&place);
+                call.tool == piece.name && (is_replaced || !is_other_call)
             }
             ArgumentsState::Open => call.tool == piece.name,
-            ArgumentsState::Empty => is_same_tool && !(is_other_index && call.tool != piece.name),
+            ArgumentsState::Empty => is_same_tool && !is_other_index,
         }
     }
 
@@ -355,7 +435,8 @@ impl<'a> Calls<'a> {
             ArgumentsState::Empty => {
                 (has_index || has_no_index) && !is_other_id && self.names_join(&call.tool, &piece.name)
             }
-            ArgumentsState::Open if is_blank => is_same_tool && (has_index || has_no_index) && !is_other_id,
+            // Unfinished JSON is not followed by another call under its own index.
+            ArgumentsState::Open if is_blank => is_same_tool && (has_index || (has_no_index && !is_other_id)),
             ArgumentsState::Open if opens(&piece.arguments) => is_same_tool && has_index && !is_other_id,
             ArgumentsState::Open => is_same_tool,
         }

@@ -3,11 +3,12 @@
 use model::TokenCounts;
 use serde_json::Value;
 
-use super::calls::CallDelta;
+use super::calls::{self, CallDelta};
 use super::content::{ContentPiece, content, push_reasoning, push_text, text_in};
 use super::deviations::{Deviation, Deviations};
 use super::finish::Finish;
 use super::units::clean;
+use crate::openai::errors;
 
 /// What one event says.
 #[derive(Debug, Default, PartialEq)]
@@ -15,6 +16,8 @@ pub(super) struct Said {
     pub(super) pieces: Vec<ContentPiece>,
     /// A whole message: what of it was not said before is said now.
     pub(super) message: Option<Vec<ContentPiece>>,
+    /// The message may be a piece of one: it is in a chunk, in place of a delta, and does not end.
+    pub(super) is_piece: bool,
     pub(super) finish: Option<Finish>,
     pub(super) model: Option<String>,
     pub(super) usage: TokenCounts,
@@ -26,15 +29,15 @@ pub(super) struct Said {
     pub(super) is_last: bool,
 }
 
-/// The names of an object with counts.
+/// The names of an object with counts, in small letters and without anything between them.
 const USAGE: [&str; 7] = [
     "usage",
-    "usageMetadata",
-    "usage_metadata",
-    "token_usage",
-    "tokenUsage",
-    "usage_info",
-    "amazon-bedrock-invocationMetrics",
+    "usagemetadata",
+    "tokenusage",
+    "usageinfo",
+    "tokens",
+    "billedunits",
+    "amazonbedrockinvocationmetrics",
 ];
 /// How deep such an object may be.
 const DEEPEST_USAGE: u32 = 5;
@@ -44,27 +47,39 @@ const NO_USAGE: [&str; 5] = ["content", "tool_calls", "logprobs", "arguments", "
 /// The counts of tokens in an event: OpenAI has them at the top, others within the choice or under a name of their own.
 pub(super) fn usage(value: &Value) -> TokenCounts {
     let mut found = TokenCounts::default();
-    find_usage(value, 0, &mut found);
+    find_usage(value, false, 0, &mut found);
     // Ollama has no object around its counts.
     found.max(TokenCounts::of_usage(value))
 }
 
-fn find_usage(value: &Value, depth: u32, found: &mut TokenCounts) {
+/// `is_within`: the value is part of an object with counts; Cohere has them one level deeper.
+fn find_usage(value: &Value, is_within: bool, depth: u32, found: &mut TokenCounts) {
     if depth == DEEPEST_USAGE {
         return;
     }
     match value {
         Value::Object(map) => {
             for (key, value) in map.iter().filter(|(key, _)| !NO_USAGE.contains(&key.as_str())) {
-                if USAGE.contains(&key.as_str()) {
+                let name = plain_name(key);
+                // Parts of a count, which is read with its object.
+                if is_within && (name.ends_with("details") || name.starts_with("cache")) {
+                    continue;
+                }
+                let is_within = is_within || USAGE.contains(&name.as_str());
+                if is_within {
                     *found = found.max(TokenCounts::of_usage(value));
                 }
-                find_usage(value, depth + 1, found);
+                find_usage(value, is_within, depth + 1, found);
             }
         }
-        Value::Array(list) => list.iter().for_each(|value| find_usage(value, depth + 1, found)),
+        Value::Array(list) => list.iter().for_each(|value| find_usage(value, is_within, depth + 1, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// A name in small letters, without anything between its words.
+fn plain_name(key: &str) -> String {
+    key.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }
 
 /// A text at one of these keys that is not empty.
@@ -74,33 +89,24 @@ fn text_at(value: &Value, key: &str) -> Option<String> {
 
 /// The error that an event is or has.
 pub(super) fn error(name: &str, value: &Value) -> Option<Value> {
-    let is_present = |error: &&Value| match error {
-        Value::Null | Value::Bool(false) => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Bool(true) | Value::Number(_) => true,
-    };
-    let places = ["/error", "/choices/0/error", "/response/error", "/errors", "/choices/0/delta/error"];
-    let found = places.iter().filter_map(|place| value.pointer(place)).find(is_present);
-    let has_kind = |key: &str| value.get(key).and_then(Value::as_str) == Some("error");
     let says_nothing_else = ["choices", "usage", "candidates", "response", "delta", "output"]
         .iter()
         .all(|key| value.get(*key).is_none_or(Value::is_null));
+    let places = ["/error", "/choices/0/error", "/response/error", "/errors", "/choices/0/delta/error"];
+    let mut found = places.iter().filter_map(|place| value.pointer(place));
+    if let Some(found) = found.find(|found| errors::is_present(found, says_nothing_else)) {
+        return Some(errors::described(found, value));
+    }
+    let has_kind = |key: &str| value.get(key).and_then(Value::as_str) == Some("error");
     let has_text = ["message", "detail", "msg", "error_msg", "error_message", "errorMessage"]
         .iter()
         .any(|key| value.get(*key).is_some_and(Value::is_string));
-    match found {
-        Some(Value::Bool(_)) => Some(value.clone()),
-        Some(Value::Array(list)) => list.first().cloned(),
-        Some(found) => Some(found.clone()),
-        None if ["object", "type", "status"].into_iter().any(has_kind) || name == "error" => {
-            Some(value.clone())
-        }
-        None if value["success"] == false || is_refused(&value["base_resp"]) => Some(value.clone()),
-        None if says_nothing_else && has_text => Some(value.clone()),
-        None => None,
-    }
+    let is_error = ["object", "type", "status"].into_iter().any(has_kind)
+        || name == "error"
+        || value["success"] == false
+        || is_refused(&value["base_resp"])
+        || (says_nothing_else && has_text);
+    is_error.then(|| value.clone())
 }
 
 /// MiniMax's form of a status.
@@ -108,8 +114,34 @@ fn is_refused(status: &Value) -> bool {
     status["status_code"].as_i64().is_some_and(|code| code != 0)
 }
 
-/// Reads an event. `choice`: the index of the choice that is read, which the first event decides.
-pub(super) fn read(value: &Value, choice: &mut Option<u64>, deviations: &mut Deviations) -> Said {
+/// Which of the choices is read. One choice is asked for: an index that only grows counts pieces.
+#[derive(Debug, Default)]
+pub(super) struct ChosenChoice {
+    first: Option<u64>,
+    last: u64,
+    has_others: bool,
+}
+
+impl ChosenChoice {
+    /// Whether a choice at this place of its event is read.
+    fn takes(&mut self, index: Option<u64>, place: u64, is_only: bool) -> bool {
+        // A choice without an index is its event's only one, or the one at its place.
+        let index = match index {
+            Some(index) => index,
+            None if is_only => self.first.unwrap_or(0),
+            None => place,
+        };
+        let first = *self.first.get_or_insert(index);
+        self.has_others |= index < self.last || (!is_only && index != first);
+        if !self.has_others {
+            self.last = index;
+        }
+        index == first || !self.has_others
+    }
+}
+
+/// Reads an event.
+pub(super) fn read(value: &Value, chosen: &mut ChosenChoice, deviations: &mut Deviations) -> Said {
     let mut said = Said {
         model: text_at(value, "model").map(|model| clean(&model)),
         usage: usage(value),
@@ -120,27 +152,36 @@ pub(super) fn read(value: &Value, choice: &mut Option<u64>, deviations: &mut Dev
         Some(one @ Value::Object(_)) => std::slice::from_ref(one),
         _ => &[],
     };
-    for one in choices {
-        let index = one.get("index").and_then(Value::as_f64).unwrap_or(0.0) as u64;
-        if *choice.get_or_insert(index) != index {
+    let mut has_message = false;
+    for (place, one) in (0..).zip(choices) {
+        let index = one.get("index").and_then(calls::index);
+        if !chosen.takes(index, place, choices.len() == 1) {
             deviations.note(Deviation::OtherChoice);
             continue;
         }
-        read_choice(one, &mut said, deviations);
+        has_message |= read_choice(one, &mut said, deviations);
     }
-    said.is_whole = value.get("object").and_then(Value::as_str) == Some("chat.completion")
-        || (said.message.is_some() && said.finish.is_some());
+    if said.finish.is_none() && !choices.is_empty() {
+        said.finish = finish(value, &["/finish_reason", "/finishReason"], deviations);
+    }
+    // A server that sends messages in place of pieces may count tokens in each of them.
+    let is_chunk = value.get("object").and_then(Value::as_str) == Some("chat.completion.chunk");
+    said.is_piece = is_chunk && said.pieces.is_empty() && said.finish.is_none();
+    said.is_whole = has_message && (said.finish.is_some() || (said.usage.is_known() && !is_chunk));
     said
 }
 
-fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) {
+/// Reads a choice; returns whether it is a message, and no piece of one.
+fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) -> bool {
     let absent = |value: &&Value| !value.is_null();
-    match choice.get("delta").filter(absent) {
+    let delta = choice.get("delta").filter(absent);
+    match delta {
         Some(delta @ Value::Object(_)) => read_message(delta, &mut said.pieces, deviations),
         Some(other) => content(other, &mut said.pieces, deviations),
         None => push_text(text_at(choice, "text").unwrap_or_default(), &mut said.pieces),
     }
-    if let Some(message) = choice.get("message").filter(absent) {
+    let message = choice.get("message").filter(absent);
+    if let Some(message) = message {
         let mut pieces = Vec::new();
         match message {
             Value::Object(_) => read_message(message, &mut pieces, deviations),
@@ -148,16 +189,28 @@ fn read_choice(choice: &Value, said: &mut Said, deviations: &mut Deviations) {
         }
         said.message = Some(pieces);
     }
-    let reasons = ["/finish_reason", "/delta/finish_reason", "/finish_details"];
-    for reason in reasons.iter().filter_map(|place| choice.pointer(place)) {
-        match Finish::read(reason) {
-            Ok(reason) => said.finish = said.finish.max(reason),
-            Err(_) => {
-                deviations.note(Deviation::FinishReason);
-                said.finish = said.finish.max(Some(Finish::Stop));
-            }
+    let reasons = ["/finish_reason", "/finishReason", "/delta/finish_reason", "/finish_details"];
+    let reason = finish(choice, &reasons, deviations).or_else(|| {
+        // Beside a finish reason some have here the token that ended the answer, as a number or a text.
+        let other = ["/stop_reason", "/stopReason", "/delta/stop_reason"];
+        let is_text = |place: &&&str| choice.pointer(place).is_some_and(Value::is_string);
+        other.iter().find(is_text).and_then(|place| finish(choice, &[place], deviations))
+    });
+    said.finish = said.finish.max(reason);
+    message.is_some() && delta.is_none()
+}
+
+/// The weightiest finish reason at these places.
+fn finish(value: &Value, places: &[&str], deviations: &mut Deviations) -> Option<Finish> {
+    let reasons = places.iter().filter_map(|place| value.pointer(place));
+    let read = reasons.map(|reason| match Finish::read(reason) {
+        Ok(reason) => reason,
+        Err(_) => {
+            deviations.note(Deviation::FinishReason);
+            Some(Finish::Stop)
         }
-    }
+    });
+    read.max().flatten()
 }
 
 /// A message, or what an event adds to it.
@@ -180,13 +233,21 @@ fn read_message(message: &Value, pieces: &mut Vec<ContentPiece>, deviations: &mu
         Some(Value::Array(list)) => list.iter().for_each(|value| call(value, &mut calls, deviations)),
         Some(one) => call(one, &mut calls, deviations),
     }
-    if let Some(function) = message.get("function_call").filter(|value| !value.is_null()) {
+    let function = message.get("function_call").filter(|value| !value.is_null() && calls.is_empty());
+    if let Some(function) = function {
         // The form before `tool_calls`: a message has one call, without an id.
         match CallDelta::of(function) {
             Some(one) => calls.push(CallDelta { index: Some(0), ..one }),
             None => deviations.note(Deviation::CallShape),
         }
     }
+    // A call in a part of the content as well is one call.
+    let is_said = |piece: &ContentPiece| match piece {
+        ContentPiece::Calls(parts) => parts.iter().all(|part| calls.iter().any(|call| call.is_same(part))),
+        ContentPiece::Text(_) | ContentPiece::Reasoning { .. } => false,
+    };
+    deviations.note_if(pieces.iter().any(is_said), Deviation::Repetition);
+    pieces.retain(|piece| !is_said(piece));
     if !calls.is_empty() {
         pieces.push(ContentPiece::Calls(calls));
     }

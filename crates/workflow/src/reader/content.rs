@@ -19,8 +19,9 @@ pub(super) enum ContentPiece {
 }
 
 /// Keys under which a part has its text.
-const TEXTS: [&str; 8] =
-    ["text", "output_text", "content", "value", "refusal", "thinking", "reasoning", "summary"];
+const TEXTS: [&str; 6] = ["text", "output_text", "content", "value", "refusal", "summary"];
+/// Keys under which a part has a thought, whatever its type.
+const THOUGHTS: [&str; 5] = ["thinking", "reasoning", "reasoning_content", "reasoning_text", "thought"];
 
 /// Adds what content says. A number or a boolean says nothing.
 pub(super) fn content(value: &Value, pieces: &mut Vec<ContentPiece>, deviations: &mut Deviations) {
@@ -49,26 +50,51 @@ fn part(
     }
     let is_thought =
         kind.contains("think") || kind.contains("reason") || part.get("thought") == Some(&Value::Bool(true));
-    match text_in(value) {
-        Some(text) if is_thought => push_reasoning(text, false, pieces),
-        Some(text) => push_text(text, pieces),
-        // A signature, or an empty part.
-        None if is_thought || part.is_empty() => {}
-        None => deviations.note(Deviation::ContentPart),
+    if is_thought {
+        // A signature, or an empty part, has no text. One that is beside a thought is another thought, or the same.
+        let thought = filled(part, &THOUGHTS).and_then(text_in);
+        let beside = part
+            .get("text")
+            .and_then(text_in)
+            .filter(|text| thought.is_some() && thought.as_ref() != Some(text));
+        push_reasoning(thought.or_else(|| text_in(value)).unwrap_or_default(), false, pieces);
+        return push_reasoning(beside.unwrap_or_default(), false, pieces);
+    }
+    let thought = filled(part, &THOUGHTS).and_then(text_in).unwrap_or_default();
+    let has_thought = !thought.is_empty();
+    push_reasoning(thought, false, pieces);
+    match filled(part, &TEXTS) {
+        Some(text) => content(text, pieces, deviations),
+        None => {
+            let has_key = |keys: &[&str]| keys.iter().any(|key| part.contains_key(*key));
+            let is_empty = part.is_empty() || has_key(&TEXTS) || has_key(&THOUGHTS);
+            deviations.note_if(!has_thought && !is_empty, Deviation::ContentPart);
+        }
     }
 }
 
-/// The text of a part, however deep it is; `None`: it has none.
+/// The first of these fields that is neither null nor empty.
+fn filled<'v>(part: &'v Map<String, Value>, keys: &[&str]) -> Option<&'v Value> {
+    let is_filled = |value: &&Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    };
+    keys.iter().filter_map(|key| part.get(*key)).find(is_filled)
+}
+
+/// The text of a value, however deep it is; `None`: it has none, or an empty one.
 pub(super) fn text_in(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => {
-            let texts: Vec<String> = parts.iter().filter_map(text_in).collect();
-            (!texts.is_empty()).then(|| texts.concat())
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(text_in).collect(),
+        Value::Object(map) => {
+            THOUGHTS.iter().chain(&TEXTS).find_map(|key| map.get(*key).and_then(text_in))?
         }
-        Value::Object(map) => TEXTS.iter().find_map(|key| map.get(*key).and_then(text_in)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => None,
-    }
+        Value::Null | Value::Bool(_) | Value::Number(_) => return None,
+    };
+    (!text.is_empty()).then_some(text)
 }
 
 pub(super) fn push_text(text: String, pieces: &mut Vec<ContentPiece>) {

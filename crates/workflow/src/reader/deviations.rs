@@ -7,9 +7,9 @@ pub(crate) enum Deviation {
     InvalidText,
     /// JSON that had to be mended.
     InvalidJson,
-    /// Data that is not JSON at all.
+    /// Data that is no JSON object, or no JSON at all.
     NotJson,
-    /// JSON without `data:`.
+    /// JSON without `data:`, or with it twice.
     NoDataField,
     /// Events without an empty line between them.
     NoEmptyLine,
@@ -86,8 +86,8 @@ impl Deviation {
             Self::InvalidJson => {
                 "JSON with invalid tokens was mended, and numbers without a value were left out"
             }
-            Self::NotJson => "data that is not JSON was left out",
-            Self::NoDataField => "JSON without `data:` was read as an event",
+            Self::NotJson => "data that is no JSON object was left out",
+            Self::NoDataField => "JSON without `data:`, or with it twice, was read as an event",
             Self::NoEmptyLine => "events without an empty line between them were separated",
             Self::ContentShape => "content that is neither a text nor a list of parts was left out",
             Self::ContentPart => "parts of the content that are no text were left out",

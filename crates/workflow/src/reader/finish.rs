@@ -45,11 +45,15 @@ impl Finish {
             },
             Value::Bool(_) | Value::Number(_) | Value::Array(_) => return Err(UnknownReason),
         };
-        let text = text.trim().to_ascii_lowercase();
-        let is = |words: &[&str]| words.contains(&text.as_str());
-        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        let words = words(text);
+        let text = words.concat();
+        let is = |known: &[&str]| known.contains(&text.as_str());
+        let has = |known: &[&str]| known.iter().any(|word| text.contains(word));
+        let has_word = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
         Ok(Some(match () {
-            () if is(&["", "null", "none", "finish_reason_unspecified", "in_progress"]) => return Ok(None),
+            () if is(&["", "null", "none", "finishreasonunspecified", "inprogress", "pending", "queued"]) => {
+                return Ok(None);
+            }
             // Before the others: "MALFORMED_FUNCTION_CALL" is no call.
             () if has(&[
                 "error",
@@ -57,9 +61,11 @@ impl Finish {
                 "cancel",
                 "fail",
                 "malformed",
-                "unexpected_tool",
+                "unexpectedtool",
                 "insufficient",
-            ]) || is(&["too_many_tool_calls", "timeout", "missing_thought_signature"]) =>
+                "ratelimit",
+                "timeout",
+            ]) || is(&["toomanytoolcalls", "missingthoughtsignature"]) =>
             {
                 Self::Failed
             }
@@ -73,20 +79,59 @@ impl Finish {
                 "prohibited",
                 "guardrail",
                 "spii",
-            ]) || is(&["language", "image_other", "no_image", "moderation"]) =>
+            ]) || is(&["language", "imageother", "noimage", "moderation"]) =>
             {
                 Self::ContentFilter
             }
-            () if has(&["length", "max_", "token_limit", "context_window", "truncat"])
-                || is(&["incomplete"]) =>
+            () if has(&["length", "max", "limit", "contextwindow", "truncat"])
+                || has(&["incomplete", "unfinish", "notfinish", "notcomplete"]) =>
             {
                 Self::Length
             }
             () if has(&["tool", "function"]) => Self::ToolCalls,
-            () if has(&["stop", "eos", "end", "complet", "finish", "done", "success"]) => Self::Stop,
+            // As whole words: "pending" and "suspended" end nothing.
+            () if has_word(&STOPS) || is(&["endturn", "endofturn", "endoftext", "stopsequence"]) => {
+                Self::Stop
+            }
             () => return Err(UnknownReason),
         }))
     }
+}
+
+/// Words that say that the model had finished.
+const STOPS: [&str; 13] = [
+    "stop",
+    "stopped",
+    "eos",
+    "eot",
+    "end",
+    "ended",
+    "complete",
+    "completed",
+    "finish",
+    "finished",
+    "done",
+    "success",
+    "successful",
+];
+
+/// The words of a name in small letters: `max_tokens`, `max-tokens`, `MaxTokens`, `MAX TOKENS`.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for char in name.chars() {
+        let begins = before.is_lowercase() && char.is_uppercase();
+        if begins || !char.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if char.is_alphanumeric() {
+            let word = words.last_mut();
+            word.into_iter().for_each(|word| word.extend(char.to_lowercase()));
+        }
+        before = char;
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -112,6 +157,11 @@ mod tests {
                     "COMPLETE",
                     "completed",
                     "done",
+                    "EndTurn",
+                    "endTurn",
+                    "stop-sequence",
+                    "<|im_end|>",
+                    "finished",
                 ][..],
                 Finish::Stop,
             ),
@@ -124,6 +174,15 @@ mod tests {
                     "max_output_tokens",
                     "model_length",
                     "model_context_window_exceeded",
+                    "max tokens",
+                    "MaxTokens",
+                    "max-tokens",
+                    "maxOutputTokens",
+                    "token limit",
+                    "limit",
+                    "incomplete",
+                    "incomplete_max",
+                    "unfinished",
                 ],
                 Finish::Length,
             ),
@@ -155,11 +214,11 @@ mod tests {
                 assert_eq!(Finish::read(&json!(word)), Ok(Some(finish)), "{word}");
             }
         }
-        for none in [json!(null), json!(""), json!("null")] {
+        for none in [json!(null), json!(""), json!("null"), json!("pending")] {
             assert_eq!(Finish::read(&none), Ok(None));
         }
         assert_eq!(Finish::read(&json!({"type": "stop"})), Ok(Some(Finish::Stop)));
-        for unknown in [json!("other"), json!(1), json!(["stop"]), json!({})] {
+        for unknown in [json!("other"), json!("suspended"), json!(1), json!(["stop"]), json!({})] {
             assert_eq!(Finish::read(&unknown), Err(UnknownReason), "{unknown}");
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::calls::CallDelta;
+use super::calls::{self, CallDelta};
 use super::completions::{Said, usage};
 use super::content::{ContentPiece, push_reasoning, push_text};
 use super::deviations::{Deviation, Deviations};
@@ -10,13 +10,15 @@ use super::finish::Finish;
 
 /// Steps into arguments that come in pieces; deeper paths are refused.
 const MOST_STEPS: usize = 32;
-/// The largest place in a list that a path may name.
-const LARGEST_PLACE: usize = 10_000;
+/// Places that the lists of one call may have together.
+const MOST_PLACES: usize = 10_000;
 
 /// A call whose arguments come in pieces, and signatures that go back.
 #[derive(Debug, Default)]
 pub(super) struct GoogleState {
     open: Option<(CallDelta, Value)>,
+    /// Places in the lists of the open call.
+    places: usize,
     signed_parts: Vec<Value>,
 }
 
@@ -35,7 +37,7 @@ pub(super) fn read(value: &Value, state: &mut GoogleState, deviations: &mut Devi
     }
     let candidates = value["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
     for candidate in candidates {
-        if candidate["index"].as_u64().is_some_and(|index| index > 0) {
+        if calls::index(&candidate["index"]).is_some_and(|index| index > 0) {
             deviations.note(Deviation::OtherChoice);
             continue;
         }
@@ -87,12 +89,13 @@ fn call(
         let id = call["id"].as_str().unwrap_or_default().to_owned();
         let arguments = call["args"].as_object().map_or_else(|| json!({}), |args| json!(args));
         let begun = CallDelta { id, name: name.to_owned(), signature, ..CallDelta::default() };
-        state.open = Some((begun, arguments));
+        (state.open, state.places) = (Some((begun, arguments)), 0);
     }
     match &mut state.open {
         Some((_, arguments)) => {
             for piece in call["partialArgs"].as_array().into_iter().flatten() {
-                deviations.note_if(add(arguments, piece).is_none(), Deviation::CallShape);
+                let is_added = add(arguments, piece, &mut state.places).is_some();
+                deviations.note_if(!is_added, Deviation::CallShape);
             }
         }
         None => {
@@ -110,30 +113,68 @@ fn end_call(state: &mut GoogleState, pieces: &mut Vec<ContentPiece>) {
     }
 }
 
-/// Puts a piece of the arguments where its path says, for example `$.legs[0].from`; `None`: it cannot be.
-fn add(arguments: &mut Value, piece: &Value) -> Option<()> {
-    let path = piece["jsonPath"].as_str()?.strip_prefix('$')?;
-    let steps: Vec<&str> = path.split(['.', '[']).filter(|step| !step.is_empty()).collect();
-    if steps.len() > MOST_STEPS {
-        return None;
+/// A step of a path into arguments.
+#[derive(Debug, PartialEq)]
+enum Step<'p> {
+    Key(&'p str),
+    Place(usize),
+}
+
+/// The steps of `$.legs[0].from` or `$['legs'][0]`; `None`: it is no path.
+fn steps(path: &str) -> Option<Vec<Step<'_>>> {
+    let (mut steps, mut rest) = (Vec::new(), path.strip_prefix('$')?);
+    while !rest.is_empty() {
+        if steps.len() == MOST_STEPS {
+            return None;
+        }
+        if let Some(inner) = rest.strip_prefix('[') {
+            let quote = inner.chars().next().filter(|char| matches!(char, '\'' | '"'));
+            let (step, after) = match quote {
+                Some(quote) => {
+                    let (key, after) = inner[1..].split_once(quote)?;
+                    (Step::Key(key), after.strip_prefix(']')?)
+                }
+                None => {
+                    let (place, after) = inner.split_once(']')?;
+                    (Step::Place(place.trim().parse().ok()?), after)
+                }
+            };
+            steps.push(step);
+            rest = after;
+        } else {
+            let inner = rest.strip_prefix('.').unwrap_or(rest);
+            let end = inner.find(['.', '[']).unwrap_or(inner.len());
+            steps.push(Step::Key(&inner[..end]));
+            rest = &inner[end..];
+        }
     }
+    Some(steps)
+}
+
+/// Puts a piece of the arguments where its path says; `None`: it cannot be. `places`: how many the lists of the call have.
+fn add(arguments: &mut Value, piece: &Value, places: &mut usize) -> Option<()> {
     let mut place = arguments;
-    for step in steps {
-        let step = step.trim_end_matches(']').trim_matches(['\'', '"']);
-        place = match step.parse::<usize>() {
-            Ok(at) if !place.is_object() && at <= LARGEST_PLACE => {
+    for step in steps(piece["jsonPath"].as_str()?)? {
+        place = match step {
+            Step::Place(at) => {
+                let known = place.as_array().map_or(0, Vec::len);
+                let length = known.max(at.checked_add(1)?);
+                if *places + (length - known) > MOST_PLACES {
+                    return None;
+                }
+                *places += length - known;
                 if !place.is_array() {
                     *place = json!([]);
                 }
                 let list = place.as_array_mut()?;
-                list.resize(list.len().max(at + 1), Value::Null);
+                list.resize(length, Value::Null);
                 list.get_mut(at)?
             }
-            _ => {
+            Step::Key(key) => {
                 if !place.is_object() {
                     *place = Value::Object(Map::new());
                 }
-                place.as_object_mut()?.entry(step).or_insert(Value::Null)
+                place.as_object_mut()?.entry(key).or_insert(Value::Null)
             }
         };
     }
@@ -144,4 +185,42 @@ fn add(arguments: &mut Value, piece: &Value) -> Option<()> {
     let value = ["numberValue", "boolValue", "nullValue"].iter().find_map(|key| piece.get(*key))?;
     *place = if value == "NULL_VALUE" { Value::Null } else { value.clone() };
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_arguments_go_where_their_path_says() {
+        let put = |path: &str, arguments: &mut Value, places: &mut usize| {
+            add(arguments, &json!({"jsonPath": path, "numberValue": 1}), places)
+        };
+        for (path, expected) in [
+            ("$.a", json!({"a": 1})),
+            ("$.a[1].b", json!({"a": [null, {"b": 1}]})),
+            ("$.a.1", json!({"a": {"1": 1}})),
+            ("$['a.b'][0]", json!({"a.b": [1]})),
+            ("$[\"a]\"].0.b", json!({"a]": {"0": {"b": 1}}})),
+        ] {
+            let (mut arguments, mut places) = (json!({}), 0);
+            assert_eq!(put(path, &mut arguments, &mut places), Some(()), "{path}");
+            assert_eq!(arguments, expected, "{path}");
+        }
+        for path in
+            ["a", "$['a", "$[a]", "$[-1]", "$['a'b", "$.a[99999999999]", &format!("${}", ".a".repeat(40))]
+        {
+            assert_eq!(put(path, &mut json!({}), &mut 0), None, "{path}");
+        }
+        // Many lists are no larger together than one.
+        let (mut arguments, mut places) = (json!({}), 0);
+        let added =
+            (0..10_000).filter(|n| put(&format!("$.a{n}[9999]"), &mut arguments, &mut places).is_some());
+        assert_eq!((added.count(), places), (1, MOST_PLACES));
+        assert_eq!(
+            put("$.a0[9998]", &mut arguments, &mut places),
+            Some(()),
+            "there is room in what there is"
+        );
+    }
 }

@@ -26,8 +26,64 @@ pub(super) fn read_unclosed(bytes: &[u8]) -> Option<Value> {
     (bytes.starts_with(b"{") && ends_a_value).then(|| read(&[bytes, b"}"].concat()))?.map(|(value, _)| value)
 }
 
+/// Objects and lists one after the other, perhaps with commas between them and brackets too many at the end.
+pub(super) fn read_several(bytes: &[u8]) -> Option<Vec<Value>> {
+    let (mut values, mut rest) = (Vec::new(), bytes.trim_ascii());
+    while rest.first().is_some_and(|byte| b"{[".contains(byte)) {
+        let length = Closing::default().end_of(rest)?;
+        values.push(read(&rest[..length])?.0);
+        rest = rest[length..].trim_ascii_start();
+        rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
+    }
+    let is_junk = rest.iter().all(|byte| byte.is_ascii_whitespace() || b"}]".contains(byte));
+    (is_junk && !values.is_empty()).then_some(values)
+}
+
+/// Finds where a value closes, a piece at a time.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    depth: u32,
+    in_string: bool,
+    is_escaped: bool,
+    has_begun: bool,
+}
+
+impl Closing {
+    /// Reads on; returns where the value closes, as the number of these bytes that belong to it.
+    fn end_of(&mut self, bytes: &[u8]) -> Option<usize> {
+        bytes.iter().position(|byte| self.is_end(*byte)).map(|at| at + 1)
+    }
+
+    /// Reads on; returns whether all values that have begun are closed.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            self.is_end(*byte);
+        }
+        self.has_begun && self.depth == 0 && !self.in_string
+    }
+
+    fn is_end(&mut self, byte: u8) -> bool {
+        match byte {
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' if self.in_string => self.is_escaped = true,
+            b'"' if self.depth > 0 => self.in_string = !self.in_string,
+            _ if self.in_string => {}
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.has_begun = true;
+            }
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                return self.depth == 0;
+            }
+            _ => {}
+        }
+        false
+    }
+}
+
 /// The text of a JSON value with its faults mended. Bytes and halves without their others become [`units`].
-pub(super) fn mended(bytes: &[u8]) -> String {
+fn mended(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 16);
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
@@ -233,6 +289,22 @@ mod tests {
         assert_eq!(read_unclosed(b"{\"a\":{\"b\":1}"), Some(json!({"a": {"b": 1}})));
         for text in ["{", "{\"a\":{\"b\":[1]", "{\"a\":1", "{\"a\":\"}", "[1]", "{\"a\":[],"] {
             assert_eq!(read_unclosed(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn several_values_are_read_one_by_one() {
+        let (one, two) = (json!({"a": "}"}), json!([2]));
+        for (text, values) in [
+            ("{\"a\":\"}\"}[2]", vec![one.clone(), two.clone()]),
+            ("{\"a\":\"}\"} , [2],", vec![one.clone(), two]),
+            ("{\"a\":\"}\"}}]", vec![one.clone()]),
+            ("{\"a\":\"}\",}\n{\"a\":\"}\"}", vec![one.clone(), one]),
+        ] {
+            assert_eq!(read_several(text.as_bytes()), Some(values), "{text}");
+        }
+        for text in ["", "}", "{\"a\":1} x", "{\"a\":1}{\"a\":", "{a: 1}{}", "1 2", "{\"a\":\"x}"] {
+            assert_eq!(read_several(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::deviations::{Deviation, Deviations};
-use super::json;
+use super::json::Closing;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -29,8 +29,12 @@ pub(super) struct EventFold {
     is_first_line_read: bool,
     name: String,
     data: Option<Vec<u8>>,
+    data_closing: Closing,
+    /// Whether the data is whole JSON.
+    is_data_closed: bool,
     /// Lines without a field.
     bare: Vec<u8>,
+    bare_closing: Closing,
     events: VecDeque<Event>,
 }
 
@@ -103,7 +107,19 @@ impl EventFold {
     }
 
     fn data(&mut self, value: &[u8], deviations: &mut Deviations) {
+        let mut value = value;
+        // Some proxies write the field's name once more.
+        while let Some(rest) = value.strip_prefix(b"data:") {
+            deviations.note(Deviation::NoDataField);
+            value = rest.trim_ascii_start();
+        }
         self.dispatch_if_whole(deviations);
+        // JSON does not go on from other data, such as a `ping`.
+        let is_other = self.data.as_ref().is_some_and(|data| !data.is_empty() && !begins_json(data));
+        if is_other && begins_json(value) {
+            deviations.note(Deviation::NoEmptyLine);
+            self.dispatch();
+        }
         match &mut self.data {
             Some(data) => {
                 data.push(b'\n');
@@ -111,27 +127,25 @@ impl EventFold {
             }
             none => *none = Some(value.to_vec()),
         }
+        self.is_data_closed = self.data_closing.feed(value);
     }
 
     /// Some servers leave out the empty line between events: data that is whole is not continued.
     fn dispatch_if_whole(&mut self, deviations: &mut Deviations) {
-        if self.data.as_deref().is_some_and(|data| ends_a_value(data) && json::read(data).is_some()) {
+        if self.is_data_closed && self.data.as_deref().is_some_and(begins_json) {
             deviations.note(Deviation::NoEmptyLine);
             self.dispatch();
         }
     }
 
     fn bare(&mut self, line: &[u8], deviations: &mut Deviations) {
-        let begins = line.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
-        if self.bare.is_empty() && !begins {
+        if self.bare.is_empty() && !begins_json(line.trim_ascii_start()) {
             return deviations.note(Deviation::NotJson);
         }
         self.bare.extend_from_slice(line);
         self.bare.push(b'\n');
-        // Only a line that begins in the first column can be the last one of a value that is indented: reading it at each line would take
-        // quadratic time.
-        let may_end = line.first().is_some_and(|byte| b"{}[]".contains(byte)) && ends_a_value(line);
-        if may_end && json::read(&self.bare).is_some() {
+        if self.bare_closing.feed(line) {
+            self.bare_closing = Closing::default();
             deviations.note(Deviation::NoDataField);
             let data = std::mem::take(&mut self.bare);
             self.events.push_back(Event { name: std::mem::take(&mut self.name), data, is_open: false });
@@ -140,14 +154,15 @@ impl EventFold {
 
     fn dispatch(&mut self) {
         let name = std::mem::take(&mut self.name);
+        (self.data_closing, self.is_data_closed) = (Closing::default(), false);
         if let Some(data) = self.data.take() {
             self.events.push_back(Event { name, data, is_open: false });
         }
     }
 }
 
-fn ends_a_value(bytes: &[u8]) -> bool {
-    bytes.trim_ascii_end().last().is_some_and(|byte| b"}]".contains(byte))
+fn begins_json(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|byte| b"{[".contains(byte))
 }
 
 #[cfg(test)]
@@ -179,6 +194,38 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(&single), whole);
+    }
+
+    #[test]
+    fn data_that_is_written_otherwise_is_an_event_each() {
+        let named = |data: &[&str]| data.iter().map(|data| (String::new(), (*data).to_owned())).collect();
+        for (text, events) in [
+            ("data: data: {\"a\":1}\n\n", &["{\"a\":1}"][..]),
+            ("data:data:data: [DONE]\n\n", &["[DONE]"]),
+            ("data: ping\ndata: {\"a\":1}\n\n", &["ping", "{\"a\":1}"]),
+            (
+                "data: {\"a\":1},\ndata: {\"a\":2}}\ndata: {\"a\":3}\n\n",
+                &["{\"a\":1},", "{\"a\":2}}", "{\"a\":3}"],
+            ),
+            ("data: {\"a\":\"}\ndata: \"}\n\n", &["{\"a\":\"}\n\"}"]),
+            ("data: one\ndata: two\n\n", &["one\ntwo"]),
+            ("{\"a\":1}{\"a\":2}\n{\"a\":3},\n", &["{\"a\":1}{\"a\":2}\n", "{\"a\":3},\n"]),
+        ] {
+            let events: Vec<(String, String)> = named(events);
+            assert_eq!(read(&[text.as_bytes()]), events, "{text}");
+        }
+    }
+
+    /// Reading the whole again at each of these lines would take minutes.
+    #[test]
+    fn a_long_value_is_read_in_linear_time() {
+        for (begin, line) in
+            [("[\n", "{}\n"), ("data: [\n", "data: []\n"), ("data: {\"a\":[\n", "data: [1]\n")]
+        {
+            let mut bytes = begin.as_bytes().to_vec();
+            bytes.extend(line.as_bytes().repeat(200_000));
+            assert!(!read(&[&bytes]).is_empty(), "{begin}");
+        }
     }
 
     #[test]

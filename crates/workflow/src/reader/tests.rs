@@ -1,6 +1,7 @@
 mod fuzz;
 mod providers;
 mod recordings;
+mod shapes;
 
 use serde_json::json;
 
@@ -175,6 +176,11 @@ fn counts_are_found_wherever_they_are() {
         json!({"metadata": {"response": {"token_usage": {"prompt_tokens": 7, "completion_tokens": 2}}}}),
         json!({"usage": [{"prompt_tokens": 1}], "usage_info": {"prompt_tokens": 7, "completion_tokens": 2}}),
         json!({"prompt_eval_count": 7, "eval_count": 2}),
+        json!({"usage": {"promptTokens": 7, "completionTokens": 2}}),
+        json!({"inputTokens": 7, "outputTokens": 2}),
+        json!({"Usage": {"tokens": {"input_tokens": 7, "output_tokens": 2}, "billed_units": {"input_tokens": 5}}}),
+        json!({"meta": {"billed_units": {"input_tokens": 7, "output_tokens": 2}}}),
+        json!({"amazon-bedrock-invocationMetrics": {"inputTokenCount": 7, "outputTokenCount": 2}}),
     ] {
         let event = format!("data: {counted}\n\n");
         let whole = of(&[chunk(json!({"content": "ok"})), event, finish("stop")]);

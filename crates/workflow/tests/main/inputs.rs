@@ -148,8 +148,39 @@ fn order_of(chunks: &[pb::Chunk]) -> Vec<&'static str> {
     order
 }
 
+/// What a case may expect; `loop` is for the endpoint, and `control` for readers.
+const EXPECTATIONS: [&str; 14] = [
+    "end",
+    "klass",
+    "says",
+    "text",
+    "reasoning",
+    "calls",
+    "executed",
+    "usage",
+    "finish",
+    "next_ok",
+    "max_requests",
+    "order",
+    "loop",
+    "control",
+];
+
+/// What a file expects and no test looks at.
+fn unknown_expectations(expected: &Value) -> Vec<&str> {
+    let keys = expected.as_object().into_iter().flat_map(|map| map.keys()).map(String::as_str);
+    keys.filter(|key| !EXPECTATIONS.contains(key)).collect()
+}
+
+#[test]
+fn an_expectation_that_is_misspelt_is_found() {
+    assert_eq!(unknown_expectations(&json!({"end": "failed", "class": "transient"})), ["class"]);
+}
+
 fn check(case: &Case, chunks: &[pb::Chunk], requests: &[Value], executed: &[String]) -> Result<()> {
     let expected = &case.expected;
+    let unknown = unknown_expectations(expected);
+    ensure!(unknown.is_empty(), "no test looks at {unknown:?}");
     let last = chunks.last().context("a last chunk")?;
     let has_failed = kind(last) == ChunkKind::Error;
     if let Some(end) = expected["end"].as_str() {

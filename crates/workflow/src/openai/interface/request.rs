@@ -35,11 +35,12 @@ pub(super) fn limit_of(chat: &Value) -> Option<u64> {
     ["max_completion_tokens", "max_tokens"].iter().find_map(|key| chat[*key].as_u64())
 }
 
-/// The instructions at the beginning, and the rest.
+/// The instructions at the beginning, and the rest. A later message of the system keeps its place: what was said before it does not follow it.
 pub(super) fn instructions_of(chat: &Value) -> (Vec<&str>, Vec<&Value>) {
-    let (system, rest): (Vec<&Value>, Vec<&Value>) =
-        list_of(chat, "messages").iter().partition(|message| message["role"] == "system");
-    (system.into_iter().map(|message| text_of(message, "content")).collect(), rest)
+    let messages = list_of(chat, "messages");
+    let leading = messages.iter().take_while(|message| message["role"] == "system").count();
+    let (system, rest) = messages.split_at(leading);
+    (system.iter().map(|message| text_of(message, "content")).collect(), rest.iter().collect())
 }
 
 /// The names of functions of the tools.

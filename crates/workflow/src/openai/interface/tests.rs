@@ -138,3 +138,24 @@ fn each_interface_has_its_path_and_key() {
     assert_eq!(header(Interface::Google, "x-goog-api-key").as_deref(), Some("k"));
     assert_eq!(header(Interface::Responses, "authorization").as_deref(), Some("Bearer k"));
 }
+
+#[test]
+fn a_later_message_of_the_system_keeps_its_place() {
+    let mut chat = chat();
+    chat["messages"] = json!([
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Tide?"},
+        {"role": "assistant", "content": "High."},
+        {"role": "system", "content": "A storm came up."},
+        {"role": "user", "content": "And now?"},
+    ]);
+    let anthropic = Interface::Anthropic.body(chat.clone());
+    assert_eq!(anthropic["system"][0]["text"], "Be brief.");
+    assert_eq!(anthropic["messages"][2]["content"][0]["text"], "A storm came up.");
+    let google = Interface::Google.body(chat.clone());
+    assert_eq!(google["systemInstruction"], json!({"parts": [{"text": "Be brief."}]}));
+    assert_eq!(google["contents"][2]["parts"][0], json!({"text": "A storm came up."}));
+    let responses = Interface::Responses.body(chat);
+    assert_eq!(responses["instructions"], "Be brief.");
+    assert_eq!(responses["input"][2], json!({"role": "system", "content": "A storm came up."}));
+}

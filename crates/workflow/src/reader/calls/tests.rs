@@ -118,6 +118,45 @@ fn calls_without_a_sure_id_and_index_stay_apart() {
             ],
             &["a/f{\"x\":1}", "b/f{\"x\":2}"],
         ),
+        (
+            "one id for two calls, which go on by index",
+            vec![
+                piece(0, "x", "f", ""),
+                piece(1, "x", "g", ""),
+                piece(0, "x", "", "{\"x\":"),
+                piece(1, "x", "", "{\"y\":"),
+                piece(0, "x", "", "1}"),
+                piece(1, "x", "", "2}"),
+            ],
+            &["x/f{\"x\":1}", "call_2_1/g{\"y\":2}"],
+        ),
+        (
+            "one id for two calls of a tool, one after the other",
+            vec![
+                piece(0, "x", "f", ""),
+                piece(0, "", "", "{\"x\":1}"),
+                piece(1, "x", "f", ""),
+                piece(1, "", "", "{\"x\":2}"),
+            ],
+            &["x/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
+        ),
+        (
+            "one id for two calls of a tool, together",
+            vec![
+                piece(0, "x", "f", ""),
+                piece(1, "x", "f", ""),
+                piece(0, "x", "", "{\"x\":"),
+                piece(1, "x", "", "{\"x\":"),
+                piece(0, "", "", "1}"),
+                piece(1, "", "", "2}"),
+            ],
+            &["x/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
+        ),
+        (
+            "one id and one index in a list",
+            vec![json!([piece(0, "a", "f", "{\"x\":1}"), piece(0, "a", "f", "{\"x\":2}")])],
+            &["a/f{\"x\":1}", "call_2_1/f{\"x\":2}"],
+        ),
     ];
     for (what, lists, calls) in cases {
         assert_eq!(assembled(&lists), calls, "{what}");
@@ -163,6 +202,23 @@ fn one_call_stays_one_however_its_pieces_are_called() {
         (
             "a placeholder",
             vec![piece(0, "a", "f", "{}"), piece(0, "", "", "{\"x\""), piece(0, "", "", ":1}")],
+        ),
+        ("growing numbers", vec![piece(0, "a", "f", "{\"x\":10}"), piece(0, "a", "f", "{\"x\":1}")]),
+        (
+            "growing lists and objects, without an id",
+            vec![piece(0, "a", "f", "{}"), piece(0, "", "f", "{\"x\":null}"), piece(0, "", "f", "{\"x\":1}")],
+        ),
+        (
+            "a blank piece with the name and a new id",
+            vec![piece(0, "a", "f", "{\"x\""), piece(0, "b", "f", ""), piece(0, "b", "f", ":1}")],
+        ),
+        (
+            "announced under several indexes",
+            vec![piece(0, "a", "f", ""), piece(1, "a", "f", ""), piece(2, "a", "f", "{\"x\":1}")],
+        ),
+        (
+            "announced once more after its arguments",
+            vec![piece(0, "a", "f", "{\"x\":1}"), piece(1, "a", "f", ""), piece(2, "a", "f", "")],
         ),
         ("a late name", vec![piece(0, "a", "", "{\"x\":"), piece(0, "", "f", "1}")]),
         (

@@ -200,12 +200,178 @@ fn responses_say_each_item_once() {
     assert_eq!((cut.outcome, cut.reply.finish), (Ok(()), Some(Finish::Length)));
 }
 
+#[test]
+fn calls_that_are_open_together_keep_their_arguments() {
+    let start = |index: Value, id: &str, name: &str| json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": id, "name": name, "input": {}}});
+    let more = |index: Value, json: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}});
+    let end = [
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+        json!({"type": "message_stop"}),
+    ];
+    let none = Value::Null;
+    for events in [
+        vec![
+            start(json!(0), "a", "f"),
+            start(json!(1), "b", "g"),
+            more(json!(0), "{\"x\":"),
+            more(json!(1), "{}"),
+            more(json!(0), "1}"),
+        ],
+        vec![
+            start(json!("0"), "a", "f"),
+            start(json!("1"), "b", "g"),
+            more(json!("0"), "{\"x\":1}"),
+            more(json!("1"), "{}"),
+        ],
+        vec![
+            start(none.clone(), "a", "f"),
+            more(none.clone(), "{\"x\":1}"),
+            start(none.clone(), "b", "g"),
+            more(none, "{}"),
+        ],
+    ] {
+        let (_, ended) = read_events(Interface::Anthropic, &[&events[..], &end].concat());
+        assert_eq!(
+            (&ended.outcome, &calls(&ended)[..]),
+            (&Ok(()), &["f {\"x\":1}".to_owned(), "g {}".to_owned()][..]),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
+fn signed_thinking_goes_back_with_whole_characters() {
+    let delta = |delta: &str| format!("{{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{delta}}}");
+    let lines = [
+        "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\"}}".to_owned(),
+        delta("{\"type\":\"thinking_delta\",\"thinking\":\"a \\ud83d\"}"),
+        delta("{\"type\":\"thinking_delta\",\"thinking\":\"\\udea4 b\"}"),
+        delta("{\"type\":\"signature_delta\",\"signature\":\"c2ln\"}"),
+        "{\"type\":\"message_stop\"}".to_owned(),
+    ];
+    let (parts, ended) = read_lines(Interface::Anthropic, lines.iter().map(String::as_str));
+    assert_eq!(texts(&parts).1, "a 🚤 b");
+    assert_eq!(ended.reply.native[0]["thinking"], "a 🚤 b");
+}
+
+#[test]
+fn responses_are_read_without_pieces_indexes_or_items() {
+    let done = json!({"type": "response.completed", "response": {"status": "completed"}});
+    let call = |id: &str, name: &str, arguments: &str| json!({"type": "function_call", "id": id, "call_id": id, "name": name, "arguments": arguments});
+    let message = json!({"type": "message", "content": [{"type": "output_text", "text": "Two miles."}]});
+    let added = |index: Value, item: Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
+    let more = |index: Value, id: &str, text: &str| json!({"type": "response.function_call_arguments.delta", "output_index": index, "item_id": id, "delta": text});
+    let completed = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
+    let none = || Value::Null;
+    let both = ["f {\"x\":1}", "g {\"y\":2}"];
+    for (what, events, text, called) in [
+        (
+            "index as text",
+            vec![
+                added(json!("0"), call("a", "f", "")),
+                added(json!("1"), call("b", "g", "")),
+                more(json!("0"), "a", "{\"x\":1}"),
+                more(json!("1"), "b", "{\"y\":2}"),
+                done.clone(),
+            ],
+            "",
+            &both[..],
+        ),
+        (
+            "no index",
+            vec![
+                added(none(), call("a", "f", "")),
+                more(none(), "a", "{\"x\":1}"),
+                added(none(), call("b", "g", "")),
+                more(none(), "b", "{\"y\":2}"),
+                done.clone(),
+            ],
+            "",
+            &both,
+        ),
+        (
+            "no index, together",
+            vec![
+                added(none(), call("a", "f", "")),
+                added(none(), call("b", "g", "")),
+                more(none(), "b", "{\"y\":2}"),
+                more(none(), "a", "{\"x\":1}"),
+                done.clone(),
+            ],
+            "",
+            &both,
+        ),
+        (
+            "arguments at their end",
+            vec![
+                added(json!(0), call("a", "f", "")),
+                json!({"type": "response.function_call_arguments.done", "output_index": 0, "arguments": "{\"x\":1}"}),
+                done.clone(),
+            ],
+            "",
+            &both[..1],
+        ),
+        (
+            "text at its end",
+            vec![
+                json!({"type": "response.output_text.done", "output_index": 0, "text": "Two miles."}),
+                done.clone(),
+            ],
+            "Two miles.",
+            &[],
+        ),
+        (
+            "text in two parts",
+            vec![
+                json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Two "}),
+                json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Two "}),
+                json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 1, "delta": "miles."}),
+                json!({"type": "response.output_text.done", "output_index": 0, "content_index": 1, "text": "miles."}),
+                done,
+            ],
+            "Two miles.",
+            &[],
+        ),
+        (
+            "only in the output",
+            vec![completed(json!([message, call("a", "f", "{\"x\":1}")]))],
+            "Two miles.",
+            &both[..1],
+        ),
+        (
+            "calls in the output",
+            vec![
+                json!({"type": "response.output_text.delta", "output_index": 0, "delta": "Two "}),
+                completed(json!([message, call("a", "f", "{\"x\":1}"), call("b", "g", "{\"y\":2}")])),
+            ],
+            "Two miles.",
+            &both,
+        ),
+        (
+            "the second call in the output",
+            vec![
+                added(json!(3), call("a", "f", "{\"x\":1}")),
+                completed(json!([call("z", "f", "{\"x\":1}"), call("b", "g", "{\"y\":2}")])),
+            ],
+            "",
+            &both,
+        ),
+    ] {
+        let (parts, ended) = read_events(Interface::Responses, &events);
+        assert_eq!(
+            (&ended.outcome, texts(&parts).0.as_str(), calls(&ended)),
+            (&Ok(()), text, called.iter().map(ToString::to_string).collect()),
+            "{what}"
+        );
+    }
+}
+
 /// Recorded chunks, one a line: text, reasoning, calls, finish, input and output, code of the failure.
 #[test]
 fn recorded_chunks_of_other_interfaces_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/recordings");
     if !folder.exists() {
-        eprintln!("skipped: there are no recordings beside the project");
+        eprintln!("SKIPPED, nothing was tested: recorded chunks are expected in {}", folder.display());
         return;
     }
     let read_file = |interface: Interface, file: &str| {

@@ -6,11 +6,12 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::branch::{Node, current};
+use super::fields::text_at;
 use super::message::{Content, Draft, content_of, rest};
 use super::notes::{LeftOutKind, NoteKind};
 use super::open_calls::CallKey;
 use super::openai::role_of;
-use super::parts::{Part, UnknownPart, text_at};
+use super::parts::{Part, UnknownPart};
 use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};

@@ -4,9 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
+use super::fields::text_at;
 use super::message::{Draft, content_of};
 use super::openai::role_of;
-use super::parts::{Part, text_at};
+use super::parts::Part;
 use super::reading::{ReadMessage, SourceThread};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};

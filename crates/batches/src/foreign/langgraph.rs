@@ -4,10 +4,11 @@
 use model::Role;
 use serde_json::{Map, Value};
 
+use super::fields::text_at;
 use super::langchain::OWN_KEY;
 use super::message::{Draft, calls_of, content_of, rest};
 use super::openai::role_of;
-use super::parts::{Part, text_at};
+use super::parts::Part;
 use super::reading::ReadMessage;
 use super::results::result_content;
 use super::thread::FormatError;

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use model::{InvalidMetadata, Metadata, Role, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::fields::{first_of, text_at};
 use super::notes::NoteKind;
-use super::parts::{CALL_IDS, NAMES, Part, PartResult, UnknownPart, arguments, first_of, parts_of, text_at};
+use super::parts::{CALL_IDS, NAMES, Part, PartResult, UnknownPart, arguments, parts_of};
 use super::results::result_content;
 use super::thread::{ForeignMessage, FormatError, MAX_CALLS};
 

@@ -4,11 +4,11 @@
 use model::Role;
 use serde_json::{Map, Value};
 
+use super::fields::text_at;
 use super::message::{Content, Draft, calls_of, content_of, rest};
 use super::notes::NoteKind;
 use super::parts::{
-    ARGUMENTS, CALL_IDS, NAMES, Part, REASONING_TEXTS, RESULTS, arguments, invocation_parts, parts_of,
-    result, text_at,
+    ARGUMENTS, CALL_IDS, NAMES, Part, REASONING_TEXTS, RESULTS, arguments, invocation_parts, parts_of, result,
 };
 use super::reading::ReadMessage;
 use super::results::result_content;

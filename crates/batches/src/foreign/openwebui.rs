@@ -5,10 +5,11 @@ use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
 use super::details;
+use super::fields::text_at;
 use super::message::{Content, Draft, content_of, rest};
 use super::notes::LeftOutKind;
 use super::openai::role_of;
-use super::parts::{Part, parts_of, text_at};
+use super::parts::{Part, parts_of};
 use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
 use super::times::{take_time, time_of};

@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::fields::{first_of, text_at};
+use super::media::{is_medium_key, is_medium_kind};
 use super::results::{ResultContent, result_content};
 
 /// One part.
@@ -122,55 +124,8 @@ const MARKS: [&str; 9] = [
     "cache_point",
     "item_reference",
 ];
-const MEDIA: [&str; 10] = [
-    "image",
-    "audio",
-    "video",
-    "file",
-    "document",
-    "media",
-    "asset_pointer",
-    "source",
-    "inlineData",
-    "inline_data",
-];
-/// Keys that name a medium in parts without a type.
-const MEDIUM_KEYS: [&str; 11] = [
-    "image",
-    "audio",
-    "video",
-    "file",
-    "document",
-    "source",
-    "inlineData",
-    "inline_data",
-    "fileData",
-    "file_data",
-    "image_url",
-];
 /// Keys that name the type in parts without one, besides calls, results, reasoning and media.
 const OTHER_KEYS: [&str; 4] = ["executableCode", "codeExecutionResult", "tool_result", "resource"];
-
-/// Whether a type is that of a medium.
-pub(super) fn is_medium_kind(kind: &str) -> bool {
-    MEDIA.iter().any(|medium| kind.contains(medium))
-        || matches!(kind, "computer_output" | "computer_screenshot")
-}
-
-/// Whether a key names a medium, in a part without a type.
-pub(super) fn is_medium_key(key: &str) -> bool {
-    MEDIUM_KEYS.contains(&key)
-}
-
-/// The first of these fields that is not null.
-pub(super) fn first_of<'a>(map: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value> {
-    keys.iter().find_map(|key| map.get(*key).filter(|value| !value.is_null()))
-}
-
-/// The first of these fields that is a text with characters in it.
-pub(super) fn text_at(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
-    keys.iter().find_map(|key| map.get(*key)?.as_str().filter(|text| !text.is_empty())).map(str::to_owned)
-}
 
 /// What a part says. A call that has its result with it is two.
 pub(super) fn parts_of(part: &Value) -> Vec<Part> {

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::parts::{first_of, is_medium_key, is_medium_kind};
+use super::fields::first_of;
+use super::media::{is_medium_key, is_medium_kind};
 
 /// The content of a result.
 #[derive(Debug, Clone, Default, PartialEq)]

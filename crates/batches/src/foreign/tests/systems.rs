@@ -93,7 +93,7 @@ fn lists_with_the_newest_first_are_read_from_their_end() {
     }
     assert_eq!(openai(json!({"object": "list", "data": rising})), talk);
     let in_order = "user \"c\"\nassistant \"b\"\nuser \"a\"";
-    assert_eq!(openai(json!({"messages": falling})), in_order, "a list that somebody wrote has its order");
+    assert_eq!(openai(json!({"messages": falling})), in_order, "a list that is no page has its order");
     // Items of the Responses API have no times.
     let items = json!({"object": "list", "data": [
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "At 11."}]},

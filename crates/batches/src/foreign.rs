@@ -1,28 +1,35 @@
 //! Messages of other systems, without batches: reads their formats, finds where batches begin and assigns positions; and writes LangChain's.
 //!
 //! [`parse`] reads their JSON, [`read`] the messages, and [`assign_positions`] gives those of one thread positions, batches and numbers. All
-//! are functions of their input alone, so importing twice changes nothing. What cannot be taken as it is gets a note, or, in a strict import, refuses
-//! the input; nothing is left out without a word.
+//! are functions of their input alone, so importing twice changes nothing. Texts, calls, results and media are kept, and of messages with roles also
+//! all other fields. What is replaced, not understood or moved gets a note; what an export has besides its current branch is counted. A strict import
+//! refuses an input of which something would be replaced or not understood.
 
 mod boundaries;
 mod branch;
 mod chatgpt;
 mod claude;
 mod details;
+mod fields;
 mod json;
 mod langchain;
 mod langgraph;
+mod lists;
+mod media;
 mod message;
 mod notes;
+mod open_calls;
 mod openai;
 mod openwebui;
 mod parts;
 mod positions;
 mod reading;
 mod repair;
+mod results;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod times;
 
 use std::fmt;
 
@@ -31,9 +38,10 @@ use serde_json::Value;
 
 pub use self::json::parse;
 pub use self::langchain::langchain;
+use self::lists::{list_of, source_list};
 pub use self::notes::{ImportNote, LeftOut, LeftOutKind, NoteKind};
 pub use self::positions::{Numbered, assign_positions};
-use self::reading::{ReadMessage, SourceThread, ThreadReader, chats_of};
+use self::reading::{GivenUp, ReadMessage, SourceThread, ThreadReader, chats_of};
 pub use self::repair::{Replaced, ReplacedKind};
 pub use self::thread::{ForeignMessage, ForeignThread, FormatError, MAX_CALLS};
 
@@ -154,6 +162,17 @@ pub enum ForeignError {
     },
 }
 
+impl ForeignError {
+    /// The same without the hint at another format, which is for people who choose one.
+    #[must_use]
+    pub fn without_hint(self) -> Self {
+        match self {
+            Self::OtherFormat { error, .. } => *error,
+            error => error,
+        }
+    }
+}
+
 /// Reads the threads of an input: one, or, of an export of chats, one for each.
 ///
 /// # Errors
@@ -174,27 +193,15 @@ pub fn read(
     })
 }
 
-fn list_of(input: &Value) -> Option<&Vec<Value>> {
-    let places = [
-        "/messages",
-        "/channel_values/messages",
-        "/checkpoint/channel_values/messages",
-        "/values/messages",
-        "/contents",
-        "/input",
-        "/items",
-        "/data",
-    ];
-    input.as_array().or_else(|| places.iter().find_map(|place| input.pointer(place)?.as_array()))
-}
-
 fn read_list(
     input: &Value,
     format: ForeignFormat,
     strictness: Strictness,
 ) -> Result<ForeignThread, ForeignError> {
-    let list = list_of(input).ok_or(ForeignError::NoList)?;
+    let list = source_list(input).ok_or(ForeignError::NoList)?;
     let mut reading = ThreadReader::default();
+    reading.notes = list.notes;
+    reading.avoid_ids(list.messages.iter().map(|(_, message)| *message));
     // Anthropic and Google have the instructions beside the messages.
     let keys = ["system", "systemInstruction", "system_instruction"];
     if let Some(system) = keys.iter().find_map(|key| input.get(*key)).filter(|system| !system.is_null()) {
@@ -202,12 +209,13 @@ fn read_list(
         let message = serde_json::json!({"role": "system", "content": parts});
         read_message(&message, 0, &mut reading, strictness, |message, _| openai::message(message))?;
     }
-    for (index, message) in list.iter().enumerate() {
+    for (index, message) in list.messages {
         read_message(message, index, &mut reading, strictness, |message, _| match format {
             ForeignFormat::LangGraph => langgraph::message(message),
             _ => openai::message(message),
         })?;
     }
+    finish(&mut reading, GivenUp::Answered, strictness)?;
     let ThreadReader { messages, notes, left_out, .. } = reading;
     Ok(ForeignThread { messages, notes, left_out, ..ForeignThread::default() })
 }
@@ -241,6 +249,7 @@ fn read_chat(
 ) -> Result<ForeignThread, ForeignError> {
     let mut reading = ThreadReader::default();
     reading.left_out.add(LeftOutKind::OtherBranch, chat.others);
+    reading.avoid_ids(chat.messages.iter().copied());
     for (index, message) in chat.messages.into_iter().enumerate() {
         read_message(message, index, &mut reading, strictness, |message, reading| match format {
             ForeignFormat::ChatGpt => chatgpt::message(message, reading),
@@ -248,7 +257,7 @@ fn read_chat(
             _ => openwebui::message(message, reading),
         })?;
     }
-    reading.drop_unanswered();
+    finish(&mut reading, GivenUp::All, strictness)?;
     let ThreadReader { messages, notes, left_out, .. } = reading;
     let SourceThread { id, title, created_at, is_guessed, instructions, .. } = chat;
     let plain = |text: String| text.replace(['\0', json::HALF, json::BYTES], "\u{FFFD}");
@@ -262,6 +271,17 @@ fn read_chat(
         notes,
         left_out,
     })
+}
+
+/// Ends the thread; a strict import also refuses what is lost of the whole list.
+fn finish(reading: &mut ThreadReader, given_up: GivenUp, strictness: Strictness) -> Result<(), ForeignError> {
+    reading.finish(given_up);
+    match reading.notes.iter().find(|note| note.what.is_loss()) {
+        Some(note) if strictness == Strictness::Strict => {
+            Err(ForeignError::Message { index: note.index, wrong: FormatError::Loss(note.what.clone()) })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read_message(
@@ -287,7 +307,7 @@ fn read_message(
     let id = read.messages.first().and_then(|message| message.id.clone());
     reading.notes.extend(notes.into_iter().map(|what| ImportNote { index, id: id.clone(), what }));
     for message in read.messages {
-        reading.push(message, read.joins);
+        reading.push(ForeignMessage { index, ..message }, read.joins);
     }
     Ok(())
 }

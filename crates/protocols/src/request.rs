@@ -5,6 +5,8 @@
 //! left out in silence: each protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What is
 //! asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use model::{InvalidId, InvalidMetadata, Metadata};
 use serde_json::{Map, Value};
@@ -51,7 +53,7 @@ pub enum BadRequest {
         /// The field.
         param: String,
         /// Why not, or what to do instead.
-        why: &'static str,
+        why: Cow<'static, str>,
     },
     /// The last message is not the user's, so there is nothing to answer.
     #[error("`{param}` must end with a message of the user")]
@@ -379,7 +381,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn unsupported(&self, key: &str, why: &'static str) -> BadRequest {
-        BadRequest::Unsupported { param: self.path(key), why }
+        BadRequest::Unsupported { param: self.path(key), why: why.into() }
     }
 
     pub(crate) fn invalid(&self, key: &str, expected: &'static str) -> BadRequest {

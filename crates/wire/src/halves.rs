@@ -75,15 +75,23 @@ fn half(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// The payload with U+FFFD for every half, but for those in the texts of one key; `None` when there is none.
+/// The payload with U+FFFD for every half, but for those in the texts of one key of its objects; `None` when there is none. The key counts in the
+/// object that the payload is, or in the objects of its list: further inside, it is a field of something else.
 pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(payload.len());
     let mut rest = payload;
     let mut key: &[u8] = b"";
+    let key_depth = if payload.trim_ascii_start().first() == Some(&b'[') { 2 } else { 1 };
+    let mut depth = 0_usize;
     let mut is_value = false;
     let mut is_changed = false;
     while let Some((&first, after)) = rest.split_first() {
         if first != b'"' {
+            depth = match first {
+                b'{' | b'[' => depth + 1,
+                b'}' | b']' => depth.saturating_sub(1),
+                _ => depth,
+            };
             // What follows a colon is the value of the text before it.
             is_value = first == b':' || (is_value && first.is_ascii_whitespace());
             out.push(first);
@@ -93,7 +101,7 @@ pub(crate) fn replaced(payload: &[u8], but: Option<&str>) -> Option<Vec<u8>> {
         let length = string(after);
         let (text, after) = after.split_at(length);
         out.push(b'"');
-        if is_value && but.is_some_and(|but| but.as_bytes() == key) {
+        if is_value && depth == key_depth && but.is_some_and(|but| but.as_bytes() == key) {
             out.extend(text);
         } else {
             is_changed |= copy(text, &mut out);
@@ -143,7 +151,7 @@ fn copy(text: &[u8], out: &mut Vec<u8>) -> bool {
     is_changed
 }
 
-/// The UTF-16 unit that `\uXXXX` at the beginning says.
+/// Decodes a leading `\uXXXX`.
 fn unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     let digits =
@@ -195,6 +203,15 @@ mod tests {
                 Some(r#"{"chunk" : "a\ud83d", "m": {"k\ufffd": "\ud83d\udea4\ufffd"}}"#),
             ),
             (r#"["chunk", "\ud83d"]"#, Some(r#"["chunk", "\ufffd"]"#)),
+            (
+                r#"{"chunk": "a", "metadata": {"chunk": "\ud83d"}}"#,
+                Some(r#"{"chunk": "a", "metadata": {"chunk": "\ufffd"}}"#),
+            ),
+            (
+                r#" [{"chunk": "a\ud83d", "m": [{"chunk": "\ud83d"}]}, {"chunk": "\udea4"}]"#,
+                Some(r#" [{"chunk": "a\ud83d", "m": [{"chunk": "\ufffd"}]}, {"chunk": "\udea4"}]"#),
+            ),
+            (r#"{"m": "}{\"[", "chunk": "\udea4"}"#, None),
             (r#"{"m": "\\ud83d"}"#, None),
             (r#"{"m": "\"\\", "chunk": "\udea4"}"#, None),
             (r#"{"m": "\ud83"#, None),

@@ -8,7 +8,7 @@ use crate::zero_copy::{Fields, Malformed};
 /// The turn token that a refused payload bears, as far as it can be read. Nothing else of the payload is believed: who has the token speaks for
 /// the turn, and learns at once that the payload was refused.
 ///
-/// The first token that is found counts. `None`: there is none, or the payload is cut off before it.
+/// The outermost token counts, and of several the first. `None`: there is none, or the payload is cut off before it.
 pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<TurnToken> {
     let token = match form(content_type, payload, is_frame) {
         Form::Json => token_in_json(payload)?,
@@ -20,9 +20,33 @@ pub fn token_of_refused(content_type: Option<&str>, payload: &[u8]) -> Option<Tu
 /// Looks for the key itself, because the payload may not be JSON. Within a string the quotes of the key would be escaped.
 fn token_in_json(payload: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"\"turn_token\"";
-    let after = payload.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
-    let value =
-        payload[after..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
+    let mut found: Option<(usize, &str)> = None;
+    let mut depth = 0_usize;
+    let mut is_text = false;
+    let mut at = 0;
+    while let Some(byte) = payload.get(at) {
+        let after = payload[at..].strip_prefix(KEY);
+        // The key may be a value as well, or a field of the metadata.
+        if let Some(token) = after.and_then(text_after_colon)
+            && found.is_none_or(|(outermost, _)| depth < outermost)
+        {
+            found = Some((depth, token));
+        }
+        match byte {
+            b'"' => is_text = !is_text,
+            b'\\' if is_text => at += 1,
+            b'{' | b'[' if !is_text => depth += 1,
+            b'}' | b']' if !is_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    found.map(|(_, token)| token)
+}
+
+/// The text that is the value of the key before it.
+fn text_after_colon(after: &[u8]) -> Option<&str> {
+    let value = after.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
     let end = value.iter().position(|byte| *byte == b'"')?;
     str::from_utf8(&value[..end]).ok()
 }
@@ -53,6 +77,10 @@ mod tests {
             r#"[{"chunk": "x", "turn_token" : "abc"}, {"turn_token": "other"}"#,
             r#"{"turn_token":"abc","chunk":"cut off"#,
             r#"{"chunk": "\"turn_token\": \"quoted\"", "turn_token": "abc"}"#,
+            r#"{"correlation_id":"turn_token","turn_token":"abc"}"#,
+            r#"{"correlation_id" : "turn_token" , "tags": ["turn_token"], "turn_token" : "abc", "chunk_id": "#,
+            r#"{"metadata": {"turn_token": "theirs"}, "chunk": "}{\"", "turn_token": "abc""#,
+            r#"{"turn_token": null, "turn_token": "abc"}"#,
         ] {
             assert_eq!(found(payload.as_bytes()).as_deref(), Some("abc"), "{payload}");
         }
@@ -72,6 +100,8 @@ mod tests {
             r#"{"turn_token": ""}"#,
             r#"{"turn_token": 7}"#,
             r#"{"turn_token": "cut"#,
+            r#"{"correlation_id": "turn_token"}"#,
+            r#"{"correlation_id": "turn_token", "#,
         ] {
             assert_eq!(found(payload.as_bytes()), None, "{payload}");
         }

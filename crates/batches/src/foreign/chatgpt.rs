@@ -6,12 +6,15 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::branch::{Node, current};
-use super::message::{Content, Draft, content_of, rest, time_of};
-use super::notes::LeftOutKind;
+use super::fields::text_at;
+use super::message::{Content, Draft, content_of, rest};
+use super::notes::{LeftOutKind, NoteKind};
+use super::open_calls::CallKey;
 use super::openai::role_of;
-use super::parts::{Part, text_at};
+use super::parts::{Part, UnknownPart};
 use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
+use super::times::{take_time, time_of};
 
 /// One chat of the export.
 pub(super) fn is_chat(value: &Value) -> bool {
@@ -88,9 +91,11 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
     }
     let id = text_at(map, &["id"]);
-    let mut draft = Draft { id, parts: content.parts, created_at: time_of(map), extra, ..Draft::default() };
+    let created_at = take_time(map, &mut extra, &mut notes);
+    let mut draft = Draft { id, parts: content.parts, created_at, extra, ..Draft::default() };
     if role == Role::Tool || recipient.is_some() {
-        let texts = draft.parts.drain(..).filter_map(|(_, part)| said_by_tool(part));
+        let parts = std::mem::take(&mut draft.parts);
+        let texts = parts.into_iter().filter_map(|(index, part)| said_by_tool(index, part, &mut notes));
         let text = texts.collect::<Vec<_>>().join("\n");
         match recipient {
             Some(tool) => {
@@ -99,8 +104,8 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
             }
             None => {
                 let name = author.and_then(|author| text_at(author, &["name"]));
-                draft.answers =
-                    reading.answered_call(|open| name.as_deref().is_none_or(|name| is_family(open, name)));
+                // `web` answers what was sent to `web.run`.
+                draft.answers = reading.answered_call(name.as_deref().map(CallKey::family).as_ref());
                 draft.extra.extend(name.map(|name| ("name".to_owned(), Value::String(name))));
                 draft.parts = vec![(0, Part::Text(text))];
             }
@@ -112,11 +117,6 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
     // A tool may write several messages for one call.
     let joins = role == Role::Tool && draft.answers.is_none();
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins })
-}
-
-/// `web` answers what was sent to `web.run`.
-fn is_family(open: &str, tool: &str) -> bool {
-    open.split('.').next() == tool.split('.').next()
 }
 
 /// The parts, and the type of the content.
@@ -146,13 +146,17 @@ fn content(content: Option<&Value>) -> Result<(Content, String), FormatError> {
     Ok((read, kind))
 }
 
-fn said_by_tool(part: Part) -> Option<String> {
+fn said_by_tool(index: usize, part: Part, notes: &mut Vec<NoteKind>) -> Option<String> {
     match part {
         Part::Text(text) | Part::Reasoning(text) | Part::Medium(text) => Some(text),
-        Part::Unknown(unknown) => {
-            Some(unknown.text.map_or_else(|| format!("[{}]", unknown.kind), |(_, text)| text))
+        Part::Unknown(UnknownPart { kind, text }) => {
+            let text_from = text.as_ref().map(|(field, _)| *field);
+            notes.push(NoteKind::UnknownPart { part: index, kind: kind.clone(), text_from });
+            Some(text.map_or_else(|| format!("[{kind}]"), |(_, text)| text))
         }
-        Part::Call { .. } | Part::Result(_) | Part::Mark => None,
+        Part::Result(result) => Some(result.content.text),
+        Part::Call { arguments, .. } => Some(arguments),
+        Part::Mark => None,
     }
     .filter(|text| !text.is_empty())
 }

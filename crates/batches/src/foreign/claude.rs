@@ -4,11 +4,13 @@
 use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
-use super::message::{Draft, content_of, time_of};
+use super::fields::text_at;
+use super::message::{Draft, content_of};
 use super::openai::role_of;
-use super::parts::{Part, text_at};
+use super::parts::Part;
 use super::reading::{ReadMessage, SourceThread};
 use super::thread::FormatError;
+use super::times::{take_time, time_of};
 
 /// One chat of the export.
 pub(super) fn is_chat(value: &Value) -> bool {
@@ -91,13 +93,9 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
             extra.insert(key.to_owned(), Value::Array(about.collect()));
         }
     }
-    let draft = Draft {
-        id: text_at(map, &["uuid", "id"]),
-        parts: content.parts,
-        created_at: time_of(map),
-        extra,
-        ..Draft::default()
-    };
     let mut notes = Vec::new();
+    let created_at = take_time(map, &mut extra, &mut notes);
+    let id = text_at(map, &["uuid", "id"]);
+    let draft = Draft { id, parts: content.parts, created_at, extra, ..Draft::default() };
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }

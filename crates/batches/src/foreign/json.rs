@@ -7,11 +7,11 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Stands for half a UTF-16 pair (`\ud83d` alone).
+/// Marks half of a UTF-16 pair (`\ud83d` alone).
 pub(super) const HALF: char = '\u{FDD0}';
-/// Stands for bytes that are no UTF-8.
+/// Marks bytes that are not UTF-8.
 pub(super) const BYTES: char = '\u{FDD1}';
-/// Begins a text that stands for a number which JSON cannot have, such as `NaN` and `1e400`.
+/// Prefix of a text that replaces a number which JSON cannot have, such as `NaN` and `1e400`.
 pub(super) const NUMBER: char = '\u{FDD2}';
 
 /// Parses JSON with or without a byte order mark, in UTF-8 or UTF-16. Accepts halves of UTF-16 pairs, bytes that are no UTF-8, control
@@ -133,7 +133,7 @@ fn escape(rest: &str, out: &mut String) -> usize {
     length
 }
 
-/// The UTF-16 unit that `\uXXXX` at the beginning says.
+/// Decodes a leading `\uXXXX`.
 fn unit(rest: &str) -> Option<u16> {
     let digits = rest.strip_prefix("\\u")?.get(..4)?;
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok())?

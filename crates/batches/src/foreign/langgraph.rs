@@ -4,12 +4,15 @@
 use model::Role;
 use serde_json::{Map, Value};
 
+use super::fields::text_at;
 use super::langchain::OWN_KEY;
-use super::message::{Draft, calls_of, content_of, rest, time_of};
+use super::message::{Draft, calls_of, content_of, rest};
 use super::openai::role_of;
-use super::parts::{Part, result_text, text_at};
+use super::parts::Part;
 use super::reading::ReadMessage;
+use super::results::result_content;
 use super::thread::FormatError;
+use super::times::{take_time, time_of};
 
 const READ: &[&str] = &[
     "id",
@@ -34,9 +37,14 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let mut content = content_of(fields.get("content"))?;
     let is_plain = content.parts.iter().all(|(_, part)| matches!(part, Part::Text(_)));
     if let (Role::Tool, Some(Value::Object(_))) = (role, fields.get("content")) {
-        content.parts = vec![(0, Part::Text(result_text(fields.get("content").unwrap_or(&Value::Null))))];
+        let result = result_content(fields.get("content").unwrap_or(&Value::Null));
+        content.parts = vec![(0, Part::Text(result.text))];
+        content.kept = result.kept;
     }
     let mut extra = rest(fields, READ);
+    if fields.get("content").is_some_and(Value::is_object) && !content.kept.is_empty() {
+        extra.insert("content_parts".to_owned(), Value::Array(content.kept));
+    }
     for key in OURS {
         if let Some(value) = additional.and_then(|additional| additional.get(*key)) {
             extra.entry(*key).or_insert_with(|| value.clone());
@@ -47,8 +55,9 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
         extra.insert("content_parts".to_owned(), parts.clone());
     }
     let response = fields.get("response_metadata").and_then(Value::as_object);
-    let times = [Some(fields), additional, response];
-    let mut created_at = times.into_iter().flatten().find_map(time_of);
+    let mut notes = Vec::new();
+    let mut created_at = take_time(fields, &mut extra, &mut notes);
+    created_at = created_at.or_else(|| [additional, response].into_iter().flatten().find_map(time_of));
     let output = fields.get("usage_metadata").and_then(|usage| usage.get("output_tokens"));
     let mut token_count = output.and_then(Value::as_u64);
     if let Some(own) = own(&mut extra) {
@@ -60,7 +69,6 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     }
     let answers =
         if kind == "function" { text_at(fields, &["name"]) } else { text_at(fields, &["tool_call_id"]) };
-    let mut notes = Vec::new();
     let draft = Draft {
         id: text_at(fields, &["id"]),
         parts: content.parts,

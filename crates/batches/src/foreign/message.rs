@@ -1,12 +1,14 @@
 //! From the parts of a foreign message to the messages that it becomes: a text with its calls, and each result by itself.
 
+use std::collections::HashSet;
+
 use model::{InvalidMetadata, Metadata, Role, Timestamp};
 use serde_json::{Map, Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use super::fields::{first_of, text_at};
 use super::notes::NoteKind;
-use super::parts::{Part, PartResult, UnknownPart, arguments, parts_of};
+use super::parts::{CALL_IDS, NAMES, Part, PartResult, UnknownPart, arguments, parts_of};
+use super::results::result_content;
 use super::thread::{ForeignMessage, FormatError, MAX_CALLS};
 
 /// A foreign message as it is read.
@@ -100,6 +102,9 @@ impl Draft {
         let is_own_result =
             role == Role::Tool && !parts.iter().any(|(_, part)| matches!(part, Part::Result(_)));
         let mut pieces = pieces(parts, calls, notes);
+        if role == Role::Tool && !is_own_result {
+            pieces = with_texts_of_tool(pieces);
+        }
         if matches!(role, Role::User | Role::Tool) {
             // Results come before what the person says with them, as they answer the message before.
             pieces.sort_by_key(|piece| matches!(piece, MessagePiece::Said(_)));
@@ -123,6 +128,7 @@ impl Draft {
             // What belongs to the whole message is kept with the first of its pieces.
             let mut extra = std::mem::take(&mut self.extra);
             let mut message = ForeignMessage {
+                index: 0,
                 id,
                 role,
                 content: String::new(),
@@ -140,8 +146,6 @@ impl Draft {
                         message.role = Role::Assistant;
                     } else if is_own_result {
                         message.tool_call_id = self.answers.take();
-                    } else if role == Role::Tool {
-                        message.role = Role::User;
                     }
                     let reasoning = said.reasoning.join("\n\n");
                     if !reasoning.is_empty() && !extra.contains_key("reasoning") {
@@ -151,7 +155,13 @@ impl Draft {
                 }
                 MessagePiece::Result(result) => {
                     message.role = Role::Tool;
-                    message.content = result.text;
+                    message.content = result.content.text;
+                    if !result.content.kept.is_empty() {
+                        let parts = extra.entry("content_parts").or_insert_with(|| json!([]));
+                        if let Value::Array(parts) = parts {
+                            parts.extend(result.content.kept);
+                        }
+                    }
                     message.tool_call_id =
                         Some(result.id).filter(|id| !id.is_empty()).or_else(|| self.answers.clone());
                     if let Some(name) = result.name {
@@ -173,7 +183,8 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     let mut pieces = Vec::new();
     let mut said = Said::default();
     let mut has_answers = false;
-    let known: Vec<String> = calls.iter().filter_map(|call| call["id"].as_str().map(str::to_owned)).collect();
+    let known: HashSet<String> =
+        calls.iter().filter_map(|call| call["id"].as_str().map(str::to_owned)).collect();
     let mut fields = Some(calls);
     for (index, part) in parts {
         if let Part::Result(result) = part {
@@ -215,6 +226,39 @@ fn pieces(parts: Vec<(usize, Part)>, calls: Vec<Value>, notes: &mut Vec<NoteKind
     pieces
 }
 
+/// In a message of a tool, a text beside results is the tool's: it belongs to the result before it, or to the first.
+fn with_texts_of_tool(pieces: Vec<MessagePiece>) -> Vec<MessagePiece> {
+    let mut kept = Vec::with_capacity(pieces.len());
+    let mut before = Vec::new();
+    for piece in pieces {
+        match piece {
+            MessagePiece::Said(said) if said.calls.is_empty() && said.reasoning.is_empty() => {
+                match kept.last_mut() {
+                    Some(MessagePiece::Result(result)) => append(&mut result.content.text, &said.text()),
+                    _ => before.push(said.text()),
+                }
+            }
+            MessagePiece::Result(mut result) => {
+                if !before.is_empty() {
+                    let mut text = std::mem::take(&mut before).join("\n");
+                    append(&mut text, &result.content.text);
+                    result.content.text = text;
+                }
+                kept.push(MessagePiece::Result(result));
+            }
+            said @ MessagePiece::Said(_) => kept.push(said),
+        }
+    }
+    kept
+}
+
+fn append(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(more);
+}
+
 /// The metadata, without the fields that cannot be kept.
 fn kept(mut map: Map<String, Value>, notes: &mut Vec<NoteKind>) -> Result<Metadata, FormatError> {
     match Metadata::new(map.clone()) {
@@ -234,34 +278,18 @@ fn kept(mut map: Map<String, Value>, notes: &mut Vec<NoteKind>) -> Result<Metada
     Ok(Metadata::new(map)?)
 }
 
-/// Milliseconds, seconds, or RFC 3339, as it comes under any of the usual names.
-pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
-    const NAMES: [&str; 5] = ["created_at", "createdAt", "create_time", "created", "timestamp"];
-    let said = NAMES.iter().find_map(|key| map.get(*key).filter(|value| !value.is_null()))?;
-    if let Some(text) = said.as_str() {
-        let parsed = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-        return Some(Timestamp((parsed.unix_timestamp_nanos() / 1_000_000) as i64));
-    }
-    let number = said.as_f64().filter(|number| number.is_finite() && *number > 0.0)?;
-    // Seconds reach this in the year 5138, milliseconds had it in 1973.
-    let ms = if number < 1e11 { number * 1_000.0 } else { number };
-    Some(Timestamp(ms as i64))
-}
-
 /// Calls of a list, in OpenAI's form, in LangChain's and in the stored form.
 pub(super) fn calls_of(list: &Value) -> Result<Vec<Value>, FormatError> {
     let call = |call: &Value| {
         let map = call.as_object().ok_or(FormatError::Calls)?;
         let inner = map.get("function").and_then(Value::as_object).unwrap_or(map);
-        let text = |map: &Map<String, Value>, key: &str| {
-            map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let said = inner.get("arguments").or_else(|| inner.get("args")).or_else(|| inner.get("input"));
-        let mut stored =
-            json!({"id": text(map, "id"), "name": text(inner, "name"), "arguments": arguments(said)});
+        let id = text_at(map, &CALL_IDS).unwrap_or_default();
+        let name = text_at(inner, &NAMES).unwrap_or_default();
+        let said = first_of(inner, &["arguments", "args", "input"]);
+        let mut stored = json!({"id": id, "name": name, "arguments": arguments(said)});
         // The stored form of a bare stream has the result beside the call.
-        if let Some(result) = map.get("result").and_then(Value::as_str) {
-            stored["result"] = json!(result);
+        if let Some(result) = map.get("result").filter(|result| !result.is_null()) {
+            stored["result"] = json!(result_content(result).text);
         }
         Ok(stored)
     };

@@ -60,6 +60,15 @@ pub enum NoteKind {
         /// The field.
         field: String,
     },
+    /// A field for its time has none that is understood; it is kept in the metadata.
+    UnknownTime {
+        /// The field.
+        field: &'static str,
+    },
+    /// The input lists the newest message first: it was read from its end.
+    NewestFirst,
+    /// The input is one page of a longer list.
+    HasMore,
     /// It has no text, call or result there either.
     Empty,
 }
@@ -71,13 +80,16 @@ impl NoteKind {
             Self::Replaced(_)
             | Self::UnknownPart { .. }
             | Self::NotUnderstood { .. }
-            | Self::TooDeep { .. } => true,
+            | Self::TooDeep { .. }
+            | Self::HasMore => true,
             Self::Twice
             | Self::IdChanged { .. }
             | Self::Future
             | Self::Orphan
             | Self::Unanswered { .. }
             | Self::NoMessage
+            | Self::UnknownTime { .. }
+            | Self::NewestFirst
             | Self::Empty => false,
         }
     }
@@ -108,6 +120,9 @@ impl fmt::Display for NoteKind {
             }
             Self::UnknownPart { text_from: None, .. } => f.write_str("; its place is marked in the text"),
             Self::NotUnderstood { .. } => f.write_str("; its fields are kept in the metadata"),
+            Self::UnknownTime { .. } => f.write_str("; it is kept in the metadata"),
+            Self::NewestFirst => f.write_str("; the list was read from its end"),
+            Self::HasMore => f.write_str("; import all pages as one list"),
             Self::Empty => Ok(()),
         }
     }
@@ -129,6 +144,9 @@ impl NoteKind {
             }
             Self::NotUnderstood { what } => format!("no text, call or result was found in it ({what})"),
             Self::TooDeep { field } => format!("{field:?} is nested too deep to be kept"),
+            Self::UnknownTime { field } => format!("{field:?} has no time that is understood"),
+            Self::NewestFirst => "the first of the list is the newest".to_owned(),
+            Self::HasMore => "the list is one page of a longer one (has_more)".to_owned(),
             Self::Empty => "it has no text".to_owned(),
         }
     }

@@ -4,16 +4,21 @@
 use model::Role;
 use serde_json::{Map, Value};
 
-use super::message::{Content, Draft, calls_of, content_of, rest, time_of};
+use super::fields::text_at;
+use super::message::{Content, Draft, calls_of, content_of, rest};
 use super::notes::NoteKind;
-use super::parts::{Part, arguments, parts_of, result_text, text_at};
+use super::parts::{
+    ARGUMENTS, CALL_IDS, NAMES, Part, REASONING_TEXTS, RESULTS, arguments, invocation_parts, parts_of, result,
+};
 use super::reading::ReadMessage;
+use super::results::result_content;
 use super::thread::FormatError;
+use super::times::{TIMES, take_time};
 
-const READ: &[&str] = &[
+/// Fields that are read; empty ones are not kept.
+const READ: [&str; 9] = [
     "id",
     "message_id",
-    "role",
     "content",
     "parts",
     "refusal",
@@ -21,12 +26,6 @@ const READ: &[&str] = &[
     "tool_call_id",
     "toolCallId",
     "function_call",
-    "metadata",
-    "created_at",
-    "createdAt",
-    "create_time",
-    "created",
-    "timestamp",
 ];
 /// Where the content may be, the first that is there.
 const CONTENTS: [&str; 6] = ["content", "text", "value", "message", "body", "output_text"];
@@ -48,45 +47,41 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
         return item(message, map);
     };
     let role = role_of(said).ok_or_else(|| FormatError::Role(format!("{said:?}")))?;
-    let mut notes = Vec::new();
-    let (content, key) = content(map, role)?;
-    let mut extra = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    let fields = rest(map, READ);
-    let has_other_fields = !fields.is_empty();
-    extra.extend(fields);
-    if let Some(key) = key {
-        extra.remove(key);
-    }
+    let mut reading = FieldReader { map, used: TIMES.to_vec() };
+    reading.used.push("role");
+    let content = reading.content(role)?;
+    let has_key = reading.used.iter().any(|key| CONTENTS.contains(key) || *key == "parts");
+    let calls = reading.calls()?;
+    let mut parts = reading.invocations(&content.parts);
+    parts.extend(content.parts);
+    let id = reading.text(&["id", "message_id"]);
+    // Legacy results name the function, because legacy calls have no id.
+    let answers = match said {
+        "function" => text_at(map, &["name"]),
+        _ if role == Role::Tool => reading.text(&["tool_call_id", "toolCallId"]),
+        _ => None,
+    };
+    let (mut extra, has_other_fields) = reading.extra();
     if !content.kept.is_empty() {
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
     }
-    if let Some(Value::String(text)) =
-        extra.remove("reasoning_content").filter(|_| !extra.contains_key("reasoning"))
+    if !extra.contains_key("reasoning")
+        && let Some(Value::String(text)) = extra.get("reasoning_content").cloned()
     {
+        extra.remove("reasoning_content");
         extra.insert("reasoning".to_owned(), Value::String(text));
     }
-    let calls = calls(map)?;
-    let mut parts = content.parts;
-    let says_nothing = parts.is_empty() && calls.is_empty();
-    if says_nothing && key.is_none() && has_other_fields {
+    if let Some(name) = text_at(map, &["tool_name", "toolName"]).filter(|_| role == Role::Tool) {
+        extra.entry("name").or_insert(Value::String(name));
+    }
+    let mut notes = Vec::new();
+    if parts.is_empty() && calls.is_empty() && !has_key && has_other_fields {
         let names: Vec<&str> = map.keys().map(String::as_str).filter(|key| *key != "role").take(8).collect();
         notes.push(NoteKind::NotUnderstood { what: format!("its fields: {}", names.join(", ")) });
         parts.push((0, Part::Medium("[not understood]".to_owned())));
     }
-    // Legacy results name the function, because legacy calls have no id.
-    let answers = match said {
-        "function" => text_at(map, &["name"]),
-        _ => text_at(map, &["tool_call_id", "toolCallId"]),
-    };
-    let draft = Draft {
-        id: text_at(map, &["id", "message_id"]),
-        parts,
-        calls,
-        answers,
-        created_at: time_of(map),
-        extra,
-        token_count: None,
-    };
+    let created_at = take_time(map, &mut extra, &mut notes);
+    let draft = Draft { id, parts, calls, answers, created_at, extra, token_count: None };
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }
 
@@ -102,37 +97,193 @@ fn item(message: &Value, map: &Map<String, Value>) -> Result<ReadMessage, Format
     };
     let joins = matches!(parts.as_slice(), [Part::Call { .. }]);
     let mut notes = Vec::new();
+    let mut extra = rest(map, &fields_of(map, &parts));
+    let created_at = take_time(map, &mut extra, &mut notes);
+    if matches!(parts.as_slice(), [Part::Reasoning(text)] if text.is_empty()) {
+        // It may be encrypted only; it moves to its answer all the same.
+        extra.insert("reasoning".to_owned(), Value::String(String::new()));
+    }
     let draft = Draft {
         id: text_at(map, &["id"]),
         parts: parts.into_iter().map(|part| (0, part)).collect(),
-        created_at: time_of(map),
+        created_at,
+        extra,
         ..Draft::default()
     };
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins })
 }
 
-/// The content, and the field that has it.
-fn content(map: &Map<String, Value>, role: Role) -> Result<(Content, Option<&'static str>), FormatError> {
-    // The AI SDK has the texts of the parts in `content` as well.
-    if map.get("parts").and_then(Value::as_array).is_some_and(|parts| !parts.is_empty()) {
-        return Ok((content_of(map.get("parts"))?, Some("parts")));
-    }
-    let key = CONTENTS.into_iter().find(|key| map.get(*key).is_some_and(|value| !value.is_null()));
-    let said = key.and_then(|key| map.get(key));
-    let mut content = match said {
-        // A message within the message.
-        Some(Value::Object(inner)) if key == Some("message") => content_of(inner.get("content"))?,
-        Some(said) if role == Role::Tool => tool_content(said)?,
-        said => content_of(said)?,
+/// The fields of an item that its parts were read from.
+fn fields_of(map: &Map<String, Value>, parts: &[Part]) -> Vec<&'static str> {
+    let mut fields = TIMES.to_vec();
+    fields.push("type");
+    let first = |keys: &[&'static str]| {
+        keys.iter().find(|key| map.get(**key).is_some_and(|value| !value.is_null())).copied()
     };
-    let has_text = content.parts.iter().any(|(_, part)| matches!(part, Part::Text(text) if !text.is_empty()));
-    if !has_text {
-        let transcript =
-            map.get("audio").and_then(|audio| audio.get("transcript")?.as_str()).map(str::to_owned);
-        let text = text_at(map, &["refusal"]).or(transcript);
-        content.parts.extend(text.map(|text| (content.kept.len(), Part::Text(text))));
+    for part in parts {
+        match part {
+            Part::Call { .. } => {
+                fields.extend(first(&NAMES));
+                fields.extend(first(&ARGUMENTS).or(first(&["code"])));
+                fields.extend(first(&["function"]));
+            }
+            Part::Result(_) => {
+                fields.extend(first(&NAMES));
+                fields.extend(first(&RESULTS));
+            }
+            Part::Reasoning(said) => {
+                let has_text = |key: &&'static str| {
+                    let alone = serde_json::json!({"type": "reasoning", *key: map.get(*key)});
+                    matches!(parts_of(&alone).as_slice(), [Part::Reasoning(text)] if text == said)
+                };
+                fields.extend(REASONING_TEXTS.into_iter().find(has_text));
+            }
+            _ => {}
+        }
     }
-    Ok((content, key.or_else(|| map.contains_key("content").then_some("content"))))
+    fields.extend(CALL_IDS);
+    if map.get("status").and_then(Value::as_str) == Some("completed") {
+        fields.push("status");
+    }
+    fields
+}
+
+/// The fields of a message, and which of them were read. All others are kept in the metadata.
+struct FieldReader<'a> {
+    map: &'a Map<String, Value>,
+    used: Vec<&'static str>,
+}
+
+impl FieldReader<'_> {
+    fn has(&self, key: &str) -> bool {
+        let is_something = |value: &Value| match value {
+            Value::Null => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(map) => !map.is_empty(),
+            Value::Bool(_) | Value::Number(_) => true,
+        };
+        self.map.get(key).is_some_and(is_something)
+    }
+
+    /// The first of these fields with a text.
+    fn text(&mut self, keys: &[&'static str]) -> Option<String> {
+        let key = keys.iter().find(|key| text_at(self.map, &[key]).is_some())?;
+        self.used.push(key);
+        text_at(self.map, &[key])
+    }
+
+    /// The content, wherever it is.
+    fn content(&mut self, role: Role) -> Result<Content, FormatError> {
+        let map = self.map;
+        let said = |key: &str| map.get(key).filter(|value| !value.is_null());
+        // The AI SDK has the texts of the parts in `content` as well.
+        if let Some(parts) = said("parts").filter(|parts| parts.is_array() && self.has("parts")) {
+            let content = content_of(Some(parts))?;
+            let texts = content.parts.iter().filter_map(|(_, part)| match part {
+                Part::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
+            let texts = texts.collect::<Vec<_>>().join("\n");
+            self.used.push("parts");
+            if said("content").and_then(Value::as_str).is_some_and(|text| texts.contains(text.trim())) {
+                self.used.push("content");
+            }
+            return Ok(content);
+        }
+        // A text under another name has precedence over an empty content.
+        let is_text = |key: &&str| map.get(*key).is_some_and(Value::is_string) && self.has(key);
+        let with_text = CONTENTS.into_iter().find(|key| said(key).is_some());
+        let with_text = match with_text {
+            Some(key) if !self.has(key) => CONTENTS.into_iter().find(is_text).or(with_text),
+            other => other,
+        };
+        // Parts that are no list: a text, or one part.
+        let key = match with_text {
+            Some(key) if self.has(key) || !self.has("parts") => Some(key),
+            _ if self.has("parts") => Some("parts"),
+            _ => self.map.contains_key("content").then_some("content"),
+        };
+        let mut content = match key.and_then(said) {
+            // A message within the message.
+            Some(Value::Object(inner)) if key == Some("message") && inner.contains_key("content") => {
+                content_of(inner.get("content"))?
+            }
+            Some(said) if role == Role::Tool => tool_content(said)?,
+            said => content_of(said)?,
+        };
+        self.used.extend(key);
+        let has_text =
+            content.parts.iter().any(|(_, part)| matches!(part, Part::Text(text) if !text.is_empty()));
+        if !has_text {
+            let transcript = || map.get("audio")?.get("transcript")?.as_str().map(str::to_owned);
+            let transcript = transcript();
+            let text = self.text(&["refusal"]).or(transcript);
+            content.parts.extend(text.map(|text| (content.kept.len(), Part::Text(text))));
+        }
+        Ok(content)
+    }
+
+    /// Calls that are fields of the message.
+    fn calls(&mut self) -> Result<Vec<Value>, FormatError> {
+        if let Some(key) = ["tool_calls", "toolCalls"].into_iter().find(|key| self.has(key)) {
+            self.used.push(key);
+            return calls_of(self.map.get(key).unwrap_or(&Value::Null));
+        }
+        let Some(call) = self.map.get("function_call").and_then(Value::as_object) else {
+            return Ok(Vec::new());
+        };
+        self.used.push("function_call");
+        let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
+        Ok(vec![serde_json::json!({"id": name, "name": name, "arguments": arguments(call.get("arguments"))})])
+    }
+
+    /// Calls and results of the AI SDK that are fields of the message; its parts may have them as well.
+    fn invocations(&mut self, parts: &[(usize, Part)]) -> Vec<(usize, Part)> {
+        let is_of_call = |(_, part): &(usize, Part)| matches!(part, Part::Call { .. } | Part::Result(_));
+        let is_said = parts.iter().any(is_of_call);
+        let mut found = Vec::new();
+        for key in ["toolInvocations", "toolResults"] {
+            let Some(list) = self.map.get(key).and_then(Value::as_array).filter(|_| self.has(key)) else {
+                continue;
+            };
+            let Some(list) = list.iter().map(Value::as_object).collect::<Option<Vec<_>>>() else { continue };
+            self.used.push(key);
+            if is_said {
+                continue;
+            }
+            for map in list {
+                match key {
+                    "toolResults" => found.push((0, Part::Result(result(map)))),
+                    _ => found.extend(invocation_parts(map).into_iter().map(|part| (0, part))),
+                }
+            }
+        }
+        found
+    }
+
+    /// The message's own metadata, and the fields that were not read; and whether there are such fields.
+    fn extra(&self) -> (Map<String, Value>, bool) {
+        let own = self.map.get("metadata").and_then(Value::as_object);
+        let mut without = self.used.clone();
+        if own.is_some() {
+            without.push("metadata");
+        }
+        without.extend(READ.iter().filter(|key| !self.has(key)));
+        let fields = rest(self.map, &without);
+        let has_fields = !fields.is_empty();
+        let mut extra = own.cloned().unwrap_or_default();
+        // A field has precedence over metadata of the same name, which is kept beside it.
+        let differs = |(key, value): &(&String, &Value)| extra.get(*key).is_some_and(|own| own != *value);
+        let replaced: Vec<String> = fields.iter().filter(differs).map(|(key, _)| key.clone()).collect();
+        let replaced: Map<String, Value> =
+            replaced.into_iter().filter_map(|key| extra.remove(&key).map(|value| (key, value))).collect();
+        extra.extend(fields);
+        if !replaced.is_empty() {
+            extra.entry("metadata").or_insert(Value::Object(replaced));
+        }
+        (extra, has_fields)
+    }
 }
 
 /// A tool may answer with any JSON.
@@ -145,18 +296,6 @@ fn tool_content(said: &Value) -> Result<Content, FormatError> {
     if content.parts.iter().all(is_known) && !content.parts.is_empty() {
         return Ok(content);
     }
-    Ok(Content { parts: vec![(0, Part::Text(result_text(said)))], kept: Vec::new() })
-}
-
-fn calls(map: &Map<String, Value>) -> Result<Vec<Value>, FormatError> {
-    match (map.get("tool_calls"), map.get("function_call")) {
-        (Some(calls), _) if !calls.is_null() => calls_of(calls),
-        (_, Some(call)) if call.is_object() => {
-            let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
-            Ok(vec![
-                serde_json::json!({"id": name, "name": name, "arguments": arguments(call.get("arguments"))}),
-            ])
-        }
-        _ => Ok(Vec::new()),
-    }
+    let content = result_content(said);
+    Ok(Content { parts: vec![(0, Part::Text(content.text))], kept: content.kept })
 }

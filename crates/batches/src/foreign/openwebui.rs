@@ -5,12 +5,14 @@ use serde_json::{Map, Value};
 
 use super::branch::{Node, current};
 use super::details;
-use super::message::{Content, Draft, content_of, rest, time_of};
+use super::fields::text_at;
+use super::message::{Content, Draft, content_of, rest};
 use super::notes::LeftOutKind;
 use super::openai::role_of;
-use super::parts::{Part, parts_of, text_at};
+use super::parts::{Part, parts_of};
 use super::reading::{ReadMessage, SourceThread, ThreadReader};
 use super::thread::FormatError;
+use super::times::{take_time, time_of};
 
 const READ: &[&str] = &[
     "id",
@@ -101,14 +103,10 @@ pub(super) fn message(message: &Value, reading: &mut ThreadReader) -> Result<Rea
     if !content.kept.is_empty() {
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
     }
-    let draft = Draft {
-        id: text_at(map, &["id"]),
-        parts: content.parts,
-        created_at: time_of(map),
-        extra,
-        ..Draft::default()
-    };
     let mut notes = Vec::new();
+    let created_at = take_time(map, &mut extra, &mut notes);
+    let id = text_at(map, &["id"]);
+    let draft = Draft { id, parts: content.parts, created_at, extra, ..Draft::default() };
     Ok(ReadMessage { messages: draft.into_messages(role, &mut notes)?, notes, joins: false })
 }
 

@@ -5,6 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::fields::{first_of, text_at};
+use super::media::{is_medium_key, is_medium_kind};
+use super::results::{ResultContent, result_content};
+
 /// One part.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part {
@@ -29,7 +33,7 @@ pub(super) struct PartResult {
     /// The call; empty where the result does not name it.
     pub(super) id: String,
     pub(super) name: Option<String>,
-    pub(super) text: String,
+    pub(super) content: ResultContent,
     pub(super) is_error: bool,
 }
 
@@ -56,10 +60,12 @@ const TEXT_FIELDS: [&str; 12] = [
     "message",
     "resource",
 ];
-const CALL_IDS: [&str; 6] = ["call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id"];
-const NAMES: [&str; 4] = ["name", "toolName", "tool_name", "tool"];
-const ARGUMENTS: [&str; 7] = ["input", "arguments", "args", "parameters", "action", "actions", "queries"];
-const RESULTS: [&str; 8] =
+pub(super) const CALL_IDS: [&str; 6] =
+    ["call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id"];
+pub(super) const NAMES: [&str; 4] = ["name", "toolName", "tool_name", "tool"];
+pub(super) const ARGUMENTS: [&str; 7] =
+    ["input", "arguments", "args", "parameters", "action", "actions", "queries"];
+pub(super) const RESULTS: [&str; 8] =
     ["content", "output", "result", "response", "outputs", "results", "errorText", "value"];
 const TEXTS: [&str; 11] = [
     "text",
@@ -118,18 +124,8 @@ const MARKS: [&str; 9] = [
     "cache_point",
     "item_reference",
 ];
-const MEDIA: [&str; 9] =
-    ["image", "audio", "video", "file", "document", "asset_pointer", "source", "inlineData", "inline_data"];
-
-/// The first of these fields that is not null.
-pub(super) fn first_of<'a>(map: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value> {
-    keys.iter().find_map(|key| map.get(*key).filter(|value| !value.is_null()))
-}
-
-/// The first of these fields that is a text with characters in it.
-pub(super) fn text_at(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
-    keys.iter().find_map(|key| map.get(*key)?.as_str().filter(|text| !text.is_empty())).map(str::to_owned)
-}
+/// Keys that name the type in parts without one, besides calls, results, reasoning and media.
+const OTHER_KEYS: [&str; 4] = ["executableCode", "codeExecutionResult", "tool_result", "resource"];
 
 /// What a part says. A call that has its result with it is two.
 pub(super) fn parts_of(part: &Value) -> Vec<Part> {
@@ -151,24 +147,28 @@ fn without_kind(map: &Map<String, Value>) -> Vec<Part> {
     if map.get("thought") == Some(&Value::Bool(true)) {
         return vec![Part::Reasoning(text_in(map, &["text"]).unwrap_or_default())];
     }
+    let mut parts: Vec<Part> = text_in(map, &["text", "value"]).map(Part::Text).into_iter().collect();
     for (key, value) in map {
-        if let Some(inner) = value.as_object() {
-            let parts = of_kind(key, inner);
-            if !matches!(parts.as_slice(), [Part::Unknown(_)]) {
-                return parts;
-            }
+        if let Some(inner) = value.as_object().filter(|_| is_kind_key(key)) {
+            parts.extend(of_kind(key, inner));
         }
     }
-    match text_in(map, &["text", "value"]) {
-        Some(text) => vec![Part::Text(text)],
-        None if map.is_empty() => vec![Part::Mark],
-        None => vec![unknown("no type", map)],
+    match parts.is_empty() {
+        false => parts,
+        true if map.is_empty() => vec![Part::Mark],
+        true => vec![unknown("no type", map)],
     }
+}
+
+/// Whether a key names a type. Only whole names count: `datasource` is no source.
+fn is_kind_key(key: &str) -> bool {
+    let lists: [&[&str]; 5] = [&CALLS, &RESULT_KINDS, &REASONING, &MARKS, &OTHER_KEYS];
+    is_medium_key(key) || lists.iter().any(|list| list.contains(&key))
 }
 
 fn of_kind(kind: &str, map: &Map<String, Value>) -> Vec<Part> {
     if let Some(invocation) = map.get("toolInvocation").and_then(Value::as_object) {
-        return call_with_result("tool", invocation);
+        return invocation_parts(invocation);
     }
     if TEXTS.contains(&kind) {
         return vec![match text_in(map, &TEXT_FIELDS) {
@@ -210,7 +210,7 @@ fn of_kind(kind: &str, map: &Map<String, Value>) -> Vec<Part> {
     if MARKS.contains(&kind) {
         return vec![Part::Mark];
     }
-    if MEDIA.iter().any(|medium| kind.contains(medium)) || kind == "computer_output" {
+    if is_medium_kind(kind) {
         return vec![Part::Medium(format!("[{kind}]"))];
     }
     vec![unknown(kind, map)]
@@ -238,6 +238,10 @@ fn text_in(map: &Map<String, Value>, keys: &[&str]) -> Option<String> {
     })
 }
 
+/// The fields of a reasoning part that may have its text.
+pub(super) const REASONING_TEXTS: [&str; 8] =
+    ["thinking", "reasoning", "text", "reasoningText", "thoughts", "content", "summary", "summaries"];
+
 fn reasoning(map: &Map<String, Value>) -> String {
     if let Some(thoughts) = map.get("thoughts").and_then(Value::as_array) {
         let thought = |thought: &Value| {
@@ -247,9 +251,10 @@ fn reasoning(map: &Map<String, Value>) -> String {
         };
         return thoughts.iter().filter_map(thought).collect::<Vec<_>>().join("\n\n");
     }
-    let keys =
-        ["thinking", "reasoning", "text", "reasoningText", "thoughts", "content", "summary", "summaries"];
-    keys.iter().find_map(|key| text_in(map, &[key]).filter(|text| !text.is_empty())).unwrap_or_default()
+    REASONING_TEXTS
+        .iter()
+        .find_map(|key| text_in(map, &[key]).filter(|text| !text.is_empty()))
+        .unwrap_or_default()
 }
 
 fn call(kind: &str, map: &Map<String, Value>) -> Part {
@@ -267,6 +272,11 @@ fn call(kind: &str, map: &Map<String, Value>) -> Part {
     }
 }
 
+/// A call of the AI SDK, with its result where that is there.
+pub(super) fn invocation_parts(invocation: &Map<String, Value>) -> Vec<Part> {
+    call_with_result("tool", invocation)
+}
+
 fn call_with_result(name: &str, map: &Map<String, Value>) -> Vec<Part> {
     let call = call(name, map);
     let has_result =
@@ -274,10 +284,16 @@ fn call_with_result(name: &str, map: &Map<String, Value>) -> Vec<Part> {
     if !has_result {
         return vec![call];
     }
-    vec![call, Part::Result(result(map))]
+    let mut result = result(map);
+    if name == "image_generation_call" && !result.is_error {
+        // Its result is the image itself.
+        result.content = ResultContent { text: "[image]".to_owned(), kept: vec![Value::Object(map.clone())] };
+    }
+    vec![call, Part::Result(result)]
 }
 
-fn result(map: &Map<String, Value>) -> PartResult {
+/// A part that is a result.
+pub(super) fn result(map: &Map<String, Value>) -> PartResult {
     let has_error = ["errorText", "error"]
         .iter()
         .any(|key| map.get(*key).is_some_and(|error| !error.is_null() && *error != Value::Bool(false)));
@@ -288,39 +304,8 @@ fn result(map: &Map<String, Value>) -> PartResult {
     PartResult {
         id: text_at(map, &CALL_IDS).unwrap_or_default(),
         name: text_at(map, &NAMES),
-        text: said.map(result_text).unwrap_or_default(),
+        content: said.map(result_content).unwrap_or_default(),
         is_error: has_error || is_output_error || is_marked("is_error") || is_marked("isError"),
-    }
-}
-
-/// The text of a result. What is no text is kept as JSON.
-pub(super) fn result_text(said: &Value) -> String {
-    match said {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => {
-            let texts = items.iter().map(result_text).filter(|text| !text.is_empty());
-            texts.collect::<Vec<_>>().join("\n")
-        }
-        Value::Object(map) => {
-            let kind = map.get("type").and_then(Value::as_str);
-            let inner = match kind {
-                // The AI SDK's outputs, and parts of texts.
-                Some("text" | "error-text" | "json" | "error-json" | "content") => {
-                    first_of(map, &["value", "text"])
-                }
-                Some("input_text" | "output_text") => map.get("text"),
-                Some(_) => None,
-                // Bedrock's parts, or an output that is wrapped once.
-                None if map.len() == 1 => first_of(map, &["text", "json", "output", "result"]),
-                None => None,
-            };
-            match inner {
-                Some(inner) => result_text(inner),
-                None => said.to_string(),
-            }
-        }
-        other => other.to_string(),
     }
 }
 

@@ -21,17 +21,18 @@ pub struct Numbered {
 }
 
 /// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
-/// where these agree with it; what has no time stands right after what is before it. `now` only decides which times are wrong.
+/// where these agree with it; a message without a time is placed right after its predecessor. `now` only decides which times are wrong.
 pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
     let bucket = thread.bucket();
-    // Positions count from 2024. What is older keeps its order and its time, and stands at the beginning.
+    // Positions count from 2024. Older messages keep their order and time, and are placed at the beginning.
     let base = Position::from_stored(0).timestamp().plus_ms(1);
     let mut positions = Positions::above(Timestamp(0));
     let mut ids = Ids::default();
     let mut notes = Vec::new();
     let mut items: Vec<Item> = Vec::with_capacity(messages.len());
     let mut origins = Vec::with_capacity(messages.len());
-    for (index, message) in messages.into_iter().enumerate() {
+    for message in messages {
+        let index = message.index;
         let mut note = |what| notes.push(ImportNote { index, id: message.id.clone(), what });
         let (message_id, changed) = match ids.take(&message) {
             Id::Kept(id) => (id, false),
@@ -78,7 +79,11 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
 
 /// Ids of a thread: each message keeps its own where it may.
 #[derive(Default)]
-struct Ids(BTreeMap<MessageId, [u8; 32]>);
+struct Ids {
+    taken: BTreeMap<MessageId, [u8; 32]>,
+    /// How many equal messages without ids there were, so that their numbers are not searched for.
+    equal: BTreeMap<[u8; 32], u64>,
+}
 
 enum Id {
     Kept(MessageId),
@@ -91,27 +96,29 @@ impl Ids {
         let digest = digest(message);
         let own = message.id.as_deref().and_then(|id| MessageId::parse(id).ok());
         let own = own.filter(|id| !TurnId::is_reserved(id));
-        match own.as_ref().and_then(|id| self.0.get(id)) {
+        match own.as_ref().and_then(|id| self.taken.get(id)) {
             Some(known) if *known == digest => return Id::Twice,
             Some(_) => {}
             None => {
                 if let Some(id) = own {
-                    self.0.insert(id.clone(), digest);
+                    self.taken.insert(id.clone(), digest);
                     return Id::Kept(id);
                 }
             }
         }
         // Two equal messages without ids are two messages: the number distinguishes them.
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        for number in 0_u64.. {
+        let first = self.equal.get(&digest).copied().filter(|_| message.id.is_none()).unwrap_or_default();
+        for number in first.. {
             let text =
                 if number == 0 { format!("imported-{hex}") } else { format!("imported-{hex}-{number}") };
             let Ok(id) = MessageId::parse(&text) else { break };
-            match self.0.get(&id) {
+            match self.taken.get(&id) {
                 Some(_) if message.id.is_some() => return Id::Twice,
                 Some(_) => {}
                 None => {
-                    self.0.insert(id.clone(), digest);
+                    self.taken.insert(id.clone(), digest);
+                    self.equal.insert(digest, number + 1);
                     return Id::Made(id);
                 }
             }

@@ -1,10 +1,13 @@
 //! A thread while it is read: calls and results find each other, also where they have no ids, and reasoning moves to its answer.
 
+use std::collections::{BTreeMap, HashSet};
+
 use model::{Metadata, Role, Timestamp};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::notes::{ImportNote, LeftOut, LeftOutKind, NoteKind};
-use super::thread::ForeignMessage;
+use super::open_calls::{CallKey, OpenCall, OpenCalls};
+use super::thread::{ForeignMessage, MAX_CALLS};
 
 /// A chat as it is found in the export of a chat service.
 #[derive(Debug)]
@@ -48,122 +51,252 @@ impl ReadMessage {
     }
 }
 
+/// Which calls without a result are given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// All of them: chats go on with a new input.
+    All,
+    /// Those that an answer follows; the others may still get their result.
+    Answered,
+}
+
 /// The messages of a thread that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct ThreadReader {
     pub(super) messages: Vec<ForeignMessage>,
     pub(super) notes: Vec<ImportNote>,
     pub(super) left_out: LeftOut,
-    /// Calls without a result yet: their ids and names.
-    open: Vec<(String, String)>,
+    open: OpenCalls,
+    /// Messages that became part of another one, by its number, without what it took over.
+    joined: BTreeMap<usize, Vec<ForeignMessage>>,
+    /// Texts of the input that look like an id that is made here.
+    taken_ids: HashSet<String>,
     made_ids: usize,
 }
 
 impl ThreadReader {
-    /// The open call that a result of this tool answers: one of that name (`matches`), or the first.
-    pub(super) fn answered_call(&mut self, matches: impl Fn(&str) -> bool) -> Option<String> {
-        let at = self.open.iter().position(|(_, name)| matches(name))?;
-        Some(self.open.remove(at).0)
+    /// Keeps the ids that are made different from those in these messages.
+    pub(super) fn avoid_ids<'a>(&mut self, messages: impl IntoIterator<Item = &'a Value>) {
+        messages.into_iter().for_each(|message| taken_ids(message, &mut self.taken_ids));
+    }
+
+    /// The first open call with this key, which its result closes.
+    pub(super) fn answered_call(&mut self, key: Option<&CallKey>) -> Option<String> {
+        self.open.close_first(key)
     }
 
     /// Adds what a message has become. Calls without an id get one; a result without one answers the open call of its tool.
     pub(super) fn push(&mut self, mut message: ForeignMessage, joins: bool) {
         if message.role == Role::Tool {
             match message.tool_call_id.as_deref().filter(|id| !id.is_empty()) {
-                Some(id) => self.open.retain(|(open, _)| open != id),
+                Some(id) => self.open.close_id(id),
                 None if joins => return self.join_result(message),
                 None => {
-                    let tool = message.metadata.get("name").and_then(Value::as_str).map(str::to_owned);
-                    message.tool_call_id =
-                        self.answered_call(|name| tool.as_deref().is_none_or(|tool| tool == name));
+                    let tool = message.metadata.get("name").and_then(Value::as_str);
+                    let key = tool.map(|tool| CallKey::Name(tool.to_owned()));
+                    message.tool_call_id = self.answered_call(key.as_ref());
                 }
             }
         }
-        self.open_calls(&mut message);
-        let last = self.messages.last_mut().filter(|last| {
-            last.role == Role::Assistant
-                && message.role == Role::Assistant
-                && (joins || is_only_reasoning(last))
-        });
-        match last {
-            Some(last) if joins => {
-                let Some(Value::Array(more)) = message.tool_calls else { return };
+        self.make_ids(&mut message);
+        let opened = open_calls(&message);
+        let before = self.place(message, joins);
+        let at = self.messages.len().saturating_sub(1);
+        for (index, id, name) in opened {
+            self.open.open(OpenCall { message: at, call: before + index, id, name });
+        }
+    }
+
+    fn make_ids(&mut self, message: &mut ForeignMessage) {
+        for call in message.tool_calls.iter_mut().filter_map(Value::as_array_mut).flatten() {
+            while call["id"].as_str().is_none_or(str::is_empty) {
+                self.made_ids += 1;
+                let id = format!("call-{}", self.made_ids);
+                if !self.taken_ids.contains(&id) {
+                    call["id"] = Value::String(id);
+                }
+            }
+        }
+    }
+
+    /// Adds the message to the thread, or to the last one; returns how many calls that one had before.
+    fn place(&mut self, mut message: ForeignMessage, joins: bool) -> usize {
+        let at = self.messages.len().saturating_sub(1);
+        let both = |last: &ForeignMessage| last.role == Role::Assistant && message.role == Role::Assistant;
+        let Some(last) = self.messages.last_mut().filter(|last| both(last)) else {
+            self.messages.push(message);
+            return 0;
+        };
+        let before = count(last);
+        if joins && before + count(&message) <= MAX_CALLS {
+            if let Some(Value::Array(more)) = message.tool_calls.take() {
                 match &mut last.tool_calls {
                     Some(Value::Array(calls)) => calls.extend(more),
                     none => *none = Some(Value::Array(more)),
                 }
             }
-            Some(last) => *last = with_reasoning_of(last, message),
-            None => self.messages.push(message),
+            self.joined.entry(at).or_default().push(message);
+            return before;
         }
+        if is_only_reasoning(last) {
+            let replaced = replaced_by(last, &message);
+            *last = with_reasoning_of(last, message);
+            self.joined.entry(at).or_default().extend(replaced);
+        } else {
+            self.messages.push(message);
+        }
+        0
     }
 
-    fn open_calls(&mut self, message: &mut ForeignMessage) {
-        for call in message.tool_calls.iter_mut().filter_map(Value::as_array_mut).flatten() {
-            if call["id"].as_str().is_none_or(str::is_empty) {
-                self.made_ids += 1;
-                call["id"] = Value::String(format!("call-{}", self.made_ids));
-            }
-            let text = |key: &str| call[key].as_str().unwrap_or_default().to_owned();
-            if call.get("result").is_none() {
-                self.open.push((text("id"), text("name")));
-            }
+    fn join_result(&mut self, mut message: ForeignMessage) {
+        let at = self.messages.len().saturating_sub(1);
+        let Some(last) = self.messages.last_mut().filter(|last| last.role == Role::Tool) else {
+            return self.left_out.add(LeftOutKind::LooseResult, 1);
+        };
+        if !last.content.is_empty() && !message.content.is_empty() {
+            last.content.push_str("\n\n");
         }
+        last.content.push_str(&std::mem::take(&mut message.content));
+        self.joined.entry(at).or_default().push(message);
     }
 
-    fn join_result(&mut self, message: ForeignMessage) {
-        match self.messages.last_mut().filter(|last| last.role == Role::Tool) {
-            Some(_) if message.content.is_empty() => {}
-            Some(last) if last.content.is_empty() => last.content = message.content,
-            Some(last) => last.content = format!("{}\n\n{}", last.content, message.content),
-            None => self.left_out.add(LeftOutKind::LooseResult, 1),
+    /// Ends the thread. What is found now has notes at the end.
+    pub(super) fn finish(&mut self, given_up: GivenUp) {
+        for (at, joined) in std::mem::take(&mut self.joined) {
+            if let Some(message) = self.messages.get_mut(at) {
+                keep_joined(message, joined, &mut self.notes);
+            }
         }
+        self.drop_unanswered(given_up);
     }
 
     /// Calls that were given up do not keep their turn from being complete: those without a result move into the metadata.
-    pub(super) fn drop_unanswered(&mut self) {
-        for (index, message) in self.messages.iter_mut().enumerate() {
-            let is_open = |call: &Value| self.open.iter().any(|(id, _)| call["id"] == id.as_str());
+    fn drop_unanswered(&mut self, given_up: GivenUp) {
+        let last_answer = self.messages.iter().rposition(is_answer);
+        for (at, open) in self.open.by_message() {
+            let is_given_up = given_up == GivenUp::All || last_answer.is_some_and(|answer| answer > at);
+            let Some(message) = self.messages.get_mut(at).filter(|_| is_given_up) else { continue };
             let Some(Value::Array(calls)) = message.tool_calls.take() else { continue };
-            let (open, answered): (Vec<Value>, Vec<Value>) = calls.into_iter().partition(is_open);
+            let (mut unanswered, mut answered) = (Vec::new(), Vec::new());
+            for (index, call) in calls.into_iter().enumerate() {
+                if open.contains(&index) { unanswered.push(call) } else { answered.push(call) }
+            }
             message.tool_calls = (!answered.is_empty()).then_some(Value::Array(answered));
-            if open.is_empty() {
-                continue;
-            }
-            for call in &open {
+            for call in &unanswered {
                 let name = call["name"].as_str().unwrap_or_default().to_owned();
-                self.notes.push(ImportNote {
-                    index,
-                    id: message.id.clone(),
-                    what: NoteKind::Unanswered { name },
-                });
+                self.notes.push(note(message, NoteKind::Unanswered { name }));
             }
-            set(&mut message.metadata, "unanswered_calls", Value::Array(open));
+            set(message, "unanswered_calls", Value::Array(unanswered), &mut self.notes);
         }
     }
+}
+
+fn note(message: &ForeignMessage, what: NoteKind) -> ImportNote {
+    ImportNote { index: message.index, id: message.id.clone(), what }
+}
+
+/// Collects texts such as `call-7`, wherever they are.
+fn taken_ids(value: &Value, taken: &mut HashSet<String>) {
+    match value {
+        Value::String(text) if text.starts_with("call-") && text.len() <= 32 => {
+            taken.insert(text.clone());
+        }
+        Value::Array(items) => items.iter().for_each(|item| taken_ids(item, taken)),
+        Value::Object(map) => map.values().for_each(|value| taken_ids(value, taken)),
+        _ => {}
+    }
+}
+
+fn count(message: &ForeignMessage) -> usize {
+    message.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+/// The calls of a message that have no result beside them: their numbers, ids and names.
+fn open_calls(message: &ForeignMessage) -> Vec<(usize, String, String)> {
+    let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
+    let calls = message.tool_calls.iter().filter_map(Value::as_array).flatten().enumerate();
+    let open = calls.filter(|(_, call)| call.get("result").is_none());
+    open.map(|(index, call)| (index, text(call, "id"), text(call, "name"))).collect()
 }
 
 fn is_only_reasoning(message: &ForeignMessage) -> bool {
     message.content.is_empty() && message.tool_calls.is_none() && message.metadata.get("reasoning").is_some()
 }
 
+/// Whether the model has gone on: it says something, or ends without calls.
+fn is_answer(message: &ForeignMessage) -> bool {
+    message.role == Role::Assistant && (!message.content.is_empty() || message.tool_calls.is_none())
+}
+
+/// The message before, with the metadata of it that the other one replaces.
+fn replaced_by(before: &ForeignMessage, message: &ForeignMessage) -> Option<ForeignMessage> {
+    let is_replaced = |(key, value): &(&String, &Value)| {
+        *key != "reasoning" && message.metadata.get(key).is_some_and(|other| other != *value)
+    };
+    let map: Map<String, Value> = before
+        .metadata
+        .as_map()
+        .into_iter()
+        .flatten()
+        .filter(is_replaced)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let metadata = Metadata::new(map).unwrap_or_default();
+    (!metadata.is_empty()).then(|| ForeignMessage { metadata, ..before.clone() })
+}
+
 /// The message, with the reasoning of the one before it before its own.
 fn with_reasoning_of(before: &ForeignMessage, mut message: ForeignMessage) -> ForeignMessage {
     let text = |message: &ForeignMessage| Some(message.metadata.get("reasoning")?.as_str()?.to_owned());
-    let said = text(before).into_iter().chain(text(&message)).collect::<Vec<_>>().join("\n\n");
+    let said = text(before).into_iter().chain(text(&message)).filter(|text| !text.is_empty());
+    let said = said.collect::<Vec<_>>().join("\n\n");
     let mut map = before.metadata.as_map().cloned().unwrap_or_default();
     map.extend(message.metadata.as_map().cloned().unwrap_or_default());
+    match said.is_empty() && !is_only_reasoning(&message) {
+        true => map.remove("reasoning"),
+        false => map.insert("reasoning".to_owned(), Value::String(said)),
+    };
     // Both were checked before.
     message.metadata = Metadata::new(map).unwrap_or_default();
-    set(&mut message.metadata, "reasoning", Value::String(said));
     message
 }
 
-fn set(metadata: &mut Metadata, key: &str, value: Value) {
-    let mut map: Map<String, Value> = metadata.as_map().cloned().unwrap_or_default();
+/// Keeps what messages that became part of this one have beside their texts and calls: media among its parts, the rest as a list.
+fn keep_joined(message: &mut ForeignMessage, joined: Vec<ForeignMessage>, notes: &mut Vec<ImportNote>) {
+    let mut parts = match message.metadata.get("content_parts") {
+        Some(Value::Array(parts)) => parts.clone(),
+        _ => Vec::new(),
+    };
+    let (had_parts, mut records) = (parts.len(), Vec::new());
+    for joined in joined {
+        let mut map = joined.metadata.as_map().cloned().unwrap_or_default();
+        if let Some(Value::Array(more)) = map.remove("content_parts") {
+            parts.extend(more);
+        }
+        let mut record = Map::new();
+        record.extend(joined.id.map(|id| ("id".to_owned(), Value::String(id))));
+        record.extend(joined.created_at.map(|at| ("created_at".to_owned(), json!(at.0))));
+        if !map.is_empty() {
+            record.insert("metadata".to_owned(), Value::Object(map));
+        }
+        if !record.is_empty() {
+            records.push(Value::Object(record));
+        }
+    }
+    if parts.len() > had_parts {
+        set(message, "content_parts", Value::Array(parts), notes);
+    }
+    if !records.is_empty() {
+        set(message, "joined_messages", Value::Array(records), notes);
+    }
+}
+
+fn set(message: &mut ForeignMessage, key: &str, value: Value, notes: &mut Vec<ImportNote>) {
+    let mut map: Map<String, Value> = message.metadata.as_map().cloned().unwrap_or_default();
     map.insert(key.to_owned(), value);
-    // Texts and calls were checked before, and are not deep.
-    if let Ok(new) = Metadata::new(map) {
-        *metadata = new;
+    match Metadata::new(map) {
+        Ok(new) => message.metadata = new,
+        // Metadata that was just deep enough for its own message is too deep within the list.
+        Err(_) => notes.push(note(message, NoteKind::TooDeep { field: key.to_owned() })),
     }
 }

@@ -2,6 +2,7 @@ mod chats;
 mod inputs;
 mod langchain;
 mod shapes;
+mod systems;
 
 use model::{MessageId, Metadata, Position, ThreadId, Timestamp};
 use serde_json::json;
@@ -27,6 +28,7 @@ fn foreign(word: &str) -> ForeignMessage {
     let (kind, ids) = word.split_once(':').unwrap_or((word, ""));
     let call = |id: &str| json!({"id": id, "name": "f", "arguments": "{}"});
     ForeignMessage {
+        index: 0,
         id: None,
         role: match kind {
             "u" => Role::User,
@@ -109,6 +111,8 @@ fn places_follow_the_order_and_twice_is_the_same() {
     let ids: std::collections::BTreeSet<&MessageId> =
         first.items.iter().map(|item| &item.message_id).collect();
     assert_eq!((ids.len(), first.notes.len()), (6, 0), "equal messages are two");
+    let equal = assign_positions(&thread(), vec![foreign("u"); 100_000], NOW);
+    assert_eq!((equal.items.len(), equal.notes.len()), (100_000, 0));
     assert_eq!(first.items[3].sequence_num, 1);
 }
 
@@ -137,6 +141,11 @@ fn ids_are_kept_where_they_may() {
         with_id("a", "not an id"),
         with_id("a", "u0001-x-q"),
     ];
+    let messages = messages
+        .into_iter()
+        .enumerate()
+        .map(|(index, message)| ForeignMessage { index, ..message })
+        .collect();
     let numbered = assign_positions(&thread(), messages, NOW);
     let notes: Vec<String> = numbered.notes.iter().map(ImportNote::to_string).collect();
     assert_eq!(notes[0], "message 3 (\"m-2\"): the same as an earlier one; left out");

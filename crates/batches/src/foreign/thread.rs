@@ -11,6 +11,8 @@ pub const MAX_CALLS: usize = 4_096;
 /// A message of another system, without a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignMessage {
+    /// The number of its message in the input, from 0; one there may become several here.
+    pub index: usize,
     /// Its id there.
     pub id: Option<String>,
     /// The author's role.

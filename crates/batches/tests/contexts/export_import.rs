@@ -58,6 +58,7 @@ fn foreign_messages() -> impl Strategy<Value = Vec<ForeignMessage>> {
         };
         let call = |id: &u8| json!({"id": format!("c{id}"), "name": "f", "arguments": "{}"});
         ForeignMessage {
+            index: 0,
             id: id.map(|id| format!("m{id}")),
             role,
             content: format!("{kind} {ids:?}"),

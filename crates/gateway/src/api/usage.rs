@@ -179,8 +179,8 @@ fn quoted(text: Option<&str>) -> String {
     text.map(|text| format!("\"{}{}\"", no_formula(text), text.replace('"', "\"\""))).unwrap_or_default()
 }
 
-/// What stands before a text that a spreadsheet would take for a formula: users and workflows write these texts. Some programs look at the first
-/// character that is not white space, and take the wide forms of the characters as well.
+/// The prefix that keeps a spreadsheet from reading a text as a formula: users and workflows write these texts. Some programs look at the first
+/// character that is not white space, and accept the wide forms of the characters as well.
 fn no_formula(text: &str) -> &'static str {
     let begins = |text: &str| {
         text.starts_with([

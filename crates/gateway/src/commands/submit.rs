@@ -305,7 +305,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
         let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
-        return Err(Problem::of_request(&BadRequest::Unsupported { param, why }));
+        return Err(Problem::of_request(&BadRequest::Unsupported { param, why: why.into() }));
     }
     match &asked.history {
         Some(refusal) if !settings.ignores_history => Err(Problem::of_request(refusal)),

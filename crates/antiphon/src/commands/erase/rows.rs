@@ -12,7 +12,7 @@ use crate::exit::ExitError;
 
 /// Threads of one statement.
 pub(super) const THREADS_AT_ONCE: usize = 200;
-/// Owners that are made to forget and write again all the same: they do not, but for what began before the mark.
+/// Rounds of deletion; only writes that began before the mark can make another one necessary.
 pub(super) const MOST_ROUNDS: usize = 10;
 
 /// The threads of a tenant or a user that there are now, also those of a tenant that streams alone know of.

@@ -68,7 +68,7 @@ fn claude() {
          assistant \"I look.\" toolu_1=web_search({\"query\":\"Skagen\"}) ~\"Ask the harbour.\"\n\
          tool \"{\\\"title\\\":\\\"Chart\\\",\\\"type\\\":\\\"knowledge\\\",\\\"url\\\":\\\"https://example.org\\\"}\\n12 miles\" @toolu_1\n\
          assistant \"\" call-1=artifacts({\"command\":\"create\"})\ntool \"OK\" @call-1\nassistant \"Twelve miles.\"\n\
-         ! message 6 (\"m4-5\"): its call of \"launch\" has no result; it is kept in the metadata only\n- 2 of other branches"
+         ! message 2 (\"m4-5\"): its call of \"launch\" has no result; it is kept in the metadata only\n- 2 of other branches"
     );
     assert_eq!(chats[0].messages[4].metadata.to_value(), json!({"is_error": true, "name": "artifacts"}));
     let files = chats[0].messages[0].metadata.to_value();

@@ -1,10 +1,10 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
 use batches::Item;
-use batches::foreign::{self, ForeignFormat, Strictness};
-use model::{AgentId, AgentSetting, Metadata, ThreadId};
+use batches::foreign::{self, ForeignError, ForeignFormat, Strictness};
+use model::{AgentId, AgentSetting, Metadata, Role, ThreadId};
 use protocols::request::BadRequest;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::{ImportOutcome, NewThread};
 
 use crate::api::protocols::ProtocolError;
@@ -12,7 +12,7 @@ use crate::backend::Backend;
 
 /// The messages were said before the input that came with them; nothing is known of when.
 const BEFORE_MS: i64 = 60_000;
-/// What the client tells the model is no part of the history.
+/// Roles of messages that are instructions, and no part of the history: the agent's setting `client_instructions` decides about them.
 const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
 /// Whether the agent takes histories over.
@@ -21,8 +21,8 @@ pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool
     Ok(AgentSetting::CLIENT_HISTORY.string(&settings) == Some("import"))
 }
 
-fn refused(why: &'static str) -> BadRequest {
-    BadRequest::Unsupported { param: "messages".to_owned(), why }
+fn refused(param: String, why: String) -> BadRequest {
+    BadRequest::Unsupported { param, why: why.into() }
 }
 
 /// All messages of the body but the last one, as whole batches.
@@ -30,15 +30,34 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let all = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let earlier = all.split_last().map_or(&[][..], |(_, earlier)| earlier);
-    let is_said =
-        |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
-    let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    // The error names what would be lost of the client's messages.
-    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi, Strictness::Strict);
-    let read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
+    let is_said = |(_, message): &(usize, &Value)| {
+        !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role))
+    };
+    let (places, said): (Vec<usize>, Vec<Value>) =
+        earlier.iter().enumerate().filter(is_said).map(|(at, message)| (at, message.clone())).unzip();
+    let path = |index: usize| match places.get(index) {
+        Some(at) => format!("messages[{at}]"),
+        None => "messages".to_owned(),
+    };
+    let read = foreign::read(&Value::Array(said), ForeignFormat::OpenAi, Strictness::Strict);
+    let read = read.map_err(|error| match error.without_hint() {
+        ForeignError::Message { index, wrong } => {
+            refused(path(index), format!("it cannot be kept in the history: {wrong}"))
+        }
+        error => refused("messages".to_owned(), format!("they cannot be kept in the history: {error}")),
+    })?;
     let now = backend.now();
     let mut messages: Vec<_> = read.into_iter().flat_map(|thread| thread.messages).collect();
     for message in &mut messages {
+        // An import knows more names of roles than the protocol, which has decided about instructions by its own.
+        if message.role == Role::System {
+            let why =
+                "instructions are accepted in messages of the role `system` or `developer`, in lower case";
+            return Err(refused(path(message.index), why.to_owned()).into());
+        }
+        if let Err(error) = message.metadata.check_from_client() {
+            return Err(refused(path(message.index), error.to_string()).into());
+        }
         message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
     Ok(foreign::assign_positions(thread, messages, now).items)
@@ -68,6 +87,6 @@ pub(crate) async fn write(
         ImportOutcome::Stored(_) => Ok(()),
         // The same request was faster.
         _ if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) => Ok(()),
-        _ => Err(refused("the earlier messages cannot be kept").into()),
+        _ => Err(refused("messages".to_owned(), "the earlier messages cannot be kept".to_owned()).into()),
     }
 }

@@ -73,7 +73,8 @@ async fn retry(
     actor: String,
 ) -> Result<Response, ProtocolError> {
     let (backend, thread) = (ctx.backend()?, &request.thread);
-    let stays = |param: &str, why| BadRequest::Unsupported { param: param.to_owned(), why };
+    let stays =
+        |param: &str, why: &'static str| BadRequest::Unsupported { param: param.to_owned(), why: why.into() };
     if active(backend, thread).await?.is_some() {
         let detail = "the thread has a turn under way; when it has failed it can be tried again";
         return Err(Problem::conflict("thread_busy", detail).retry_after(1).into());

@@ -1,4 +1,4 @@
-use model::{Chunk, Metadata, Position, Role, ThreadId, Timestamp};
+use model::{Chunk, Metadata, Position, Role, ThreadId, Timestamp, WaitReason};
 use protocols::chat_completions;
 use protocols::responses::{self, Resume};
 use protocols::{ChatCompletions, Responses, StreamError};
@@ -143,4 +143,24 @@ fn a_store_that_went_back_cuts_the_stream_of_another_protocol() {
     assert_eq!(output.then, StreamAction::Abort);
     let text = String::from_utf8_lossy(&output.bytes).into_owned();
     assert_eq!(text.matches("\"delta\":\"one \"").count(), 1, "{text}");
+}
+
+#[test]
+fn why_an_answer_waits_is_a_comment_in_other_protocols() {
+    let mut transcoder = response();
+    let mut other = Stream::default().then(NativeEvent::Waiting {
+        message: MessageId::parse("other").unwrap(),
+        reason: WaitReason::NoWorkflow,
+    });
+    assert_eq!(transcoder.apply(&other.0).bytes, Bytes::new(), "another answer");
+    other = Stream::default().then(NativeEvent::Waiting { message: message(), reason: WaitReason::NoWorkflow });
+    let output = transcoder.apply(&other.says(0, 0, "Sunny").0);
+    let text = String::from_utf8(output.bytes.to_vec()).unwrap();
+    let (comment, rest) = text.split_once("\n\n").unwrap();
+    assert!(comment.starts_with(": waiting: no_workflow: no workflow service") && !comment.contains('\n'), "{text}");
+    assert!(rest.starts_with("event: response."), "{text}");
+    assert!(!transcoder.collect(&Stream::default().then(NativeEvent::Waiting {
+        message: message(),
+        reason: WaitReason::Taken,
+    }).0).unwrap());
 }

@@ -191,12 +191,17 @@ impl Bus {
             self.until(give_up_at, || self.check_streams(names(), ours)).await?;
         }
         // Several at a time: one after the other they take a minute over a slow link.
-        let ensured = futures_util::stream::iter(kinds.clone())
+        let is_last = |kind: &StreamKind| matches!(kind, StreamKind::ToolCalls);
+        let ensured = futures_util::stream::iter(kinds.clone().filter(|kind| !is_last(kind)))
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
         // All of them to their end: a request that is given up may still be carried out, after a caller has cleaned up.
         let ensured: Vec<Result<(), BusError>> = ensured.collect().await;
         ensured.into_iter().collect::<Result<(), _>>()?;
+        // It may fit where the others do not, and would keep its room from them.
+        for kind in kinds.clone().filter(is_last) {
+            self.ensure_until(kind, options, give_up_at).await?;
+        }
         // Another fleet may have made them at the same moment.
         match &options.owner {
             StreamOwner::Unmarked => Ok(()),
@@ -232,7 +237,7 @@ impl Bus {
         let explained = |error| match error {
             BusError::JetStream { code: 10074, .. } => BusError::NoCluster { replicas: options.replicas },
             BusError::JetStream { code: 10047, .. } => {
-                BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: options.max_bytes }
+                BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: kind.max_bytes(options) }
             }
             error => error,
         };
@@ -343,6 +348,14 @@ impl StreamKind {
         }
     }
 
+    fn max_bytes(self, options: &StreamOptions) -> i64 {
+        match self {
+            // Without a bound it is -1, which has no part.
+            Self::ToolCalls if options.max_bytes > 0 => (options.max_bytes / TOOL_CALLS_PART).max(1),
+            _ => options.max_bytes,
+        }
+    }
+
     /// What can never be changed later.
     fn new_config(self) -> Config {
         let (retention, max_consumers) = match self {
@@ -365,7 +378,7 @@ impl StreamKind {
     /// `config` with everything in it that may be changed later as we want it.
     fn adapt(self, mut config: Config, options: &StreamOptions) -> Config {
         config.num_replicas = options.replicas;
-        config.max_bytes = options.max_bytes;
+        config.max_bytes = self.max_bytes(options);
         config.deny_purge = false;
         config.allow_direct = true;
         match &options.owner {
@@ -415,9 +428,6 @@ impl StreamKind {
                     [subject::ALL_TOOL_CALLS, subject::ALL_TOOL_INCIDENTS].map(str::to_owned).to_vec();
                 config.max_messages_per_subject = 1;
                 config.max_age = TOOL_CALLS_MAX_AGE;
-                if options.max_bytes > 0 {
-                    config.max_bytes = (options.max_bytes / TOOL_CALLS_PART).max(1);
-                }
                 // A tool is never kept from being called by what others have given.
                 config.discard = DiscardPolicy::Old;
             }

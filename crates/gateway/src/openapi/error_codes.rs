@@ -217,7 +217,6 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("thread_erased", StatusCode::GONE, "the thread was erased"),
     code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
-    code("tool_incident_decided", StatusCode::CONFLICT, "this tool call is decided already"),
     code("too_many_budgets", StatusCode::CONFLICT, "the tenant has as many budgets as it may"),
     code(
         "too_many_delayed_tasks",
@@ -246,6 +245,7 @@ pub(crate) const ALL: &[Code] = &[
         StatusCode::TOO_MANY_REQUESTS,
         "the address has sent too many unknown keys",
     ),
+    code("tool_incident_decided", StatusCode::CONFLICT, "this tool call is decided already"),
     code(
         "turn_deleted",
         StatusCode::GONE,

@@ -16,6 +16,7 @@ use testkit::{
     sse::{Parser, SseItem},
 };
 use tokio::time::{Instant, sleep, timeout};
+use wire::subject::TOOL_CALLS_STREAM;
 
 use crate::{
     api_client::{SOON, alone},
@@ -273,6 +274,16 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     let all = invoke(&["incidents", "tool-calls", "--all"], &env).await.unwrap();
     assert!(all.stdout.contains("ann") && all.stdout.contains("run_again"), "{}", all.stdout);
     assert_eq!(api.call("GET", "/v1/tool-incidents", None).await.unwrap()["tool_incidents"], json!([]));
+
+    // What the tools have given goes with the thread.
+    let kept = async || {
+        let stream = fixture.publisher.context().get_stream(TOOL_CALLS_STREAM).await.unwrap();
+        stream.cached_info().state.messages
+    };
+    assert_eq!(kept().await, 4, "two calls, and what was decided about each");
+    let erased = invoke(&["threads", "erase", "talk", "--yes"], &env).await.unwrap();
+    assert_eq!(erased.code, Some(0), "{} {}", erased.stdout, erased.stderr);
+    assert_eq!(kept().await, 0);
 }
 
 /// A turn that waits leaves its place to others, and a stop ends it.

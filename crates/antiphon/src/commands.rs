@@ -141,6 +141,12 @@ pub(crate) async fn run_incidents(options: Incidents) -> Result<(), ExitError> {
         IncidentsCommand::Acknowledge(which) => {
             incidents::acknowledge(&connect(&which.database).await?, &which).await
         }
+        IncidentsCommand::ToolCalls(list) => {
+            incidents::tool_calls(&connect(&list.database).await?, &list).await
+        }
+        IncidentsCommand::Decide(decide) => {
+            incidents::decide(&connect(&decide.act.database).await?, &decide).await
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use async_nats::jetstream::stream::{InfoError, RawMessageErrorKind};
+use async_nats::jetstream::stream::{DirectGetErrorKind, InfoError, RawMessageErrorKind};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use model::Seq;
@@ -52,6 +52,26 @@ impl Bus {
             Some(below) => purge.sequence(below.0).await?.purged,
             None => purge.await?.purged,
         })
+    }
+
+    /// The last entry of a subject, as one of the replicas has it: it may not have the newest one yet.
+    ///
+    /// # Errors
+    /// The servers do not answer, there is no such stream, or this user may not read the subject.
+    pub async fn last_entry(&self, stream: &str, subject: &str) -> Result<Option<StoredEntry>, BusError> {
+        let stream = self.named_stream(stream.to_owned()).await?;
+        match stream.direct_get_last_for_subject(subject).await {
+            Ok(entry) => Ok(Some(StoredEntry {
+                seq: Seq(entry.sequence),
+                subject: entry.subject.to_string(),
+                payload: entry.payload,
+            })),
+            Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => Ok(None),
+            Err(error) if matches!(error.kind(), DirectGetErrorKind::TimedOut) => {
+                Err(BusError::Timeout("last entry of a subject"))
+            }
+            Err(error) => Err(BusError::Unexpected(format!("the last entry of {subject}: {error}"))),
+        }
     }
 
     /// The first entry of a subject, which may have wildcards, from `from` on.

@@ -30,7 +30,8 @@ impl Bus {
     /// [`BusError::OtherInstallation`]; otherwise the servers do not answer.
     pub async fn check_installation(&self, ours: &str, count: PartitionCount) -> Result<(), BusError> {
         let partitions = count.all().map(subject::stream_name);
-        let fleet_wide = [subject::WORK_STREAM, subject::TURNS_STREAM].map(str::to_owned);
+        let fleet_wide =
+            [subject::WORK_STREAM, subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM].map(str::to_owned);
         self.check_streams(fleet_wide.into_iter().chain(partitions), ours).await
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Bus`] is the entry; [`PartitionReader`] reads one partition's stream without acks, [`Bus::publish_live_frames`] and
 //! [`LiveSubscription`] carry live frames, [`Bus::query_owner`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
-//! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
-//! knows what a chunk is.
+//! something durable, [`Bus::replace_entry`] on a condition. [`Bus::work`] hands turn requests to workflow services. Payloads are
+//! bytes here: nothing in `bus` knows what a chunk is.
 //!
 //! `async-nats` logs every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
 

@@ -32,6 +32,8 @@ struct Publication<'a> {
     content_type: Option<&'a str>,
     id: Option<&'a str>,
     trace: Option<&'a TraceContext>,
+    /// The last sequence of the subject that the stream must have; 0: it has none.
+    expected: Option<Seq>,
 }
 
 impl Bus {
@@ -49,7 +51,7 @@ impl Bus {
         content_type: Option<&str>,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Publication { subject, payload, content_type, id: None, trace: None };
+        let entry = Publication { subject, payload, content_type, id: None, trace: None, expected: None };
         self.publish_until(&entry, timeout).await
     }
 
@@ -65,7 +67,7 @@ impl Bus {
         id: &str,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Publication { subject, payload, content_type, id: Some(id), trace: None };
+        let entry = Publication { subject, payload, content_type, id: Some(id), trace: None, expected: None };
         self.publish_until(&entry, timeout).await
     }
 
@@ -82,8 +84,32 @@ impl Bus {
         trace: Option<&TraceContext>,
         timeout: Duration,
     ) -> Result<PublishAck, BusError> {
-        let entry = Publication { subject, payload, content_type, id, trace };
+        let entry = Publication { subject, payload, content_type, id, trace, expected: None };
         self.publish_until(&entry, timeout).await
+    }
+
+    /// Publishes in place of the entry of this sequence, the last one of the subject (0: there is none); `None`: another one has come since.
+    ///
+    /// After an ack that was lost the entry is there, and the answer is `None` all the same: the caller reads what there is.
+    ///
+    /// # Errors
+    /// As [`Self::publish_acked`].
+    pub async fn replace_entry(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        replaced: Seq,
+        timeout: Duration,
+    ) -> Result<Option<Seq>, BusError> {
+        let content_type = Some(wire::CONTENT_TYPE_JSON);
+        let entry =
+            Publication { subject, payload, content_type, id: None, trace: None, expected: Some(replaced) };
+        match self.publish_until(&entry, timeout).await {
+            Ok(ack) => Ok(Some(ack.seq)),
+            // Another last sequence of the subject.
+            Err(BusError::JetStream { code: 10071 | 10164, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn publish_until(
@@ -120,6 +146,9 @@ impl Bus {
         }
         if let Some(id) = entry.id {
             message = message.message_id(id);
+        }
+        if let Some(expected) = entry.expected {
+            message = message.expected_last_subject_sequence(expected.0);
         }
         let sent = self.shared.store.send_publish(entry.subject.to_owned(), message).await;
         let refused = |error: PublishError| refused(&error, entry.subject);

@@ -1,4 +1,4 @@
-//! Streams: those of partitions, of turn requests and of turns' ends. Made, described, purged.
+//! Streams: those of partitions, of turn requests, of turns' ends and of tool calls. Made, described, purged.
 
 use std::time::Duration;
 
@@ -27,6 +27,10 @@ const MAX_CONSUMERS: i32 = 32;
 const WORK_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Integrators may be away for so long.
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What a tool has given is kept for a turn that is tried again: as long as the same `task_id` is the same task.
+const TOOL_CALLS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Of the bytes of other streams, the stream of tool calls has one part in this number.
+const TOOL_CALLS_PART: i64 = 4;
 /// A new owner may publish what its predecessor has published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
@@ -43,8 +47,8 @@ const CONCURRENT_STREAMS: usize = 8;
 pub struct StreamOptions {
     /// 3 in production, with `sync_interval: always` on the servers.
     pub replicas: usize,
-    /// Bytes that each stream may hold. Full, those of partitions and of turn requests refuse publishers and never drop;
-    /// that of turns' ends drops the oldest. Reserved on disk.
+    /// Bytes that each stream may hold, and that of tool calls a quarter of it. Full, those of partitions and of turn requests refuse
+    /// publishers and never drop; those of turns' ends and of tool calls drop the oldest. Reserved on disk.
     pub max_bytes: i64,
     /// Largest entry of a partition in bytes, headers included.
     pub max_message_bytes: i32,
@@ -158,8 +162,8 @@ pub(crate) fn to_ns(nanos: i128) -> i64 {
 }
 
 impl Bus {
-    /// Makes all streams, or brings them in line with `options`: those of the partitions, that of turn requests and that of
-    /// turns' ends. A partition's incarnation is written when its stream has none, and never again.
+    /// Makes all streams, or brings them in line with `options`: those of the partitions, of turn requests, of turns' ends and of tool calls.
+    /// A partition's incarnation is written when its stream has none, and never again.
     ///
     /// # Errors
     /// [`BusError::OtherInstallation`], before anything is changed; JetStream refuses, or is not there after half a minute.
@@ -168,7 +172,11 @@ impl Bus {
         count: PartitionCount,
         options: &StreamOptions,
     ) -> Result<(), BusError> {
-        let kinds = count.all().map(StreamKind::Partition).chain([StreamKind::Work, StreamKind::Turns]);
+        let kinds = count.all().map(StreamKind::Partition).chain([
+            StreamKind::Work,
+            StreamKind::Turns,
+            StreamKind::ToolCalls,
+        ]);
         self.ensure_all(kinds, options).await
     }
 
@@ -183,12 +191,17 @@ impl Bus {
             self.until(give_up_at, || self.check_streams(names(), ours)).await?;
         }
         // Several at a time: one after the other they take a minute over a slow link.
-        let ensured = futures_util::stream::iter(kinds.clone())
+        let is_last = |kind: &StreamKind| matches!(kind, StreamKind::ToolCalls);
+        let ensured = futures_util::stream::iter(kinds.clone().filter(|kind| !is_last(kind)))
             .map(|kind| self.ensure_until(kind, options, give_up_at))
             .buffer_unordered(CONCURRENT_STREAMS);
         // All of them to their end: a request that is given up may still be carried out, after a caller has cleaned up.
         let ensured: Vec<Result<(), BusError>> = ensured.collect().await;
         ensured.into_iter().collect::<Result<(), _>>()?;
+        // It may fit where the others do not, and would keep its room from them.
+        for kind in kinds.clone().filter(is_last) {
+            self.ensure_until(kind, options, give_up_at).await?;
+        }
         // Another fleet may have made them at the same moment.
         match &options.owner {
             StreamOwner::Unmarked => Ok(()),
@@ -224,7 +237,7 @@ impl Bus {
         let explained = |error| match error {
             BusError::JetStream { code: 10074, .. } => BusError::NoCluster { replicas: options.replicas },
             BusError::JetStream { code: 10047, .. } => {
-                BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: options.max_bytes }
+                BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: kind.max_bytes(options) }
             }
             error => error,
         };
@@ -321,6 +334,8 @@ pub(crate) enum StreamKind {
     Moving(PartitionId),
     Work,
     Turns,
+    /// A key-value bucket: of each subject it has the last entry.
+    ToolCalls,
 }
 
 impl StreamKind {
@@ -329,6 +344,15 @@ impl StreamKind {
             Self::Partition(partition) | Self::Moving(partition) => subject::stream_name(partition),
             Self::Work => subject::WORK_STREAM.to_owned(),
             Self::Turns => subject::TURNS_STREAM.to_owned(),
+            Self::ToolCalls => subject::TOOL_CALLS_STREAM.to_owned(),
+        }
+    }
+
+    fn max_bytes(self, options: &StreamOptions) -> i64 {
+        match self {
+            // Without a bound it is -1, which has no part.
+            Self::ToolCalls if options.max_bytes > 0 => (options.max_bytes / TOOL_CALLS_PART).max(1),
+            _ => options.max_bytes,
         }
     }
 
@@ -338,7 +362,7 @@ impl StreamKind {
             Self::Partition(_) | Self::Moving(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
             // One consumer for each workflow.
             Self::Work => (RetentionPolicy::WorkQueue, -1),
-            Self::Turns => (RetentionPolicy::Limits, -1),
+            Self::Turns | Self::ToolCalls => (RetentionPolicy::Limits, -1),
         };
         Config {
             name: self.name(),
@@ -354,7 +378,7 @@ impl StreamKind {
     /// `config` with everything in it that may be changed later as we want it.
     fn adapt(self, mut config: Config, options: &StreamOptions) -> Config {
         config.num_replicas = options.replicas;
-        config.max_bytes = options.max_bytes;
+        config.max_bytes = self.max_bytes(options);
         config.deny_purge = false;
         config.allow_direct = true;
         match &options.owner {
@@ -397,6 +421,14 @@ impl StreamKind {
                 config.subjects = vec![subject::ALL_TURNS.to_owned()];
                 config.max_age = TURNS_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
+                config.discard = DiscardPolicy::Old;
+            }
+            Self::ToolCalls => {
+                config.subjects =
+                    [subject::ALL_TOOL_CALLS, subject::ALL_TOOL_INCIDENTS].map(str::to_owned).to_vec();
+                config.max_messages_per_subject = 1;
+                config.max_age = TOOL_CALLS_MAX_AGE;
+                // A tool is never kept from being called by what others have given.
                 config.discard = DiscardPolicy::Old;
             }
         }

@@ -240,6 +240,8 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
         ("DELETE", "/v1/agents/a1/delayed-tasks/x", "agents:operate", None),
         ("GET", "/v1/usage?from=2026-11-22T00:00:00Z&to=2026-11-23T00:00:00Z", "agents:read", None),
         ("GET", "/v1/dead-letters", "dead-letters:read", None),
+        ("GET", "/v1/tool-incidents", "threads:read", None),
+        ("POST", "/v1/threads/t1/tool-incidents/u0001-t1/x/decide", "agents:operate", empty()),
         ("GET", "/v1/keys", "keys:manage", None),
         (
             "POST",

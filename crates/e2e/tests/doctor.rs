@@ -39,7 +39,7 @@ async fn a_fleet_that_works_has_no_problem() {
     assert_eq!(findings.remove(1), format!("ok installation {id}"));
     let expected = [
         "ok workers 8 partitions, 2 workers",
-        "ok streams 10 as they are to be",
+        "ok streams 11 as they are to be",
         "ok workflow default: 0 requests wait, 1 are being answered",
     ];
     assert_eq!((code, findings), (Some(0), expected.map(str::to_owned).to_vec()));
@@ -68,7 +68,7 @@ async fn what_keeps_a_fleet_from_working_is_named() {
         "problem workers no worker owns any of 8 partitions: nothing is answered".to_owned(),
         "problem workflow nowhere: 1 requests wait, and no service of it has ever run".to_owned(),
         format!("warning dead letters 1 of reason {reason} within a day"),
-        "ok streams 10 as they are to be".to_owned(),
+        "ok streams 11 as they are to be".to_owned(),
         "ok workflow default: 0 requests wait, 0 are being answered".to_owned(),
     ];
     assert_eq!(findings, expected);

@@ -69,7 +69,9 @@ impl Fixture {
     pub(crate) async fn streams_with(&self, text: &str) -> BTreeMap<String, u64> {
         let context = self.publisher.context();
         let names = partitions().all().map(wire::subject::stream_name);
-        let names = names.chain([wire::subject::WORK_STREAM, wire::subject::TURNS_STREAM].map(str::to_owned));
+        let others =
+            [wire::subject::WORK_STREAM, wire::subject::TURNS_STREAM, wire::subject::TOOL_CALLS_STREAM];
+        let names = names.chain(others.map(str::to_owned));
         let mut found = BTreeMap::new();
         for name in names {
             let mut stream = context.get_stream(&name).await.unwrap();

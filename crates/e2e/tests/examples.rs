@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use testkit::{db_snapshot::turns, examples, fleet::WorkflowOptions, sse::StreamEvent};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use testkit::{
+    api::Api, db_snapshot::turns, examples, fleet::WorkflowOptions, nats_addresses, sse::Follower,
+    sse::StreamEvent,
+};
 
 use crate::{
     api_client::{SOON, alone, events, said, text_seen, until_ended},
@@ -20,7 +24,7 @@ async fn the_example_in_typescript_serves_a_workflow() {
     serves_a_workflow(examples::typescript("example").await.unwrap(), "TypeScript heard: ").await;
 }
 
-/// An answer, a failure, a task, a stop, a redelivery after a kill, a drain.
+/// An answer, failures, a tool, what the model reads, a task, a stop, a redelivery after a kill, a drain.
 async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let mut fixture = Fixture::with(|options| alone(options).with_workflow(service.clone())).await;
     let api = fixture.api();
@@ -38,6 +42,9 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     until_ended(&follower, &failing.answer).await;
     let failed = turns::failed_turns(&fixture.pool).await.unwrap();
     assert_eq!((failed[0].turn_id.as_str(), failed[0].is_retryable), (failing.id.as_str(), false));
+    shows_what_is_no_declared_failure(&fixture, api, &follower).await;
+    calls_a_tool(&fixture, api, &follower, greeting).await;
+    lets_the_model_read_the_whole_request(&fixture).await;
     fixture.send_tasks("ann", [("k".to_owned(), "a task".to_owned())]).await;
     fixture.until_tasks("ann", &["completed"]).await;
     let task = fixture.messages_of("ann").await;
@@ -74,4 +81,104 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     until_ended(&follower, &drained.answer).await;
     let last = fixture.messages_of("talk").await.pop().unwrap();
     assert_eq!((last.message_id.as_str(), last.attempt), (drained.answer.as_str(), 0));
+}
+
+/// Its text is seen at once, and the turn may be tried again.
+async fn shows_what_is_no_declared_failure(fixture: &Fixture, api: Api, follower: &Follower) {
+    let crashing = api.say("talk", "crash now").await.unwrap();
+    until_ended(follower, &crashing.answer).await;
+    let shown = events(follower).into_iter().find_map(|event| match event {
+        StreamEvent::Failed { message, code, text, .. } if message == crashing.answer => Some((code, text)),
+        _ => None,
+    });
+    let (code, text) = shown.unwrap();
+    assert_eq!(code, "unexpected");
+    assert!(text.contains("the model cannot be reached"), "{text}");
+    let failed = turns::failed_turns(&fixture.pool).await.unwrap();
+    let failed = failed.iter().find(|turn| turn.turn_id == crashing.id).unwrap();
+    assert!(failed.is_retryable && failed.text == text, "{failed:?}");
+}
+
+/// Call and result are messages of their own with the same id, an error is one for the model, and each call of the model is in the ledger.
+async fn calls_a_tool(fixture: &Fixture, api: Api, follower: &Follower, greeting: &str) {
+    for (city, is_error) in [("Bonn", false), ("Atlantis", true)] {
+        let before = fixture.messages_of("talk").await.len();
+        let turn = api.say("talk", &format!("weather in {city}")).await.unwrap();
+        until_ended(follower, &turn.answer).await;
+        let messages = fixture.messages_of("talk").await.split_off(before);
+        let [_, call, result, last] = &messages[..] else { panic!("{messages:?}") };
+        let called = &call.tool_calls.as_ref().unwrap()[0];
+        assert!(called.to_string().contains(city), "{called}");
+        assert_eq!((result.role.as_str(), result.tool_call_id.as_deref()), ("tool", called["id"].as_str()));
+        assert_eq!(result.metadata["is_error"] == true, is_error);
+        assert!(
+            result.content.starts_with(if is_error { "error: " } else { "It rains in Bonn." }),
+            "{result:?}"
+        );
+        assert_eq!(last.content, format!("{greeting}{} ", result.content));
+        assert_eq!(
+            (&last.metadata["model"], &last.metadata["finish_reason"]),
+            (&json!("echo"), &json!("stop"))
+        );
+        let counted =
+            "SELECT count(*) FROM usage WHERE message_id = $1 AND NOT is_estimated AND output_tokens > 0";
+        let counted = sqlx::query_scalar::<_, i64>(counted).bind(&turn.answer).fetch_one(&fixture.pool).await;
+        assert_eq!(counted.unwrap(), 2);
+    }
+}
+
+/// What the agent's settings say, what the client asks for, what is remembered and the summary are in what the model reads.
+async fn lets_the_model_read_the_whole_request(fixture: &Fixture) {
+    let nats = async_nats::connect(nats_addresses(fixture.nats.url()).unwrap()).await.unwrap();
+    let subject = "chunks.0.shown";
+    let mut chunks = nats.subscribe(subject).await.unwrap();
+    let request = json!({
+        "turn_id": "u0001-shown", "run": 0, "attempt": 0, "workflow": "example", "agent_id": "shown", "thread_id": "shown",
+        "message_id": "u0001-shown-0", "turn_token": "of-no-turn", "subject": subject, "stop_subject": "stop.u0001-shown.0",
+        "deadline_ms": 30_000, "context_tokens": 9,
+        "settings": {"system": "Be brief.", "model": "m-1", "temperature": 0.1, "max_tokens": 50, "other": true},
+        "parameters": {"instructions": "In French.", "temperature": 0.9, "seed": 7, "max_tokens": 90},
+        "memory": [{"fact_id": "f", "text": "Ann has a boat", "kind": "note", "confidence": 1.0}],
+        "summary": "They spoke\nof boats.",
+        "context": [
+            {"role": "user", "content": "Which boat?", "message_id": "1"},
+            {"role": "assistant", "content": "", "message_id": "2", "tool_calls": [{"id": "c", "name": "weather", "arguments": "{}"}]},
+            {"role": "tool", "content": "rain", "message_id": "3", "tool_call_id": "c"},
+            {"role": "assistant", "content": "That one.", "message_id": "4"},
+            {"role": "user", "content": "show", "message_id": "5"},
+        ],
+    });
+    nats.publish("work.example", request.to_string().into()).await.unwrap();
+    let mut text = String::new();
+    let ended = async {
+        while let Some(chunk) = chunks.next().await {
+            let chunk: Value = serde_json::from_slice(&chunk.payload).unwrap();
+            text += chunk["chunk"].as_str().unwrap();
+            if chunk["is_final"] == true {
+                return chunk;
+            }
+        }
+        Value::Null
+    };
+    let last = tokio::time::timeout(SOON, ended).await.unwrap();
+    assert_eq!(last["metadata"], json!({"model": "m-1", "finish_reason": "stop"}));
+    let body: Value = serde_json::from_str(&text).unwrap();
+    let texts: Vec<(&str, &str)> = body["messages"].as_array().unwrap().iter().map(said_to_model).collect();
+    assert_eq!(texts[..2], [("system", "Be brief."), ("system", "In French.")]);
+    assert!(texts[2].0 == "user" && texts[2].1.contains("\n> They spoke\n> of boats.\n"), "{texts:?}");
+    assert!(texts[2].1.ends_with("Which boat?"), "{texts:?}");
+    assert_eq!(texts[3..6], [("assistant", ""), ("tool", "rain"), ("assistant", "That one.")]);
+    assert!(texts[6].0 == "user" && texts[6].1.contains("\n> Ann has a boat\n\nshow"), "{texts:?}");
+    let call = json!([{"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]);
+    assert_eq!(
+        (&body["messages"][3]["tool_calls"], &body["messages"][4]["tool_call_id"]),
+        (&call, &json!("c"))
+    );
+    let asked = ["model", "temperature", "seed", "max_tokens"].map(|key| body[key].clone());
+    assert_eq!(asked, [json!("m-1"), json!(0.9), json!(7), json!(50)]);
+    assert_eq!((&body["other"], &body["tools"][0]["function"]["name"]), (&Value::Null, &json!("weather")));
+}
+
+fn said_to_model(message: &Value) -> (&str, &str) {
+    (message["role"].as_str().unwrap(), message["content"].as_str().unwrap_or_default())
 }

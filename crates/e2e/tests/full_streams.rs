@@ -23,8 +23,8 @@ use crate::{
 
 /// The least that the stream of a partition may be given.
 const STREAM_BYTES: usize = 1 << 20;
-/// Those of the partitions, of turn requests and of turns' ends.
-const STREAMS: usize = PARTITIONS as usize + 2;
+/// What the streams of the partitions, of turn requests, of turns' ends and of tool calls reserve; the last one a quarter of the others.
+const RESERVED: usize = (PARTITIONS as usize + 2) * STREAM_BYTES + STREAM_BYTES / 4;
 const CHUNK_BYTES: usize = 16 << 10;
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -49,7 +49,7 @@ async fn a_full_stream_refuses_publishers_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
     // Just what the fleet's streams reserve.
-    let storage = STREAMS * STREAM_BYTES;
+    let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
     let config =
@@ -84,7 +84,7 @@ async fn a_full_nats_server_refuses_publishers_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_do_not_fit_the_nats_server_are_refused() {
     // Not one fits. (Of several that are made at once the server may take more than fit.)
-    let storage = STREAMS * STREAM_BYTES;
+    let storage = RESERVED;
     let nats = NatsServer::start_with_storage(storage as u64).await.unwrap();
     let database = TestDatabase::create().await.unwrap();
     let of_fleet = alone(options(&nats, database.url()));

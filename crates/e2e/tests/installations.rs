@@ -50,7 +50,7 @@ async fn configs(nats: &NatsServer) -> Vec<String> {
     for partition in 0..8 {
         all.push(format!("PARTITION_{partition}"));
     }
-    all.extend(["WORK", "TURNS"].map(str::to_owned));
+    all.extend(["WORK", "TURNS", "TOOL_CALLS"].map(str::to_owned));
     let mut configs = Vec::new();
     for name in all {
         let config = &context.get_stream(name).await.unwrap().cached_info().config.clone();

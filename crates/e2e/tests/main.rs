@@ -61,6 +61,7 @@ mod streams;
 mod subscribers;
 mod tasks;
 mod timers;
+mod tool_effects;
 mod traces;
 mod turn_limits;
 mod turns;

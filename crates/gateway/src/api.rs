@@ -25,6 +25,7 @@ pub(crate) mod service_info;
 pub(crate) mod tasks;
 pub(crate) mod threads;
 pub(crate) mod tickets;
+pub(crate) mod tool_incidents;
 pub(crate) mod turns;
 pub(crate) mod usage;
 pub mod views;

@@ -4,4 +4,5 @@ pub(crate) mod control;
 pub(crate) mod owner_query;
 pub(crate) mod publish;
 pub(crate) mod submit;
+pub(crate) mod tool_incidents;
 pub(crate) mod validate;

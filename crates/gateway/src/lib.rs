@@ -50,6 +50,7 @@ use crate::streaming::revocation::OpenStreams;
 pub use crate::api::budgets::{BudgetBody, BudgetView};
 pub use crate::api::follow_ups::{FollowUpDetail, FollowUpView, SnoozeBody};
 pub use crate::api::schedules::{ScheduleBody, ScheduleDryRun, ScheduleView};
+pub use crate::api::tool_incidents::{ToolDecisionBody, ToolIncidentView};
 pub use crate::api::usage::UsageReport;
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;

@@ -20,6 +20,7 @@ pub(crate) mod tags;
 pub(crate) mod tasks;
 pub(crate) mod threads;
 pub(crate) mod timers;
+pub(crate) mod tool_incidents;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,14 @@
-//! What the API does with follow-ups and schedules, for commands of the binary: with the same checks, and through the same owner.
+//! What the API does with follow-ups, schedules and tool calls, for commands of the binary: with the same checks, and through the same owner.
 
 use bus::Bus;
-use model::{AgentId, GatewayId, PartitionCount, ScheduleName, ThreadId, TimerId};
+use model::{AgentId, GatewayId, PartitionCount, ScheduleName, ThreadId, TimerId, TurnId};
 use runtime::Clock;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::follow_ups::{self, SnoozeBody};
 use crate::api::schedules::{self, ScheduleBody, ScheduleDryRun, ScheduleView};
+use crate::api::tool_incidents::{self, ToolDecisionBody, ToolIncidentView};
 use crate::api::views::ControlResult;
 use crate::backend::Backend;
 use crate::config::GatewayLimits;
@@ -66,6 +67,29 @@ impl OperatorActs {
     pub async fn cancel(&self, thread: &ThreadId, timer: &TimerId) -> Result<ControlResult, ActRefusal> {
         let ended = follow_ups::call_off(&self.backend, self.actor.clone(), thread, timer).await?;
         Ok(ControlResult::from(&ended))
+    }
+
+    /// Tool calls of unknown outcome, of all tenants; without `all` those that are not decided.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn tool_incidents(&self, all: bool) -> Result<Vec<ToolIncidentView>, ActRefusal> {
+        Ok(tool_incidents::of_all_tenants(&self.backend, all).await?)
+    }
+
+    /// Decides about a tool call of unknown outcome.
+    ///
+    /// # Errors
+    /// See [`ActRefusal`].
+    pub async fn decide_tool_call(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+        call: &str,
+        body: ToolDecisionBody,
+    ) -> Result<ToolIncidentView, ActRefusal> {
+        let (backend, actor) = (&self.backend, &self.actor);
+        Ok(tool_incidents::decide_as(backend, actor, thread, turn, call, body).await?)
     }
 
     /// Whether a person's input waits in the thread or is under way there; `None` when its owner, which alone knows, does not answer.

@@ -2,7 +2,7 @@
 //! gateways and to workflows, and the queries of gateways to owners.
 //!
 //! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`status`] between owners and gateways,
-//! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.
+//! [`work`] for workflows and integrators, [`tool_calls`] for what is known of tool calls, [`subject`] for names. Nothing here reads or writes a socket.
 
 mod command;
 mod convert;
@@ -15,6 +15,7 @@ mod query_envelope;
 mod refused;
 pub mod status;
 pub mod subject;
+pub mod tool_calls;
 pub mod work;
 mod zero_copy;
 

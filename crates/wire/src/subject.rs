@@ -114,6 +114,15 @@ pub const WORK_STREAM: &str = "WORK";
 /// The stream of turn events.
 pub const TURNS_STREAM: &str = "TURNS";
 
+/// The stream of tool calls: the last entry of each subject is what is known of a call.
+pub const TOOL_CALLS_STREAM: &str = "TOOL_CALLS";
+
+/// What the stream of tool calls stores.
+pub const ALL_TOOL_CALLS: &str = "tool_calls.*.*.*.*";
+
+/// What it stores besides: calls of unknown outcome, which a person decides.
+pub const ALL_TOOL_INCIDENTS: &str = "tool_incidents.*.*.*.*";
+
 /// What the stream of turn requests stores.
 pub const ALL_WORK: &str = "work.*";
 
@@ -171,6 +180,41 @@ pub fn stop(turn: &TurnId, run: u32) -> String {
 /// Where integrators hear how the turns of a thread ended.
 pub fn turns(thread: &ThreadId) -> String {
     format!("turns.{thread}")
+}
+
+/// Where a workflow service keeps what it knows of a tool call.
+pub fn tool_call(workflow: &WorkflowName, thread: &ThreadId, turn: &TurnId, call: &str) -> String {
+    format!("tool_calls.{workflow}.{thread}.{turn}.{call}")
+}
+
+/// Where a person decides about a tool call of unknown outcome.
+pub fn tool_incident(workflow: &WorkflowName, thread: &ThreadId, turn: &TurnId, call: &str) -> String {
+    format!("tool_incidents.{workflow}.{thread}.{turn}.{call}")
+}
+
+/// What a subject of [`TOOL_CALLS_STREAM`] names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCallPlace {
+    /// Whose service has made the call.
+    pub workflow: WorkflowName,
+    /// The thread of the turn.
+    pub thread: ThreadId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The call in the turn.
+    pub call: String,
+}
+
+/// Reads a subject of the stream of tool calls; `None` when it is not one.
+pub fn parse_tool_call(subject: &str) -> Option<ToolCallPlace> {
+    let rest = subject.strip_prefix("tool_calls.").or_else(|| subject.strip_prefix("tool_incidents."))?;
+    let [workflow, thread, turn, call] = rest.split('.').collect::<Vec<_>>().try_into().ok()?;
+    Some(ToolCallPlace {
+        workflow: WorkflowName::parse(workflow).ok()?,
+        thread: ThreadId::parse(thread).ok()?,
+        turn: TurnId::parse(turn).ok()?,
+        call: (!call.is_empty()).then(|| call.to_owned())?,
+    })
 }
 
 /// The name of a partition's stream.

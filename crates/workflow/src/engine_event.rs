@@ -1,12 +1,12 @@
 //! What engines produce: the parts of an answer, and how it ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::{ErrorClass, ListedCall};
 use runtime::traces::TraceContext;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// How far an engine may be ahead of what is stored.
 const AHEAD: usize = 256;
@@ -35,6 +35,8 @@ pub(crate) enum EngineEvent {
     ModelCall(ListedCall),
     /// A sign of life before anything is said.
     Alive,
+    /// Why the answer waits: the metadata of a chunk of its own.
+    Notice(Map<String, Value>),
     /// A call of a model begins, which belongs to this trace.
     CallStarted(TraceContext),
     /// What follows is not joined with what came before.
@@ -111,15 +113,54 @@ pub(crate) struct ReceiverDropped;
 
 /// Where an engine says its parts; it waits when what it said is not yet stored.
 #[derive(Clone)]
-pub(crate) struct EngineSender(mpsc::Sender<EngineEvent>);
+pub(crate) struct EngineSender {
+    events: mpsc::Sender<EngineEvent>,
+    slot: Arc<TurnSlot>,
+}
 
 impl EngineSender {
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<EngineEvent>) {
-        let (sender, receiver) = mpsc::channel(AHEAD);
-        (Self(sender), receiver)
+    pub(crate) fn channel(slot: Arc<TurnSlot>) -> (Self, mpsc::Receiver<EngineEvent>) {
+        let (events, receiver) = mpsc::channel(AHEAD);
+        (Self { events, slot }, receiver)
     }
 
     pub(crate) async fn send(&self, part: EngineEvent) -> Result<(), ReceiverDropped> {
-        self.0.send(part).await.map_err(|_| ReceiverDropped)
+        self.events.send(part).await.map_err(|_| ReceiverDropped)
+    }
+
+    /// Leaves the turn's place to another one while it waits for a person.
+    pub(crate) fn release_slot(&self) {
+        self.slot.release();
+    }
+
+    /// Takes a place again.
+    pub(crate) async fn regain_slot(&self) {
+        self.slot.regain().await;
+    }
+}
+
+/// A turn's place among those that a service answers at a time.
+#[derive(Default)]
+pub(crate) struct TurnSlot {
+    slots: Option<Arc<Semaphore>>,
+    held: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl TurnSlot {
+    pub(crate) fn new(slots: Arc<Semaphore>, held: Option<OwnedSemaphorePermit>) -> Self {
+        Self { slots: Some(slots), held: Mutex::new(held) }
+    }
+
+    fn release(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    async fn regain(&self) {
+        let Some(slots) = &self.slots else { return };
+        if self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return;
+        }
+        let permit = slots.clone().acquire_owned().await.ok();
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }
 }

@@ -82,6 +82,12 @@ impl FrameBuilder {
         self.close();
     }
 
+    /// A chunk that says why the answer waits.
+    pub(crate) fn notice(&mut self, metadata: Map<String, Value>) {
+        self.push(ChunkKind::Metadata, String::new(), metadata);
+        self.close();
+    }
+
     /// A chunk that says what a call of a model uses or has used: at once, so that it is known whatever becomes of the answer. An endpoint that
     /// reports more than a call may use must not cost the answer: owners refuse such a chunk.
     pub(crate) fn model_call(&mut self, call: &ListedCall) {

@@ -1,7 +1,7 @@
 //! The reference workflow service: takes turn requests, has a model or a script answer them, and publishes the chunks.
 //!
 //! Entry: [`run`]. `service` holds the requests and acknowledges them, `engine` produces the parts of an
-//! answer, `frame_builder` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
+//! answer, `tool_calls` keeps what tools have given, `frame_builder` numbers the parts as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
 //! endpoint: [`ScriptServer`].
 //!
 //! Invariants: a request is acknowledged only when the last chunk of its answer is stored; every delivery is an attempt
@@ -17,6 +17,7 @@ mod reader;
 mod request;
 mod script;
 mod service;
+mod tool_calls;
 mod tools;
 mod writer;
 
@@ -36,6 +37,7 @@ pub use tools::{Tools, ToolsError};
 
 use engine::Engine;
 use service::Service;
+use tool_calls::ToolCalls;
 
 /// What answers the turns.
 #[derive(Debug, Clone)]
@@ -83,7 +85,10 @@ pub async fn run(
 ) -> Result<(), WorkflowError> {
     metrics::describe();
     let engine = match config.engine {
-        EngineConfig::OpenAi(openai) => Engine::OpenAi(Box::new(openai::OpenAi::new(openai, clock)?)),
+        EngineConfig::OpenAi(openai) => {
+            let tool_calls = ToolCalls::new(bus.clone(), config.workflow.clone(), clock);
+            Engine::OpenAi(Box::new(openai::OpenAi::new(openai, tool_calls, clock)?))
+        }
         EngineConfig::Scripted(script) => Engine::Scripted(script),
     };
     tracing::info!(workflow = %config.workflow, concurrency = config.concurrency, "taking turn requests");

@@ -25,6 +25,7 @@ const MODEL_RETRIES: &str = "antiphon_workflow_model_retries_total";
 const DEVIATIONS: &str = "antiphon_workflow_response_deviations_total";
 const TOOL_CALLS: &str = "antiphon_workflow_tool_calls_total";
 const TOOL_TIME: &str = "antiphon_workflow_tool_call_seconds";
+const UNDECIDED: &str = "antiphon_workflow_undecided_tool_calls";
 const SERVED: &str = "antiphon_workflow_script_responses_total";
 
 /// What became of a delivery.
@@ -139,8 +140,13 @@ pub const METRICS: &[MetricDescription] = &[
          `invalid_json`, `content_part`, `call_identity`; deploy/workflow/README.md lists the kinds",
     )
     .by(&["kind"]),
-    MetricDescription::counter(TOOL_CALLS, "Calls of tools, by `outcome`: `ok`, `error`").by(&["outcome"]),
+    MetricDescription::counter(
+        TOOL_CALLS,
+        "Calls of tools, by `outcome`: `ok`, `error`, `kept` (not made: an earlier attempt of the turn has the result)",
+    )
+    .by(&["outcome"]),
     MetricDescription::histogram(TOOL_TIME, "Duration of calls of tools"),
+    MetricDescription::gauge(UNDECIDED, "Calls of tools of unknown outcome for whose decision a turn waits"),
     MetricDescription::counter(
         SERVED,
         "Responses of the scripted HTTP server, by `outcome`: `completed`, `error`, `cut`, `disconnected` \
@@ -157,6 +163,7 @@ pub(crate) fn describe() {
         .iter()
         .for_each(|name| counter!(*name).increment(0));
     gauge!(IN_HAND).increment(0.0);
+    gauge!(UNDECIDED).increment(0.0);
     for class in [ErrorClass::Transient, ErrorClass::Permanent, ErrorClass::Auth] {
         counter!(FAILURES, "class" => class.name()).increment(0);
         counter!(MODEL_CALLS, "outcome" => class.name()).increment(0);
@@ -247,6 +254,24 @@ pub(crate) fn deviations(deviations: Deviations) {
 pub(crate) fn tool_call(is_error: bool, duration: Duration) {
     counter!(TOOL_CALLS, "outcome" => if is_error { "error" } else { "ok" }).increment(1);
     histogram!(TOOL_TIME).record(duration.as_secs_f64());
+}
+
+pub(crate) fn kept_tool_call() {
+    counter!(TOOL_CALLS, "outcome" => "kept").increment(1);
+}
+
+/// A call that waits for a person, counted until it is dropped.
+pub(crate) struct Undecided(());
+
+pub(crate) fn undecided_tool_call() -> Undecided {
+    gauge!(UNDECIDED).increment(1);
+    Undecided(())
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        gauge!(UNDECIDED).decrement(1);
+    }
 }
 
 pub(crate) fn served(outcome: Served) {

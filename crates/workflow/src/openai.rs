@@ -24,6 +24,7 @@ use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, Failure, Receive
 use crate::metrics;
 use crate::reader::{ModelReply, ModelToolCall};
 use crate::request::TurnAttempt;
+use crate::tool_calls::{ToolCalls, WantedCall, call_ids};
 use crate::tools::{ToolResult, Tools};
 pub use config::{EndpointError, OpenAiConfig};
 use endpoint::Endpoint;
@@ -38,12 +39,23 @@ pub(crate) struct OpenAi {
     model: String,
     max_steps: u32,
     tools: Tools,
+    tool_calls: ToolCalls,
 }
 
 impl OpenAi {
-    pub(crate) fn new(config: OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
+    pub(crate) fn new(
+        config: OpenAiConfig,
+        tool_calls: ToolCalls,
+        clock: Clock,
+    ) -> Result<Self, EndpointError> {
         let endpoint = Endpoint::new(&config, clock)?;
-        Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
+        Ok(Self {
+            endpoint,
+            model: config.model,
+            max_steps: config.max_steps,
+            tools: config.tools,
+            tool_calls,
+        })
     }
 
     pub(crate) async fn answer(&self, turn: &TurnAttempt, sender: &EngineSender) -> EngineEnd {
@@ -136,8 +148,11 @@ impl OpenAi {
     ) -> Result<Vec<Value>, Failure> {
         let mut answers = FuturesOrdered::new();
         let mut last_in_order: Option<oneshot::Receiver<()>> = None;
-        for (index, call) in calls.iter().enumerate() {
-            let key = idempotency_key(turn, step, index);
+        let made = calls.iter().filter(|call| call.problem.is_none());
+        let mut ids =
+            call_ids(step, made.map(|call| (&*call.name.tool, call.arguments.as_str()))).into_iter();
+        for call in calls {
+            let id = if call.problem.is_none() { ids.next().unwrap_or_default() } else { String::new() };
             let (has_ended, end) = oneshot::channel();
             let before =
                 if self.tools.is_in_order(&call.name.tool) { last_in_order.replace(end) } else { None };
@@ -148,23 +163,32 @@ impl OpenAi {
                 }
                 let _has_ended: oneshot::Sender<()> = has_ended;
                 if let Some(problem) = &call.problem {
-                    return (
-                        call,
-                        ToolResult::error(format!("the arguments are not a JSON object: {problem}")),
-                    );
+                    let result = ToolResult::error(format!("the arguments are not a JSON object: {problem}"));
+                    return Ok((call, result));
                 }
                 let mut span = spans::of_tool_call(turn, &call.name);
-                let called = self.tools.call(&call.name.tool, &call.arguments, &key, allowed);
-                let result = with_current(span.context(), called).await;
+                let tool = &*call.name.tool;
+                let wanted = WantedCall {
+                    turn,
+                    id: &id,
+                    tool,
+                    arguments: &call.arguments,
+                    is_idempotent: self.tools.is_idempotent(tool),
+                };
+                let key = idempotency_key(turn, &id);
+                let perform = || self.tools.call(tool, &call.arguments, &key, allowed);
+                let run = self.tool_calls.run(wanted, sender, perform);
+                let result = with_current(span.context(), run).await?;
                 if result.is_error {
                     span.fail("tool_error");
                 }
-                (call, result)
+                Ok::<_, Failure>((call, result))
             };
             answers.push_back(answer.boxed());
         }
         let mut results = Vec::with_capacity(calls.len());
-        while let Some((call, ToolResult { text, is_error })) = answers.next().await {
+        while let Some(answer) = answers.next().await {
+            let (call, ToolResult { text, is_error }) = answer?;
             results.push(messages::tool(&call.name.id, &text));
             sender.send(EngineEvent::Result { call: call.name.clone(), text, is_error }).await?;
         }
@@ -213,9 +237,9 @@ fn counted(reply: &ModelReply, asked: &str, failure: Option<&Failure>) -> Option
 }
 
 /// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does
-/// not do it twice when a turn is tried again.
-fn idempotency_key(turn: &TurnAttempt, step: u32, index: usize) -> String {
-    format!("{}:{step}.{index}", turn.id)
+/// not do it twice when a turn is tried again. `call`: of [`call_ids`].
+fn idempotency_key(turn: &TurnAttempt, call: &str) -> String {
+    format!("{}:{call}", turn.id)
 }
 
 impl From<ReceiverDropped> for Failure {

@@ -8,14 +8,14 @@ use bus::{ACK_WAIT, Bus, BusError, CancelSubscription, Disposition, WorkItem, Wo
 use model::{Timestamp, TurnId, WorkflowName};
 use runtime::traces::{Span, SpanKind, SpanStart, TraceContext};
 use runtime::{Backoff, Clock, Health, spawn_named, traces};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::engine::Engine;
-use crate::engine_event::{EngineEnd, EngineEvent, EngineSender};
+use crate::engine_event::{EngineEnd, EngineEvent, EngineSender, TurnSlot};
 use crate::metrics::{self, TurnOutcome};
 use crate::request::TurnAttempt;
 use crate::writer::ChunkWriter;
@@ -96,27 +96,24 @@ impl Service {
                 }
                 permit = slots.clone().acquire_owned(), if slot.is_none() => slot = permit.ok(),
                 item = work.next(), if slot.is_some() => {
-                    self.begin(item?, slot.take(), turns);
+                    self.begin(item?, TurnSlot::new(slots.clone(), slot.take()), turns);
                 }
             }
         }
         // A request that was on its way when the drain began is answered as well.
         for item in work.end().await {
-            self.begin(item, None, turns);
+            self.begin(item, TurnSlot::new(slots.clone(), None), turns);
         }
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, item: WorkItem, slot: Option<OwnedSemaphorePermit>, turns: &TaskTracker) {
+    fn begin(self: &Arc<Self>, item: WorkItem, slot: TurnSlot, turns: &TaskTracker) {
         let service = self.clone();
-        let turn = turns.track_future(async move {
-            service.take(item).await;
-            drop(slot);
-        });
+        let turn = turns.track_future(async move { service.take(item, Arc::new(slot)).await });
         spawn_named("turn", turn);
     }
 
-    async fn take(&self, item: WorkItem) {
+    async fn take(&self, item: WorkItem, slot: Arc<TurnSlot>) {
         let delivery = Delivery { item: &item, confirmed_at: Mutex::new(Instant::now()) };
         let mut turn = match TurnAttempt::read(&item.payload, item.delivered.into()) {
             Ok(turn) => turn,
@@ -131,7 +128,7 @@ impl Service {
         let span = of_turn(&turn);
         let attended = async {
             let counted = metrics::taken(item.delivered > 1);
-            let (outcome, settle) = self.attend(&delivery, &turn).await;
+            let (outcome, settle) = self.attend(&delivery, &turn, slot).await;
             tracing::debug!(outcome = outcome.name(), "turn request ended");
             counted.ended(outcome);
             traced.set("antiphon.turn.outcome", outcome.name());
@@ -142,7 +139,12 @@ impl Service {
     }
 
     /// Answers the turn, unless a stop, a later delivery, the loss of the request or the end of the drain comes first.
-    async fn attend(&self, delivery: &Delivery<'_>, turn: &TurnAttempt) -> (TurnOutcome, Settle) {
+    async fn attend(
+        &self,
+        delivery: &Delivery<'_>,
+        turn: &TurnAttempt,
+        slot: Arc<TurnSlot>,
+    ) -> (TurnOutcome, Settle) {
         if turn.has_expired(Timestamp(self.clock.now_ms())) {
             tracing::info!("a turn request came after its expires_at: its run has failed, and is not begun");
             return (TurnOutcome::Expired, Settle::Done);
@@ -156,7 +158,7 @@ impl Service {
             tracing::debug!(%error, "a stop of this turn will not be received");
         }
         tokio::select! {
-            written = self.answer(turn) => settled(written),
+            written = self.answer(turn, slot) => settled(written),
             () = stopped(stop.ok()) => (TurnOutcome::Stopped, Settle::Done),
             () = claim.superseded.cancelled() => (TurnOutcome::Lost, Settle::Nothing),
             () = delivery.lost() => (TurnOutcome::Lost, Settle::Nothing),
@@ -165,8 +167,8 @@ impl Service {
     }
 
     /// Dropping the future cancels the engine's calls.
-    async fn answer(&self, turn: &TurnAttempt) -> Result<EngineEnd, BusError> {
-        let (events, inbox) = EngineSender::channel();
+    async fn answer(&self, turn: &TurnAttempt, slot: Arc<TurnSlot>) -> Result<EngineEnd, BusError> {
+        let (events, inbox) = EngineSender::channel(slot);
         let answering = async {
             if turn.is_redelivered {
                 // Where nothing more is received, the writer has ended, and with it the select.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use self::mcp::{InvalidMcpUrl, McpServer};
-pub(crate) use self::result::ToolResult;
+pub(crate) use self::result::{ToolOutcome, ToolResult};
 use crate::metrics;
 use runtime::http::{self, ClientError};
 use runtime::traces::{self, TraceContext};
@@ -64,6 +64,7 @@ struct HttpTool {
     headers: HeaderMap,
     timeout: Duration,
     max_result_bytes: usize,
+    is_idempotent: bool,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +91,9 @@ struct ToolInFile {
     timeout_seconds: Option<f64>,
     #[serde(default)]
     max_result_bytes: Option<usize>,
+    /// Whether a second call with the same `Idempotency-Key` does no harm.
+    #[serde(default)]
+    idempotent: Option<bool>,
 }
 
 impl Tools {
@@ -112,7 +116,7 @@ impl Tools {
     }
 
     /// Reads the text of a file of tools: `{"tools": [{"name", "description", "parameters", "url", "method", "headers",
-    /// "timeout_seconds", "max_result_bytes"}]}`, of which only name and url must be there.
+    /// "timeout_seconds", "max_result_bytes", "idempotent"}]}`, of which only name and url must be there.
     ///
     /// # Errors
     /// It is invalid.
@@ -188,6 +192,11 @@ impl Tools {
         self.mcp.is_some() && !self.tools.contains_key(name)
     }
 
+    /// Whether the tool may be called again when it is not known what has become of a call. Of an MCP server all may.
+    pub(crate) fn is_idempotent(&self, name: &str) -> bool {
+        self.tools.get(name).is_none_or(|tool| tool.is_idempotent)
+    }
+
     /// Calls a tool. A failure is a result for the model, which may correct its call: the turn goes on.
     pub(crate) async fn call(
         &self,
@@ -195,18 +204,19 @@ impl Tools {
         arguments: &str,
         key: &str,
         allowed: Option<&[String]>,
-    ) -> ToolResult {
+    ) -> ToolOutcome {
         let started = Instant::now();
-        let answer = match self.find(name, allowed).await {
-            None => ToolResult::error(format!("there is no tool {name:?}")),
+        let not_run = |why: String| ToolOutcome::NotRun(ToolResult::error(why));
+        let outcome = match self.find(name, allowed).await {
+            None => not_run(format!("there is no tool {name:?}")),
             Some(found) => match (serde_json::from_str::<Map<String, Value>>(arguments), found) {
-                (Err(error), _) => ToolResult::error(format!("the arguments are not a JSON object: {error}")),
+                (Err(error), _) => not_run(format!("the arguments are not a JSON object: {error}")),
                 (Ok(arguments), FoundTool::Http(tool)) => tool.call(&self.client, &arguments, key).await,
                 (Ok(arguments), FoundTool::Mcp(server)) => server.call(name, arguments, key).await,
             },
         };
-        metrics::tool_call(answer.is_error, started.elapsed());
-        answer
+        metrics::tool_call(outcome.result().is_error, started.elapsed());
+        outcome
     }
 }
 
@@ -221,7 +231,7 @@ fn may(allowed: Option<&[String]>, name: &str) -> bool {
 }
 
 impl HttpTool {
-    async fn call(&self, client: &Client, arguments: &Map<String, Value>, key: &str) -> ToolResult {
+    async fn call(&self, client: &Client, arguments: &Map<String, Value>, key: &str) -> ToolOutcome {
         let mut url = self.url.clone();
         let mut request = client.request(self.method.clone(), url.clone());
         if matches!(self.method, Method::GET | Method::DELETE) {
@@ -242,18 +252,20 @@ impl HttpTool {
             Ok::<_, reqwest::Error>((status, http::read_at_most(response, self.max_result_bytes).await?))
         };
         match answered.await {
-            Err(error) if error.is_timeout() => {
-                ToolResult::error(format!("the tool did not answer within {} s", self.timeout.as_secs_f64()))
+            Err(error) if error.is_connect() => {
+                ToolOutcome::NotRun(ToolResult::error("the tool cannot be reached"))
             }
-            Err(error) if error.is_connect() => ToolResult::error("the tool cannot be reached"),
-            Err(_) => ToolResult::error("the connection to the tool broke"),
+            Err(error) if error.is_timeout() => {
+                let seconds = self.timeout.as_secs_f64();
+                ToolOutcome::Unknown(ToolResult::error(format!("the tool did not answer within {seconds} s")))
+            }
+            Err(_) => ToolOutcome::Unknown(ToolResult::error("the connection to the tool broke")),
             Ok((status, body)) => {
                 let text = shown(body);
-                if status.is_success() {
-                    ToolResult { text, is_error: false }
-                } else {
-                    ToolResult::error(format!("the tool answered {status}: {text}"))
-                }
+                ToolOutcome::Answered(match status.is_success() {
+                    true => ToolResult { text, is_error: false },
+                    false => ToolResult::error(format!("the tool answered {status}: {text}")),
+                })
             }
         }
     }
@@ -303,6 +315,7 @@ fn check(tool: ToolInFile) -> Result<HttpTool, String> {
         headers: headers(&tool.headers)?,
         timeout: Duration::from_secs_f64(seconds),
         max_result_bytes,
+        is_idempotent: tool.idempotent.unwrap_or(true),
     })
 }
 

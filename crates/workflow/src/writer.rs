@@ -116,6 +116,10 @@ impl ChunkWriter {
                 self.builder.keepalive();
                 self.publish();
             }
+            EngineEvent::Notice(metadata) => {
+                self.builder.notice(metadata);
+                self.publish();
+            }
             EngineEvent::CallStarted(trace) if self.published_at.is_none() => self.trace = Some(trace),
             EngineEvent::CallStarted(_) => {}
             EngineEvent::Break => self.publish(),

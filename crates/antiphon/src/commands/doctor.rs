@@ -114,7 +114,8 @@ async fn examine_postgres(
 
 async fn examine_nats(bus: &Bus, count: PartitionCount, examined: &mut Examined) -> Result<(), ExitError> {
     let partitions = count.all().map(subject::stream_name);
-    let all = partitions.chain([subject::WORK_STREAM, subject::TURNS_STREAM].map(str::to_owned));
+    let others = [subject::WORK_STREAM, subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM];
+    let all = partitions.chain(others.map(str::to_owned));
     for name in all {
         let usage = bus.stream_usage(&name).await?;
         if usage.is_some() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use auth::{AccessRole, KeyId};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{AgentId, PartitionCount, PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
+use model::{AgentId, PartitionCount, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner, RotatedKey};
 
 use super::process::{DATABASE_HEADING, DATABASE_HELP, NatsArguments};
@@ -434,53 +434,6 @@ pub(crate) struct ChangePartitions {
     pub(crate) nats: NatsArguments,
     #[command(flatten)]
     pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Incidents {
-    #[command(subcommand)]
-    pub(crate) command: IncidentsCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum IncidentsCommand {
-    /// Unacknowledged incidents, the newest first: partition, what happened, and the sequences of its stream.
-    List(ListIncidents),
-    /// Say that you have seen the incidents of a partition, or of all: the worker that owns it is ready again.
-    Acknowledge(AcknowledgeIncidents),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ListIncidents {
-    /// Those that were acknowledged as well.
-    #[arg(long)]
-    pub(crate) all: bool,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AcknowledgeIncidents {
-    /// The number of a partition, or `all`.
-    #[arg(value_parser = which)]
-    pub(crate) which: Which,
-    /// Who has seen them.
-    #[arg(long, default_value = "cli", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) by: String,
-    #[command(flatten)]
-    pub(crate) database: Database,
-}
-
-/// `None`: all partitions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Which(pub(crate) Option<PartitionId>);
-
-fn which(text: &str) -> Result<Which, String> {
-    if text == "all" {
-        return Ok(Which(None));
-    }
-    let number = text.parse().map_err(|_| "it must be the number of a partition, or `all`".to_owned())?;
-    Ok(Which(Some(PartitionId(number))))
 }
 
 pub(super) fn tenant(text: &str) -> Result<Tenant, String> {

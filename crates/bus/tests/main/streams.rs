@@ -34,6 +34,30 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     Ok(())
 }
 
+/// Of two writers that have read the same entry one replaces it, and the stream keeps the last entry of each subject.
+#[tokio::test]
+async fn an_entry_replaces_only_the_one_that_was_read() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let (place, other) = ("tool_calls.w.t.u0001-t.0-a", "tool_incidents.w.t.u0001-t.0-a");
+    let replace = async |place: &str, text: &'static str, replaced: u64| {
+        bus.replace_entry(place, Bytes::from(text), Seq(replaced), TEST_TIMEOUT).await
+    };
+    assert_eq!(bus.last_entry("TOOL_CALLS", place).await?, None);
+    assert_eq!(replace(place, "first", 0).await?, Some(Seq(1)));
+    assert_eq!(replace(place, "second", 0).await?, None, "there is one");
+    assert_eq!(replace(other, "other", 0).await?, Some(Seq(2)));
+    assert_eq!(replace(place, "third", 1).await?, Some(Seq(3)));
+    assert_eq!(replace(place, "fourth", 1).await?, None, "another has replaced it");
+    let last = bus.last_entry("TOOL_CALLS", place).await?.expect("an entry");
+    assert_eq!((last.seq, last.subject.as_str(), &last.payload[..]), (Seq(3), place, &b"third"[..]));
+    let kept = server.jetstream().await?.get_stream("TOOL_CALLS").await?.cached_info().clone();
+    assert_eq!((kept.state.messages, kept.config.max_messages_per_subject), (2, 1));
+    assert_eq!((kept.config.max_bytes, kept.config.discard), (16 << 20, DiscardPolicy::Old));
+    assert_eq!(bus.subjects("TOOL_CALLS", "tool_incidents.*.t.*.*").await?.len(), 1);
+    Ok(())
+}
+
 /// Streams of a build before the subjects of commands, and of one before the id, are brought in line.
 #[tokio::test]
 async fn streams_of_earlier_builds_get_their_subjects_and_their_owner() -> Result<()> {

@@ -176,7 +176,16 @@ fn rights(user: &str) -> (Vec<String>, Vec<String>) {
             &["query.*"],
         ),
         "gateway" => (
-            &["commands.*", "commands.*.*", "tasks.*", "tasks.*.*", "query.*", "$JS.API.STREAM.INFO.*"],
+            &[
+                "commands.*",
+                "commands.*.*",
+                "tasks.*",
+                "tasks.*.*",
+                "query.*",
+                "$JS.API.STREAM.INFO.*",
+                "tool_incidents.*.*.*.*",
+                "$JS.API.DIRECT.GET.TOOL_CALLS.tool_incidents.*.*.*.*",
+            ],
             &["live.*"],
         ),
         "workflow" | "research" => (&["chunks.*", "chunks.*.*", "$JS.API.STREAM.INFO.WORK"], &["stop.*.*"]),
@@ -198,6 +207,11 @@ fn rights(user: &str) -> (Vec<String>, Vec<String>) {
         publish.push(format!("$JS.API.CONSUMER.MSG.NEXT.WORK.{consumer}"));
         publish.push(format!("$JS.ACK.WORK.{consumer}.*.*.*.*.*"));
         publish.push(format!("$JS.ACK.*.*.WORK.{consumer}.*.*.*.*.*"));
+        let workflow = consumer.trim_start_matches("WORKFLOW_");
+        for class in ["tool_calls", "tool_incidents"] {
+            publish.push(format!("{class}.{workflow}.*.*.*"));
+            publish.push(format!("$JS.API.DIRECT.GET.TOOL_CALLS.{class}.{workflow}.*.*.*"));
+        }
     }
     if user == "integrator" {
         publish.push("antiphon.API.CONSUMER.INFO.TURNS.INTEGRATOR_default".to_owned());
@@ -234,7 +248,14 @@ fn published() -> Vec<String> {
     all.extend(["$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.APP.CONNZ", "$SYS.REQ.USER.INFO"].map(text));
     all.extend(["INFO", "PURGE.APP"].map(|call| format!("$JS.API.ACCOUNT.{call}")));
     all.extend(["STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN"].map(|call| format!("$JS.API.{call}")));
-    for stream in ["PARTITION_3", "WORK", "TURNS", "OTHER"] {
+    for class in ["tool_calls", "tool_incidents"] {
+        for workflow in ["default", "research"] {
+            let subject = format!("{class}.{workflow}.thread.turn.call");
+            all.push(format!("$JS.API.DIRECT.GET.TOOL_CALLS.{subject}"));
+            all.push(subject);
+        }
+    }
+    for stream in ["PARTITION_3", "WORK", "TURNS", "TOOL_CALLS", "OTHER"] {
         let calls = [
             "STREAM.CREATE",
             "STREAM.UPDATE",

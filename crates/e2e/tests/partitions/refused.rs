@@ -114,8 +114,9 @@ async fn account_mapping_of_another_number_keeps_streams_closed() {
 /// Streams that were made before the server had no more room would keep theirs reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn change_without_room_leaves_no_streams_behind() {
-    // The ten streams of now, and three of the eight that a change to 16 makes.
-    let nats = NatsServer::start_with_storage(13 * super::STREAM_BYTES as u64 + (1 << 20)).await.unwrap();
+    // The ten streams of now with that of tool calls, a quarter of the others, and three of the eight that a change to 16 makes.
+    let storage = 13 * super::STREAM_BYTES as u64 + super::STREAM_BYTES as u64 / 4 + (1 << 20);
+    let nats = NatsServer::start_with_storage(storage).await.unwrap();
     let database = testkit::services::TestDatabase::create().await.unwrap();
     let options = small_streams(alone(fixture::options(&nats, database.url())));
     let fleet = fleet::Fleet::start(options).await.unwrap();

@@ -15,6 +15,7 @@ use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TAGS;
 use crate::openapi::{
     agents, budgets, gateway, keys, memory, operation, pages, protocols, reasoning, tasks, threads, timers,
+    tool_incidents,
 };
 
 /// Answers with it.
@@ -36,6 +37,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         agents::operations(),
         tasks::operations(),
         timers::operations(),
+        tool_incidents::operations(),
         memory::operations(),
         budgets::operations(),
         keys::operations(),

@@ -152,6 +152,7 @@ pub(crate) const ALL: &[Code] = &[
         "X-Correlation-Id is not 1 to 255 visible characters",
     ),
     code("invalid_cursor", StatusCode::BAD_REQUEST, "this is no id of an event"),
+    code("invalid_decision", StatusCode::BAD_REQUEST, "a tool call cannot be decided like this"),
     code("invalid_fact", StatusCode::BAD_REQUEST, "no fact can be like this"),
     code("invalid_format", StatusCode::BAD_REQUEST, "there is no such format"),
     code("invalid_host", StatusCode::BAD_REQUEST, "there is not exactly one Host"),
@@ -244,6 +245,7 @@ pub(crate) const ALL: &[Code] = &[
         StatusCode::TOO_MANY_REQUESTS,
         "the address has sent too many unknown keys",
     ),
+    code("tool_incident_decided", StatusCode::CONFLICT, "this tool call is decided already"),
     code(
         "turn_deleted",
         StatusCode::GONE,
@@ -268,6 +270,7 @@ pub(crate) const ALL: &[Code] = &[
     code("unknown_session", StatusCode::NOT_FOUND, "there is no such reasoning session"),
     code("unknown_task", StatusCode::NOT_FOUND, "the agent has no such task"),
     code("unknown_thread", StatusCode::NOT_FOUND, "there is no such thread"),
+    code("unknown_tool_incident", StatusCode::NOT_FOUND, "there is no such tool call of unknown outcome"),
     code("unknown_turn", StatusCode::NOT_FOUND, "there is no such turn"),
     code("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is not application/json"),
     code(

@@ -16,7 +16,7 @@ pub struct AuditRow {
     pub command_id: CommandId,
     /// Who gave it.
     pub actor: String,
-    /// [`model::ControlKind::name`], `retry_turn`, `put_settings`, `make_key` or another.
+    /// [`model::ControlKind::name`], `retry_turn`, `put_settings`, `decide_tool_call`, `make_key` or another.
     pub action: String,
     /// The task or turn that it is about.
     pub target: Option<String>,
@@ -43,6 +43,30 @@ impl Store {
         .bind(subject.to_owned())
         .bind(act.to_string());
         self.rows(statement).await?.first().map(audit_row).transpose()
+    }
+
+    /// Writes an act that no owner carries out into the audit log of an agent or a thread.
+    pub async fn log_act(
+        &self,
+        subject: &str,
+        command: &CommandId,
+        actor: &str,
+        action: &str,
+        target: &str,
+        detail: &str,
+    ) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, detail)
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (bucket, subject_id, command_id) DO NOTHING",
+        )
+        .bind(Bucket::of_key(subject).get() as i16)
+        .bind(subject.to_owned())
+        .bind(command.to_string())
+        .bind(actor.to_owned())
+        .bind(action.to_owned())
+        .bind(target.to_owned())
+        .bind(detail.to_owned());
+        self.rows(statement).await.map(drop)
     }
 
     /// At most `limit` control commands to an agent or a thread, the newest first; with `before`, those before that one.

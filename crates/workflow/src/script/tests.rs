@@ -20,7 +20,7 @@ fn why_steps(steps: Value) -> String {
 
 /// All that a script says of a turn.
 async fn played(script: &Script, turn: &TurnAttempt) -> (Vec<EngineEvent>, EngineEnd) {
-    let (events, mut inbox) = EngineSender::channel();
+    let (events, mut inbox) = EngineSender::channel(std::sync::Arc::default());
     let ended = script.play(turn, &events).await;
     drop(events);
     let mut said = Vec::new();

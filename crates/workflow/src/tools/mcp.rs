@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::result::ToolResult;
+use super::result::{ToolOutcome, ToolResult};
 
 /// Connecting, listing, or one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ impl McpServer {
     }
 
     /// Calls a tool. `key` names the call: the same in every run and attempt of its turn.
-    pub(super) async fn call(&self, name: &str, mut arguments: Map<String, Value>, key: &str) -> ToolResult {
+    pub(super) async fn call(&self, name: &str, mut arguments: Map<String, Value>, key: &str) -> ToolOutcome {
         if self.takes_request_id(name).await && !arguments.contains_key(REQUEST_ID) {
             let request = request_id(key, name, &arguments);
             arguments.insert(REQUEST_ID.to_owned(), json!(request));
@@ -119,11 +119,11 @@ impl McpServer {
             self.within(connection.call_tool(request)).await
         };
         match called.await {
-            Ok(result) => answer(&result),
+            Ok(result) => ToolOutcome::Answered(answer(&result)),
             Err(error) => {
                 // The next call connects anew.
                 self.0.state.lock().await.connection = None;
-                ToolResult::error(format!("the MCP server: {error}"))
+                ToolOutcome::Unknown(ToolResult::error(format!("the MCP server: {error}")))
             }
         }
     }

@@ -12,3 +12,23 @@ impl ToolResult {
         Self { text: format!("error: {}", text.into()), is_error: true }
     }
 }
+
+/// What is known of a tool after it was called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToolOutcome {
+    /// It has answered, maybe with an error.
+    Answered(ToolResult),
+    /// It was not reached.
+    NotRun(ToolResult),
+    /// It may have run: its answer did not come.
+    Unknown(ToolResult),
+}
+
+impl ToolOutcome {
+    /// What the model is told if nothing else is known.
+    pub(crate) fn result(&self) -> &ToolResult {
+        match self {
+            Self::Answered(result) | Self::NotRun(result) | Self::Unknown(result) => result,
+        }
+    }
+}

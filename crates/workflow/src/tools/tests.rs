@@ -54,7 +54,7 @@ async fn fixture() -> (Tools, Seen) {
 }
 
 async fn call(tools: &Tools, name: &str, arguments: &str) -> (String, bool) {
-    let answer = tools.call(name, arguments, "u0001-x:0.0", None).await;
+    let answer = tools.call(name, arguments, "u0001-x:0.0", None).await.result().clone();
     (answer.text, answer.is_error)
 }
 
@@ -78,7 +78,7 @@ async fn tool_failures_are_results_for_the_model() {
     let error = |text: &str| (text.to_owned(), true);
     assert_eq!(call(&tools, "none", "{}").await, error("error: there is no tool \"none\""));
     let allowed = ["get".to_owned()];
-    let answer = tools.call("echo", "{}", "k", Some(&allowed)).await;
+    let answer = tools.call("echo", "{}", "k", Some(&allowed)).await.result().clone();
     assert_eq!((answer.text, answer.is_error), error("error: there is no tool \"echo\""));
     for wrong in ["{", "[]", "7", ""] {
         let (text, is_error) = call(&tools, "echo", wrong).await;
@@ -92,6 +92,29 @@ async fn tool_failures_are_results_for_the_model() {
     assert_eq!(call(&tools, "moved", "{}").await, error("error: the tool answered 302 Found: "));
     assert_eq!(call(&tools, "slow", "{}").await, error("error: the tool did not answer within 0.2 s"));
     assert_eq!(call(&tools, "away", "{}").await, error("error: the tool cannot be reached"));
+}
+
+/// Only what may have run is of unknown outcome.
+#[tokio::test]
+async fn outcomes_say_whether_a_tool_may_have_run() {
+    let (tools, _) = fixture().await;
+    for (name, expected) in [
+        ("echo", "answered"),
+        ("missing", "answered"),
+        ("none", "not run"),
+        ("away", "not run"),
+        ("slow", "unknown"),
+    ] {
+        let outcome = match tools.call(name, "{}", "k", None).await {
+            ToolOutcome::Answered(_) => "answered",
+            ToolOutcome::NotRun(_) => "not run",
+            ToolOutcome::Unknown(_) => "unknown",
+        };
+        assert_eq!((name, outcome), (name, expected));
+    }
+    let once = json!({"tools": [{"name": "pay", "url": "http://h/", "idempotent": false}]});
+    let once = Tools::parse(&once.to_string()).unwrap();
+    assert!(!once.is_idempotent("pay") && tools.is_idempotent("echo") && tools.is_idempotent("of-a-server"));
 }
 
 #[tokio::test]

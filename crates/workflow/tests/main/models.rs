@@ -115,14 +115,25 @@ async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()>
     assert_eq!(
         calls,
         [
-            "fast u0001-t1:0.1 {}",
-            "slow u0001-t1:0.0 {\"city\":\"Bonn\"}",
-            "fast u0001-t1:1.0 {\"again\":true}"
+            "fast u0001-t1:0-732574905ad1f9e11e5e7e46e34d7e10 {}",
+            "slow u0001-t1:0-f650c6941b7958b681046aa1ced30e94 {\"city\":\"Bonn\"}",
+            "fast u0001-t1:1-82a9279c2ecdf5234a70baa508d1a010 {\"again\":true}"
         ],
         "at the same time, so that the fast one is done first"
     );
 
-    // The next run of the turn makes the same calls under the same keys.
+    // The next run of the turn has the results, and makes no call.
+    let mut again = request("t1", "Bonn");
+    again["run"] = json!(1);
+    again["message_id"] = json!("u0001-t1-1-a");
+    fixture.publish(&again).await?;
+    fixture.all_requests_are_done().await?;
+    let both = fixture.chunks_until_silence(Duration::from_millis(300), "t1").await?;
+    let second: Vec<_> = both.into_iter().filter(|chunk| chunk.message_id == "u0001-t1-1-a").collect();
+    assert_eq!(story(&second), story(&chunks));
+    assert_eq!(seen.lock().unwrap().len(), 3);
+
+    // The same turn elsewhere, of which nothing is kept, makes the same calls under the same keys.
     let mut again = request("t2", "Bonn");
     again["turn_id"] = json!("u0001-t1");
     again["run"] = json!(1);

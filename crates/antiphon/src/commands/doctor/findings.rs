@@ -249,14 +249,15 @@ fn streams(examined: &Examined) -> Vec<Finding> {
         let checkpoint =
             examined.owners.iter().find(|status| subject::stream_name(status.partition) == *name);
         let backlog = checkpoint.map_or(0, |status| usage.last_seq.0.saturating_sub(status.checkpoint.0));
-        let found = if name != subject::TURNS_STREAM && percent >= FULL {
+        let drops_the_oldest = [subject::TURNS_STREAM, subject::TOOL_CALLS_STREAM].contains(&name.as_str());
+        let found = if !drops_the_oldest && percent >= FULL {
             let detail = format!("{name} is full: publishers are refused");
             Some((
                 Severity::Problem,
                 detail,
                 "let workers catch up, or raise ANTIPHON_STREAM_MAX_BYTES and migrate",
             ))
-        } else if name != subject::TURNS_STREAM && percent >= FILLING {
+        } else if !drops_the_oldest && percent >= FILLING {
             let detail = format!("{name} is {percent} % full");
             Some((Severity::Warning, detail, "look whether its worker keeps up"))
         } else if usage.lagging_replicas > 0 {

@@ -86,7 +86,17 @@ impl<'a> ErasedStreams<'a> {
             entries.insert(subject::stream_name(partition), own.values().sum());
         }
         entries.insert(subject::TURNS_STREAM.to_owned(), self.ended_turns(bus).await?.values().sum());
+        entries.insert(subject::TOOL_CALLS_STREAM.to_owned(), self.tool_calls(bus).await?.values().sum());
         Ok(entries)
+    }
+
+    /// The subjects of what their tools have given, likewise.
+    async fn tool_calls(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+        let mut calls = tool_calls(bus).await?;
+        let is_ours =
+            |name: &str| subject::parse_tool_call(name).is_some_and(|place| self.scope.has(&place.thread));
+        calls.retain(|name, _| is_ours(name));
+        Ok(calls)
     }
 
     /// The subjects of their turns' ends, with how many entries they have.
@@ -123,7 +133,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(dropped)
     }
 
-    /// Purges every partition that has something of them, and the ends of their turns, again until nothing comes any more.
+    /// Purges every partition that has something of them, the ends of their turns and what their tools have given, again until nothing comes any more.
     pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, ExitError> {
         let mut cleared = Cleared::default();
         let Some(bus) = self.bus else { return Ok(cleared) };
@@ -144,13 +154,19 @@ impl<'a> ErasedStreams<'a> {
             ends += bus.purge_subject(subject::TURNS_STREAM, subject, None).await?;
         }
         cleared.removed.insert(subject::TURNS_STREAM.to_owned(), ends);
+        let mut calls = 0;
+        for subject in self.tool_calls(bus).await?.keys() {
+            calls += bus.purge_subject(subject::TOOL_CALLS_STREAM, subject, None).await?;
+        }
+        cleared.removed.insert(subject::TOOL_CALLS_STREAM.to_owned(), calls);
         Ok(cleared)
     }
 
-    /// How many entries came after the streams had been cleared, also requests and ends of turns.
+    /// How many entries came after the streams had been cleared, also requests, ends of turns and results of tools.
     pub(super) async fn left(&self) -> Result<u64, ExitError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let mut left = self.drop_requests(false).await? + self.ended_turns(bus).await?.values().sum::<u64>();
+        left += self.tool_calls(bus).await?.values().sum::<u64>();
         for partition in self.partitions_of_threads() {
             // Commands of this erasure are no part of what is erased.
             let command_thread = self.command_thread(partition);
@@ -355,7 +371,17 @@ pub(super) async fn threads_of_tenant(
     let ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
     let ends = ends.keys().filter_map(|name| ThreadId::parse(name.strip_prefix("turns.")?).ok());
     threads.extend(ends.filter(|owner| owner.tenant().as_ref() == tenant));
+    let calls = tool_calls(bus).await?;
+    let calls = calls.keys().filter_map(|name| Some(subject::parse_tool_call(name)?.thread));
+    threads.extend(calls.filter(|owner| owner.tenant().as_ref() == tenant));
     Ok(threads)
+}
+
+/// All that is known of tool calls: subjects, with how many entries they have.
+async fn tool_calls(bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
+    let mut calls = bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_CALLS).await?;
+    calls.extend(bus.subjects(subject::TOOL_CALLS_STREAM, subject::ALL_TOOL_INCIDENTS).await?);
+    Ok(calls)
 }
 
 /// Dead letters that are tasks which follow turns of these threads: only their payload says so.

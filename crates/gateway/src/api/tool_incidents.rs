@@ -1,0 +1,170 @@
+//! Tool calls of unknown outcome, which a person decides.
+
+use axum::http::HeaderMap;
+use axum::response::Response;
+use model::{ThreadId, TurnId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wire::tool_calls::{KeptResult, ToolDecision};
+
+use crate::api::respond::json_no_store;
+use crate::api::schemas;
+use crate::api::turns::turn_id;
+use crate::app::request_context::RequestContext;
+use crate::backend::Backend;
+use crate::commands::tool_incidents::{self, FoundIncident};
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::path::PathParam;
+use crate::extract::query::{self, QueryParams};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToolIncidentsQuery {
+    /// Those that are decided as well.
+    #[serde(default)]
+    all: bool,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// What is decided: exactly one of `run_again` and `result`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolDecisionBody {
+    /// `true`: the tool is called again.
+    pub run_again: Option<bool>,
+    /// The tool is not called again, and the turn goes on with this result, as the model reads it.
+    #[schema(max_length = 65_536)]
+    pub result: Option<String>,
+    /// Whether the model is told that the result is an error.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl MaxBodySize for ToolDecisionBody {
+    const MAX_BYTES: usize = 512 << 10;
+}
+
+/// The longest result that a person gives, bytes.
+const MOST_RESULT_BYTES: usize = 64 << 10;
+
+/// Tool calls of unknown outcome, the newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ToolIncidentsPage {
+    tool_incidents: Vec<ToolIncidentView>,
+    /// Whether there are more than the limit.
+    has_more: bool,
+}
+
+/// A call, of a tool that must not be called twice, of which it is not known whether it has run.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolIncidentView {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: String,
+    #[schema(value_type = schemas::TurnIdSchema)]
+    turn_id: String,
+    /// The call in the turn.
+    call: String,
+    #[schema(value_type = schemas::WorkflowNameSchema)]
+    workflow: String,
+    agent_id: String,
+    tool: String,
+    /// A JSON text, shortened where it is long.
+    arguments: String,
+    #[schema(value_type = schemas::TimestampSchema)]
+    started_at: String,
+    #[schema(value_type = schemas::TimestampSchema)]
+    detected_at: String,
+    /// `run_again` or `result`; null: it is not decided.
+    #[schema(required)]
+    decision: Option<&'static str>,
+    #[schema(required)]
+    decided_by: Option<String>,
+}
+
+impl ToolIncidentView {
+    /// With the thread's whole id, or its name in its tenant.
+    fn new(found: FoundIncident, thread_id: String) -> Self {
+        let FoundIncident { place, incident, .. } = found;
+        Self {
+            thread_id,
+            turn_id: place.turn.to_string(),
+            call: place.call,
+            workflow: place.workflow.to_string(),
+            agent_id: incident.agent_id,
+            tool: incident.tool,
+            arguments: incident.arguments,
+            started_at: incident.started_at,
+            detected_at: incident.detected_at,
+            decision: incident.decision.as_ref().map(ToolDecision::name),
+            decided_by: incident.decided_by,
+        }
+    }
+}
+
+impl ToolDecisionBody {
+    fn decision(self) -> Result<ToolDecision, Problem> {
+        let invalid = |detail: &str| Problem::bad_request("invalid_decision", detail.to_owned());
+        match (self.run_again, self.result) {
+            (Some(true), None) if !self.is_error => Ok(ToolDecision::RunAgain),
+            (None | Some(false), Some(text)) if text.len() <= MOST_RESULT_BYTES => {
+                Ok(ToolDecision::Result(KeptResult { text, is_error: self.is_error }))
+            }
+            (None | Some(false), Some(_)) => Err(invalid("a result has at most 65,536 bytes")),
+            _ => Err(invalid("either run_again, which is true, or a result is needed")),
+        }
+    }
+}
+
+/// Those of all tenants, with whole ids of threads.
+pub(crate) async fn of_all_tenants(backend: &Backend, all: bool) -> Result<Vec<ToolIncidentView>, Problem> {
+    let found = tool_incidents::list(backend, all, |_| true).await?;
+    Ok(found.into_iter().map(with_whole_id).collect())
+}
+
+/// Decides about one of any tenant.
+pub(crate) async fn decide_as(
+    backend: &Backend,
+    actor: &str,
+    thread: &ThreadId,
+    turn: &TurnId,
+    call: &str,
+    body: ToolDecisionBody,
+) -> Result<ToolIncidentView, Problem> {
+    let decided = tool_incidents::decide(backend, actor, thread, turn, call, body.decision()?);
+    Ok(with_whole_id(decided.await?))
+}
+
+fn with_whole_id(found: FoundIncident) -> ToolIncidentView {
+    let thread = found.place.thread.as_str().to_owned();
+    ToolIncidentView::new(found, thread)
+}
+
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<ToolIncidentsQuery>,
+) -> Result<Response, Problem> {
+    let limit = query::limit(query.limit.as_deref())?;
+    let is_ours = |thread: &ThreadId| ctx.in_own_tenant(thread.clone()).is_some();
+    let mut found = tool_incidents::list(ctx.backend()?, query.all, is_ours).await?;
+    let has_more = query::has_more(&mut found, limit);
+    let shown = |found: FoundIncident| {
+        let thread = found.place.thread.name().to_owned();
+        ToolIncidentView::new(found, thread)
+    };
+    let tool_incidents = found.into_iter().map(shown).collect();
+    Ok(json_no_store(ToolIncidentsPage { tool_incidents, has_more }))
+}
+
+pub(crate) async fn decide(
+    ctx: RequestContext,
+    PathParam((thread, turn, call)): PathParam<(String, String, String)>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ToolDecisionBody>,
+) -> Result<Response, Problem> {
+    let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
+    let (backend, decision) = (ctx.backend()?, body.decision()?);
+    let found = tool_incidents::decide(backend, &actor, &thread, &turn, &call, decision).await?;
+    Ok(json_no_store(ToolIncidentView::new(found, thread.name().to_owned())))
+}

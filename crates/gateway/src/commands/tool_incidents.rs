@@ -1,0 +1,110 @@
+//! Tool calls of unknown outcome: workflow services put them into the stream of tool calls, people decide, and the services read the decision.
+
+use std::time::Duration;
+
+use bus::{BusError, StoredEntry};
+use futures_util::{StreamExt, TryStreamExt};
+use model::{Seq, ThreadId, TurnId};
+use wire::subject::{self, ToolCallPlace};
+use wire::tool_calls::{ToolDecision, ToolIncident};
+
+use crate::backend::Backend;
+use crate::commands::control;
+use crate::error::Problem;
+
+/// How long storing a decision is tried.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Incidents that are read at a time.
+const CONCURRENT_READS: usize = 16;
+/// Incidents that a list reads at most.
+const MOST_READ: usize = 10_000;
+
+/// An incident and its place.
+pub(crate) struct FoundIncident {
+    pub(crate) place: ToolCallPlace,
+    pub(crate) incident: ToolIncident,
+    /// Of its entry in the stream.
+    seq: Seq,
+}
+
+/// The incidents of threads of which `is_ours` holds; without `all` those that are not decided. The newest first.
+pub(crate) async fn list(
+    backend: &Backend,
+    all: bool,
+    is_ours: impl Fn(&ThreadId) -> bool,
+) -> Result<Vec<FoundIncident>, Problem> {
+    let subjects = subjects(backend, subject::ALL_TOOL_INCIDENTS).await?;
+    let ours = |name: &String| subject::parse_tool_call(name).is_some_and(|place| is_ours(&place.thread));
+    let ours: Vec<String> = subjects.into_iter().filter(ours).take(MOST_READ).collect();
+    let read = futures_util::stream::iter(ours)
+        .map(|name| async move { found(backend, &name).await })
+        .buffer_unordered(CONCURRENT_READS);
+    let found: Vec<Option<FoundIncident>> = read.try_collect().await?;
+    let mut found: Vec<FoundIncident> = found.into_iter().flatten().collect();
+    found.retain(|found| all || found.incident.decision.is_none());
+    found.sort_by(|a, b| b.incident.detected_at.cmp(&a.incident.detected_at).then(b.seq.cmp(&a.seq)));
+    Ok(found)
+}
+
+/// Stores what a person has decided. A turn that waits for it goes on within seconds.
+pub(crate) async fn decide(
+    backend: &Backend,
+    actor: &str,
+    thread: &ThreadId,
+    turn: &TurnId,
+    call: &str,
+    decision: ToolDecision,
+) -> Result<FoundIncident, Problem> {
+    let unknown =
+        || Problem::not_found("unknown_tool_incident", "there is no such tool call of unknown outcome");
+    // Anything else could be a wildcard of NATS.
+    if call.is_empty() || !call.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
+        return Err(unknown());
+    }
+    let name =
+        subjects(backend, &format!("tool_incidents.*.{thread}.{turn}.{call}")).await?.into_iter().next();
+    let found = match name {
+        Some(name) => found(backend, &name).await?,
+        None => None,
+    };
+    let FoundIncident { place, incident, seq } = found.ok_or_else(unknown)?;
+    let decided = || Problem::conflict("tool_incident_decided", "this tool call is decided already");
+    if incident.decision.is_some() {
+        return Err(decided());
+    }
+    let (detail, command) = (format!("{}: {}", incident.tool, decision.name()), control::new_id()?);
+    let incident = ToolIncident { decision: Some(decision), decided_by: Some(actor.to_owned()), ..incident };
+    // Before the decision, so that there is none without its entry.
+    let audited =
+        backend.store().log_act(thread.as_str(), &command, actor, "decide_tool_call", turn.as_str(), &detail);
+    audited.await?;
+    let payload = serde_json::to_vec(&incident)
+        .map_err(|error| Problem::bad_request("invalid_decision", error.to_string()))?;
+    let subject = subject::tool_incident(&place.workflow, &place.thread, &place.turn, &place.call);
+    let stored = backend.bus.replace_entry(&subject, payload.into(), seq, STORE_TIMEOUT).await;
+    let seq = stored.map_err(|error| unavailable(&error))?.ok_or_else(decided)?;
+    tracing::info!(%thread, %turn, call, actor, detail, "a tool call of unknown outcome was decided");
+    Ok(FoundIncident { place, incident, seq })
+}
+
+async fn subjects(backend: &Backend, filter: &str) -> Result<Vec<String>, Problem> {
+    let subjects = backend.bus.subjects(subject::TOOL_CALLS_STREAM, filter).await;
+    Ok(subjects.map_err(|error| unavailable(&error))?.into_keys().collect())
+}
+
+/// `None`: it is gone, or nothing that could be read.
+async fn found(backend: &Backend, name: &str) -> Result<Option<FoundIncident>, Problem> {
+    let entry = backend.bus.last_entry(subject::TOOL_CALLS_STREAM, name).await;
+    Ok(entry.map_err(|error| unavailable(&error))?.and_then(|entry| read(&entry)))
+}
+
+fn read(entry: &StoredEntry) -> Option<FoundIncident> {
+    let (place, incident) =
+        (subject::parse_tool_call(&entry.subject)?, serde_json::from_slice(&entry.payload).ok()?);
+    Some(FoundIncident { place, incident, seq: entry.seq })
+}
+
+fn unavailable(error: &BusError) -> Problem {
+    tracing::warn!(%error, "the stream of tool calls cannot be used");
+    Problem::unavailable("nats_unavailable", "tool calls cannot be read or decided at the moment")
+}

@@ -1,0 +1,101 @@
+//! Keeps what tools have given, so that a turn that is tried again does not call them again.
+//!
+//! Entry: [`ToolCalls::run`]. Before a tool is called, the stream of tool calls says that the call has started; afterwards it has the result.
+//! The answer's own chunks cannot serve for this: a workflow service may not read the streams of partitions, and a run that failed has no answer.
+//!
+//! Invariants: a call whose result is kept is never made again; a call of a tool that is not idempotent is made again only when the tool was
+//! not reached, or a person has said so.
+
+mod call_id;
+mod records;
+mod waiting;
+
+use model::Seq;
+use wire::tool_calls::{KeptResult, ToolCallRecord, ToolCallState, ToolDecision};
+
+use crate::engine_event::{EngineSender, Failure};
+use crate::metrics;
+use crate::tools::{ToolOutcome, ToolResult};
+pub(crate) use call_id::call_ids;
+use records::LastEntry;
+pub(crate) use records::{ToolCalls, WantedCall};
+use waiting::Waited;
+
+impl ToolCalls {
+    /// The result of a call: the one that is kept, or what `perform` gives.
+    ///
+    /// # Errors
+    /// What is known of the call cannot be read or written: the tool is not called.
+    pub(crate) async fn run<F>(
+        &self,
+        call: WantedCall<'_>,
+        sender: &EngineSender,
+        perform: impl Fn() -> F,
+    ) -> Result<ToolResult, Failure>
+    where
+        F: Future<Output = ToolOutcome>,
+    {
+        loop {
+            let replaced = match self.record(&call).await? {
+                None => Seq(0),
+                Some(LastEntry {
+                    value: ToolCallRecord { state: ToolCallState::Done(kept), .. }, ..
+                }) => {
+                    metrics::kept_tool_call();
+                    return Ok(ToolResult { text: kept.text, is_error: kept.is_error });
+                }
+                Some(LastEntry { seq, value })
+                    if call.is_idempotent || value.state == ToolCallState::NotRun =>
+                {
+                    seq
+                }
+                Some(kept) => match self.wait_for_decision(&call, &kept, sender).await? {
+                    Waited::Changed => continue,
+                    Waited::Decided(seq, ToolDecision::RunAgain) => seq,
+                    Waited::Decided(seq, ToolDecision::Result(result)) => {
+                        let done = ToolCallRecord { state: ToolCallState::Done(result), ..kept.value };
+                        self.replace(&self.place(&call), &done, seq).await?;
+                        continue;
+                    }
+                },
+            };
+            let Some((seq, record)) = self.start(&call, replaced).await? else { continue };
+            let ended = |state| ToolCallRecord { state, ..record.clone() };
+            match perform().await {
+                ToolOutcome::Answered(result) => {
+                    let result = self.that_fits(result);
+                    let kept = KeptResult { text: result.text.clone(), is_error: result.is_error };
+                    self.replace(&self.place(&call), &ended(ToolCallState::Done(kept)), seq).await?;
+                    return Ok(result);
+                }
+                ToolOutcome::NotRun(result) => {
+                    self.replace(&self.place(&call), &ended(ToolCallState::NotRun), seq).await?;
+                    return Ok(result);
+                }
+                ToolOutcome::Unknown(result) if call.is_idempotent => return Ok(result),
+                // A person decides.
+                ToolOutcome::Unknown(_) => {}
+            }
+        }
+    }
+
+    /// Stores that the call starts; `None`: another attempt has stored something since.
+    async fn start(
+        &self,
+        call: &WantedCall<'_>,
+        replaced: Seq,
+    ) -> Result<Option<(Seq, ToolCallRecord)>, Failure> {
+        let record = ToolCallRecord {
+            start: format!("{:016x}", rand::random::<u64>()),
+            tool: call.tool.to_owned(),
+            state: ToolCallState::Started,
+            started_at: self.now(),
+        };
+        if let Some(seq) = self.replace(&self.place(call), &record, replaced).await? {
+            return Ok(Some((seq, record)));
+        }
+        // It may be this one, whose ack was lost.
+        let kept = self.record(call).await?.filter(|kept| kept.value.start == record.start);
+        Ok(kept.map(|kept| (kept.seq, record)))
+    }
+}

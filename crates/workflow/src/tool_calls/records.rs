@@ -1,0 +1,126 @@
+//! What is known of tool calls, as the stream has it.
+
+use std::time::Duration;
+
+use bus::{Bus, Disposition};
+use bytes::Bytes;
+use model::{Seq, Timestamp, WorkflowName};
+use runtime::{Backoff, Clock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use wire::subject;
+use wire::tool_calls::ToolCallRecord;
+
+use crate::engine_event::Failure;
+use crate::request::TurnAttempt;
+use crate::tools::ToolResult;
+
+/// How long one read or write is tried.
+const STORE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Room in a message of NATS for what is stored beside a result.
+const BESIDE_RESULT: usize = 4 << 10;
+/// JSON writes a byte as six at most.
+const BYTES_IN_JSON: usize = 6;
+
+/// What the services of a workflow know of their tool calls.
+#[derive(Clone)]
+pub(crate) struct ToolCalls {
+    bus: Bus,
+    workflow: WorkflowName,
+    clock: Clock,
+}
+
+/// A call that a model asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct WantedCall<'a> {
+    pub(crate) turn: &'a TurnAttempt,
+    /// As `call_ids` names it.
+    pub(crate) id: &'a str,
+    pub(crate) tool: &'a str,
+    pub(crate) arguments: &'a str,
+    /// Whether it may be made again when its outcome is unknown.
+    pub(crate) is_idempotent: bool,
+}
+
+/// The last entry of a subject.
+pub(super) struct LastEntry<T> {
+    pub(super) seq: Seq,
+    pub(super) value: T,
+}
+
+impl ToolCalls {
+    pub(crate) fn new(bus: Bus, workflow: WorkflowName, clock: Clock) -> Self {
+        Self { bus, workflow, clock }
+    }
+
+    /// Where the last entry of a call is.
+    pub(super) fn place(&self, call: &WantedCall<'_>) -> String {
+        subject::tool_call(&self.workflow, &call.turn.thread, &call.turn.id, call.id)
+    }
+
+    /// Where a person decides about it.
+    pub(super) fn incident_place(&self, call: &WantedCall<'_>) -> String {
+        subject::tool_incident(&self.workflow, &call.turn.thread, &call.turn.id, call.id)
+    }
+
+    pub(super) async fn record(
+        &self,
+        call: &WantedCall<'_>,
+    ) -> Result<Option<LastEntry<ToolCallRecord>>, Failure> {
+        self.read(&self.place(call)).await
+    }
+
+    pub(super) fn now(&self) -> String {
+        wire::rfc3339(Timestamp(self.clock.now_ms())).unwrap_or_default()
+    }
+
+    /// A result that fits into a message of NATS with what is stored beside it.
+    pub(super) fn that_fits(&self, mut result: ToolResult) -> ToolResult {
+        let most = self.bus.max_payload().saturating_sub(BESIDE_RESULT);
+        if serde_json::to_string(&result.text).is_ok_and(|json| json.len() > most) {
+            result.text.truncate(result.text.floor_char_boundary(most / BYTES_IN_JSON));
+            result.text.push_str(&format!("\n[cut off after {} bytes]", result.text.len()));
+        }
+        result
+    }
+
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        place: &str,
+    ) -> Result<Option<LastEntry<T>>, Failure> {
+        let give_up_at = Instant::now() + STORE_TIMEOUT;
+        let mut backoff = Backoff::default();
+        let entry = loop {
+            match self.bus.last_entry(subject::TOOL_CALLS_STREAM, place).await {
+                Ok(entry) => break entry,
+                Err(error) if error.disposition() == Disposition::Retry && Instant::now() < give_up_at => {
+                    tracing::debug!(%error, place, "what is known of a tool call cannot be read yet");
+                    tokio::time::sleep(backoff.next_delay()).await;
+                }
+                Err(error) => return Err(unavailable("read", &error)),
+            }
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        let value = serde_json::from_slice(&entry.payload).map_err(|error| unavailable("read", &error))?;
+        Ok(Some(LastEntry { seq: entry.seq, value }))
+    }
+
+    /// `None`: something else was stored since.
+    pub(super) async fn replace<T: Serialize>(
+        &self,
+        place: &str,
+        value: &T,
+        replaced: Seq,
+    ) -> Result<Option<Seq>, Failure> {
+        let payload = serde_json::to_vec(value).map_err(|error| unavailable("written", &error))?;
+        let stored = self.bus.replace_entry(place, Bytes::from(payload), replaced, STORE_TIMEOUT).await;
+        stored.map_err(|error| unavailable("written", &error))
+    }
+}
+
+fn unavailable(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    tracing::warn!(%error, "what is known of a tool call cannot be {what}: the turn fails");
+    let text = format!("a tool is not called while what is known of its calls cannot be {what}");
+    Failure::transient("tool_calls_unavailable", text)
+}

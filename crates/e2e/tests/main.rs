@@ -9,6 +9,7 @@
     reason = "tests say what went wrong by panicking"
 )]
 
+mod answer_reports;
 mod api_client;
 mod auth;
 mod budgets;

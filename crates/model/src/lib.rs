@@ -5,6 +5,7 @@
 
 mod agent_setting;
 mod answer_calls;
+mod answer_report;
 mod bucket;
 mod chunk;
 mod command;
@@ -32,6 +33,7 @@ mod turn;
 pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, SettingKind};
 pub use answer_calls::AnswerCalls;
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
+pub use answer_report::{AnswerReport, FinishReason};
 pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};
 pub use dead_letter::{DeadLetter, DeadLetterSource, FailedMessage, RejectedEntry};

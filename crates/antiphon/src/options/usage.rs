@@ -36,7 +36,7 @@ pub(crate) struct UsageOptions {
 pub(crate) struct Groups(pub(crate) Vec<UsageGroup>);
 
 fn groups(names: &str) -> Result<Groups, String> {
-    let wrong = |name| format!("{name} is none of day, agent, thread, user, model, kind");
+    let wrong = |name| format!("{name} is none of day, agent, thread, user, model, kind, finish_reason");
     UsageGroup::list(names).map(Groups).map_err(wrong)
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
     let run = match submission {
         Submission::New(opened) => opened.run,
         Submission::Duplicate(_, None) => 0,
-        Submission::Duplicate(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
+        Submission::Duplicate(_, Some(TurnState::Done { answer, .. })) => return Ok(answer.clone()),
         Submission::Duplicate(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
         Submission::Duplicate(_, Some(TurnState::Dropped)) => {
             let detail = "the turn of this Idempotency-Key failed, and was dropped";

@@ -285,7 +285,7 @@ fn turn() -> Value {
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
-        "follow_up": null,
+        "follow_up": null, "finish_reason": null, "usage": null,
     })
 }
 
@@ -339,3 +339,4 @@ fn failed_turns() -> Value {
     });
     json!({ "thread_id": "hello", "failed_turns": [failed], "next": null })
 }
+        "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3, "cached_tokens": 64},

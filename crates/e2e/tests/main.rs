@@ -35,6 +35,7 @@ mod following;
 mod full_streams;
 mod fuzz;
 mod handover;
+mod heartbeats;
 mod http_robustness;
 mod inputs;
 mod installations;

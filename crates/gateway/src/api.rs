@@ -12,6 +12,7 @@ pub(crate) mod delayed_tasks;
 pub(crate) mod events;
 pub(crate) mod failed_turns;
 pub(crate) mod follow_ups;
+pub(crate) mod heartbeats;
 pub(crate) mod history;
 pub(crate) mod keys;
 pub(crate) mod memory;

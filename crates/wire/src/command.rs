@@ -385,7 +385,8 @@ fn owners_mark(id: &str) -> Option<&'static str> {
     is_follow_up(id).then_some("timer_id")
 }
 
-/// The id of a continuation's input comes from the place of the answer that asked for it, that of a continuation's task from the turn.
+/// The id of a continuation's input comes from the place of the answer that asked for it or from the request of a heartbeat, that of a
+/// continuation's task from the turn.
 fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match (id.strip_suffix("-h"), id.split_once("-h")) {
@@ -414,6 +415,9 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
         agent_id: opened.agent.as_str().to_owned(),
         run: opened.run,
         content: opened.content.clone(),
+    if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {
+        return true;
+    }
         metadata: convert::pb_metadata(&opened.metadata),
         actor: opened.actor.as_deref().unwrap_or_default().to_owned(),
         options: Some(pb_options(&opened.options)),

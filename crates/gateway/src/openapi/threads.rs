@@ -8,6 +8,7 @@ use crate::api::batches::{BatchesPage, BatchesQuery};
 use crate::api::context::{Compactions, ContextQuery, ContextView, Undone};
 use crate::api::events::EventsQuery;
 use crate::api::failed_turns::{FailedQuery, FailedTurns};
+use crate::api::heartbeats::HeartbeatBody;
 use crate::api::history::{HistoryPage, HistoryQuery};
 use crate::api::messages::{Accepted, MessageBody};
 use crate::api::threads::{ThreadBody, ThreadDetail};

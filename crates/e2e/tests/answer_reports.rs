@@ -159,7 +159,7 @@ async fn check_native(fixture: &Fixture, workflow: &ManualWorkflow, thread: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_answer_and_one_of_two_attempts_report_what_the_ledger_has() {
+async fn stopped_and_repeated_answers_report_what_the_ledger_has() {
     let fixture = Fixture::with(alone).await;
     let (addr, api) = (fixture.fleet.gateway_addrs()[0], fixture.api());
     let workflow = fixture.manual_workflow().await;

@@ -45,6 +45,7 @@ mod memory;
 mod metrics;
 mod nats_clusters;
 mod new_user;
+mod notes;
 mod outages;
 mod partitions;
 mod protocols;

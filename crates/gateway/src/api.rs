@@ -17,6 +17,7 @@ pub(crate) mod history;
 pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod messages;
+pub(crate) mod notes;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod respond;

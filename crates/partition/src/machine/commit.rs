@@ -219,6 +219,9 @@ impl Partition {
         }
         self.counters.completed += u64::from(outcome == MessageOutcome::Complete);
         self.remember(open.key.clone());
+        if open.is_hidden() && outcome == MessageOutcome::Complete {
+            return;
+        }
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
@@ -230,10 +233,10 @@ impl Partition {
             position,
             chunks,
             outcome,
+            report,
             frame,
         }));
     }
-            report,
 }
 
 /// The threads whose follow-ups are armed, and replace what waits there.

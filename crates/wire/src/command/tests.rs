@@ -1,3 +1,4 @@
+mod notes;
 mod queries;
 mod subjects;
 

@@ -233,7 +233,7 @@ fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
 }
 
 #[test]
-fn the_end_and_the_last_message_report_why_it_ended_and_the_sum_of_its_calls() {
+fn end_and_last_message_report_the_reason_and_the_sum_of_calls() {
     let mut script = TurnScript::new();
     let usage_of = |script: &TurnScript| {
         let turn = script.commits.iter().flat_map(|commit| &commit.turns).last().unwrap();

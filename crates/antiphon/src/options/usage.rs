@@ -19,7 +19,7 @@ pub(crate) struct UsageOptions {
     /// Turns that ended before; without it, until now.
     #[arg(long, value_parser = moment)]
     pub(crate) to: Option<Timestamp>,
-    /// Any of day, agent, thread, user, model, kind, with commas between them; without it all is one sum.
+    /// Any of day, agent, thread, user, model, kind, finish_reason, with commas between them; without it all is one sum.
     #[arg(long, default_value = "", value_parser = groups)]
     pub(crate) by: Groups,
     /// Lines of comma-separated values instead.

@@ -84,6 +84,12 @@ impl Item {
         self.metadata.is_synthetic()
     }
 
+    /// Whether it is a note: a text beside the turns, which is a batch of its own.
+    pub fn is_note(&self) -> bool {
+        let has_place = self.batch_type == BatchType::SystemTrigger && self.sequence_num == 0;
+        has_place && matches!(self.role, Role::User | Role::System) && self.metadata.is_note()
+    }
+
     /// Whether the metadata has the boolean `true` under this key.
     pub(crate) fn is_marked(&self, key: &str) -> bool {
         self.metadata.get(key) == Some(&Value::Bool(true))

@@ -84,7 +84,8 @@ fn frames(message: &MessageId, after: u64) -> Result<Vec<Bytes>> {
     let chunk = |id| vec![Arc::new(Chunk::content(id, "a few words of ", id + 1 == CHUNKS))];
     let last = after + u64::from(CHUNKS);
     let position = Position::from_stored(BEGIN + last as i64 + 1);
-    let end = MessageEnd { position, chunks: CHUNKS, outcome: MessageOutcome::Complete };
+    let (outcome, report) = (MessageOutcome::Complete, model::AnswerReport::default());
+    let end = MessageEnd { position, chunks: CHUNKS, outcome, report };
     let chunks = (0..CHUNKS).map(|id| frame(after + u64::from(id), chunk(id), None));
     Ok(chunks.chain([frame(last, Vec::new(), Some(end))]).collect())
 }

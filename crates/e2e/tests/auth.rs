@@ -200,6 +200,8 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
         ("DELETE", "/v1/threads/t1/failed-turns/u0000-x", "agents:operate", None),
         ("POST", "/v1/threads/t1/failed-turns/u0000-x/retry", "agents:operate", empty()),
         ("GET", "/v1/threads/t1/audit", "audit:read", None),
+        ("POST", "/v1/threads/t1/batches/7/continue", "threads:write", empty()),
+        ("POST", "/v1/threads/t1/notes", "agents:operate", said()),
         ("GET", "/v1/turns/u0000-x", "threads:read", None),
         ("POST", "/v1/turns/u0000-x/stop", "threads:write", empty()),
         ("GET", "/v1/agents", "agents:read", None),

@@ -9,6 +9,7 @@
     reason = "tests say what went wrong by panicking"
 )]
 
+mod answer_reports;
 mod api_client;
 mod auth;
 mod budgets;
@@ -34,6 +35,7 @@ mod following;
 mod full_streams;
 mod fuzz;
 mod handover;
+mod heartbeats;
 mod http_robustness;
 mod inputs;
 mod installations;
@@ -44,6 +46,7 @@ mod metrics;
 mod mistakes;
 mod nats_clusters;
 mod new_user;
+mod notes;
 mod outages;
 mod partitions;
 mod protocols;

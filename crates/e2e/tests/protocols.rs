@@ -39,6 +39,26 @@ pub(crate) async fn stream(addr: SocketAddr, method: &str, path: &str, body: Opt
     events
 }
 
+/// Events of a native stream, which does not end by itself, up to the end of a message.
+pub(crate) async fn until_complete(addr: SocketAddr, path: &str) -> Vec<Value> {
+    let request = http::HttpRequest { method: "GET", path, headers: &[], body: &[] };
+    let mut response = http::begin(addr, request).await.unwrap();
+    assert_eq!(response.status, 200, "{path}");
+    let (mut parser, mut bytes, mut events) = (Parser::default(), Vec::new(), Vec::<Value>::new());
+    let read = async {
+        while events.last().is_none_or(|event| event["chunk"] != "message_complete") {
+            assert!(response.body.read(&mut bytes).await.unwrap() > 0, "{path} has ended: {events:?}");
+            for item in parser.feed(&std::mem::take(&mut bytes)) {
+                if let testkit::sse::SseItem::Event { data, .. } = item {
+                    events.extend(serde_json::from_str::<Value>(&data));
+                }
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, read).await.unwrap();
+    events
+}
+
 /// The events of a run; without a text what a request to connect to one has.
 pub(crate) async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str) -> Vec<Value> {
     let messages = json!([{"id": format!("q-{run}"), "role": "user", "content": text}]);

@@ -1,6 +1,6 @@
 //! Messages that have ended, as the store has them, and the events by which a reader learns of them.
 
-use model::Position;
+use model::{AnswerReport, Position};
 use protocols::native::NativeEvent;
 use protocols::{Cursor, MessageHeader, MessageOffset, Native, StoredAnswer, StreamError};
 
@@ -122,7 +122,7 @@ pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut im
                 let bytes = native.chunk(header, rest.progress.seen().clone(), chunk, true).bytes();
                 out.extend([FeedEvent { bytes, event: open::chunk_event(header, chunk, true) }]);
             }
-            out.extend([complete_event(native, header, *position, answer.is_stopped())]);
+            out.extend([complete_event(native, header, *position, answer.is_stopped(), answer.report())]);
         }
     }
 }
@@ -133,10 +133,11 @@ pub(crate) fn complete_event(
     header: &MessageHeader,
     position: Position,
     is_stopped: bool,
+    report: &AnswerReport,
 ) -> FeedEvent {
-    let bytes = native.complete(header, position, is_stopped).bytes();
-    let message = header.message.clone();
-    FeedEvent { bytes, event: NativeEvent::Complete { message, position, is_stopped } }
+    let bytes = native.complete(header, position, is_stopped, report).bytes();
+    let (message, report) = (header.message.clone(), report.clone());
+    FeedEvent { bytes, event: NativeEvent::Complete { message, position, is_stopped, report } }
 }
 
 /// The end of a message that was given up.

@@ -490,10 +490,10 @@ impl Feed {
                 ended::failed_event(&mut self.native, &header, end.position, StreamError::from(failure))
             }
             MessageOutcome::Complete if has_all => {
-                ended::complete_event(&mut self.native, &header, end.position, false)
+                ended::complete_event(&mut self.native, &header, end.position, false, &end.report)
             }
             MessageOutcome::Stopped if has_all => {
-                ended::complete_event(&mut self.native, &header, end.position, true)
+                ended::complete_event(&mut self.native, &header, end.position, true, &end.report)
             }
             // It was left out: the store has it.
             MessageOutcome::Complete | MessageOutcome::Stopped => {

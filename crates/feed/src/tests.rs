@@ -33,6 +33,7 @@ fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at
             position: at(position),
             chunks: 2,
             outcome: MessageOutcome::Complete,
+            report: model::AnswerReport::default(),
         }),
     }
 }

@@ -155,7 +155,7 @@ pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(HTTP_ERRORS, "Requests answered with an error, by its `code`").by(&["code"]),
     MetricDescription::counter(
         COMMANDS,
-        "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`) and \
+        "Commands published to a partition's stream, by `kind` (`turn`, `retry_turn`, `task`, `act`, `note`) and \
          `outcome`: `stored`, or `unconfirmed`, which the answer to their senders says",
     )
     .by(&["kind", "outcome"]),

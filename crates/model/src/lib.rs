@@ -5,6 +5,7 @@
 
 mod agent_setting;
 mod answer_calls;
+mod answer_report;
 mod bucket;
 mod chunk;
 mod command;
@@ -18,6 +19,7 @@ mod mark;
 mod message;
 mod metadata;
 mod model_call;
+mod note;
 mod position;
 pub mod quoting;
 mod status;
@@ -31,6 +33,7 @@ mod turn;
 
 pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, SettingKind};
 pub use answer_calls::AnswerCalls;
+pub use answer_report::{AnswerReport, FinishReason};
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};
@@ -47,6 +50,7 @@ pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, MessageOutcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
+pub use note::Note;
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn};
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Position, Role, ThreadId};
+use crate::{
+    AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Position, Role, ThreadId,
+};
 
 /// What became ready of one message: chunks, or how it ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,4 +36,6 @@ pub struct MessageEnd {
     pub chunks: u32,
     /// The outcome.
     pub outcome: MessageOutcome,
+    /// Of an answer that is persisted: why it ended and what it used.
+    pub report: AnswerReport,
 }

@@ -101,6 +101,12 @@ impl Metadata {
         Some(Position::from_stored(position))
     }
 
+    /// The batch that a heartbeat continues: `continues` of an input that has `heartbeat` as `true`. Unlike other continuations it is refused
+    /// unless that batch is the last of its thread, and complete.
+    pub fn heartbeat_of(&self) -> Option<Position> {
+        self.continues().filter(|_| self.get("heartbeat") == Some(&Value::Bool(true)))
+    }
+
     /// True when there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -199,13 +199,20 @@ impl Metadata {
     /// `tokens_used` as output. `None` where nothing was counted, which is not the same as zero. These fields belong to the message and are not
     /// refused for their size: a count above [`ModelCall::MOST_TOKENS`] counts as that.
     pub fn summed_call(&self) -> Option<ModelCall> {
+        self.counted_call().map(ModelCall::bounded)
+    }
+
+    /// The same without the bound: what is stored may be a sum of many calls.
+    pub(crate) fn counted_call(&self) -> Option<ModelCall> {
         let usage = self.get("usage").map(TokenCounts::of_usage).unwrap_or_default();
         let model = self.get("model").and_then(Value::as_str).and_then(ModelCall::name);
         if usage.has_parts() {
-            return Some(ModelCall { model, ..ModelCall::from(usage) }.bounded());
+            let is_estimated =
+                self.get("usage").and_then(|usage| usage.get("estimated")) == Some(&Value::Bool(true));
+            return Some(ModelCall { model, is_estimated, ..ModelCall::from(usage) });
         }
         let output_tokens = self.tokens_used().ok().flatten().or(usage.is_known().then(|| usage.output()))?;
-        Some(ModelCall { model, output_tokens, ..ModelCall::default() }.bounded())
+        Some(ModelCall { model, output_tokens, ..ModelCall::default() })
     }
 
     /// Whether there is anything but calls of models in it.

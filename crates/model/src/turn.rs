@@ -104,11 +104,30 @@ impl TurnId {
         Self::foreground(thread, &format!("h{answer}"))
     }
 
-    /// Whether it goes on with a batch, by itself: no person has sent its input.
+    /// The turn of a heartbeat: a continuation that is requested from outside. `request` is 1 to 64 hexadecimal digits, a digest of the batch and
+    /// of the request's id; the same is the same turn.
+    ///
+    /// # Errors
+    /// `request` breaks that rule.
+    pub fn heartbeat(thread: &ThreadId, request: &str) -> Result<Self, InvalidTurnId> {
+        let turn = Self::foreground(thread, &format!("k{request}"))?;
+        if turn.is_heartbeat() { Ok(turn) } else { Err(InvalidTurnId::Form) }
+    }
+
+    /// Whether it goes on with a batch without a person's input.
     pub fn is_continuation(&self) -> bool {
         let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
         let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
-        self.is_foreground() && place.is_some_and(is_place)
+        (self.is_foreground() && place.is_some_and(is_place)) || self.is_heartbeat()
+    }
+
+    fn is_heartbeat(&self) -> bool {
+        let request = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('k'));
+        let is_digest = |request: &str| {
+            (1..=64).contains(&request.len())
+                && request.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        self.is_foreground() && request.is_some_and(is_digest)
     }
 
     /// The bucket of its thread.
@@ -484,7 +503,11 @@ mod tests {
         let thread = ThreadId::parse("t").unwrap();
         let continuation = TurnId::continuation(&thread, Position::from_stored(12)).unwrap();
         assert!(continuation.is_foreground() && continuation.is_continuation());
-        for other in ["h", "h12x", "f12", "x-h12", "12"] {
+        assert!(TurnId::heartbeat(&thread, "01f3").unwrap().is_continuation());
+        assert!(
+            ["", "x", "01f3-a", &"0".repeat(65)].iter().all(|no| TurnId::heartbeat(&thread, no).is_err())
+        );
+        for other in ["h", "h12x", "f12", "x-h12", "12", "k", "kx", "x-k1"] {
             assert!(!TurnId::foreground(&thread, other).unwrap().is_continuation(), "{other}");
         }
         assert!(!TurnId::of_task(&thread.agent(), Position::from_stored(12)).is_continuation());

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId, IdRange, LiveFrame,
-    MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText, Position, QueuedTask,
-    RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId, TurnToken,
+    AgentId, AnswerReport, BatchType, Chunk, Command, Cut, DelayedTask, Frame, FrameNumber, GatewayId,
+    IdRange, LiveFrame, MessageEnd, MessageFailure, MessageId, MessageKey, MessageOutcome, PartialText,
+    Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId, TimerId, Timestamp, TokenKeys, TurnId,
+    TurnToken,
 };
 
 use crate::request_state::RequestNews;
@@ -311,6 +312,8 @@ pub struct MessageEnded {
     pub chunks: u32,
     /// How it ended.
     pub outcome: MessageOutcome,
+    /// Of an answer that is persisted: why it ended and what it used.
+    pub report: AnswerReport,
     /// The number of the frame.
     pub frame: FrameNumber,
 }
@@ -332,7 +335,7 @@ impl From<ReadyChunks> for LiveFrame {
 
 impl From<MessageEnded> for LiveFrame {
     fn from(ended: MessageEnded) -> Self {
-        let (position, chunks, outcome) = (ended.position, ended.chunks, ended.outcome);
+        let MessageEnded { position, chunks, outcome, report, .. } = ended;
         Self {
             thread: ended.key.thread,
             message: ended.key.message,
@@ -341,7 +344,7 @@ impl From<MessageEnded> for LiveFrame {
             batch_type: ended.batch_type,
             number: ended.frame,
             chunks: Vec::new(),
-            terminal: Some(MessageEnd { position, chunks, outcome }),
+            terminal: Some(MessageEnd { position, chunks, outcome, report }),
         }
     }
 }

@@ -128,6 +128,7 @@ impl LateRuns {
                 kind: ended.kind,
                 call: listed.call,
                 is_partial: true,
+                finish_reason: None,
             });
         }
         (self.usage.len() - before) as u64

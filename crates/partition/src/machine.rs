@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{
-    AgentId, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask,
-    RejectedEntry, Seq, ThreadId, TimerId, Timestamp, TurnId,
+    AgentId, AnswerReport, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions,
+    QueuedTask, RejectedEntry, Seq, ThreadId, TimerId, Timestamp, TurnId,
 };
 
 use crate::action::{Action, Input, MachineReport, ReadyChunks};
@@ -128,7 +128,7 @@ enum EndedInput {
 
 #[derive(Debug)]
 enum InFlight {
-    Message { slot: Slot, position: Position, outcome: model::MessageOutcome },
+    Message { slot: Slot, position: Position, outcome: model::MessageOutcome, report: AnswerReport },
     Turn(TurnInFlight),
 }
 
@@ -139,6 +139,7 @@ struct TurnInFlight {
     position: Position,
     /// `None`: nothing is left of it, and nothing is shown.
     outcome: Option<model::MessageOutcome>,
+    report: AnswerReport,
     /// The agent waits for so long from the commit on, ms.
     wait_ms: Option<i64>,
 }

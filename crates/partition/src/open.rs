@@ -115,9 +115,14 @@ pub(crate) enum ChunkOutcome {
 }
 
 impl OpenMessage {
-    /// See [`TurnRef::is_held_back`].
+    /// See [`TurnRef::is_held_back`]. What nobody but models may see is held back, too.
     pub(crate) fn is_held_back(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| turn.is_held_back)
+        self.turn.as_ref().map_or_else(|| self.is_hidden(), |turn| turn.is_held_back)
+    }
+
+    /// A hidden note, which is one chunk.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.turn.is_none() && self.accepted().next().is_some_and(|chunk| chunk.metadata.is_synthetic())
     }
 
     /// A message whose first chunk has just come. `time` is the stream clock's.

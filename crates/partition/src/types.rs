@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, CommandId, Control, ControlKind, Message, MessageKey, Metadata, ModelCall, Position,
-    QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId, TurnId,
-    TurnOpened, TurnOptions, TurnToken, UsageKind,
+    AgentId, CommandId, Control, ControlKind, FinishReason, Message, MessageKey, Metadata, ModelCall,
+    Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId,
+    TurnId, TurnOpened, TurnOptions, TurnToken, UsageKind,
 };
 
 /// What the store is asked about a command before anything comes of it.
@@ -257,6 +257,8 @@ pub struct UsageWrite {
     pub call: ModelCall,
     /// The answer did not come to its end, so that there may have been more calls than are known.
     pub is_partial: bool,
+    /// Why the answer ended; `None`: it failed, was taken back, or had ended before the call.
+    pub finish_reason: Option<FinishReason>,
 }
 
 impl UsageWrite {

@@ -3,7 +3,7 @@
 //! Entry types: [`AnswerEvent`] goes in, [`ProtocolOutput`] comes out, and [`Protocol`] is the fold between them.
 
 use bytes::Bytes;
-use model::{Chunk, Position};
+use model::{Chunk, ModelCall, Position};
 
 use crate::StreamError;
 
@@ -25,6 +25,9 @@ pub enum AnswerEvent<'a> {
         /// The new attempt, of which nothing has come yet.
         attempt: u32,
     },
+    /// What its calls of models used together, those of earlier attempts included. It comes right before the end, where it is known; without it
+    /// the chunks say it.
+    Used(&'a ModelCall),
     /// The whole answer is committed.
     Complete {
         /// Where its last message stands.

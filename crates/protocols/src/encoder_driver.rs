@@ -3,7 +3,7 @@
 //! Entry type: [`EncoderDriver`], with the [`ProtocolEncoder`] of a protocol.
 
 use bytes::Bytes;
-use model::{AnswerCalls, Chunk, MessageId, Metadata};
+use model::{AnswerCalls, Chunk, MessageId, Metadata, ModelCall};
 
 use crate::answer_parts::{AnswerParts, PartChange};
 use crate::usage::Usage;
@@ -33,7 +33,7 @@ pub(crate) trait ProtocolEncoder {
 /// What the chunks of an answer say of it at its end.
 #[derive(Debug)]
 pub(crate) struct AnswerReport<'a> {
-    /// Of the final chunk.
+    /// Of the final chunk, with the usage of the answer.
     pub(crate) metadata: &'a Metadata,
     /// The sum of its calls of models; `None`: none is known.
     pub(crate) usage: Option<Usage>,
@@ -53,7 +53,10 @@ pub(crate) struct EncoderDriver<W> {
     message: MessageId,
     pub(crate) words: W,
     outline: AnswerParts,
+    /// Of the attempt, from its chunks.
     calls: AnswerCalls,
+    /// Of the whole answer, where it is reported.
+    used: Option<ModelCall>,
     attempt: u32,
     is_open: bool,
     was_shown: bool,
@@ -63,8 +66,17 @@ pub(crate) struct EncoderDriver<W> {
 impl<W: ProtocolEncoder> EncoderDriver<W> {
     pub(crate) fn new(message: MessageId, words: W) -> Self {
         let outline = AnswerParts::new(message.clone());
-        let calls = AnswerCalls::default();
-        Self { message, words, outline, calls, attempt: 0, is_open: false, was_shown: false, is_over: false }
+        Self {
+            message,
+            words,
+            outline,
+            calls: AnswerCalls::default(),
+            used: None,
+            attempt: 0,
+            is_open: false,
+            was_shown: false,
+            is_over: false,
+        }
     }
 
     pub(crate) fn apply(&mut self, happening: AnswerEvent<'_>) -> ProtocolOutput {
@@ -76,6 +88,10 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
             AnswerEvent::Opened => self.open(&mut out),
             AnswerEvent::Chunk { attempt, chunk } => self.chunk(attempt, chunk, &mut out),
             AnswerEvent::Reset { attempt } => self.reset(attempt, &mut out),
+            AnswerEvent::Used(sum) => {
+                self.used = Some(sum.clone());
+                StreamAction::Continue
+            }
             AnswerEvent::Complete { .. } => self.end(AnswerEnd::Complete, &mut out),
             AnswerEvent::Stopped => self.end(AnswerEnd::Stopped, &mut out),
             AnswerEvent::Failed(failure) => self.end(AnswerEnd::Failed(failure), &mut out),
@@ -136,9 +152,18 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         for change in changes {
             self.words.change(change, out);
         }
+        let calls = match self.used.take() {
+            Some(sum) => vec![sum],
+            None => std::mem::take(&mut self.calls).finish(),
+        };
         let metadata = self.outline.metadata();
-        let usage = Usage::of(std::mem::take(&mut self.calls).finish(), metadata);
-        self.words.end(end, &AnswerReport { metadata, usage }, out);
+        let usage = Usage::of(&calls, metadata);
+        // As the history has it.
+        let metadata = match end {
+            AnswerEnd::Complete => metadata.clone().with_usage_of(&calls),
+            AnswerEnd::Stopped | AnswerEnd::Failed(_) => metadata.clone(),
+        };
+        self.words.end(end, &AnswerReport { metadata: &metadata, usage }, out);
         self.is_over = true;
         StreamAction::Close
     }

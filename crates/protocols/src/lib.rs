@@ -42,3 +42,4 @@ pub use native::{Encoded, MessageHeader, Native, StreamError};
 pub use responses::Responses;
 pub use stored::{AnswerRest, StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;
+pub use usage::AnswerUsage;

@@ -7,12 +7,13 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, IdRange, MessageFailure, MessageId, Metadata, Position, Role, ThreadId, TurnId, WaitReason,
+    AnswerReport, BatchType, Chunk, FinishReason, IdRange, MessageFailure, MessageId, Metadata, Position,
+    Role, ThreadId, TurnId, WaitReason,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{Cursor, MessageOffset, schemas, sse};
+use crate::{AnswerUsage, Cursor, MessageOffset, schemas, sse};
 
 mod event;
 
@@ -223,7 +224,13 @@ impl Native {
     }
 
     /// The message is persisted at `position`; `is_stopped`: as far as it had come when its turn was stopped.
-    pub fn complete(&mut self, header: &MessageHeader, position: Position, is_stopped: bool) -> Encoded {
+    pub fn complete(
+        &mut self,
+        header: &MessageHeader,
+        position: Position,
+        is_stopped: bool,
+        report: &AnswerReport,
+    ) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = CompleteEvent {
             chunk_type: "system",
@@ -235,8 +242,10 @@ impl Native {
             role: header.role.name(),
             batch_type: header.batch_type.name(),
             turn_id: header.turn.as_ref().map(TurnId::as_str),
+            finish_reason: report.finish_reason.map(FinishReason::name),
+            usage: report.usage.as_deref().map(AnswerUsage::from),
         };
-        self.event(320, &event)
+        self.event(448, &event)
     }
 
     /// The message was given up. `position`: its place among the ends of the thread.
@@ -415,6 +424,14 @@ pub struct CompleteEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
+    /// Why the answer ended; absent when the message is no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::FinishReasonSchema, required = false)]
+    finish_reason: Option<&'static str>,
+    /// What its calls of models used together; absent when none is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    usage: Option<AnswerUsage>,
 }
 
 /// A message was given up.

@@ -2,7 +2,7 @@
 //!
 //! None of these types has values. They lend their form to fields that are plain texts in the code.
 
-use model::{BatchType, ChunkKind, MAX_ID_LEN, Role};
+use model::{BatchType, ChunkKind, FinishReason, MAX_ID_LEN, Role};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
 /// A type without values that lends its form to fields.
@@ -42,6 +42,12 @@ pub fn id(example: &str) -> Object {
 /// One of these texts.
 pub fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
+}
+
+schema! {
+    /// Why an answer ended: the model had said all, its text is cut at a limit of tokens, the provider withheld the rest, it asked for tools
+    /// whose results did not come, or its turn was stopped.
+    FinishReasonSchema as "FinishReason", one_of(FinishReason::ALL.map(FinishReason::name))
 }
 
 const BATCH_TYPES: [BatchType; 4] =

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Metadata, ModelCall, Position, Role};
+use model::{AnswerReport, Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
@@ -39,8 +39,7 @@ pub struct StoredAnswer {
     metadata: Option<Metadata>,
     /// All of it.
     chunks: Vec<Arc<Chunk>>,
-    /// Reports its calls of models, where they are known from elsewhere.
-    calls: Option<Box<Chunk>>,
+    report: AnswerReport,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -84,30 +83,24 @@ impl StoredAnswer {
         let (mut steps, mut last) = (Vec::new(), None);
         for message in messages {
             add(&mut steps, &message);
-            last = Some(message.metadata);
+            last = Some((message.role, message.metadata));
         }
-        let metadata = last.unwrap_or(&Metadata::EMPTY);
+        let (role, metadata) = last.unwrap_or((Role::Tool, &Metadata::EMPTY));
         let is_silent = has_steps && steps.last().is_some_and(|step: &StoredStep| step.content.is_empty());
+        let report = match role {
+            Role::Assistant => AnswerReport::of_stored(metadata),
+            Role::User | Role::Tool | Role::System => AnswerReport::default(),
+        };
         let metadata = (!has_mark(metadata, "stopped")).then(|| said_with_final(metadata, is_silent));
-        let mut answer =
-            Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new(), calls: None };
+        let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new(), report };
         answer.chunks =
             answer.after(&MessageOffset::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
         answer
     }
 
-    /// Whether its metadata shows what it has used; the chunks that report calls are not kept.
-    pub fn has_usage(&self) -> bool {
-        self.metadata.as_ref().is_some_and(|metadata| metadata.summed_call().is_some())
-    }
-
-    /// The same with the calls that the ledger has of it.
-    #[must_use]
-    pub fn with_calls(self, calls: &[ModelCall]) -> Self {
-        let list = json!({ ModelCall::KEY: calls.iter().map(ModelCall::to_value).collect::<Vec<_>>() });
-        let chunk =
-            Chunk { kind: ChunkKind::Metadata, metadata: fields(list), ..Chunk::content(0, "", false) };
-        Self { calls: (!calls.is_empty()).then(|| Box::new(chunk)), ..self }
+    /// Why it ended and what it used.
+    pub fn report(&self) -> &AnswerReport {
+        &self.report
     }
 
     /// The attempt that produced it.
@@ -128,13 +121,13 @@ impl StoredAnswer {
     /// What happened, one after another.
     pub fn events(&self) -> impl Iterator<Item = AnswerEvent<'_>> {
         let attempt = self.attempt;
-        let chunks = self.calls.as_deref().into_iter().chain(self.chunks.iter().map(|chunk| &**chunk));
-        let chunks = chunks.map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
+        let chunks = self.chunks.iter().map(move |chunk| AnswerEvent::Chunk { attempt, chunk });
+        let used = self.report.usage.as_deref().map(AnswerEvent::Used);
         let end = match self.is_stopped() {
             true => AnswerEvent::Stopped,
             false => AnswerEvent::Complete { position: self.position },
         };
-        std::iter::once(AnswerEvent::Opened).chain(chunks).chain([end])
+        std::iter::once(AnswerEvent::Opened).chain(chunks).chain(used).chain([end])
     }
 
     /// Whether a client can have seen so much of it. What was stopped may have got further for an owner that did not come to store it.

@@ -1,7 +1,47 @@
 //! What an answer has cost: the sum of its calls of models.
 
 use model::{Metadata, ModelCall};
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
+
+/// What the calls of models of one answer used together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AnswerUsage {
+    /// Tokens that were read, those from a cache included.
+    input_tokens: u64,
+    /// Tokens that were written, reasoning included.
+    output_tokens: u64,
+    /// How many of the input came from a cache; absent: not reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    cached_tokens: Option<u64>,
+    /// How many of the output are reasoning; absent: not reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reasoning_tokens: Option<u64>,
+    /// True: of some call the provider's counts have not come, so these are estimates; else absent.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    estimated: bool,
+}
+
+impl From<&ModelCall> for AnswerUsage {
+    fn from(call: &ModelCall) -> Self {
+        Self {
+            input_tokens: call.input_tokens,
+            output_tokens: call.output_tokens,
+            cached_tokens: call.cached_tokens,
+            reasoning_tokens: call.reasoning_tokens,
+            estimated: call.is_estimated,
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
 
 /// Tokens of a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +57,8 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// The sum of the calls, as the ledger has them; `None`: no call is known. `metadata`: of the final chunk.
-    pub(crate) fn of(calls: Vec<ModelCall>, metadata: &Metadata) -> Option<Self> {
-        let mut calls = calls.into_iter();
-        let first = calls.next()?;
-        let sum = calls.fold(first, |mut sum, call| {
-            sum.add(&call);
-            sum
-        });
+    pub(crate) fn of(calls: &[ModelCall], metadata: &Metadata) -> Option<Self> {
+        let sum = ModelCall::sum(calls)?;
         let (input, output) = (sum.input_tokens, sum.output_tokens);
         let parts = input.saturating_add(output);
         let total = metadata.tokens_used().ok().flatten().unwrap_or(parts).max(parts);
@@ -47,7 +82,7 @@ mod tests {
         let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
         let mut calls = AnswerCalls::default();
         calls.take(&Chunk { metadata: metadata.clone(), ..Chunk::content(0, "", true) });
-        Usage::of(calls.finish(), &metadata)
+        Usage::of(&calls.finish(), &metadata)
     }
 
     fn usage(metadata: Value) -> Option<(u64, u64, u64)> {

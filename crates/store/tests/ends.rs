@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, ErrorClass, FailedMessage, IdRange, MessageFailure, MessageId, Position, Positions, RetryHint,
-    Role, Timestamp, TurnId,
+    AnswerReport, BatchType, ErrorClass, FailedMessage, FinishReason, IdRange, MessageFailure, MessageId,
+    Position, Positions, RetryHint, Role, Timestamp, TurnId,
 };
 use partition::Commit;
 use serde_json::{Value, json};
@@ -154,7 +154,10 @@ async fn ends_are_in_order_with_steps_and_without_inputs() {
     assert_eq!(end_of("none").await, None);
     assert_eq!(store.end_of(&thread("u"), &MessageId::parse("gone").unwrap()).await.unwrap(), None);
 
-    let done = |turn: &TurnId, run| Some(TurnState::Done { answer: turn.answer(run) });
+    let done = |turn: &TurnId, run| {
+        let report = AnswerReport { finish_reason: Some(FinishReason::Stop), usage: None };
+        Some(TurnState::Done { answer: turn.answer(run), report })
+    };
     for (turn, run) in [(&x, 0), (&y, 12), (&z, 1)] {
         assert_eq!(store.turn_state(&t, turn).await.unwrap(), done(turn, run), "{turn}");
     }

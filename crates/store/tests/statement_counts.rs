@@ -167,6 +167,7 @@ fn round_with_usage(owner: &Owner, number: i64) -> Commit {
                 ..ModelCall::default()
             },
             is_partial: false,
+            finish_reason: None,
         })
     });
     commit.usage = answers.collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Metadata, ModelCall, Timestamp, TurnId, UsageKind};
+use model::{FinishReason, Metadata, ModelCall, Timestamp, TurnId, UsageKind};
 use partition::UsageWrite;
 use store::{Committed, Price, PriceTable, UsageGroup};
 
@@ -19,6 +19,7 @@ fn used(of: &str, input: &str, number: u16, call: ModelCall) -> UsageWrite {
         kind: UsageKind::FollowUp,
         call,
         is_partial: number > 0,
+        finish_reason: (number == 0).then_some(FinishReason::Length),
     }
 }
 
@@ -27,7 +28,7 @@ fn call(model: &str, input_tokens: u64, output_tokens: u64) -> ModelCall {
 }
 
 async fn rows(database: &Database) -> Vec<String> {
-    let sql = "SELECT call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens, reasoning_tokens, is_partial
+    let sql = "SELECT call, agent_id, kind, model, input_tokens, output_tokens, cached_tokens, reasoning_tokens, is_partial, finish_reason
                FROM usage ORDER BY thread_id, message_id, call";
     database.rows(sql).await
 }
@@ -41,8 +42,8 @@ async fn calls_are_written_with_their_commit_and_once() {
     commit.usage = vec![used("t", "x", 0, counted), used("t", "x", 1, ModelCall::default())];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     let written = [
-        r#"{"call":0,"agent_id":"helper","kind":"follow_up","model":"m","input_tokens":7,"output_tokens":3,"cached_tokens":5,"reasoning_tokens":0,"is_partial":false}"#,
-        r#"{"call":1,"agent_id":"helper","kind":"follow_up","model":null,"input_tokens":0,"output_tokens":0,"cached_tokens":null,"reasoning_tokens":null,"is_partial":true}"#,
+        r#"{"call":0,"agent_id":"helper","kind":"follow_up","model":"m","input_tokens":7,"output_tokens":3,"cached_tokens":5,"reasoning_tokens":0,"is_partial":false,"finish_reason":"length"}"#,
+        r#"{"call":1,"agent_id":"helper","kind":"follow_up","model":null,"input_tokens":0,"output_tokens":0,"cached_tokens":null,"reasoning_tokens":null,"is_partial":true,"finish_reason":null}"#,
     ];
     assert_eq!(rows(&database).await, written);
     // A turn that is decided again.

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
-    Metadata, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId, TimerKind,
-    Timestamp, TurnId, TurnOpened, TurnOptions,
+    MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, ThreadId,
+    TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -46,6 +46,9 @@ pub enum InvalidCommand {
         /// The thread or agent of the subject.
         place: String,
     },
+    /// A note with the id of a message of a turn.
+    #[error("message_id {0} is that of a turn's message, which only the turn may have")]
+    OfTurn(MessageId),
     /// Above what can be stored.
     #[error("run is {0}; at most {MAX_RUN} is allowed")]
     RunNumber(u32),
@@ -106,9 +109,12 @@ impl InvalidCommand {
             Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
                 InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
             ))) => "metadata_error",
-            Self::Field(_) | Self::Timer(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => {
-                "invalid_command"
-            }
+            Self::Field(_)
+            | Self::Timer(_)
+            | Self::OfTurn(_)
+            | Self::RunNumber(_)
+            | Self::Nul(_)
+            | Self::TooLong { .. } => "invalid_command",
             Self::TurnElsewhere { .. } => "turn_mismatch",
             Self::TimerElsewhere { .. } => "timer_mismatch",
             Self::EmptyInput => "empty_input",
@@ -189,6 +195,26 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
         metadata: metadata(opened.metadata, owners_mark(&opened.turn_id))?,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         options: options(opened.options.unwrap_or_default())?,
+    })
+}
+
+/// A note, of which the session is known to be the subject's.
+pub(crate) fn note(thread: &ThreadId, note: pb::Note) -> Result<Note, InvalidCommand> {
+    if thread.background_kind().is_some() {
+        return Err(InvalidCommand::Internal(thread.clone()));
+    }
+    let message = convert::message_id(&note.message_id)?;
+    if TurnId::of_answer(&message).is_some() || TurnId::is_reserved(&message) {
+        return Err(InvalidCommand::OfTurn(message));
+    }
+    check_input(&note.content)?;
+    short("author", &note.author, MAX_ACTOR_BYTES)?;
+    Ok(Note {
+        thread: thread.clone(),
+        message,
+        content: note.content,
+        author: note.author.into(),
+        is_hidden: note.hidden,
     })
 }
 
@@ -385,9 +411,13 @@ fn owners_mark(id: &str) -> Option<&'static str> {
     is_follow_up(id).then_some("timer_id")
 }
 
-/// The id of a continuation's input comes from the place of the answer that asked for it, that of a continuation's task from the turn.
+/// The id of a continuation's input comes from the place of the answer that asked for it or from the request of a heartbeat, that of a
+/// continuation's task from the turn.
 fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {
+        return true;
+    }
     match (id.strip_suffix("-h"), id.split_once("-h")) {
         (Some(turn), _) => turn.starts_with('t') && TurnId::parse(turn).is_ok(),
         (None, Some((bucket, place))) => bucket.starts_with('u') && is_number(place),
@@ -419,6 +449,18 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
         options: Some(pb_options(&opened.options)),
     };
     command_entry(pb::CommandEntry { opened: Some(opened), ..pb::CommandEntry::default() })
+}
+
+/// The payload of a note, for `commands.<thread>`.
+pub fn encode_note(note: &Note) -> Bytes {
+    let note = pb::Note {
+        message_id: note.message.as_str().to_owned(),
+        session_id: note.thread.as_str().to_owned(),
+        content: note.content.clone(),
+        author: note.author.to_string(),
+        hidden: note.is_hidden,
+    };
+    command_entry(pb::CommandEntry { note: Some(note), ..pb::CommandEntry::default() })
 }
 
 /// The payload of a control command, for the subject that [`crate::subject::control_subject`] names.

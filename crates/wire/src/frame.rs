@@ -1,5 +1,7 @@
 //! Entries of a partition's stream: frames of chunks and tasks, as protobuf or JSON, and commands.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, Command, Frame, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
@@ -65,7 +67,7 @@ pub fn decode_entry(
             let thread = ThreadId::parse(key).map_err(invalid)?;
             Ok(Decoded::Frame(chunks_of(thread, class, content_type, payload, limits)?))
         }
-        SubjectClass::Commands => Ok(Decoded::Command(command_of(&agent, payload)?)),
+        SubjectClass::Commands => command_of(&agent, payload),
         SubjectClass::Tasks => Ok(Decoded::Command(task_of(&agent, content_type, payload)?)),
     }
 }
@@ -108,7 +110,7 @@ fn chunks_of(
     payload: &Bytes,
     limits: &DecodeLimits,
 ) -> Result<Frame, RejectedEntry> {
-    let (chunks, token) = match form(content_type, payload, is_frame) {
+    let (mut chunks, token) = match form(content_type, payload, is_frame) {
         Form::Json => decode_json(&thread, payload)?,
         Form::Protobuf => decode_protobuf(&thread, class, payload)?,
     };
@@ -134,20 +136,40 @@ fn chunks_of(
         }
         check_role(arrival.role, class)?;
     }
+    if class == SubjectClass::Messages {
+        chunks.iter_mut().for_each(hide_note);
+    }
     Ok(Frame { thread, chunks, token })
 }
 
-fn command_of(key: &AgentId, payload: &Bytes) -> Result<Command, RejectedEntry> {
+/// A note that only models are to read, of those who may write as `system`: it is one chunk, so that nothing of it is shown before that is known.
+fn hide_note(arrival: &mut IncomingChunk) {
+    let is_whole = arrival.chunk.is_final && arrival.chunk.id == 0;
+    if arrival.role == Role::System && is_whole && arrival.chunk.metadata.is_note_to_hide() {
+        let chunk = Arc::make_mut(&mut arrival.chunk);
+        chunk.metadata = std::mem::take(&mut chunk.metadata).hidden();
+    }
+}
+
+fn command_of(key: &AgentId, payload: &Bytes) -> Result<Decoded, RejectedEntry> {
     let entry = pb::CommandEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
-    match (entry.opened, entry.control, entry.task) {
-        (Some(opened), None, None) => {
+    match (entry.opened, entry.control, entry.task, entry.note) {
+        (Some(opened), None, None, None) => {
             let thread = key.thread();
             same_session(&thread, &opened.session_id)?;
-            Ok(Command::Turn(Box::new(command::opened(&thread, opened)?)))
+            Ok(Decoded::Command(Command::Turn(Box::new(command::opened(&thread, opened)?))))
         }
-        (None, Some(control), None) => Ok(Command::Control(command::control(key, control)?)),
-        (None, None, Some(task)) => Ok(command::task_of_fleet(key, task)?),
-        (None, None, None) => refuse("malformed", "the payload holds no command"),
+        (None, Some(control), None, None) => {
+            Ok(Decoded::Command(Command::Control(command::control(key, control)?)))
+        }
+        (None, None, Some(task), None) => Ok(Decoded::Command(command::task_of_fleet(key, task)?)),
+        (None, None, None, Some(note)) => {
+            let thread = key.thread();
+            same_session(&thread, &note.session_id)?;
+            let frame = command::note(&thread, note)?.into_frame();
+            Ok(Decoded::Frame(frame.map_err(InvalidField::from).map_err(refusal)?))
+        }
+        (None, None, None, None) => refuse("malformed", "the payload holds no command"),
         _ => refuse("malformed", "the payload holds more than one command; one is allowed"),
     }
 }
@@ -168,7 +190,7 @@ fn task_of(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Resu
     }
     let mut fields = Fields(payload);
     while let Some(mut field) = fields.next().map_err(malformed)? {
-        if let 2 | 16..=18 = field.tag {
+        if let 2 | 16..=19 = field.tag {
             return Err(InvalidCommand::WrongSubject("a command", SubjectClass::Tasks).into());
         }
         field.skip().map_err(malformed)?;
@@ -253,7 +275,7 @@ fn next_chunk<'a>(
         match field.tag {
             1 => return ChunkRef::read(field.bytes()?).map(Some),
             2 => rest.token = field.text()?,
-            3 | 4 | 16..=18 => {
+            3 | 4 | 16..=19 => {
                 rest.holds_command = true;
                 field.skip()?;
             }

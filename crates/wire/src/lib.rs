@@ -26,8 +26,8 @@ pub mod pb {
 }
 
 pub use command::{
-    InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_delayed_task, encode_opened,
-    encode_task, encode_task_of_fleet,
+    InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_delayed_task, encode_note,
+    encode_opened, encode_task, encode_task_of_fleet,
 };
 pub use convert::{InvalidField, parse_rfc3339, rfc3339};
 pub use frame::{

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use model::{
-    Chunk, ErrorClass, FrameNumber, IdRange, LiveFrame, MessageEnd, MessageFailure, MessageOutcome,
-    PartitionId, Position, RetryHint, ThreadId, TurnError, WaitNotice,
+    AnswerReport, Chunk, ErrorClass, FinishReason, FrameNumber, IdRange, LiveFrame, MessageEnd,
+    MessageFailure, MessageOutcome, ModelCall, PartitionId, Position, RetryHint, ThreadId, TurnError,
+    WaitNotice,
 };
 use prost::Message as _;
 
@@ -179,7 +180,23 @@ fn terminal(terminal: pb::Terminal) -> Result<MessageEnd, InvalidField> {
         None if terminal.stopped => MessageOutcome::Stopped,
         None => MessageOutcome::Complete,
     };
-    Ok(MessageEnd { position: Position::from_stored(terminal.position), chunks: terminal.chunks, outcome })
+    let report = AnswerReport {
+        finish_reason: FinishReason::from_name(&terminal.finish_reason),
+        usage: terminal.usage.map(|usage| Box::new(model_call(usage))),
+    };
+    let position = Position::from_stored(terminal.position);
+    Ok(MessageEnd { position, chunks: terminal.chunks, outcome, report })
+}
+
+fn model_call(usage: pb::Usage) -> ModelCall {
+    ModelCall {
+        model: ModelCall::name(&usage.model),
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cached_tokens: usage.cached_tokens,
+        reasoning_tokens: usage.reasoning_tokens,
+        is_estimated: usage.estimated,
+    }
 }
 
 fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
@@ -223,7 +240,20 @@ fn pb_terminal(end: &MessageEnd) -> pb::Terminal {
         MessageOutcome::Failed(failure) => Some(pb_failed(failure)),
     };
     let stopped = end.outcome == MessageOutcome::Stopped;
-    pb::Terminal { position: end.position.get(), failed, chunks: end.chunks, stopped }
+    let finish_reason = end.report.finish_reason.map_or("", FinishReason::name).to_owned();
+    let usage = end.report.usage.as_deref().map(pb_usage);
+    pb::Terminal { position: end.position.get(), failed, chunks: end.chunks, stopped, finish_reason, usage }
+}
+
+fn pb_usage(call: &ModelCall) -> pb::Usage {
+    pb::Usage {
+        input_tokens: call.input_tokens,
+        output_tokens: call.output_tokens,
+        cached_tokens: call.cached_tokens,
+        reasoning_tokens: call.reasoning_tokens,
+        estimated: call.is_estimated,
+        model: call.model.as_deref().unwrap_or_default().to_owned(),
+    }
 }
 
 fn pb_failed(failure: &MessageFailure) -> pb::Failed {

@@ -279,7 +279,7 @@ fn hostile_protobuf_is_refused() {
         "length 2^63"
     );
     let mut unknown = frame(chunk.clone());
-    unknown.extend([0x98, 0x01, 0x07]);
+    unknown.extend([0xA8, 0x01, 0x07]);
     assert!(decode(unknown).is_ok(), "unknown fields are for later versions");
     let nan = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::NAN)) };
     let metadata = prost_types::Struct { fields: [("x".to_owned(), nan)].into_iter().collect() };
@@ -318,7 +318,20 @@ fn out_frames_survive() {
         .map(MessageOutcome::Failed)
         .into_iter()
         .chain([MessageOutcome::Complete, MessageOutcome::Stopped]);
-    for outcome in outcomes {
+    let used = ModelCall {
+        model: Some("m".into()),
+        input_tokens: 1 << 40,
+        output_tokens: 3,
+        cached_tokens: Some(0),
+        reasoning_tokens: None,
+        is_estimated: true,
+    };
+    let reports = FinishReason::ALL.map(|reason| AnswerReport {
+        finish_reason: Some(reason),
+        usage: (reason != FinishReason::Stop).then(|| Box::new(used.clone())),
+    });
+    let reports = reports.into_iter().chain([AnswerReport::default()]).cycle();
+    for (outcome, report) in outcomes.zip(reports) {
         let out = LiveFrame {
             thread: ThreadId::parse("t1").unwrap(),
             message: MessageId::parse("m1").unwrap(),
@@ -327,7 +340,7 @@ fn out_frames_survive() {
             chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
             batch_type: model::BatchType::Continuation,
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
-            terminal: Some(MessageEnd { position: Position::from_stored(7), chunks: 2, outcome }),
+            terminal: Some(MessageEnd { position: Position::from_stored(7), chunks: 2, outcome, report }),
         };
         assert_eq!(live::decode(&live::encode(&out)).unwrap(), out);
     }

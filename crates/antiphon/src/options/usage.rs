@@ -19,7 +19,7 @@ pub(crate) struct UsageOptions {
     /// Turns that ended before; without it, until now.
     #[arg(long, value_parser = moment)]
     pub(crate) to: Option<Timestamp>,
-    /// Any of day, agent, thread, user, model, kind, with commas between them; without it all is one sum.
+    /// Any of day, agent, thread, user, model, kind, finish_reason, with commas between them; without it all is one sum.
     #[arg(long, default_value = "", value_parser = groups)]
     pub(crate) by: Groups,
     /// Lines of comma-separated values instead.
@@ -36,7 +36,7 @@ pub(crate) struct UsageOptions {
 pub(crate) struct Groups(pub(crate) Vec<UsageGroup>);
 
 fn groups(names: &str) -> Result<Groups, String> {
-    let wrong = |name| format!("{name} is none of day, agent, thread, user, model, kind");
+    let wrong = |name| format!("{name} is none of day, agent, thread, user, model, kind, finish_reason");
     UsageGroup::list(names).map(Groups).map_err(wrong)
 }
 

@@ -111,6 +111,7 @@ pub(super) fn state(items: &[SharedItem]) -> BatchState {
 fn why(items: &[SharedItem]) -> Option<IncompleteReason> {
     let Some(last) = items.last() else { return Some(IncompleteReason::Empty) };
     numbers(items).or_else(|| input(items)).or_else(|| calls(items)).or_else(|| match last.role {
+        Role::User | Role::System if items.len() == 1 && last.is_note() => None,
         Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => {
             Some(IncompleteReason::LoneInput)
         }

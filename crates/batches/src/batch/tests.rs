@@ -156,3 +156,17 @@ fn a_header_says_what_a_batch_is_worth() {
     assert_eq!(header(json!({"importance": 7})).importance, 0.6, "not from 0 to 1: it claims nothing");
     assert_eq!(header(json!({"synthetic": true})).importance, 0.1);
 }
+
+#[test]
+fn a_note_is_whole_by_itself() {
+    let note = |script: &str, batch_type| {
+        let mut items = items(script);
+        items[0] = with_metadata(items[0].clone(), json!({"note": true, "author": "ann"}));
+        items.iter_mut().for_each(|item| item.batch_type = batch_type);
+        group(items)[0].state() == BatchState::Complete
+    };
+    assert!(note("1.0s", BatchType::SystemTrigger));
+    assert!(note("1.0u", BatchType::SystemTrigger));
+    assert!(!note("1.0s 1.1u", BatchType::SystemTrigger), "a batch of its own");
+    assert!(!note("1.0u", BatchType::UserRequest), "an input is no note, whatever it says");
+}

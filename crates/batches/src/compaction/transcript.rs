@@ -49,7 +49,12 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     let text: String = messages
         .iter()
         .map(|message| {
-            line_of(message.role, &message.content, &ItemCall::all_of(message.tool_calls.as_ref()))
+            line_of(
+                message.role,
+                message.role.name(),
+                &message.content,
+                &ItemCall::all_of(message.tool_calls.as_ref()),
+            )
         })
         .collect();
     without_middle(text, most_bytes)
@@ -68,18 +73,19 @@ fn without_middle(text: String, most_bytes: usize) -> String {
 }
 
 fn line(item: &Item) -> String {
-    line_of(item.role, &item.content, &item.calls())
+    let who = if item.is_note() { "note" } else { item.role.name() };
+    line_of(item.role, who, &item.content, &item.calls())
 }
 
 /// A line begins with a role where an item begins, and nowhere else: later lines of a text are indented.
-fn line_of(role: Role, content: &str, calls: &[ItemCall<'_>]) -> String {
+fn line_of(role: Role, who: &str, content: &str, calls: &[ItemCall<'_>]) -> String {
     let mut lines = String::new();
     let words = match role {
         Role::Tool => Cow::Owned(shortened(content, MOST_OF_RESULT)),
         Role::User | Role::Assistant | Role::System => Cow::Borrowed(content),
     };
     if !words.trim().is_empty() {
-        lines += role.name();
+        lines += who;
         lines += ": ";
         quoting::push_indented(&mut lines, &words, INDENT);
         lines.push('\n');

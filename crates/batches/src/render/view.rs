@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::Role;
+use model::{Role, quoting};
 use serde_json::{Value, json};
 
 use super::ids::{Ids, fitting};
@@ -129,6 +129,10 @@ impl<'a> ViewWriter<'a> {
         let pairing = Pairing::of(batch.items());
         for (index, item) in batch.items().iter().enumerate() {
             match item.role {
+                _ if item.is_note() => {
+                    let text = quoting::note_text(item.metadata.note_author(), &item.content);
+                    self.say(Some(item), Role::User, text);
+                }
                 Role::User => {
                     let text = self.filled(item, NO_TEXT);
                     self.say(Some(item), Role::User, text);

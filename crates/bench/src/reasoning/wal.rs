@@ -76,6 +76,7 @@ fn used(messages: &[Message]) -> Result<UsageWrite> {
             ..ModelCall::default()
         },
         is_partial: false,
+        finish_reason: None,
         answer,
     })
 }

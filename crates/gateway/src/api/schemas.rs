@@ -145,6 +145,16 @@ schema! {
 }
 
 schema! {
+    /// What names a request, so that the same again does nothing more: chosen by the client, unique in the thread.
+    RequestIdSchema as "RequestName", id("r-1")
+}
+
+schema! {
+    /// Who reads a note: people as well, or models only.
+    VisibilitySchema as "VisibilityText", one_of(["shown", "hidden"])
+}
+
+schema! {
     /// The text of an input: at most 262,144 bytes (UTF-8).
     InputSchema as "InputText", ObjectBuilder::new()
         .schema_type(Type::String)

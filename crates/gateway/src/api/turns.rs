@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use model::{ControlKind, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
+use model::{ControlKind, FinishReason, QueryTarget, ThreadId, TimerId, TurnId, WaitReason};
+use protocols::AnswerUsage;
 use serde::Serialize;
 use serde_json::Value;
 use store::TurnState;
@@ -61,6 +62,12 @@ pub(crate) struct TurnDetail {
     /// Of a turn in which the agent spoke first.
     #[schema(required)]
     follow_up: Option<TurnFollowUp>,
+    /// Of a completed turn: why its answer ended.
+    #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
+    finish_reason: Option<&'static str>,
+    /// Of a completed turn: what the calls of models of its answer used together, where that is known.
+    #[schema(required)]
+    usage: Option<AnswerUsage>,
 }
 
 /// What a turn's follow-up is.
@@ -90,6 +97,8 @@ pub(crate) async fn get(
         message_id: turn.answer(run).as_str().to_owned(),
         waiting: waiting.map(|reason| ReasonView::new(backend, reason)),
         follow_up: None,
+        finish_reason: None,
+        usage: None,
     };
     let mut pauses = PAUSES.into_iter();
     loop {
@@ -116,9 +125,13 @@ pub(crate) async fn get(
                 Some(TurnState::Open { run }) => {
                     Some(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)))
                 }
-                Some(TurnState::Done { answer }) => {
+                Some(TurnState::Done { answer, report }) => {
                     let run = TurnId::of_answer(&answer).map_or(0, |(_, run)| run);
-                    Some(shown(&thread, "completed", run, None))
+                    Some(TurnDetail {
+                        finish_reason: report.finish_reason.map(FinishReason::name),
+                        usage: report.usage.as_deref().map(AnswerUsage::from),
+                        ..shown(&thread, "completed", run, None)
+                    })
                 }
                 // It was dropped or erased between the two looks.
                 Some(TurnState::Dropped) | None => None,

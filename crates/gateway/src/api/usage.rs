@@ -24,7 +24,7 @@ pub(crate) struct UsageQuery {
     /// Turns that ended before.
     #[param(value_type = schemas::TimestampSchema)]
     to: String,
-    /// Any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`, with commas between them; without it all is one sum.
+    /// Any of `day` (in UTC), `agent`, `thread`, `user`, `model`, `kind`, `finish_reason`, with commas between them; without it all is one sum.
     group_by: Option<String>,
     /// `json`, or `csv` with a line of names and a line for each group.
     #[param(default = "json", pattern = "^(json|csv)$")]
@@ -61,6 +61,9 @@ pub(crate) struct SummedUsage {
     /// `turn`, `follow_up`, `summary` or `memory`.
     #[schema(required)]
     kind: Option<String>,
+    /// Why the answers ended; null also where they failed.
+    #[schema(required)]
+    finish_reason: Option<String>,
     /// Calls of models.
     calls: i64,
     /// Those of answers that did not come to their end: there may have been more than are known.
@@ -97,7 +100,7 @@ pub(crate) async fn get(
     let (from, to) = (moment("from", &query.from)?, moment("to", &query.to)?);
     let names = query.group_by.as_deref().unwrap_or_default();
     let by = UsageGroup::list(names).map_err(|name| {
-        invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind"))
+        invalid(format!("group_by: {name} is none of day, agent, thread, user, model, kind, finish_reason"))
     })?;
     let by = by.as_slice();
     let report = ctx.read(move |store| async move { UsageReport::read(&store.wide(), from, to, by).await });
@@ -136,6 +139,7 @@ impl UsageReport {
             "user_id",
             "model",
             "kind",
+            "finish_reason",
             "calls",
             "partial_calls",
             "estimated_calls",
@@ -150,8 +154,15 @@ impl UsageReport {
         ];
         let mut lines = names.join(",") + "\r\n";
         for usage in &self.usage {
-            let of =
-                [&usage.day, &usage.agent_id, &usage.thread_id, &usage.user_id, &usage.model, &usage.kind];
+            let of = [
+                &usage.day,
+                &usage.agent_id,
+                &usage.thread_id,
+                &usage.user_id,
+                &usage.model,
+                &usage.kind,
+                &usage.finish_reason,
+            ];
             let counts = [
                 usage.calls,
                 usage.partial_calls,
@@ -192,7 +203,7 @@ fn no_formula(text: &str) -> &'static str {
 
 impl From<UsageSum> for SummedUsage {
     fn from(sum: UsageSum) -> Self {
-        let [day, agent, thread, user_id, model, kind] = sum.of;
+        let [day, agent, thread, user_id, model, kind, finish_reason] = sum.of;
         // Clients know of no tenant.
         let agent_id = agent.map(|id| AgentId::parse(&id).map_or(id, |agent| agent.name().to_owned()));
         let thread_id = thread.map(|id| ThreadId::parse(&id).map_or(id, |thread| thread.name().to_owned()));
@@ -203,6 +214,7 @@ impl From<UsageSum> for SummedUsage {
             user_id,
             model,
             kind,
+            finish_reason,
             calls: sum.calls,
             partial_calls: sum.partial_calls,
             estimated_calls: sum.estimated_calls,

@@ -1,8 +1,9 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
 use auth::Permission;
-use batches::{Batch, BatchState, IncompleteReason, tokens};
-use model::{BatchType, Position, Timestamp};
+use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
+use model::{AnswerReport, BatchType, FinishReason, ModelCall, Position, Role, Timestamp, TurnId};
+use protocols::AnswerUsage;
 use serde::Serialize;
 use serde_json::Value;
 use store::{KeyRow, StoredMessage, ThreadRow};
@@ -91,6 +92,12 @@ pub struct MessageView {
     pub metadata: Value,
     #[schema(required)]
     pub token_count: Option<i64>,
+    /// Of the last message of an answer: why it ended.
+    #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
+    pub finish_reason: Option<&'static str>,
+    /// Of the last message of an answer: what its calls of models used together, where that is known.
+    #[schema(required)]
+    pub usage: Option<AnswerUsage>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub parent_id: Option<Position>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -100,7 +107,10 @@ pub struct MessageView {
 impl From<StoredMessage> for MessageView {
     fn from(message: StoredMessage) -> Self {
         let StoredMessage { item, parent } = message;
+        let report = answer_report(&item).unwrap_or_default();
         Self {
+            finish_reason: report.finish_reason.map(FinishReason::name),
+            usage: report.usage.as_deref().map(AnswerUsage::from),
             position: item.position,
             message_id: item.message_id.into(),
             batch_id: item.batch_id,
@@ -116,6 +126,13 @@ impl From<StoredMessage> for MessageView {
             created_at: rfc3339(item.created_at),
         }
     }
+}
+
+/// What an answer reports with its last message; `None`: the message is no such one.
+fn answer_report(item: &Item) -> Option<AnswerReport> {
+    let id = &item.message_id;
+    let is_last = TurnId::of_answer(id).is_some() || !TurnId::is_reserved(id);
+    (item.role == Role::Assistant && is_last).then(|| AnswerReport::of_stored(&item.metadata))
 }
 
 /// A batch, without what it consists of.
@@ -138,6 +155,12 @@ pub struct BatchView {
     pub parent_batch: Option<Position>,
     pub message_count: usize,
     pub tokens: u64,
+    /// Why its last answer ended; null while it has none.
+    #[schema(value_type = Option<protocols::schemas::FinishReasonSchema>, required)]
+    pub finish_reason: Option<&'static str>,
+    /// What the calls of models of all its answers used together, where that is known.
+    #[schema(required)]
+    pub usage: Option<AnswerUsage>,
     #[schema(required)]
     pub input: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -155,6 +178,10 @@ impl BatchView {
         // What the system made up itself is not for people to see: it is neither previewed nor counted.
         let first = batch.items().first().filter(|item| !item.is_synthetic());
         let input = first.map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
+        let reports: Vec<AnswerReport> =
+            batch.items().iter().filter_map(|item| answer_report(item)).collect();
+        let used: Vec<ModelCall> =
+            reports.iter().filter_map(|report| report.usage.as_deref().cloned()).collect();
         Self {
             batch_id: batch.id(),
             batch_type: batch.batch_type().map(BatchType::name),
@@ -169,6 +196,8 @@ impl BatchView {
             parent_batch: batch.parent(),
             message_count: batch.items().iter().filter(|item| !item.is_synthetic()).count(),
             tokens: tokens::of_batch(batch, &batches::EstimatingCounter),
+            finish_reason: reports.last().and_then(|last| last.finish_reason).map(FinishReason::name),
+            usage: ModelCall::sum(&used).as_ref().map(AnswerUsage::from),
             input,
             last_at: rfc3339(batch.last_at()),
         }

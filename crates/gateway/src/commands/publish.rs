@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{BusError, Disposition};
 use bytes::Bytes;
-use model::{Bucket, Command, Control, Task, TurnOpened};
+use model::{Bucket, Command, Control, Note, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::backend::Backend;
@@ -40,6 +40,14 @@ pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Probl
 pub(crate) async fn publish_task(context: &Backend, task: &Task) -> Result<(), Problem> {
     let subject = subject::partition_tasks(context.count, &task.agent);
     store(context, "task", &subject, wire::encode_task(task)).await
+}
+
+/// Stores a note.
+pub(crate) async fn publish_note(context: &Backend, note: &Note) -> Result<(), Problem> {
+    let subject = subject::partition_commands(context.count, note.thread.as_str());
+    let payload = wire::encode_note(note);
+    decoded(context, note.thread.bucket(), &subject, &payload)?;
+    store(context, "note", &subject, payload).await
 }
 
 /// Stores an act.

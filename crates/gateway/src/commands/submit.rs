@@ -24,6 +24,8 @@ use crate::settings_cache::ThreadSettings;
 const NAME_BYTES: usize = 16;
 /// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
+/// What the model reads of a heartbeat.
+const HEARTBEAT: &str = "Another step is wanted. Please go on where you stopped.";
 /// How long Postgres may take for a thread of which enough is cached.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -64,7 +66,7 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
     let run = match submission {
         Submission::New(opened) => opened.run,
         Submission::Duplicate(_, None) => 0,
-        Submission::Duplicate(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
+        Submission::Duplicate(_, Some(TurnState::Done { answer, .. })) => return Ok(answer.clone()),
         Submission::Duplicate(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
         Submission::Duplicate(_, Some(TurnState::Dropped)) => {
             let detail = "the turn of this Idempotency-Key failed, and was dropped";
@@ -132,17 +134,8 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let settings_of = |admission: &AgentAdmission| ThreadSettings {
-        agent: agent.clone(),
-        policy: named.and_then(|named| named.policy).unwrap_or_default(),
-        work_request: AgentSetting::WORK_REQUEST.is_true(&admission.settings),
-        memory: AgentSetting::MEMORY.is_true(&admission.settings),
-        follow_up: follow_ups(&admission.settings),
-        appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) == Some("append"),
-        ignores_history: AgentSetting::CLIENT_HISTORY.string(&admission.settings) == Some("ignore"),
-    };
     let admission = store.agent_admission(&agent).await?;
-    let settings = settings_of(&admission);
+    let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_while_backing_off(&agent, &admission)?;
@@ -159,6 +152,46 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let context = backend;
     context.settings_cache.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
+}
+
+/// The input of a heartbeat, for a thread that is not busy: it is refused like a message of a person, and when a turn begins in the meantime.
+pub(crate) async fn heartbeat(
+    backend: &Backend,
+    thread: &ThreadId,
+    named: Option<AgentId>,
+    turn: TurnId,
+    metadata: Metadata,
+) -> Result<TurnOpened, Problem> {
+    let agent = named.unwrap_or_else(|| thread.agent());
+    let admission = backend.store().agent_admission(&agent).await?;
+    refuse_while_backing_off(&agent, &admission)?;
+    if admission.has_budgets {
+        refuse_over_budget(backend, thread, &agent).await?;
+    }
+    let settings = settings_of(&agent, None, &admission);
+    let input = Input {
+        thread: thread.clone(),
+        agent: Some(agent),
+        policy: None,
+        content: HEARTBEAT.to_owned(),
+        metadata,
+        parameters: TurnParameters::default(),
+        key: None,
+        options: TurnOptions::default(),
+    };
+    Ok(opened(&input, turn, BusyPolicy::Reject, settings))
+}
+
+fn settings_of(agent: &AgentId, policy: Option<BusyPolicy>, admission: &AgentAdmission) -> ThreadSettings {
+    ThreadSettings {
+        agent: agent.clone(),
+        policy: policy.unwrap_or_default(),
+        work_request: AgentSetting::WORK_REQUEST.is_true(&admission.settings),
+        memory: AgentSetting::MEMORY.is_true(&admission.settings),
+        follow_up: follow_ups(&admission.settings),
+        appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) == Some("append"),
+        ignores_history: AgentSetting::CLIENT_HISTORY.string(&admission.settings) == Some("ignore"),
+    }
 }
 
 fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: ThreadSettings) -> TurnOpened {

@@ -107,8 +107,8 @@ pub(crate) fn operations() -> Vec<Operation> {
 
 fn used() -> Value {
     json!({
-        "day": "2026-11-22", "agent_id": "ann", "thread_id": null, "user_id": null, "model": "m-1", "kind": null, "calls": 12,
-        "partial_calls": 1, "estimated_calls": 1, "input_tokens": 14_400, "output_tokens": 960, "cached_tokens": 12_288, "reasoning_tokens": 192,
+        "day": "2026-11-22", "agent_id": "ann", "thread_id": null, "user_id": null, "model": "m-1", "kind": null, "finish_reason": null,
+        "calls": 12, "partial_calls": 1, "estimated_calls": 1, "input_tokens": 14_400, "output_tokens": 960, "cached_tokens": 12_288, "reasoning_tokens": 192,
         "cost": "0.0456", "unpriced_calls": 0,
     })
 }

@@ -92,6 +92,9 @@ pub(crate) const ALL: &[Code] = &[
             "the gateway stops, and the turn goes on; the same request would open another",
         )
     },
+    code("batch_incomplete", StatusCode::CONFLICT, "the batch is incomplete, so it cannot go on"),
+    code("batch_not_last", StatusCode::CONFLICT, "the batch is not the last of its thread"),
+    retryable("batch_open", StatusCode::CONFLICT, "a turn runs or waits in the thread"),
     code("body_timeout", StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     code("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
     retryable(

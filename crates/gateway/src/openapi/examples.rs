@@ -24,6 +24,7 @@ pub(crate) fn batch() -> Value {
     json!({
         "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
         "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
+        "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3},
         "input": "How is the weather?", "last_at": "2026-11-22T11:49:44.123Z",
     })
 }

@@ -8,13 +8,17 @@ use crate::api::batches::{BatchesPage, BatchesQuery};
 use crate::api::context::{Compactions, ContextQuery, ContextView, Undone};
 use crate::api::events::EventsQuery;
 use crate::api::failed_turns::{FailedQuery, FailedTurns};
+use crate::api::heartbeats::HeartbeatBody;
 use crate::api::history::{HistoryPage, HistoryQuery};
 use crate::api::messages::{Accepted, MessageBody};
+use crate::api::notes::{NoteAccepted, NoteBody};
 use crate::api::threads::{ThreadBody, ThreadDetail};
 use crate::api::turns::TurnDetail;
 use crate::api::views::ControlResult;
 use crate::api::views::{ThreadView, WholeBatch};
-use crate::api::{audit, batches, context, events, failed_turns, history, messages, threads, turns};
+use crate::api::{
+    audit, batches, context, events, failed_turns, heartbeats, history, messages, notes, threads, turns,
+};
 use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};
@@ -145,6 +149,49 @@ fn of_what_is_written() -> Vec<Operation> {
         .scope(Scope::ReadThreads)
         .response::<WholeBatch>(200, "The batch", whole_batch())
         .errors(&["unknown_batch", "invalid_position"]),
+        Operation::post(
+            "/v1/threads/{thread}/batches/{batch}/continue",
+            "continueBatch",
+            "Have a batch go on",
+            heartbeats::send,
+        )
+        .tag(THREADS)
+        .description(
+            "Opens a turn that goes on with the batch, as an answer does that says `continuation: true`. The batch must be the last of its \
+             thread and complete, and no turn may run or wait there.",
+        )
+        .scope(Scope::WriteThreads)
+        .body::<HeartbeatBody>(json!({ "request_id": "r-1" }))
+        .response::<Accepted>(202, "The turn is or will be under way", accepted())
+        .errors(&PUBLISH)
+        .errors(&[
+            "unknown_batch",
+            "batch_not_last",
+            "batch_open",
+            "batch_incomplete",
+            "invalid_position",
+            "partition_unavailable",
+            "agent_backing_off",
+            "budget_exceeded",
+            "thread_erased",
+        ]),
+        Operation::post("/v1/threads/{thread}/notes", "putNote", "Put a note into a thread", notes::put)
+            .tag(THREADS)
+            .description(
+                "A message and a batch of its own, beside the turns: it waits for none and changes none that runs. Models read it, quoted, in \
+                 the context of the next turn.",
+            )
+            .scope(Scope::OperateAgents)
+            .actor_header()
+            .body::<NoteBody>(json!({ "content": "The customer has paid.", "visibility": "hidden" }))
+            .response::<NoteAccepted>(
+                202,
+                "It is durable",
+                json!({ "message_id": "note-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello" }),
+            )
+            .errors(&PUBLISH)
+            .errors(&INPUT)
+            .errors(&["thread_erased"]),
         Operation::get(
             "/v1/threads/{thread}/context",
             "showContext",
@@ -285,7 +332,7 @@ fn turn() -> Value {
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
-        "follow_up": null,
+        "follow_up": null, "finish_reason": null, "usage": null,
     })
 }
 
@@ -294,6 +341,7 @@ fn message() -> Value {
         "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
         "batch_id": "7524873984012345344", "sequence_num": 1, "batch_type": "user_request", "role": "assistant",
         "content": "Sunny.", "tool_calls": null, "tool_call_id": null, "metadata": {}, "token_count": 3,
+        "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3, "cached_tokens": 64},
         "parent_id": null, "created_at": "2026-11-22T11:49:44.123Z",
     })
 }

@@ -159,13 +159,8 @@ pub(crate) async fn answer(
     let Some(end) = store.end_of(thread, message).await? else { return Ok(None) };
     let after = last(store, thread, Position::from_stored(end.get() - 1)).await?;
     let mut page = page(store, thread, after, end, false).await?;
-    let answer = match page.ends.pop().map(|ended| ended.how) {
-        Some(EndKind::Stored(answer)) => answer,
-        Some(EndKind::Failed(_)) | None => return Ok(None),
-    };
-    if answer.has_usage() {
-        return Ok(Some(answer));
-    }
-    let calls = store.calls_of(thread, message).await?;
-    Ok(Some(answer.with_calls(&calls)))
+    Ok(match page.ends.pop().map(|ended| ended.how) {
+        Some(EndKind::Stored(answer)) => Some(answer),
+        Some(EndKind::Failed(_)) | None => None,
+    })
 }

@@ -85,7 +85,10 @@ impl<P: Protocol> Transcoder<P> {
             NativeEvent::Reset { message, attempt } if *message == self.message => {
                 self.fold.apply(AnswerEvent::Reset { attempt: *attempt })
             }
-            NativeEvent::Complete { message, position, is_stopped } if *message == self.message => {
+            NativeEvent::Complete { message, position, is_stopped, report } if *message == self.message => {
+                if let Some(sum) = report.usage.as_deref() {
+                    self.fold.apply(AnswerEvent::Used(sum));
+                }
                 match is_stopped {
                     false => self.fold.apply(AnswerEvent::Complete { position: *position }),
                     true => self.fold.apply(AnswerEvent::Stopped),

@@ -241,7 +241,8 @@ impl Fixture {
         position: i64,
         outcome: MessageOutcome,
     ) -> LiveFrame {
-        let end = MessageEnd { position: Position::from_stored(position), chunks, outcome };
+        let (position, report) = (Position::from_stored(position), model::AnswerReport::default());
+        let end = MessageEnd { position, chunks, outcome, report };
         LiveFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
     }
 

@@ -27,7 +27,7 @@ async fn usage_is_summed_by_what_is_asked_for() {
         http::get_json(gateway, &path).await.unwrap()["usage"].clone()
     };
     let of = |day: Option<&str>, agent: Option<&str>, counts: [u64; 5]| {
-        json!({"day": day, "agent_id": agent, "thread_id": null, "user_id": null, "model": null, "kind": null,
+        json!({"day": day, "agent_id": agent, "thread_id": null, "user_id": null, "model": null, "kind": null, "finish_reason": null,
                "calls": counts[0], "partial_calls": counts[1], "estimated_calls": counts[1], "input_tokens": counts[2], "output_tokens": counts[3],
                "cached_tokens": counts[4], "reasoning_tokens": 0, "cost": null, "unpriced_calls": counts[0]})
     };
@@ -49,8 +49,8 @@ async fn usage_is_summed_by_what_is_asked_for() {
     assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
     assert_eq!(
         csv.text,
-        "day,agent_id,thread_id,user_id,model,kind,calls,partial_calls,estimated_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
-         unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,2,1,1,17,23,5,0,,2,,\r\n"
+        "day,agent_id,thread_id,user_id,model,kind,finish_reason,calls,partial_calls,estimated_calls,input_tokens,output_tokens,cached_tokens,reasoning_tokens,cost,\
+         unpriced_calls,currency,details_from\r\n,\"ann\",,,\"m\",,,2,1,1,17,23,5,0,,2,,\r\n"
     );
     for query in [
         "",

@@ -64,6 +64,7 @@ fn used(turn: &TurnId, thread: &ThreadId) -> UsageWrite {
         kind: model::UsageKind::Turn,
         call: model::ModelCall::default(),
         is_partial: false,
+        finish_reason: None,
     }
 }
 

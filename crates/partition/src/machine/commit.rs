@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome, Placement,
-    Position, Seq, ThreadId, TimerKind, Timestamp, TurnId,
+    AnswerReport, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageOutcome,
+    Placement, Position, Role, Seq, ThreadId, TimerKind, Timestamp, TurnId,
 };
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
@@ -104,10 +104,7 @@ impl Partition {
                     commit.dead_letters.push(letter);
                 }
                 EndedInput::Message(slot) => {
-                    let Some((position, outcome)) = self.add_message(slot, commit, &mut size, now) else {
-                        continue;
-                    };
-                    in_flight.ended.push(InFlight::Message { slot, position, outcome });
+                    in_flight.ended.extend(self.add_message(slot, commit, &mut size, now));
                 }
                 EndedInput::Turn(id) => {
                     in_flight.ended.extend(self.add_turn(&id, commit, outgoing, now, actions));
@@ -125,7 +122,7 @@ impl Partition {
         commit: &mut Commit,
         size: &mut usize,
         now: Timestamp,
-    ) -> Option<(Position, MessageOutcome)> {
+    ) -> Option<InFlight> {
         let open = self.messages.get_mut(slot)?;
         if let Some(hold) = open.hold.take() {
             self.holds.remove(&(hold.seq, slot));
@@ -138,8 +135,12 @@ impl Partition {
             Ok(message) => {
                 *size += message.size();
                 self.counters.ambiguous_calls += batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
+                let report = match message.role {
+                    Role::Assistant => AnswerReport::of_stored(&message.metadata),
+                    Role::User | Role::Tool | Role::System => AnswerReport::default(),
+                };
                 commit.messages.push(message);
-                return Some((position, MessageOutcome::Complete));
+                return Some(InFlight::Message { slot, position, outcome: MessageOutcome::Complete, report });
             }
             Err(failure) => failure,
         };
@@ -154,7 +155,8 @@ impl Partition {
             batch_type: open.batch_type(),
             failure: failure.clone(),
         });
-        Some((position, MessageOutcome::Failed(failure)))
+        let (outcome, report) = (MessageOutcome::Failed(failure), AnswerReport::default());
+        Some(InFlight::Message { slot, position, outcome, report })
     }
 
     /// The commit has been applied, but for the turns that the store refused.
@@ -173,8 +175,8 @@ impl Partition {
         let withheld: Vec<TurnId> = refused.keys().filter(|id| self.is_follow_up(id)).cloned().collect();
         for ended in ended {
             match ended {
-                InFlight::Message { slot, position, outcome } => {
-                    self.message_committed(slot, position, outcome, actions);
+                InFlight::Message { slot, position, outcome, report } => {
+                    self.message_committed(slot, (position, outcome, report), actions);
                 }
                 InFlight::Turn(turn) => {
                     let refused = refused.remove(&turn.id);
@@ -207,8 +209,7 @@ impl Partition {
     fn message_committed(
         &mut self,
         slot: Slot,
-        position: Position,
-        outcome: MessageOutcome,
+        (position, outcome, report): (Position, MessageOutcome, AnswerReport),
         actions: &mut Vec<Action>,
     ) {
         let Some(open) = self.messages.remove(slot) else { return };
@@ -218,6 +219,9 @@ impl Partition {
         }
         self.counters.completed += u64::from(outcome == MessageOutcome::Complete);
         self.remember(open.key.clone());
+        if open.is_hidden() && outcome == MessageOutcome::Complete {
+            return;
+        }
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
@@ -229,6 +233,7 @@ impl Partition {
             position,
             chunks,
             outcome,
+            report,
             frame,
         }));
     }
@@ -259,7 +264,7 @@ fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFai
         content: folded.content,
         tool_calls: folded.tool_calls,
         tool_call_id: None,
-        metadata: folded.metadata,
+        metadata: folded.metadata.with_usage_of(&open.model_calls()),
         token_count: folded.token_count,
         attempt: open.attempt,
     })

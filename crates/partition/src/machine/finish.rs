@@ -1,9 +1,9 @@
 //! Ended turns, new tasks and control commands, turned into what a commit writes.
 
 use model::{
-    BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
-    MessageKey, MessageOutcome, Metadata, Placement, Position, QueuedTask, RetryHint, Role, TaskKind,
-    Timestamp, TurnError, TurnId,
+    AnswerReport, BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message,
+    MessageFailure, MessageKey, MessageOutcome, Metadata, Placement, Position, QueuedTask, RetryHint, Role,
+    TaskKind, Timestamp, TurnError, TurnId,
 };
 use serde_json::json;
 
@@ -65,7 +65,7 @@ impl Partition {
             return self.add_follow_up(id, timer, commit, outgoing, now, actions);
         }
         let end = turn.end.clone()?;
-        let (position, outcome, wait_ms) = match self.messages_of(id, &end, now) {
+        let (position, (outcome, report), wait_ms) = match self.messages_of(id, &end, now) {
             Ok(messages) => {
                 let position = messages.last().map_or(ANY, |message| message.placement.position);
                 (position, self.complete(id, messages, &end, commit, outgoing, actions), None)
@@ -76,10 +76,11 @@ impl Partition {
                     slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
                 let position = self.add_failed_message(id, &failure, commit, now)?;
                 let (outcome, wait_ms) = self.failed(id, failure, buffer, commit, outgoing, actions);
-                (position, outcome, wait_ms)
+                (position, (outcome, AnswerReport::default()), wait_ms)
             }
         };
-        Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome: Some(outcome), wait_ms }))
+        let (id, outcome) = (id.clone(), Some(outcome));
+        Some(InFlight::Turn(TurnInFlight { id, position, outcome, report, wait_ms }))
     }
 
     /// Adds the failed message that later clients are shown. Returns its position among the ends of the thread.
@@ -162,16 +163,17 @@ impl Partition {
     pub(super) fn complete(
         &mut self,
         id: &TurnId,
-        messages: Vec<Message>,
+        mut messages: Vec<Message>,
         end: &TurnEnd,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
         actions: &mut Vec<Action>,
-    ) -> MessageOutcome {
+    ) -> (MessageOutcome, AnswerReport) {
+        let report = super::usage::report(id, &mut messages, &commit.usage);
         let batch = messages.first().map(|message| message.placement.batch_id);
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { MessageOutcome::Stopped } else { MessageOutcome::Complete };
-        let Some(turn) = self.table.turns.get(id) else { return outcome };
+        let Some(turn) = self.table.turns.get(id) else { return (outcome, report) };
         // A stopped answer asks for none: its producer's metadata is not kept.
         let continuation = after_turn::continuation(turn, &messages);
         self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
@@ -230,7 +232,7 @@ impl Partition {
             }
         }
         commit.turns.push(write);
-        outcome
+        (outcome, report)
     }
 
     /// Moves the head past a task that is done or given up. Returns the index of the write.
@@ -427,7 +429,7 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let TurnInFlight { id, position, outcome, wait_ms } = ended;
+        let TurnInFlight { id, position, outcome, report, wait_ms } = ended;
         // The hold of a chunk that came while the commit was under way.
         if let Some(seq) = self.table.release(&id) {
             self.holds.remove(&(seq, NO_SLOT));
@@ -476,7 +478,7 @@ impl Partition {
         }
         if let Some(outcome) = outcome {
             let frame = self.frames.next(&turn.thread);
-            actions.push(Action::End(ending(&turn, open, position, outcome, frame)));
+            actions.push(Action::End(ending(&turn, open, position, (outcome, report), frame)));
         }
         self.table.active -= 1;
         if turn.is_task()
@@ -498,14 +500,16 @@ fn ending(
     turn: &TrackedTurn,
     open: Option<OpenMessage>,
     position: Position,
-    outcome: MessageOutcome,
+    (outcome, report): (MessageOutcome, AnswerReport),
     frame: FrameNumber,
 ) -> MessageEnded {
+    let is_failed = matches!(outcome, MessageOutcome::Failed(_));
+    let report = if is_failed { AnswerReport::default() } else { report };
     let key = MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) };
     let attempt = open.as_ref().map_or(0, |open| open.attempt);
     let chunks = open.map_or(0, |open| open.released.len() as u32);
     let (role, batch_type) = (Role::Assistant, turn.batch_type());
-    MessageEnded { key, attempt, role, batch_type, position, chunks, outcome, frame }
+    MessageEnded { key, attempt, role, batch_type, position, chunks, outcome, report, frame }
 }
 
 /// The answer's text so far, without calls and reasoning.

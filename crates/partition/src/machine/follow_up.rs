@@ -1,6 +1,6 @@
 //! Follow-ups: what arms one, and how the turn of one ends. It is held back until its commit, and taken back when a person writes first.
 
-use model::{Message, Metadata, Position, ThreadId, TimerId, Timestamp, TurnId};
+use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, Timestamp, TurnId};
 use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
 use serde_json::json;
 
@@ -68,8 +68,9 @@ impl Partition {
             TurnEnd::Complete => match self.messages_of(id, &end, now) {
                 Ok(messages) if !messages.last().is_none_or(is_empty) => {
                     let position = messages.last().map_or(Position::MAX, |last| last.placement.position);
-                    let outcome = Some(self.complete(id, messages, &end, commit, outgoing, actions));
-                    let ended = TurnInFlight { id: id.clone(), position, outcome, wait_ms: None };
+                    let (outcome, report) = self.complete(id, messages, &end, commit, outgoing, actions);
+                    let (id, outcome) = (id.clone(), Some(outcome));
+                    let ended = TurnInFlight { id, position, outcome, report, wait_ms: None };
                     return Some(InFlight::Turn(ended));
                 }
                 Ok(_) => NOTHING_TO_SAY,
@@ -82,7 +83,8 @@ impl Partition {
         let write = TimerWrite::End { id: timer, state: TimerEnd::Withdrawn, by: by.to_owned() };
         actions.push(report(&write, TimerOutcome::Withdrawn));
         commit.timers.push(write);
-        let ended = TurnInFlight { id: id.clone(), position: Position::MAX, outcome: None, wait_ms: None };
+        let (position, report) = (Position::MAX, AnswerReport::default());
+        let ended = TurnInFlight { id: id.clone(), position, outcome: None, report, wait_ms: None };
         Some(InFlight::Turn(ended))
     }
 

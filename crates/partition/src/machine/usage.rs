@@ -1,6 +1,6 @@
 //! What an ended turn has used: the calls of models that are known, whatever became of the turn.
 
-use model::{MessageKey, TaskKind, UsageKind};
+use model::{AnswerReport, FinishReason, Message, MessageKey, ModelCall, TaskKind, TurnId, UsageKind};
 
 use crate::open::OpenMessage;
 use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource};
@@ -9,6 +9,7 @@ use crate::types::UsageWrite;
 /// The rows of a turn that has ended; `open` is its answer, as far as it has come.
 pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<UsageWrite> {
     let calls = open.map(OpenMessage::model_calls).unwrap_or_default();
+    let finish_reason = finish_reason(turn, open);
     let is_partial = turn.end != Some(TurnEnd::Complete);
     let write = |(number, call)| UsageWrite {
         turn: turn.id.clone(),
@@ -18,8 +19,29 @@ pub(super) fn usage(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Vec<Usage
         kind: kind(turn),
         call,
         is_partial,
+        finish_reason,
     };
     (0..).zip(calls).map(write).collect()
+}
+
+/// Adds the usage of the answer to the metadata of its last message, and returns what its end reports. `written`: the rows of the ledger.
+pub(super) fn report(id: &TurnId, messages: &mut [Message], written: &[UsageWrite]) -> AnswerReport {
+    let Some(answer) = messages.last_mut() else { return AnswerReport::default() };
+    let calls = written.iter().filter(|row| row.turn == *id && row.answer.message == answer.key.message);
+    let calls: Vec<ModelCall> = calls.map(|row| row.call.clone()).collect();
+    answer.metadata = std::mem::take(&mut answer.metadata).with_usage_of(&calls);
+    AnswerReport::of_stored(&answer.metadata)
+}
+
+fn finish_reason(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<FinishReason> {
+    match turn.end.as_ref()? {
+        TurnEnd::Complete => {
+            let last = open.and_then(|open| open.released.last());
+            Some(last.map_or(FinishReason::Stop, |last| FinishReason::of(&last.metadata)))
+        }
+        TurnEnd::Stopped => Some(FinishReason::Stopped),
+        TurnEnd::Failed(_) | TurnEnd::Withdrawn(_) => None,
+    }
 }
 
 /// What the calls of the turn are made for.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, MessageId, Position, Role, WaitReason};
+use model::{AnswerReport, Chunk, MessageId, Position, Role, WaitReason};
 
 use super::StreamError;
 
@@ -38,6 +38,8 @@ pub enum NativeEvent {
         position: Position,
         /// As far as it had come when its turn was stopped.
         is_stopped: bool,
+        /// Why it ended and what it used.
+        report: AnswerReport,
     },
     /// A message was given up.
     Failed {

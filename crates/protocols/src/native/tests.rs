@@ -1,4 +1,4 @@
-use model::{ChunkKind, Metadata};
+use model::{AnswerReport, ChunkKind, Metadata};
 use serde_json::{Value, json};
 
 use super::*;
@@ -74,7 +74,7 @@ fn every_event_of_an_answer_names_its_turn() {
     let named = format!(r#""batch_type":"user_request","turn_id":"{turn}""#);
     let events = [
         chunk(&mut native, &header, &Chunk::content(0, "a", false)),
-        native.complete(&header, Position::from_stored(9), true),
+        native.complete(&header, Position::from_stored(9), true, &AnswerReport::default()),
         native.failed(&header, Position::from_stored(10), &StreamError::new("stalled", "", true)),
     ];
     for event in &events {
@@ -96,7 +96,7 @@ fn ends_and_resets() {
     let again = chunk(&mut native, &header("m1", 2, Role::Assistant), &Chunk::content(0, "b", true));
     assert!(text(&again).starts_with("id: 7~m1.2.1.1\n") && text(&again).contains(r#""attempt":2,"#));
     assert_eq!(
-        text(&native.complete(&first, Position::from_stored(9), false)),
+        text(&native.complete(&first, Position::from_stored(9), false, &AnswerReport::default())),
         concat!(
             "id: 9\n",
             r#"data: {"chunk_type":"system","chunk":"message_complete","session_id":"t1","message_id":"m1","#,

@@ -1,7 +1,7 @@
 //! The protocols, by their names in the golden files.
 
 use bytes::Bytes;
-use model::{BatchType, ChunkKind, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
+use model::{AnswerReport, BatchType, ChunkKind, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::responses::Resume;
 use protocols::{
     AgUi, AnswerEvent, ChatCompletions, Cursor, MessageHeader, MessageProgress, Native, Protocol,
@@ -91,8 +91,13 @@ impl Protocol for NativeStream {
                 self.progress = MessageProgress::new(attempt, true);
                 (self.native.reset(&message(), attempt), StreamAction::Continue)
             }
-            AnswerEvent::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
-            AnswerEvent::Stopped => end(self.native.complete(&header, position, true).bytes()),
+            AnswerEvent::Used(_) => (Bytes::new(), StreamAction::Continue),
+            AnswerEvent::Complete { position } => {
+                end(self.native.complete(&header, position, false, &AnswerReport::default()).bytes())
+            }
+            AnswerEvent::Stopped => {
+                end(self.native.complete(&header, position, true, &AnswerReport::default()).bytes())
+            }
             AnswerEvent::Failed(failure) => end(self.native.failed(&header, position, failure).bytes()),
         };
         ProtocolOutput { bytes, then }

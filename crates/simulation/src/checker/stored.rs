@@ -179,9 +179,13 @@ fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut 
         .attempts
         .get(&fate.attempt)
         .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
-    // So does what the publisher wrote beside it, which it may write anew when it repeats a chunk.
-    let beside =
-        |(name, _): &(&String, &serde_json::Value)| !matches!(name.as_str(), "timestamp" | "correlation_id");
+    // So does what the publisher wrote beside it, which it may write anew when it repeats a chunk, and the sum of calls of models.
+    let lists_calls =
+        |chunk: &std::sync::Arc<model::Chunk>| chunk.metadata.get(model::ModelCall::KEY).is_some();
+    let has_sum = fate.attempts.values().flat_map(BTreeMap::values).any(lists_calls);
+    let beside = |(name, _): &(&String, &serde_json::Value)| {
+        !matches!(name.as_str(), "timestamp" | "correlation_id") && !(has_sum && name.as_str() == "usage")
+    };
     let own = |metadata: &model::Metadata| -> serde_json::Map<_, _> {
         let map = metadata.as_map().into_iter().flatten();
         map.filter(beside).map(|(name, value)| (name.clone(), value.clone())).collect()

@@ -249,6 +249,7 @@ impl World {
                         position: message.placement.position,
                         chunks,
                         outcome: model::MessageOutcome::Complete,
+                        report: model::AnswerReport::default(),
                         frame: number,
                     };
                     self.broadcast(address, &end.into());

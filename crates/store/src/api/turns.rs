@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use model::{MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
+use model::{AnswerReport, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
 use crate::error::StoreError;
-use crate::row::{opened, parse_column, unsigned};
+use crate::row::{metadata, opened, parse_column, unsigned};
 use crate::store::Store;
 
 /// Who had an idempotency key first.
@@ -27,6 +27,8 @@ pub enum TurnState {
     Done {
         /// The answer.
         answer: MessageId,
+        /// Why it ended and what it used.
+        report: AnswerReport,
     },
     /// Its last run failed.
     Failed {
@@ -236,7 +238,10 @@ fn claim(row: &PgRow) -> Result<KeyClaim, StoreError> {
 fn state(row: &PgRow) -> Result<TurnState, StoreError> {
     let number = || unsigned::<u32>(row, "run");
     Ok(match row.try_get("state")? {
-        "done" => TurnState::Done { answer: parse_column(row, "answer", MessageId::parse)? },
+        "done" => TurnState::Done {
+            answer: parse_column(row, "answer", MessageId::parse)?,
+            report: AnswerReport::of_stored(&metadata(row)?),
+        },
         "failed" => TurnState::Failed { run: number()? },
         "open" => TurnState::Open { run: number()? },
         _ => TurnState::Dropped,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{MessageId, ModelCall, ThreadId, Timestamp};
+use model::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -30,11 +30,14 @@ pub enum UsageGroup {
     Model,
     /// For what the call was made: [`model::UsageKind`].
     Kind,
+    /// Why the answer ended: [`model::FinishReason`].
+    FinishReason,
 }
 
 impl UsageGroup {
     /// All of them, in the order of [`UsageSum::of`].
-    pub const ALL: [Self; 6] = [Self::Day, Self::Agent, Self::Thread, Self::User, Self::Model, Self::Kind];
+    pub const ALL: [Self; 7] =
+        [Self::Day, Self::Agent, Self::Thread, Self::User, Self::Model, Self::Kind, Self::FinishReason];
 
     /// The name in the API.
     pub fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl UsageGroup {
             Self::User => "user",
             Self::Model => "model",
             Self::Kind => "kind",
+            Self::FinishReason => "finish_reason",
         }
     }
 
@@ -66,6 +70,7 @@ impl UsageGroup {
             Self::User => "t.metadata ->> 'user_id'",
             Self::Model => "u.model",
             Self::Kind => "u.kind",
+            Self::FinishReason => "u.finish_reason",
         }
     }
 }
@@ -74,7 +79,7 @@ impl UsageGroup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageSum {
     /// The group, a part for each of [`UsageGroup::ALL`]; `None`: not asked for, or not known.
-    pub of: [Option<String>; 6],
+    pub of: [Option<String>; 7],
     /// How many calls.
     pub calls: i64,
     /// How many of them belong to answers that did not come to their end.
@@ -122,21 +127,6 @@ impl Store {
         self.rows(statement).await?.iter().map(usage_sum).collect()
     }
 
-    /// The first 64 calls of an answer, as far as there are details of them: enough to be listed in one chunk.
-    pub async fn calls_of(
-        &self,
-        thread: &ThreadId,
-        answer: &MessageId,
-    ) -> Result<Vec<ModelCall>, StoreError> {
-        let statement = sqlx::query(
-            "SELECT model, input_tokens, output_tokens, cached_tokens, reasoning_tokens, is_estimated FROM usage
-             WHERE bucket = $1 AND thread_id = $2 AND message_id = $3 ORDER BY call LIMIT 64",
-        );
-        let statement = statement.bind(thread.bucket().get() as i16).bind(thread.as_str().to_owned());
-        let rows = self.rows(statement.bind(answer.as_str().to_owned())).await?;
-        rows.iter().map(model_call).collect()
-    }
-
     /// Puts at most `limit` calls of days in UTC that ended longer than `age` ago into the sums of their days, and says how many; to be called
     /// until it says fewer. All sums stay what they are, but their threads are not known any more.
     pub async fn roll_up_usage(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -174,20 +164,8 @@ fn starts(from: &str) -> String {
     if from.len() > "2026-12-24".len() { from.to_owned() } else { format!("{from}T00:00:00Z") }
 }
 
-fn model_call(row: &PgRow) -> Result<ModelCall, StoreError> {
-    let count = |tokens: i64| tokens.unsigned_abs();
-    Ok(ModelCall {
-        model: row.try_get::<Option<String>, _>("model")?.map(Into::into),
-        input_tokens: count(row.try_get("input_tokens")?),
-        output_tokens: count(row.try_get("output_tokens")?),
-        cached_tokens: row.try_get::<Option<i64>, _>("cached_tokens")?.map(count),
-        reasoning_tokens: row.try_get::<Option<i64>, _>("reasoning_tokens")?.map(count),
-        is_estimated: row.try_get("is_estimated")?,
-    })
-}
-
 fn usage_sum(row: &PgRow) -> Result<UsageSum, StoreError> {
-    let mut of = [const { None }; 6];
+    let mut of = [const { None }; 7];
     for (place, part) in of.iter_mut().enumerate() {
         *part = row.try_get(place)?;
     }

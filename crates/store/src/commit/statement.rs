@@ -83,7 +83,7 @@ impl StatementParts {
                 Some(rare_changes::rare_changes),
             ),
             (self.has(Self::TIMERS), include_str!("8_timers.sql"), 19, Some(timers::timers)),
-            (self.has(Self::USAGE), include_str!("8_usage.sql"), 14, Some(usage::usage)),
+            (self.has(Self::USAGE), include_str!("8_usage.sql"), 15, Some(usage::usage)),
             (self.has(Self::FACTS), include_str!("8_facts.sql"), 15, Some(facts::facts)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use model::FinishReason;
 use partition::UsageWrite;
 
 use super::columns::{bigint, bucket, column, numbered, smallint, storable};
@@ -29,4 +30,5 @@ pub(super) fn usage(statement: Statement, group: &[Submission<'_>]) -> Statement
         .bind(column(&rows, |(_, used)| used.call.reasoning_tokens.map(bigint)))
         .bind(column(&rows, |(_, used)| used.is_partial))
         .bind(column(&rows, |(_, used)| used.call.is_estimated))
+        .bind(column(&rows, |(_, used)| used.finish_reason.map(FinishReason::name)))
 }

@@ -1,3 +1,4 @@
+mod notes;
 mod queries;
 mod subjects;
 
@@ -341,7 +342,9 @@ fn only_a_continuation_may_be_synthetic() {
     };
     assert!(decode("commands.0.t1", opened("h123", true)).is_ok());
     assert!(decode("commands.0.a1", task("t0001-123-h", true)).is_ok());
-    for (id, continuation) in [("x", true), ("hello", true), ("h", true), ("h123", false)] {
+    for (id, continuation) in
+        [("x", true), ("hello", true), ("kx", true), ("k1", false), ("h", true), ("h123", false)]
+    {
         assert_eq!(code("commands.0.t1", opened(id, continuation)), "metadata_error", "{id}");
     }
     for (id, continuation) in [("k1", true), ("k1-h", true), ("u0001-x-h", true), ("t0001-123-h", false)] {

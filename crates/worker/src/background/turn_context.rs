@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use batches::TokenCounter;
 use batches::context::{ContextRules, LastMessages};
+use batches::{Batch, BatchState, Item, TokenCounter, group};
 use bytes::Bytes;
 use metrics::counter;
 use model::{Chunk, Position, Timestamp, WorkflowName};
@@ -59,6 +59,10 @@ pub(super) async fn prepare(
             }
         };
         if std::mem::take(&mut is_first) {
+            let newest = found.messages.newest.first().map(|item| item.batch_id);
+            if let Some(text) = refused_heartbeat(start, newest, &built) {
+                return Some(Err(refused(text)));
+            }
             note_read(&mut found.messages, read);
             note_late(context, start, &of_context, &built);
         }
@@ -97,6 +101,25 @@ pub(super) async fn prepare(
         tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
         of_context.tokens = built.tokens.min(of_context.tokens) / 2;
         known = Some(facts);
+    }
+}
+
+/// Why a heartbeat does not continue its batch. The gateway has looked before, but something may have come in between, and a task has waited in
+/// its queue.
+fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::Context) -> Option<String> {
+    let batch = start.metadata.heartbeat_of()?;
+    // The context has the input already, which is not stored yet.
+    let known = built.batches.iter().filter(|known| known.id() == batch).flat_map(Batch::items);
+    let stored = group(known.filter(|item| item.position < Position::MAX).map(|item| Item::clone(item)));
+    let Some(found) = stored.first() else {
+        return Some(format!("there is no batch {batch} in this thread that a heartbeat could continue"));
+    };
+    if let Some(newest) = newest.filter(|newest| *newest != batch) {
+        return Some(format!("batch {batch} is not the last of its thread, which is {newest}"));
+    }
+    match found.state() {
+        BatchState::Complete => None,
+        BatchState::Incomplete(why) => Some(format!("batch {batch} is incomplete: {why}")),
     }
 }
 

@@ -39,6 +39,7 @@ impl Stream {
             message: message(),
             position: Position::from_stored(9),
             is_stopped,
+            report: model::AnswerReport::default(),
         })
     }
 

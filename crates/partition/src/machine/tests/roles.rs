@@ -54,3 +54,29 @@ fn entries_beyond_their_subject_are_counted() {
     let counters = script.machine.take_counters();
     assert_eq!((counters.refused, counters.forbidden), (3, 2));
 }
+
+#[test]
+fn a_hidden_note_is_stored_and_shown_to_nobody() {
+    let mut script = ChunkScript::new();
+    script.run("0x");
+    let mut put = |name: &str, is_hidden| {
+        let (thread, message) = (key(name).thread, key(name).message);
+        let note = Note { thread, message, content: "mind".to_owned(), author: "ann".into(), is_hidden };
+        script.seq += 1;
+        let body = EntryBody::Frame(note.into_frame().unwrap());
+        let said = script.entries(vec![StreamEntry {
+            seq: Seq(script.seq),
+            stored_at: script.now,
+            bytes: 100,
+            body,
+        }]);
+        (said, script.run("ok"))
+    };
+    let hidden = put("h", true);
+    assert_eq!(hidden, (r#"commit(h:"mind" @0)"#.to_owned(), "-".to_owned()));
+    let shown = put("s", false);
+    assert_eq!(shown, (r#"s:mind commit(s:"mind" @0)"#.to_owned(), "s:complete".to_owned()));
+    let message = &script.last_commit().messages[0];
+    assert_eq!((message.role, message.placement.batch_type), (Role::System, BatchType::SystemTrigger));
+    assert_eq!(script.run("1y! ok"), r#"y commit("xy" @4) | complete"#, "the open message goes on");
+}

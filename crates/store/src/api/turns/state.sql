@@ -12,10 +12,14 @@ WITH input AS (
         LIMIT 1
     ) AS n
 ), answer AS (
-    SELECT a.message_id
+    SELECT a.message_id, a.metadata
     FROM input AS i
     CROSS JOIN LATERAL (
-        SELECT m.message_id FROM messages AS m
+        -- What an answer reports, and not its reasoning.
+        SELECT m.message_id, jsonb_strip_nulls(jsonb_build_object(
+                   'stopped', m.metadata -> 'stopped', 'finish_reason', m.metadata -> 'finish_reason', 'model', m.metadata -> 'model',
+                   'usage', m.metadata -> 'usage', 'tokens_used', m.metadata -> 'tokens_used')) AS metadata
+        FROM messages AS m
         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > i.position
           AND m.position < (SELECT coalesce(max(position), 9223372036854775807) FROM beyond)
           AND m.role = 'assistant' AND starts_with(m.message_id, $3 || '-a')
@@ -23,13 +27,13 @@ WITH input AS (
         LIMIT 1
     ) AS a
 )
-SELECT 'done' AS state, 0::bigint AS run, message_id AS answer, 1 AS rank FROM answer
+SELECT 'done' AS state, 0::bigint AS run, message_id AS answer, metadata, 1 AS rank FROM answer
 UNION ALL
-SELECT 'open', run::bigint, NULL, 2 FROM spilled_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
+SELECT 'open', run::bigint, NULL, NULL, 2 FROM spilled_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
 UNION ALL
-SELECT 'failed', run::bigint, NULL, 3 FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
+SELECT 'failed', run::bigint, NULL, NULL, 3 FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
 UNION ALL
-SELECT 'dropped', 0, NULL, 4 FROM audit_log
+SELECT 'dropped', 0, NULL, NULL, 4 FROM audit_log
 WHERE bucket = $1 AND subject_id = $2 AND action = 'drop_failed_turn' AND target = $3 AND error IS NULL
 ORDER BY rank
 LIMIT 1

@@ -13,9 +13,9 @@ WITH old AS MATERIALIZED (
     DELETE FROM usage AS u USING old AS o WHERE u.ctid = o.place RETURNING u.*
 )
 , summed AS (
-    INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, calls, partial_calls, estimated_calls, input_tokens, output_tokens,
+    INSERT INTO usage_days AS d (day_at, tenant, agent_id, kind, model, finish_reason, calls, partial_calls, estimated_calls, input_tokens, output_tokens,
                                  cached_tokens, cached_input_tokens, reasoning_tokens)
-    SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, count(*),
+    SELECT date_trunc('day', created_at, 'UTC'), antiphon_tenant_of(thread_id), agent_id, kind, model, finish_reason, count(*),
            count(*) FILTER (WHERE is_partial), count(*) FILTER (WHERE is_estimated),
            -- What no bigint holds is kept as the highest one: an error would come again in each round, and the calls would stay.
            least(sum(input_tokens), 9223372036854775807), least(sum(output_tokens), 9223372036854775807),
@@ -23,10 +23,10 @@ WITH old AS MATERIALIZED (
            least(sum(least(coalesce(cached_tokens, 0), input_tokens)), 9223372036854775807),
            least(coalesce(sum(reasoning_tokens), 0), 9223372036854775807)
     FROM gone
-    GROUP BY 1, 2, 3, 4, 5
+    GROUP BY 1, 2, 3, 4, 5, 6
     -- In one order, so that two workers wait for each other at most one way.
-    ORDER BY 1, 2, 3, 4, 5
-    ON CONFLICT (day_at, tenant, agent_id, kind, model) DO UPDATE
+    ORDER BY 1, 2, 3, 4, 5, 6
+    ON CONFLICT (day_at, tenant, agent_id, kind, model, finish_reason) DO UPDATE
     SET calls = d.calls + excluded.calls,
         partial_calls = d.partial_calls + excluded.partial_calls,
         estimated_calls = d.estimated_calls + excluded.estimated_calls,

@@ -1,6 +1,6 @@
 -- $1 from and $2 before, ms since 1970, $3 limit; prices: $4 model, $5 from, as text (NULL: always), $6 input, $7 cached input, $8 output, each
 -- for a million tokens; $9 of this tenant only ('-': the default tenant) or NULL. Sums that
--- no bigint holds are shown as the highest one. The groups are six columns, those that are not asked for NULL.
+-- no bigint holds are shown as the highest one. The groups are seven columns, those that are not asked for NULL.
 WITH prices AS (
     SELECT p.model, coalesce(p.starts, '-infinity'::timestamptz) AS starts, p.input, p.cached, p.output,
            lead(p.starts, 1, 'infinity'::timestamptz) OVER (PARTITION BY p.model ORDER BY p.starts NULLS FIRST) AS ends
@@ -8,7 +8,7 @@ WITH prices AS (
          AS p (model, starts, input, cached, output)
 )
 , used AS (
-    SELECT created_at, bucket, thread_id, agent_id, kind, model, 1::bigint AS calls, is_partial::integer::bigint AS partial_calls,
+    SELECT created_at, bucket, thread_id, agent_id, kind, model, finish_reason, 1::bigint AS calls, is_partial::integer::bigint AS partial_calls,
            is_estimated::integer::bigint AS estimated_calls,
            input_tokens, output_tokens, coalesce(cached_tokens, 0) AS cached_tokens,
            least(coalesce(cached_tokens, 0), input_tokens) AS cached_input_tokens, coalesce(reasoning_tokens, 0) AS reasoning_tokens
@@ -17,7 +17,7 @@ WITH prices AS (
       AND ($9::text IS NULL OR antiphon_tenant_of(thread_id) = $9)
     UNION ALL
     -- As if all calls of the day had been at its start.
-    SELECT day_at, NULL, NULL, agent_id, kind, model, calls, partial_calls, estimated_calls, input_tokens, output_tokens, cached_tokens,
+    SELECT day_at, NULL, NULL, agent_id, kind, model, finish_reason, calls, partial_calls, estimated_calls, input_tokens, output_tokens, cached_tokens,
            cached_input_tokens, reasoning_tokens
     FROM usage_days
     WHERE day_at >= 'epoch'::timestamptz + $1 * interval '1 ms' AND day_at < 'epoch'::timestamptz + $2 * interval '1 ms'
@@ -37,6 +37,6 @@ SELECT {groups},
 FROM used AS u
 LEFT JOIN prices AS p ON p.model = u.model AND u.created_at >= p.starts AND u.created_at < p.ends
 LEFT JOIN threads AS t ON t.bucket = u.bucket AND t.thread_id = u.thread_id
-GROUP BY 1, 2, 3, 4, 5, 6
-ORDER BY 1, 2, 3, 4, 5, 6
+GROUP BY 1, 2, 3, 4, 5, 6, 7
+ORDER BY 1, 2, 3, 4, 5, 6, 7
 LIMIT $3

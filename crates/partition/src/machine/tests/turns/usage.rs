@@ -231,3 +231,32 @@ fn an_owner_that_does_not_know_of_a_run_stops_nothing() {
     assert!(script.say_as(&unknown, 0, 0, &[BEGINS]).is_empty());
     assert!(script.commits.iter().all(|commit| commit.usage.is_empty()));
 }
+
+#[test]
+fn end_and_last_message_report_the_reason_and_the_sum_of_calls() {
+    let mut script = TurnScript::new();
+    let usage_of = |script: &TurnScript| {
+        let turn = script.commits.iter().flat_map(|commit| &commit.turns).last().unwrap();
+        turn.messages.last().unwrap().metadata.get("usage").cloned()
+    };
+    let reasons = |script: &TurnScript| {
+        script.last_commit().usage.iter().map(|used| used.finish_reason).collect::<Vec<_>>()
+    };
+    script.open("x");
+    script.say(0, &["used:m:5:2", "so", "used:m:9:4!"]);
+    assert_eq!(usage_of(&script), Some(json!({"input_tokens": 14, "output_tokens": 6})));
+    assert_eq!(reasons(&script), [Some(FinishReason::Stop); 2]);
+    let report = script.endings.last().unwrap().report.clone();
+    assert_eq!(report.finish_reason, Some(FinishReason::Stop));
+    assert_eq!(report.usage.map(|sum| (sum.input_tokens, sum.output_tokens)), Some((14, 6)));
+    script.open("y");
+    script.say(0, &["I am", "used:m:3:1"]);
+    script.command(control("s", ControlKind::StopTurn(turn("y"))));
+    assert_eq!(usage_of(&script), Some(json!({"input_tokens": 3, "output_tokens": 1})));
+    assert_eq!(reasons(&script), [Some(FinishReason::Stopped)]);
+    assert_eq!(script.endings.last().unwrap().report.finish_reason, Some(FinishReason::Stopped));
+    script.open("z");
+    script.say(0, &["used:m:3:1", "error:{}"]);
+    assert_eq!(reasons(&script), [None]);
+    assert_eq!(script.endings.last().unwrap().report, AnswerReport::default(), "it has failed");
+}

@@ -1,0 +1,121 @@
+//! Heartbeats: batches that go on because somebody asks for it from outside.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use batches::BatchState;
+use model::{CommandId, Metadata, Position, ThreadId, TurnId};
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use store::TurnState;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::messages::Accepted;
+use crate::api::respond::json_no_store;
+use crate::api::schemas;
+use crate::app::request_context::RequestContext;
+use crate::commands::{owner_query, publish, submit};
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::path;
+use crate::extract::path::PathParam;
+use crate::extract::query;
+
+/// Bytes of the digest that names a heartbeat's turn.
+const NAME_BYTES: usize = 16;
+
+/// A heartbeat.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeartbeatBody {
+    /// The same again for the same batch is the same continuation, and its answer that of the first time. A new one without it.
+    #[schema(value_type = Option<schemas::RequestIdSchema>)]
+    request_id: Option<String>,
+}
+
+impl MaxBodySize for HeartbeatBody {
+    const MAX_BYTES: usize = 1 << 10;
+}
+
+/// Opens a turn that goes on with the batch.
+pub(crate) async fn send(
+    ctx: RequestContext,
+    PathParam((thread, batch)): PathParam<(String, String)>,
+    JsonBody(body): JsonBody<HeartbeatBody>,
+) -> Result<Response, Problem> {
+    let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
+    let batch = query::position("batch", Some(batch))?.ok_or_else(unknown)?;
+    let request = body.request_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+    let request = path::id("request_id", &request, CommandId::parse)?;
+    let turn = turn_of(&thread, batch, &request)?;
+    let accepted = |run| {
+        let accepted = json_no_store(Accepted::new(&thread, &turn, run));
+        Ok((StatusCode::ACCEPTED, accepted).into_response())
+    };
+    let store = ctx.store()?;
+    let row = store.thread(&thread).await?;
+    let Some(row) = row else {
+        submit::refuse_erased(backend, &thread).await?;
+        return Err(unknown());
+    };
+    match store.turn_state(&thread, &turn).await? {
+        Some(TurnState::Done { answer, .. }) => {
+            return accepted(TurnId::of_answer(&answer).map_or(0, |(_, run)| run));
+        }
+        Some(TurnState::Failed { run } | TurnState::Open { run }) => return accepted(run),
+        Some(TurnState::Dropped) => return accepted(0),
+        None => {}
+    }
+    let status = owner_query::explain_up_to_date(backend, &thread).await?;
+    if owner_query::has_turn(&status, &turn) {
+        return accepted(0);
+    }
+    if status.active.is_some() || !status.waiting.is_empty() {
+        let detail = "a turn runs or waits in this thread, so its last batch is open";
+        return Err(Problem::conflict("batch_open", detail).retry_after(1));
+    }
+    check_batch(&ctx, &thread, batch).await?;
+    let metadata = metadata(batch)?;
+    let opened = submit::heartbeat(backend, &thread, row.named.agent, turn.clone(), metadata).await?;
+    publish::publish_turn(backend, &opened).await?;
+    accepted(0)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_batch", "there is no such batch in this thread")
+}
+
+/// The batch must be the last of the thread, and complete.
+async fn check_batch(ctx: &RequestContext, thread: &ThreadId, batch: Position) -> Result<(), Problem> {
+    let store = ctx.store()?;
+    let messages = store.batches(thread, &[batch]).await?;
+    let found = batches::group(messages.into_iter().map(Into::into));
+    let found = found.first().ok_or_else(unknown)?;
+    let newest = store.batch_ids(thread, None, 1).await?.unwrap_or_default();
+    if let Some(newest) = newest.first().filter(|newest| **newest != batch) {
+        let detail = format!("batch {batch} is not the last of its thread, which is {newest}");
+        return Err(Problem::conflict("batch_not_last", detail));
+    }
+    match found.state() {
+        BatchState::Complete => Ok(()),
+        BatchState::Incomplete(why) => {
+            Err(Problem::conflict("batch_incomplete", format!("batch {batch} is incomplete: {why}")))
+        }
+    }
+}
+
+/// What the system says of the input, which histories do not show.
+fn metadata(batch: Position) -> Result<Metadata, Problem> {
+    let map = json!({
+        "continues": batch.to_string(), "continuation_number": 1, "heartbeat": true, "synthetic": true,
+    });
+    Metadata::new(map.as_object().cloned().unwrap_or_default())
+        .map_err(|error| Problem::bad_request("invalid_metadata", error.to_string()))
+}
+
+fn turn_of(thread: &ThreadId, batch: Position, request: &CommandId) -> Result<TurnId, Problem> {
+    let hash = Sha256::digest(format!("{thread}\0{batch}\0{request}"));
+    let digest: String = hash.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    TurnId::heartbeat(thread, &digest).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+}

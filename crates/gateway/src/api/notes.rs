@@ -1,0 +1,82 @@
+//! Notes: texts that operators and agents put into threads beside their turns.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::{CommandId, MessageId, Note, ThreadId};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::respond::json_no_store;
+use crate::api::schemas;
+use crate::app::request_context::RequestContext;
+use crate::commands::{publish, submit, validate};
+use crate::error::Problem;
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::path;
+use crate::extract::path::PathParam;
+
+/// Bytes of the digest that names a note's message.
+const NAME_BYTES: usize = 16;
+
+/// A note.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoteBody {
+    #[schema(value_type = schemas::InputSchema)]
+    content: String,
+    /// `shown`: people see it in streams and histories. `hidden`: only models read it.
+    #[schema(value_type = Option<schemas::VisibilitySchema>)]
+    visibility: Option<String>,
+    /// The same again is the same note, whatever else it says. A new one without it.
+    #[schema(value_type = Option<schemas::RequestIdSchema>)]
+    request_id: Option<String>,
+}
+
+impl MaxBodySize for NoteBody {
+    const MAX_BYTES: usize = validate::MAX_INPUT_BODY;
+}
+
+/// A note that is durable.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NoteAccepted {
+    /// Its message, which is a batch of its own.
+    #[schema(value_type = schemas::MessageIdSchema)]
+    message_id: String,
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: String,
+}
+
+pub(crate) async fn put(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<NoteBody>,
+) -> Result<Response, Problem> {
+    let (thread, author) = (ctx.thread(&thread)?, ctx.actor(&headers)?);
+    validate::content(&body.content)?;
+    let is_hidden = match body.visibility.as_deref() {
+        None | Some("shown") => false,
+        Some("hidden") => true,
+        Some(_) => return Err(Problem::bad_request("invalid_body", "visibility must be shown or hidden")),
+    };
+    let request = body.request_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+    let request = path::id("request_id", &request, CommandId::parse)?;
+    let backend = ctx.backend()?;
+    submit::refuse_erased(backend, &thread).await?;
+    let message = message_of(&thread, &request)?;
+    let note = Note { thread, message, content: body.content, author: author.into(), is_hidden };
+    publish::publish_note(backend, &note).await?;
+    let accepted = NoteAccepted {
+        message_id: note.message.as_str().to_owned(),
+        thread_id: note.thread.name().to_owned(),
+    };
+    Ok((StatusCode::ACCEPTED, json_no_store(accepted)).into_response())
+}
+
+fn message_of(thread: &ThreadId, request: &CommandId) -> Result<MessageId, Problem> {
+    let hash = Sha256::digest(format!("{thread}\0{request}"));
+    let digest: String = hash.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    path::id("request_id", &format!("note-{digest}"), MessageId::parse)
+}

@@ -174,7 +174,7 @@ mod tests {
         let response = Response::from(axum::http::Response::new(body));
         let mut known_ids = HashSet::new();
         let mut reader = Reader::new(Interface::default(), 0, &mut known_ids, &[], false);
-        let (sender, _receiver) = EngineSender::channel();
+        let (sender, _receiver) = EngineSender::channel(std::sync::Arc::default());
         let begun = Instant::now();
         let ended = tokio::time::timeout(GRACE * 8, read(response, &mut reader, &sender)).await;
         let time = begun.elapsed();

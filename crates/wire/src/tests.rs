@@ -420,3 +420,20 @@ fn requests_whose_answers_go_elsewhere_are_no_repetitions() {
     assert_eq!(id(4, "t1", 0), id(1, "t1", 0));
     assert_ne!(id(8, "t1", 0), id(8, "t1", 1));
 }
+
+#[test]
+fn subjects_of_tool_calls_name_their_place() {
+    let place = subject::ToolCallPlace {
+        workflow: WorkflowName::parse("default").unwrap(),
+        thread: ThreadId::parse("acme~talk").unwrap(),
+        turn: TurnId::foreground(&ThreadId::parse("acme~talk").unwrap(), "x").unwrap(),
+        call: "0-ab".to_owned(),
+    };
+    for of in [subject::tool_call, subject::tool_incident] {
+        let name = of(&place.workflow, &place.thread, &place.turn, &place.call);
+        assert_eq!(subject::parse_tool_call(&name), Some(place.clone()), "{name}");
+        for other in [format!("{name}.more"), format!("other.{name}"), name.replace("0-ab", "")] {
+            assert_eq!(subject::parse_tool_call(&other), None, "{other}");
+        }
+    }
+}

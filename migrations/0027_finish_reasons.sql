@@ -1,7 +1,7 @@
 -- Why the answer of a call ended: stop, length, content_filter, tool_calls, stopped. NULL: the answer failed or was taken back, or the call is
 -- older than this column. Words are short and few, so a check of each row would cost more than it finds.
-ALTER TABLE usage ADD COLUMN finish_reason text;
-ALTER TABLE usage_days ADD COLUMN finish_reason text;
+ALTER TABLE usage ADD COLUMN finish_reason text COLLATE "C";
+ALTER TABLE usage_days ADD COLUMN finish_reason text COLLATE "C";
 
 DO $$
 DECLARE

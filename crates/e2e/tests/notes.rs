@@ -39,7 +39,7 @@ async fn notes_are_batches_of_their_own_and_in_the_next_context() {
     fixture.until_messages("talk", 2).await;
     // It is shown while the answer still comes.
     let events = until_complete(addr, "/v1/threads/talk/events?after=0").await;
-    let end = events.last().unwrap();
+    let end = events.iter().find(|event| event["chunk"] == "message_complete").unwrap();
     assert_eq!((&end["message_id"], &end["role"]), (&first["message_id"], &json!("system")), "{events:?}");
     asked.answer("look.").await.unwrap();
     let messages = fixture.until_messages("talk", 4).await;

@@ -46,7 +46,7 @@ pub(crate) async fn until_complete(addr: SocketAddr, path: &str) -> Vec<Value> {
     assert_eq!(response.status, 200, "{path}");
     let (mut parser, mut bytes, mut events) = (Parser::default(), Vec::new(), Vec::<Value>::new());
     let read = async {
-        while events.last().is_none_or(|event| event["chunk"] != "message_complete") {
+        while events.iter().all(|event| event["chunk"] != "message_complete") {
             assert!(response.body.read(&mut bytes).await.unwrap() > 0, "{path} has ended: {events:?}");
             for item in parser.feed(&std::mem::take(&mut bytes)) {
                 if let testkit::sse::SseItem::Event { data, .. } = item {

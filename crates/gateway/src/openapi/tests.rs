@@ -243,11 +243,14 @@ fn native_events() -> Vec<(String, Value)> {
         ..Chunk::content(0, "x", true)
     };
     let stalled = StreamError::new("stalled", "gone", true);
+    let report =
+        model::AnswerReport { finish_reason: Some(model::FinishReason::Length), usage: Some(Box::default()) };
     let others = [
         native.ready(),
         native.chunk(&header, MessageOffset::nothing(2), &chunk, true).bytes(),
         native.reset(&header.message, 3),
         native.failed(&header, Position::from_stored(2), &stalled).bytes(),
+        native.complete(&header, Position::from_stored(3), false, &report).bytes(),
         native.restart(Cursor::at(Position::from_stored(0))),
     ];
     let others = String::from_utf8(others.concat()).unwrap();

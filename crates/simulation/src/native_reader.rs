@@ -119,7 +119,9 @@ mod tests {
         let header = header(4, Role::Assistant);
         for (position, is_stopped) in [(77, false), (78, true)] {
             let complete = SeenEvent::Complete { message: message.clone(), position: Some(position) };
-            let bytes = native.complete(&header, Position::from_stored(position), is_stopped).bytes();
+            let report = model::AnswerReport::default();
+            let bytes =
+                native.complete(&header, Position::from_stored(position), is_stopped, &report).bytes();
             assert_eq!(read(&bytes), Some(complete));
         }
         let failure = StreamError::new("gap_timeout", "a gap", true);

@@ -1,4 +1,4 @@
-//! Batches that go on because somebody asks for it from outside.
+//! Batches that go on because a client asks for it from outside.
 
 use serde_json::{Value, json};
 use testkit::http::TextResponse;

@@ -1,4 +1,4 @@
-//! Mistakes of workflow services, as the person who waits for the answer is told of them.
+//! Mistakes of workflow services, as the person who waits for the answer is shown them.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn make(mistake: &str, mut asked: DeliveredRequest) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_told_of_a_mistake_and_it_is_how_the_turn_fails() {
+async fn mistakes_are_shown_to_viewers_and_end_their_turns() {
     let fixture = Fixture::with(alone).await;
     let manual_workflow = fixture.manual_workflow().await;
     for mistake in ["no_token", "no_answer", "unfinished", "gap", "handed_back"] {
@@ -66,7 +66,7 @@ async fn whoever_waits_is_told_of_a_mistake_and_it_is_how_the_turn_fails() {
         let began = Instant::now();
         fixture.until("the stream says why", SOON, async || !reasons(&follower).is_empty()).await;
         assert!(began.elapsed() < AT_ONCE, "{mistake}: {:?}", began.elapsed());
-        println!("{mistake}: told after {} ms", began.elapsed().as_millis());
+        println!("{mistake}: shown after {} ms", began.elapsed().as_millis());
         assert_eq!(reasons(&follower), [mistake]);
         let thread = http::get_json(fixture.api().0, &format!("/v1/threads/{mistake}")).await.unwrap();
         assert_eq!(thread["active_turn"]["waiting"]["reason"], mistake, "{thread}");

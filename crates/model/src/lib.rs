@@ -52,7 +52,9 @@ pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
 pub use position::{Position, PositionMark, Positions};
-pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn};
+pub use status::{
+    ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn,
+};
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
 pub use task_kind::TaskKind;
 pub use time::{Seq, Timestamp};

@@ -445,7 +445,9 @@ impl Unanswered {
             Self::NoWorkflow => {
                 "no workflow service has taken the request; start one for the agent's workflow (`antiphon doctor` names it)"
             }
-            Self::HandedBack => "the workflow service has handed the request back (NAK); its own log says why",
+            Self::HandedBack => {
+                "the workflow service has handed the request back (NAK); its own log says why"
+            }
             Self::LostService => {
                 "the workflow service that took the request has said nothing since, and none waits for requests; is it still running?"
             }

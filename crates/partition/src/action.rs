@@ -10,8 +10,8 @@ use model::{
     TurnToken,
 };
 
-use crate::request_state::RequestNews;
 use crate::commit::{Commit, Lookup, Save, SavedItem};
+use crate::request_state::RequestNews;
 use crate::timers::{TimerDecision, TimerPage};
 use crate::types::{
     CommandKey, CommandVerdict, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, TaskDelay,

@@ -115,7 +115,7 @@ pub(crate) enum ChunkOutcome {
 }
 
 impl OpenMessage {
-    /// See [`TurnRef::is_held_back`]. What nobody but models may see is held back, too.
+    /// See [`TurnRef::is_held_back`]. What only models may see is held back as well.
     pub(crate) fn is_held_back(&self) -> bool {
         self.turn.as_ref().map_or_else(|| self.is_hidden(), |turn| turn.is_held_back)
     }

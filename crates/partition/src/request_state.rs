@@ -2,6 +2,9 @@
 
 use model::{RequestInfo, Timestamp, Unanswered, WaitReason};
 
+/// A turn is silent when nothing has come of it for so long, ms.
+pub(crate) const SILENT_MS: i64 = 1_000;
+
 /// Something that was heard of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestNews {
@@ -46,8 +49,8 @@ pub(crate) struct RequestState {
     alive_at: Option<Timestamp>,
     /// Chunks for the answer have come without its token.
     has_unproven: bool,
-    /// What viewers were told last, and when.
-    pub(crate) told: Option<(WaitReason, Timestamp)>,
+    /// What viewers were shown last, and when.
+    pub(crate) last_notice: Option<(WaitReason, Timestamp)>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -174,7 +177,11 @@ mod tests {
             (&[RequestNews::Acknowledged], "no_answer", Some("unfinished")),
             (&[RequestNews::GivenUp { deliveries: 16 }], "handed_back", Some("handed_back")),
         ] {
-            assert_eq!((name(after(news), false), name(after(news), true)), (Some(unheard), heard), "{news:?}");
+            assert_eq!(
+                (name(after(news), false), name(after(news), true)),
+                (Some(unheard), heard),
+                "{news:?}"
+            );
         }
     }
 
@@ -189,7 +196,8 @@ mod tests {
     #[test]
     fn handing_back_is_counted_by_the_deliveries_that_are_said() {
         let state = after(&[TAKEN, back(1), back(1), back(2), RequestNews::GivenUp { deliveries: 2 }]);
-        let known = RequestInfo { deliveries: 2, handed_back: 2, again_ms: None, alive_ms: Some(0), fails_ms: None };
+        let known =
+            RequestInfo { deliveries: 2, handed_back: 2, again_ms: None, alive_ms: Some(0), fails_ms: None };
         assert_eq!(state.info(NOW), known, "each delivery is handed back once, however often that is said");
         assert_eq!(after(&[back(1)]).info(NOW.plus_ms(100)).again_ms, Some(400));
     }

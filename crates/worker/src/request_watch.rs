@@ -1,4 +1,4 @@
-//! What becomes of turn requests at the services of their workflows, so that whoever waits for an answer is told why none comes.
+//! What becomes of turn requests at the services of their workflows, so that the clients that wait for an answer are shown why none comes.
 //!
 //! Three sources: what services answer to the server (handed back, in progress, done), how far a workflow's consumer has come, and which requests
 //! are stored still. The last two are asked only for turns that have been silent for a second.
@@ -28,16 +28,16 @@ const NO_WORKFLOW_MS: i64 = 5_000;
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// A run of a turn.
-type RunKey = (TurnId, u32);
+pub(crate) type RunKey = (TurnId, u32);
 
 /// The requests of this worker's partitions. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestWatch {
-    shared: Arc<Shared>,
+    shared: Arc<RequestTable>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct RequestTable {
     requests: Mutex<Requests>,
     /// Some turn is silent.
     has_silent: Notify,
@@ -97,12 +97,18 @@ impl WatchedRequest {
     }
 
     /// What the state of the consumer and of the stream say that is new. `progress`: `None` when the workflow's services have never run.
-    fn on_state(&mut self, progress: Option<&WorkProgress>, stored: &StoredWork, idle_ms: i64) -> Option<RequestNews> {
+    fn on_state(
+        &mut self,
+        progress: Option<&WorkProgress>,
+        stored: &StoredWork,
+        idle_ms: i64,
+    ) -> Option<RequestNews> {
         if let Some(most) = progress.and_then(|progress| progress.max_deliveries) {
             self.max_deliveries = most;
         }
         let is_gone = stored.is_gone(self.seq);
-        let is_gone = is_gone.unwrap_or_else(|| progress.is_some_and(|progress| self.seq <= progress.acknowledged));
+        let is_gone =
+            is_gone.unwrap_or_else(|| progress.is_some_and(|progress| self.seq <= progress.acknowledged));
         let is_delivered = progress.is_some_and(|progress| self.seq <= progress.delivered);
         let is_silent = idle_ms >= i64::try_from(ACK_WAIT.as_millis()).unwrap_or(i64::MAX);
         let (known, news) = match self.known {
@@ -112,8 +118,12 @@ impl WatchedRequest {
             Known::Nothing | Known::NotTaken if is_delivered => {
                 (Known::Taken(Instant::now()), RequestNews::Taken { deliveries: 0, is_alive: false })
             }
-            Known::Taken(since) if is_silent && since.elapsed() >= ACK_WAIT => (Known::Lost, RequestNews::Lost),
-            Known::Nothing | Known::NotTaken | Known::Taken(_) | Known::HandedBack | Known::Lost => return None,
+            Known::Taken(since) if is_silent && since.elapsed() >= ACK_WAIT => {
+                (Known::Lost, RequestNews::Lost)
+            }
+            Known::Nothing | Known::NotTaken | Known::Taken(_) | Known::HandedBack | Known::Lost => {
+                return None;
+            }
         };
         self.known = known;
         Some(news)
@@ -323,17 +333,28 @@ mod tests {
     async fn state_of_the_servers_says_what_became_of_a_request() {
         let (stored, gone) = (StoredWork::of(1, 9, Some(vec![3])), StoredWork::of(1, 9, Some(vec![5])));
         let mut request = watched();
-        assert_eq!(request.on_state(None, &stored, 1_000), Some(RequestNews::NotTaken), "no service has ever run");
+        assert_eq!(
+            request.on_state(None, &stored, 1_000),
+            Some(RequestNews::NotTaken),
+            "no service has ever run"
+        );
         assert_eq!(request.on_state(Some(&progress(4, 4)), &stored, 2_000), None, "as before");
         assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 3_000), Some(TAKEN));
-        assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 31_000), None, "it may have said that it works");
+        assert_eq!(
+            request.on_state(Some(&progress(5, 4)), &stored, 31_000),
+            None,
+            "it may have said that it works"
+        );
         tokio::time::advance(ACK_WAIT).await;
         assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 31_000), Some(RequestNews::Lost));
         assert_eq!(request.on_state(Some(&progress(9, 4)), &gone, 40_000), Some(RequestNews::Acknowledged));
         assert_eq!(request.on_state(Some(&progress(9, 9)), &gone, 50_000), None, "once");
         let unknown = StoredWork::of(1, 9, None);
         assert_eq!(watched().on_state(Some(&progress(9, 4)), &unknown, 1_000), Some(TAKEN));
-        assert_eq!(watched().on_state(Some(&progress(9, 5)), &unknown, 1_000), Some(RequestNews::Acknowledged));
+        assert_eq!(
+            watched().on_state(Some(&progress(9, 5)), &unknown, 1_000),
+            Some(RequestNews::Acknowledged)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,7 +365,11 @@ mod tests {
         let alive = RequestNews::Taken { deliveries: 1, is_alive: true };
         assert_eq!(request.on_ack(&ack(1, WorkAckKind::InProgress)), alive);
         assert_eq!(request.on_ack(&ack(1, back)), RequestNews::HandedBack { deliveries: 1, again_ms: 2_000 });
-        assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 60_000), None, "it is not taken again yet");
+        assert_eq!(
+            request.on_state(Some(&progress(5, 4)), &stored, 60_000),
+            None,
+            "it is not taken again yet"
+        );
         assert_eq!(request.on_ack(&ack(3, back)), RequestNews::GivenUp { deliveries: 3 });
         assert_eq!(request.on_ack(&ack(3, WorkAckKind::Done)), RequestNews::Acknowledged);
     }
@@ -365,7 +390,10 @@ mod tests {
         let mut requests = watch.requests();
         assert_eq!(requests.by_seq.len(), 1);
         let silent = requests.take_silent();
-        assert_eq!(silent.into_values().flatten().collect::<Vec<_>>(), [((turn("b"), 0), PartitionId(0), 1_000)]);
+        assert_eq!(
+            silent.into_values().flatten().collect::<Vec<_>>(),
+            [((turn("b"), 0), PartitionId(0), 1_000)]
+        );
         assert!(requests.on_ack(&ack(1, WorkAckKind::Done)).is_none(), "it is not known");
     }
 }

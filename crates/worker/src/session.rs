@@ -190,7 +190,7 @@ impl PartitionSession<'_> {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
         self.release_turns();
-        self.tell_why_turns_wait().await;
+        self.report_waiting_turns().await;
         self.retention.tick(self.context, &self.machine, &self.lease.lost);
         if let Some(keys) = self.context.token_keys.other_than(self.token_keys.as_ref()) {
             self.token_keys = Some(keys.clone());
@@ -206,7 +206,7 @@ impl PartitionSession<'_> {
     }
 
     /// Asks what has become of the requests of turns that are silent, and tells viewers.
-    async fn tell_why_turns_wait(&mut self) {
+    async fn report_waiting_turns(&mut self) {
         let now = now(self.context);
         self.context.requests.ask(self.applied.partition, self.machine.silent_turns(now));
         for (notice, gateways) in self.machine.wait_notices(now) {

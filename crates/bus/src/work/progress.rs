@@ -102,11 +102,11 @@ impl WorkAck {
 /// After how long a request is delivered again that is handed back: nanoseconds in an object, or a duration as Go writes it, which is not read.
 fn delay(options: &[u8]) -> Duration {
     #[derive(Deserialize)]
-    struct Options {
+    struct NakOptions {
         #[serde(default)]
         delay: i64,
     }
-    let options = serde_json::from_slice::<Options>(options);
+    let options = serde_json::from_slice::<NakOptions>(options);
     Duration::from_nanos(options.map_or(0, |options| options.delay.unsigned_abs()))
 }
 
@@ -192,8 +192,10 @@ mod tests {
 
     #[test]
     fn answers_of_services_are_read_in_both_forms_of_the_subject() {
-        let (short, long) =
-            ("$JS.ACK.WORK.WORKFLOW_w.2.17.3.1700000000.0", "$JS.ACK._.Bx3.WORK.WORKFLOW_w.2.17.3.1700000000.0.tok");
+        let (short, long) = (
+            "$JS.ACK.WORK.WORKFLOW_w.2.17.3.1700000000.0",
+            "$JS.ACK._.Bx3.WORK.WORKFLOW_w.2.17.3.1700000000.0.tok",
+        );
         let back = |ms| WorkAckKind::HandedBack(Duration::from_millis(ms));
         for (payload, kind) in [
             ("", WorkAckKind::Done),
@@ -209,7 +211,9 @@ mod tests {
                 assert_eq!(ack, Some(WorkAck { seq: Seq(17), deliveries: 2, kind }), "{subject} {payload}");
             }
         }
-        for (subject, payload) in [(short, "no"), ("$JS.ACK.WORK.WORKFLOW_w", ""), ("$JS.ACK.WORK.WORKFLOW_w.a.b", "")] {
+        for (subject, payload) in
+            [(short, "no"), ("$JS.ACK.WORK.WORKFLOW_w", ""), ("$JS.ACK.WORK.WORKFLOW_w.a.b", "")]
+        {
             assert_eq!(WorkAck::parse(subject, payload.as_bytes()), None, "{subject} {payload}");
         }
     }

@@ -1,4 +1,4 @@
-//! Heartbeats: batches that go on because somebody asks for it from outside.
+//! Heartbeats: batches that go on because a client asks for it from outside.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feed::{BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers};
+use feed::{
+    BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, StreamPart, WaitOutcome, WaitingSubscribers,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp, WaitNotice};
@@ -218,7 +220,7 @@ impl FeedTask {
     fn on_frame(&mut self, frame: &bytes::Bytes) {
         match wire::live::decode_notice(frame) {
             Ok(None) => {}
-            Ok(Some(notice)) => return self.tell(&notice),
+            Ok(Some(notice)) => return self.report(&notice),
             Err(_) => metrics::frame_decode_error(),
         }
         match wire::live::decode(frame) {
@@ -231,7 +233,7 @@ impl FeedTask {
     }
 
     /// Says to those who wait for an answer why it does not come. Nothing of it is kept: owners repeat what is still so.
-    fn tell(&mut self, notice: &WaitNotice) {
+    fn report(&mut self, notice: &WaitNotice) {
         let (message, reason) = (notice.message.clone(), notice.reason);
         let encoded = native::waiting(&self.thread, &message, reason);
         let event = NativeEvent::Waiting { message, reason };

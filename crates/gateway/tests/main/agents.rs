@@ -1,8 +1,8 @@
 //! Agents: settings, state, what operators do.
 
 use model::{
-    ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, RequestInfo, TaskId, TurnId, WaitReason,
-    WorkflowName,
+    ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, RequestInfo, TaskId, TurnId,
+    WaitReason, WorkflowName,
 };
 use serde_json::{Value, json};
 use testkit::http;

@@ -138,8 +138,13 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
 
 fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> QueueStatus {
     let message = turn("a").answer(1);
-    let request =
-        RequestInfo { deliveries: 2, handed_back: 1, again_ms: Some(900), alive_ms: None, fails_ms: Some(5_000) };
+    let request = RequestInfo {
+        deliveries: 2,
+        handed_back: 1,
+        again_ms: Some(900),
+        alive_ms: None,
+        fails_ms: Some(5_000),
+    };
     let turn = turn("a");
     let active = ActiveTurn { turn, thread: thread(), run: 1, message, waits_for, idle_ms: 250, request };
     QueueStatus { active: Some(active), waiting: waiting.into_iter().map(behind).collect(), ..idle() }

@@ -1,4 +1,4 @@
-//! Requests of turns: deadlines, what becomes of a request at the workflow's services, and what viewers are told of it.
+//! Requests of turns: deadlines, what becomes of a request at the workflow's services, and the notices that viewers get.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,20 @@ use model::{GatewayId, MessageFailure, Timestamp, TurnError, TurnId, WaitNotice,
 
 use super::Partition;
 use super::status::waits_for;
-use crate::request_state::RequestNews;
+use crate::request_state::{RequestNews, SILENT_MS};
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
-/// A turn is silent when nothing has come of it for so long, ms.
-pub(super) const SILENT_MS: i64 = 1_000;
-/// Viewers are told that no service has taken a request when it has waited for so long, ms.
+/// Viewers are shown that no service has taken a request when it has waited for so long, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
-/// Viewers are told again what is still so after so long, ms: they may have joined since.
+/// Viewers are shown again what is still so after so long, ms: they may have joined since.
 const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {
     /// Something was heard of the request of a turn. When the request is not delivered again, the turn fails now.
     pub(super) fn request_news(&mut self, id: &TurnId, run: u32, news: RequestNews, now: Timestamp) {
-        let is_under_way =
-            |turn: &&mut TrackedTurn| turn.run == run && matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
+        let is_under_way = |turn: &&mut TrackedTurn| {
+            turn.run == run && matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running)
+        };
         let Some(turn) = self.table.turns.get_mut(id).filter(is_under_way) else { return };
         turn.request.on(news, now);
         if let RequestNews::GivenUp { .. } = news
@@ -41,12 +40,13 @@ impl Partition {
     pub fn silent_turns(&self, now: Timestamp) -> Vec<(TurnId, u32, i64)> {
         let silent = |turn: &TrackedTurn| {
             let idle_ms = turn.idle_ms(now);
-            (turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS).then(|| (turn.id.clone(), turn.run, idle_ms))
+            (turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS)
+                .then(|| (turn.id.clone(), turn.run, idle_ms))
         };
         self.table.turns.values().filter_map(silent).collect()
     }
 
-    /// What viewers are to be told of turns that wait for their workflow, and the gateways that have viewers. To be called every second.
+    /// What viewers are to be shown of turns that wait for their workflow, and the gateways that have viewers. To be called every second.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
         let time = self.clock.now(now);
         let mut notices = Vec::new();
@@ -58,18 +58,22 @@ impl Partition {
             }
             let open = turn.slot.and_then(|slot| self.messages.get_mut(slot));
             let has_gap = open.is_some_and(|open| open.gap_ms(time).is_some());
-            let told = turn.request.told;
+            let last_notice = turn.request.last_notice;
             let reason = match waits_for(turn, has_gap, now) {
                 None | Some(WaitReason::Requested) => continue,
                 Some(WaitReason::NoWorkflow) if idle_ms < NO_WORKFLOW_MS => continue,
-                // That a service works on it is worth telling to those only who were told something else.
-                Some(WaitReason::Taken) if told.is_none_or(|(before, _)| before == WaitReason::Taken) => continue,
+                // That a service works on it is worth telling to those only who were shown something else.
+                Some(WaitReason::Taken)
+                    if last_notice.is_none_or(|(before, _)| before == WaitReason::Taken) =>
+                {
+                    continue;
+                }
                 Some(reason) => reason,
             };
-            if told.is_some_and(|(before, at)| before == reason && now.since_ms(at) < TELL_AGAIN_MS) {
+            if last_notice.is_some_and(|(before, at)| before == reason && now.since_ms(at) < TELL_AGAIN_MS) {
                 continue;
             }
-            turn.request.told = Some((reason, now));
+            turn.request.last_notice = Some((reason, now));
             let notice =
                 WaitNotice { thread: turn.thread.clone(), message: turn.id.answer(turn.run), reason };
             notices.push((notice, gateways.to_vec()));

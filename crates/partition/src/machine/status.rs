@@ -1,16 +1,16 @@
 //! How queues and turns stand: what runs, and why something waits.
 
 use model::{
-    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId, Timestamp, TurnId,
-    WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId, Timestamp,
+    TurnId, WaitReason, WaitingTurn,
 };
 use scheduling::{HeadState, Readiness};
 
 use super::Partition;
-use super::requests::SILENT_MS;
 use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
+use crate::request_state::SILENT_MS;
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
 /// Open messages of one thread that are named.

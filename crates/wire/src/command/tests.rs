@@ -4,8 +4,8 @@ mod subjects;
 
 use model::{
     ActiveTurn, Bucket, Command, Cut, DelayedTask, GatewayId, IdRange, MessageId, OpenMessageStatus,
-    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, RequestInfo, Seq, TaskEdit, TurnOptions, WaitReason,
-    WaitingTurn,
+    PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, RequestInfo, Seq, TaskEdit, TurnOptions,
+    WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
 use serde_json::json;

@@ -26,6 +26,7 @@ use super::turn_context::{PreparedTurn, prepare};
 use super::turn_request;
 use crate::context::Context;
 use crate::refusals::{RefusedItem, note_item};
+use crate::request_watch::RunKey;
 
 /// Turns whose settings and history are read with one question.
 const MOST_READ: usize = 32;
@@ -56,8 +57,6 @@ struct Beginning {
     wanted: CancellationToken,
     trace: Option<TraceContext>,
 }
-
-type RunKey = (TurnId, u32);
 
 /// What came of something that was under way.
 enum StarterOutcome {

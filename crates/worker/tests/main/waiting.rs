@@ -49,7 +49,10 @@ async fn the_owner_says_why_something_waits() {
     let taken = |status: &QueueStatus| {
         status.active.as_ref().is_some_and(|active| active.waits_for == Some(WaitReason::Taken))
     };
-    until("it is known that a service took it", async || taken(&status_of(&fixture, partition, target()).await)).await;
+    until("it is known that a service took it", async || {
+        taken(&status_of(&fixture, partition, target()).await)
+    })
+    .await;
     assert!(!status.paused);
     fixture.end().await;
 }

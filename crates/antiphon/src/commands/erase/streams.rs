@@ -6,7 +6,8 @@ use std::time::Duration;
 use bus::{Bus, StoredEntry};
 use bytes::Bytes;
 use model::{
-    AgentId, Bucket, Control, ControlKind, Metadata, PartitionCount, PartitionId, Seq, TaskKind, Tenant, ThreadId,
+    AgentId, Bucket, Control, ControlKind, Metadata, PartitionCount, PartitionId, Seq, TaskKind, Tenant,
+    ThreadId,
 };
 use serde_json::Value;
 use store::Store;
@@ -396,7 +397,8 @@ pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Ex
             let place = subject::in_fleet(erasing.partitions, &subject);
             let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
-            let of = origin(erasing.partitions, partition, &entry).or_else(|| origin_of_dead_task(partition, &entry));
+            let of = origin(erasing.partitions, partition, &entry)
+                .or_else(|| origin_of_dead_task(partition, &entry));
             if of.is_some_and(|of| erasing.threads.contains(&of)) {
                 dropped += u64::from(erasing.store.erase_dead_task(bucket, &key).await?);
             }

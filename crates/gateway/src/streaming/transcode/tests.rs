@@ -154,14 +154,23 @@ fn why_an_answer_waits_is_a_comment_in_other_protocols() {
         reason: WaitReason::NoWorkflow,
     });
     assert_eq!(transcoder.apply(&other.0).bytes, Bytes::new(), "another answer");
-    other = Stream::default().then(NativeEvent::Waiting { message: message(), reason: WaitReason::NoWorkflow });
+    other =
+        Stream::default().then(NativeEvent::Waiting { message: message(), reason: WaitReason::NoWorkflow });
     let output = transcoder.apply(&other.says(0, 0, "Sunny").0);
     let text = String::from_utf8(output.bytes.to_vec()).unwrap();
     let (comment, rest) = text.split_once("\n\n").unwrap();
-    assert!(comment.starts_with(": waiting: no_workflow: no workflow service") && !comment.contains('\n'), "{text}");
+    assert!(
+        comment.starts_with(": waiting: no_workflow: no workflow service") && !comment.contains('\n'),
+        "{text}"
+    );
     assert!(rest.starts_with("event: response."), "{text}");
-    assert!(!transcoder.collect(&Stream::default().then(NativeEvent::Waiting {
-        message: message(),
-        reason: WaitReason::Taken,
-    }).0).unwrap());
+    assert!(
+        !transcoder
+            .collect(
+                &Stream::default()
+                    .then(NativeEvent::Waiting { message: message(), reason: WaitReason::Taken })
+                    .0
+            )
+            .unwrap()
+    );
 }

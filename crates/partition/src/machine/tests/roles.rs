@@ -56,7 +56,7 @@ fn entries_beyond_their_subject_are_counted() {
 }
 
 #[test]
-fn a_hidden_note_is_stored_and_shown_to_nobody() {
+fn a_hidden_note_is_stored_and_shown_to_no_client() {
     let mut script = ChunkScript::new();
     script.run("0x");
     let mut put = |name: &str, is_hidden| {

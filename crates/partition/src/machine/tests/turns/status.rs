@@ -178,19 +178,19 @@ fn news(script: &mut TurnScript, name: &str, news: RequestNews) {
     script.handle(Input::Request { turn: turn(name), run: 0, news });
 }
 
-/// Reasons that viewers are told within some seconds, and after how many.
-fn told(script: &mut TurnScript, seconds: i64) -> Vec<(i64, &'static str)> {
-    let mut told = Vec::new();
+/// Reasons that viewers are shown within some seconds, and after how many.
+fn notices(script: &mut TurnScript, seconds: i64) -> Vec<(i64, &'static str)> {
+    let mut reasons = Vec::new();
     for second in 1..=seconds {
         script.later(1_000);
         view(script);
         let notices = script.machine.wait_notices(script.now).into_iter();
-        told.extend(notices.map(|(notice, gateways)| {
+        reasons.extend(notices.map(|(notice, gateways)| {
             assert_eq!((notice.message, gateways.len()), (turn("x").answer(0), 1));
             (second, notice.reason.name())
         }));
     }
-    told
+    reasons
 }
 
 /// A gateway with viewers of the thread asks, as it does every two seconds.
@@ -211,30 +211,34 @@ fn viewed() -> TurnScript {
 }
 
 #[test]
-fn viewers_are_told_why_no_chunk_comes() {
+fn viewers_are_shown_why_no_chunk_comes() {
     let mut script = viewed();
-    assert_eq!(told(&mut script, 8), [], "nothing is known");
+    assert_eq!(notices(&mut script, 8), [], "nothing is known");
     news(&mut script, "x", RequestNews::NotTaken);
-    assert_eq!(told(&mut script, 11), [(1, "no_workflow"), (11, "no_workflow")], "again, for those who joined");
+    assert_eq!(
+        notices(&mut script, 11),
+        [(1, "no_workflow"), (11, "no_workflow")],
+        "again, for those who joined"
+    );
     news(&mut script, "x", RequestNews::Taken { deliveries: 1, is_alive: true });
-    assert_eq!(told(&mut script, 3), [(1, "taken")], "what was told is over");
+    assert_eq!(notices(&mut script, 3), [(1, "taken")], "what was shown is over");
     news(&mut script, "x", RequestNews::HandedBack { deliveries: 1, again_ms: 2_000 });
-    assert_eq!(told(&mut script, 2), [(1, "handed_back")]);
+    assert_eq!(notices(&mut script, 2), [(1, "handed_back")]);
     script.say(0, &["a", "b"]);
-    assert_eq!(told(&mut script, 5), [], "it is being answered");
+    assert_eq!(notices(&mut script, 5), [], "it is being answered");
     news(&mut script, "x", RequestNews::Acknowledged);
-    assert_eq!(told(&mut script, 1), [(1, "unfinished")]);
+    assert_eq!(notices(&mut script, 1), [(1, "unfinished")]);
     script.say(3, &["d"]);
-    assert_eq!(told(&mut script, 3), [(1, "gap")]);
+    assert_eq!(notices(&mut script, 3), [(1, "gap")]);
 }
 
 #[test]
-fn what_is_answered_soon_is_not_told() {
+fn what_is_answered_soon_has_no_notice() {
     let mut script = viewed();
     news(&mut script, "x", RequestNews::NotTaken);
-    assert_eq!(told(&mut script, 4), [], "a service may be about to take it");
+    assert_eq!(notices(&mut script, 4), [], "a service may be about to take it");
     script.say(0, &["a!"]);
-    assert_eq!(told(&mut script, 20), []);
+    assert_eq!(notices(&mut script, 20), []);
 }
 
 #[test]

@@ -290,6 +290,11 @@ async fn a_refused_chunk_of_an_answer_fails_its_turn_at_once() {
             "invalid_chunk|metadata_error",
         ),
         ("too large", json!({"chunk": "x".repeat(70_000)}), "chunk_too_large"),
+        (
+            "a call without an id",
+            json!({"chunk_type": "tool_call", "metadata": {"name": "clock"}}),
+            "invalid_chunk",
+        ),
         ("a negative id", json!({"chunk_id": -1}), "invalid_chunk"),
         ("another message", json!({"message_id": "mine"}), "turn_mismatch"),
         ("another thread", json!({"session_id": "other"}), "session_mismatch"),

@@ -141,13 +141,15 @@ pub enum WaitReason {
     Requested,
     /// A workflow service has taken the request, and no chunk has come yet.
     Taken,
+    /// Two chunks of the answer had one number and different content; nothing waits for that.
+    ChunkConflict,
     /// Of a request that is not answered, more than that no service has taken it; never [`Unanswered::NoWorkflow`].
     Unanswered(Unanswered),
 }
 
 impl WaitReason {
     /// All of them, in the order of their numbers in protobuf, which begin with 1.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Backoff { for_ms: 0 },
         Self::HeadOfLine,
         Self::Gap,
@@ -164,6 +166,7 @@ impl WaitReason {
         Self::Unanswered(Unanswered::NoAnswer),
         Self::Unanswered(Unanswered::Unfinished),
         Self::Unanswered(Unanswered::NoToken),
+        Self::ChunkConflict,
     ];
 
     /// The code in JSON.
@@ -180,6 +183,7 @@ impl WaitReason {
             Self::Limited { .. } => "limited",
             Self::Requested => "requested",
             Self::Taken => "taken",
+            Self::ChunkConflict => "chunk_conflict",
             Self::Unanswered(why) => why.code(),
         }
     }
@@ -198,6 +202,9 @@ impl WaitReason {
             Self::Limited { .. } => "a limit of the workflow, the model or the tenant is reached",
             Self::Requested => "the request is stored for the workflow's services",
             Self::Taken => "a workflow service has taken the request and has not published a chunk yet",
+            Self::ChunkConflict => {
+                "two chunks of the answer have one `chunk_id` and different content; the first one counts"
+            }
             Self::Unanswered(why) => why.text(),
         }
     }
@@ -218,6 +225,31 @@ impl WaitReason {
             Self::Budget { .. } => Self::Budget { for_ms },
             Self::Limited { .. } => Self::Limited { for_ms },
             other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manual lists what services do wrong, as clients are shown it.
+    #[test]
+    fn mistakes_of_services_stand_in_the_manual() {
+        let manual = include_str!("../../workflow/README.md");
+        let shown = WaitReason::ALL.into_iter().filter(|reason| {
+            matches!(
+                reason,
+                WaitReason::Unanswered(_)
+                    | WaitReason::NoWorkflow
+                    | WaitReason::Gap
+                    | WaitReason::ChunkConflict
+            )
+        });
+        for reason in shown {
+            let is_row = |row: &&str| row.contains(&format!("| `{}`", reason.name()));
+            let row = manual.lines().find(is_row).unwrap_or_else(|| panic!("{} has no row", reason.name()));
+            assert!(row.contains(reason.message()), "{}: {row}", reason.name());
         }
     }
 }

@@ -416,7 +416,7 @@ pub enum Unanswered {
     NoWorkflow,
     /// Services have handed it back, the last one as well.
     HandedBack,
-    /// A service took it and has said nothing since, and no service waits for requests.
+    /// A service took it, and has said nothing since for the time in which it must.
     LostService,
     /// It was acknowledged, and no chunk has come.
     NoAnswer,
@@ -449,7 +449,7 @@ impl Unanswered {
                 "the workflow service has handed the request back (NAK); its own log says why"
             }
             Self::LostService => {
-                "the workflow service that took the request has said nothing since, and none waits for requests; is it still running?"
+                "the workflow service that took the request has said nothing since; it is delivered again when a service asks for requests"
             }
             Self::NoAnswer => {
                 "the workflow service has acknowledged the request without publishing an answer; acknowledge after the final chunk is stored"

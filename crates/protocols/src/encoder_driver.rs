@@ -3,7 +3,7 @@
 //! Entry type: [`EncoderDriver`], with the [`ProtocolEncoder`] of a protocol.
 
 use bytes::Bytes;
-use model::{AnswerCalls, Chunk, MessageId, Metadata, ModelCall};
+use model::{AnswerCalls, Chunk, MessageId, Metadata, ModelCall, TurnId};
 
 use crate::answer_parts::{AnswerParts, PartChange};
 use crate::usage::Usage;
@@ -160,8 +160,10 @@ impl<W: ProtocolEncoder> EncoderDriver<W> {
         let usage = Usage::of(&calls, metadata);
         // As the history has it.
         let metadata = match end {
-            AnswerEnd::Complete => metadata.clone().with_usage_of(&calls),
-            AnswerEnd::Stopped | AnswerEnd::Failed(_) => metadata.clone(),
+            AnswerEnd::Complete if TurnId::of_answer(&self.message).is_some() => {
+                metadata.clone().with_usage_of(&calls)
+            }
+            AnswerEnd::Complete | AnswerEnd::Stopped | AnswerEnd::Failed(_) => metadata.clone(),
         };
         self.words.end(end, &AnswerReport { metadata: &metadata, usage }, out);
         self.is_over = true;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, Bucket, Command, Frame, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
-    PartitionId, RejectedEntry, Role, ThreadId, TurnId, TurnToken,
+    AgentId, Bucket, ChunkKind, Command, Frame, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata,
+    PartitionCount, PartitionId, RejectedEntry, Role, ThreadId, TurnId, TurnToken,
 };
 use prost::Message as _;
 
@@ -130,6 +130,9 @@ fn chunks_of(
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
         return refuse("turn_mismatch", detail);
     }
+    if token.is_some() {
+        chunks.iter().try_for_each(check_call)?;
+    }
     for arrival in chunks.iter().filter(bare) {
         if thread.background_kind().is_some() {
             return Err(InvalidCommand::Internal(thread).into());
@@ -140,6 +143,23 @@ fn chunks_of(
         chunks.iter_mut().for_each(hide_note);
     }
     Ok(Frame { thread, chunks, token })
+}
+
+/// In the answer of a turn a call and its result are found by their id.
+fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
+    let chunk = &arrival.chunk;
+    let id = chunk.metadata.get("tool_call_id").and_then(|id| id.as_str()).unwrap_or_default();
+    match chunk.kind {
+        ChunkKind::ToolCall | ChunkKind::ToolResult if id.is_empty() => refuse(
+            "invalid_chunk",
+            format!(
+                "chunk {} is of type {} and has no `tool_call_id` in its metadata",
+                chunk.id,
+                chunk.kind.name()
+            ),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// A note that only models are to read, of those who may write as `system`: it is one chunk, so that nothing of it is shown before that is known.

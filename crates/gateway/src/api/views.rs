@@ -351,7 +351,7 @@ impl TurnView {
             thread_id: active.thread.name().to_owned(),
             run: active.run,
             message_id: active.message.as_str().to_owned(),
-            waiting: active.waits_for.map(|reason| ReasonView::new(context, reason)),
+            waiting: active.waits_for.map(|reason| ReasonView::of_request(context, reason, fails_ms)),
             idle_ms: active.idle_ms,
         }
     }
@@ -434,6 +434,17 @@ impl ReasonView {
     pub(crate) fn new(context: &Backend, reason: WaitReason) -> Self {
         let until = reason.for_ms().and_then(|for_ms| rfc3339(context.now().plus_ms(for_ms)));
         Self { reason: reason.name(), until, message: reason.message() }
+    }
+
+    /// Of a turn under way, which waits for its request until it fails.
+    fn of_request(context: &Backend, reason: WaitReason, fails_ms: Option<i64>) -> Self {
+        let is_of_request = matches!(
+            reason,
+            WaitReason::NoWorkflow | WaitReason::Requested | WaitReason::Taken | WaitReason::Unanswered(_)
+        );
+        let fails_at = fails_ms.filter(|_| is_of_request).and_then(|ms| rfc3339(context.now().plus_ms(ms)));
+        let waits = Self::new(context, reason);
+        Self { until: waits.until.or(fails_at), ..waits }
     }
 
     /// That the agent is paused, as it is stored.

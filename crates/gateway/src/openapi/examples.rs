@@ -16,7 +16,9 @@ pub(crate) fn active_turn() -> Value {
     json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
-        "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
+        "fails_at": "2026-11-22T11:51:44.123Z",
+        "request": {"deliveries": 0, "handed_back": 0, "again_at": null, "alive_at": null},
+        "waiting": {"reason": "no_workflow", "until": "2026-11-22T11:51:44.123Z", "message": WaitReason::NoWorkflow.message()},
     })
 }
 

@@ -85,7 +85,12 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::Gap), vec![turn("b"), turn("c")]);
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(shown["owner_status"], "available");
-    let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1,
+    let mut shown = shown;
+    for time in ["/active_turn/fails_at", "/active_turn/request/again_at"] {
+        assert!(shown.pointer_mut(time).unwrap().take().as_str().unwrap().ends_with('Z'), "{time}");
+    }
+    let request = json!({"deliveries": 2, "handed_back": 1, "again_at": null, "alive_at": null});
+    let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1, "fails_at": null, "request": request,
         "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null, "message": WaitReason::Gap.message()}, "idle_ms": 250});
     assert_eq!(shown["active_turn"], active);
     let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "age_ms": 5});
@@ -110,6 +115,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::NoWorkflow), vec![]);
     let mut begun = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
+    assert!(begun["active_turn"]["waiting"]["until"].is_string(), "its deadline is known");
     begun.as_object_mut().unwrap().remove("active_turn");
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
         "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "open_messages": []});

@@ -264,7 +264,7 @@ fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFai
         content: folded.content,
         tool_calls: folded.tool_calls,
         tool_call_id: None,
-        metadata: folded.metadata.with_usage_of(&open.model_calls()),
+        metadata: folded.metadata,
         token_count: folded.token_count,
         attempt: open.attempt,
     })

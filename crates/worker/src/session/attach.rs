@@ -118,6 +118,7 @@ async fn try_attach<'a>(
         in_flight: None,
         rounds: 0,
         retention: RetentionSweep::new(partition, config.retention_every),
+        last_conflict: None,
         traces: TurnTraces::new(),
     }))
 }

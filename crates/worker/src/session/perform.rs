@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{LiveFrame, TurnId};
+use model::{LiveFrame, MessageKey, TurnId, WaitNotice, WaitReason};
 use partition::{
     Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, UsageWrite,
     bisect,
@@ -35,7 +35,7 @@ impl PartitionSession<'_> {
                 Action::CheckLease(seen_epoch) => self.lease.check(seen_epoch),
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
                 Action::Reread(from) => self.reader.restart(from),
-                Action::Report(report) => self.report(&report),
+                Action::Report(report) => self.report(&report).await,
                 Action::Check(keys) => self.background.check(keys),
                 Action::Start(start) => {
                     let trace = self.traces.as_mut().and_then(|traces| traces.begin(&start));
@@ -61,8 +61,11 @@ impl PartitionSession<'_> {
     }
 
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
-    fn report(&mut self, report: &MachineReport) {
+    async fn report(&mut self, report: &MachineReport) {
         report::log(report);
+        if let MachineReport::Conflict { key, .. } = report {
+            self.report_conflict(key).await;
+        }
         if let MachineReport::Timer { timer, outcome, by } = report {
             let (kind, by) = (timer.kind().name(), by.clone().unwrap_or_default());
             metrics::counter!(crate::metrics::TIMERS, "kind" => kind, "outcome" => outcome.name(), "by" => by)
@@ -77,6 +80,18 @@ impl PartitionSession<'_> {
             metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
             self.gone.push(StreamGap { first, last });
         }
+    }
+
+    /// Shows the viewers of an answer that one of its chunks was set aside: once, if nothing else of the kind happens in between.
+    async fn report_conflict(&mut self, key: &MessageKey) {
+        if TurnId::of_answer(&key.message).is_none() || self.last_conflict.as_ref() == Some(key) {
+            return;
+        }
+        self.last_conflict = Some(key.clone());
+        let MessageKey { thread, message } = key.clone();
+        let notice = WaitNotice { thread, message, reason: WaitReason::ChunkConflict };
+        let gateways = self.machine.followers(&key.thread);
+        self.context.live.push_encoded(gateways, &wire::live::encode_notice(&notice)).await;
     }
 
     async fn submit(&mut self, commit: Commit) {

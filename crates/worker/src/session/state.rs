@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bus::QueryServer;
-use model::{Mark, Seq, Timestamp, TokenKeys, TurnId};
+use model::{Mark, MessageKey, Seq, Timestamp, TokenKeys, TurnId};
 use partition::Partition;
 use runtime::Condition;
 use store::{Applied, StreamGap};
@@ -63,6 +63,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
     pub(super) retention: RetentionSweep,
+    /// The answer of which viewers were shown last that its chunks contradict each other.
+    pub(super) last_conflict: Option<MessageKey>,
     /// `None` in a process that sends no traces.
     pub(super) traces: Option<TurnTraces>,
 }

@@ -375,7 +375,7 @@ pub struct WaitingEvent<'a> {
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
     /// What it waits for: `no_workflow`, `handed_back`, `lost_service`, `no_answer`, `unfinished`, `no_token`, `gap`; `taken` when one of
-    /// these is over; `chunk_conflict` when a chunk was set aside.
+    /// these is over, or after five seconds without a chunk; `chunk_conflict` when a chunk was set aside.
     reason: &'static str,
     /// For people: what is so, and what to do.
     message: &'static str,

@@ -9,7 +9,7 @@ use super::status::waits_for;
 use crate::request_state::{RequestNews, SILENT_MS};
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
-/// Viewers are shown that no service has taken a request when it has waited for so long, ms.
+/// Viewers are shown that a request is not taken, or taken and not answered, when it has waited for so long, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
 /// Viewers are shown again what is still so after so long, ms: they may have joined since.
 const TELL_AGAIN_MS: i64 = 10_000;
@@ -61,10 +61,8 @@ impl Partition {
             let last_notice = turn.request.last_notice;
             let reason = match waits_for(turn, has_gap, now) {
                 None | Some(WaitReason::Requested) => continue,
-                Some(WaitReason::NoWorkflow) if idle_ms < NO_WORKFLOW_MS => continue,
-                // That a service works on it is worth telling to those only who were shown something else.
-                Some(WaitReason::Taken)
-                    if last_notice.is_none_or(|(before, _)| before == WaitReason::Taken) =>
+                Some(WaitReason::NoWorkflow | WaitReason::Taken)
+                    if last_notice.is_none() && idle_ms < NO_WORKFLOW_MS =>
                 {
                     continue;
                 }

@@ -83,8 +83,7 @@ fn usage_is_the_sum_of_the_calls_that_the_workflow_lists() {
     let list = r#"note:{"model_calls":[{"input_tokens":100,"output_tokens":20},{"input_tokens":130,"output_tokens":5}]}"#;
     let end = concat!(
         r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r","outcome":{"type":"success"},"#,
-        r#""usage":[{"inputTokens":230,"outputTokens":25,"totalTokens":255}],"#,
-        r#""metadata":{"usage":{"input_tokens":230,"output_tokens":25}}}"#
+        r#""usage":[{"inputTokens":230,"outputTokens":25,"totalTokens":255}]}"#
     );
     let mut answer = answer();
     answer.apply(AnswerEvent::Opened);

@@ -184,7 +184,7 @@ fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut 
         |chunk: &std::sync::Arc<model::Chunk>| chunk.metadata.get(model::ModelCall::KEY).is_some();
     let has_sum = fate.attempts.values().flat_map(BTreeMap::values).any(lists_calls);
     let beside = |(name, _): &(&String, &serde_json::Value)| {
-        !matches!(name.as_str(), "timestamp" | "correlation_id") && !(has_sum && name.as_str() == "usage")
+        !(matches!(name.as_str(), "timestamp" | "correlation_id") || has_sum && name.as_str() == "usage")
     };
     let own = |metadata: &model::Metadata| -> serde_json::Map<_, _> {
         let map = metadata.as_map().into_iter().flatten();

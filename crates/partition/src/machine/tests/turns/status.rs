@@ -225,7 +225,7 @@ fn viewers_are_shown_why_no_chunk_comes() {
     news(&mut script, "x", RequestNews::HandedBack { deliveries: 1, again_ms: 2_000 });
     assert_eq!(notices(&mut script, 2), [(1, "handed_back")]);
     script.say(0, &["a", "b"]);
-    assert_eq!(notices(&mut script, 5), [], "it is being answered");
+    assert_eq!(notices(&mut script, 4), [], "it is being answered");
     news(&mut script, "x", RequestNews::Acknowledged);
     assert_eq!(notices(&mut script, 1), [(1, "unfinished")]);
     script.say(3, &["d"]);
@@ -291,4 +291,11 @@ fn an_answer_without_its_token_is_named() {
     assert_eq!(reason, Some(WaitReason::Unanswered(Unanswered::NoToken)));
     script.say_as(&start, 0, 0, &["hello!"]);
     assert_eq!(script.history().last().map(String::as_str), Some("user \"ask x\", assistant \"hello\""));
+}
+
+#[test]
+fn a_service_that_says_nothing_is_shown_after_a_while() {
+    let mut script = viewed();
+    news(&mut script, "x", RequestNews::Taken { deliveries: 1, is_alive: true });
+    assert_eq!(notices(&mut script, 6), [(5, "taken")]);
 }

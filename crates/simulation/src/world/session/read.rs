@@ -21,7 +21,7 @@ impl World {
         session.reader.next = machine.last_seq().next().0.max(skipped);
         session.reader.told_tail = false;
         session.reader.is_waiting = false;
-        session.is_caught_up = false;
+        session.reader.must_report_behind |= std::mem::take(&mut session.is_caught_up);
         session.watch.clear();
         let generation = session.reader.generation;
         self.schedule(delay, WorldEvent::Session(address, SessionEvent::Fetch { generation }));
@@ -38,6 +38,12 @@ impl World {
         if !machine.wants_entries() {
             let (delay, event) = again(20);
             return self.schedule(delay, event);
+        }
+        if std::mem::take(&mut session.reader.must_report_behind) {
+            // Before anything else, as the reader of the fleet does.
+            let (delay, event) = again(1);
+            self.schedule(delay, event);
+            return self.drive(address, Input::CaughtUp(false));
         }
         let first = session.reader.next.max(1);
         session.reader.next = first;
@@ -114,6 +120,9 @@ impl World {
             return;
         }
         self.restart_reader(address, resume_after);
+        if let Some(session) = self.session(address) {
+            session.reader.must_report_behind = false;
+        }
         self.drive(address, Input::CaughtUp(false));
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct StreamReader {
     pub(crate) next: u64,
     pub(crate) arrive_at: i64,
     pub(crate) told_tail: bool,
+    /// It was set back from the end of the stream, and the machine does not know yet that it is behind.
+    pub(crate) must_report_behind: bool,
     /// It has seen everything and waits to be woken.
     pub(crate) is_waiting: bool,
     /// The stream was looked at when it had been restored so often.

@@ -40,7 +40,7 @@ pub(super) fn encode(subscribers: usize, allocations: fn() -> u64) -> Result<Eve
         let mut encoders: Vec<_> = (0..subscribers).map(|_| UiMessage::new(message.clone())).collect();
         let (before, started) = (allocations(), Instant::now());
         for frame in &frames {
-            feed.on_frame(wire::live::decode(frame)?, NOW);
+            wire::live::decode(frame)?.into_frame().into_iter().for_each(|frame| feed.on_frame(frame, NOW));
             while let Some(event) = feed.next_event() {
                 let event = black_box(event);
                 for encoder in &mut encoders {

@@ -23,8 +23,8 @@ pub const INCARNATION: &str = "antiphon.incarnation";
 /// Readers of one stream: its owner's, those of owners just gone, and people's tools.
 const MAX_CONSUMERS: i32 = 32;
 
-/// A turn request that no workflow has taken for so long is of no use any more: its run has failed long ago.
-const WORK_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+/// The longest life of a turn request: a turn that waits for a person's decision about a tool call must not lose it.
+const WORK_MAX_AGE: Duration = TOOL_CALLS_MAX_AGE;
 /// Integrators may be away for so long.
 const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What a tool has given is kept for a turn that is tried again: as long as the same `task_id` is the same task.

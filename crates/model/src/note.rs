@@ -25,7 +25,7 @@ pub struct Note {
     pub content: String,
     /// Who wrote it.
     pub author: Box<str>,
-    /// Only models read it: no stream and no history shows it to people.
+    /// Only models read it: no stream shows it, and histories only with what the system made up (`synthetic=true`).
     pub is_hidden: bool,
 }
 

@@ -96,7 +96,7 @@ pub struct RequestInfo {
     pub fails_ms: Option<i64>,
 }
 
-/// What viewers of a thread are told of a turn that is under way and not answered.
+/// The wait notice of an unanswered turn, for viewers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitNotice {
     /// The thread.

@@ -122,15 +122,8 @@ pub enum Input {
         /// What came of it.
         started: Started,
     },
-    /// What has become of a turn's request, see [`Partition::silent_turns`](crate::Partition::silent_turns).
-    Request {
-        /// The turn.
-        turn: TurnId,
-        /// Its run.
-        run: u32,
-        /// What was heard.
-        news: RequestNews,
-    },
+    /// What was heard of the requests of turns, by turn and run; see [`Partition::silent_turns`](crate::Partition::silent_turns).
+    Requests(Vec<(TurnId, u32, RequestNews)>),
     /// A workflow inside this process has answered a turn: all chunks of the answer, in order.
     Answered {
         /// The turn.

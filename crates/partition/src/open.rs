@@ -1,5 +1,6 @@
 //! One open message.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
@@ -55,6 +56,8 @@ pub(crate) struct OpenMessage {
     reorder: Reorder<Arc<Chunk>>,
     halves: OpenHalves,
     is_restoring: bool,
+    /// Chunks that the store gave as they were released: with characters joined they need not be what is read again of them.
+    restored: BTreeSet<u32>,
     /// In order, without gaps; those from `published` on have not been sent.
     pub(crate) released: Vec<Arc<Chunk>>,
     published: usize,
@@ -154,6 +157,7 @@ impl OpenMessage {
             reorder: new_reorder(limits),
             halves: OpenHalves::default(),
             is_restoring: false,
+            restored: BTreeSet::new(),
             released: Vec::new(),
             published: 0,
             error: None,
@@ -235,6 +239,7 @@ impl OpenMessage {
             Insert::Ready => ChunkOutcome::Accepted { held: false },
             Insert::Held => ChunkOutcome::Accepted { held: true },
             Insert::Duplicate => ChunkOutcome::Duplicate,
+            Insert::Conflict { .. } if self.restored.contains(&arrival.chunk.id) => ChunkOutcome::Duplicate,
             Insert::Conflict { kept } => ChunkOutcome::Conflict { kept, dropped: arrival.chunk.digest() },
             Insert::Rejected(rejection) => {
                 self.failure = Some(failure_of(rejection, limits));
@@ -262,6 +267,7 @@ impl OpenMessage {
             // What had been released when it was saved was joined then, and comes in order. What waited was saved as it had come.
             let chunk = if self.is_restoring && chunk.id == id {
                 self.halves.restore(&chunk);
+                self.restored.insert(id);
                 chunk
             } else {
                 self.halves.join(chunk)
@@ -288,6 +294,7 @@ impl OpenMessage {
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
         self.halves = OpenHalves::default();
+        self.restored.clear();
         (self.error, self.saved, self.saved_bytes) = (None, 0, 0);
         self.announce_reset |= self.published > 0;
         self.released.clear();

@@ -2,8 +2,11 @@
 
 use model::{RequestInfo, Timestamp, Unanswered, WaitReason};
 
-/// A turn is silent when nothing has come of it for so long, ms.
+/// Time without news after which a turn is silent, ms.
 pub(crate) const SILENT_MS: i64 = 1_000;
+
+/// Time to read chunks that were published before the last delivery was handed back, ms.
+const LAST_CHUNKS_MS: i64 = 1_000;
 
 /// Something that was heard of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +29,9 @@ pub enum RequestNews {
     },
     /// The service that took it has said nothing for the time in which it must: it is delivered again when a service asks for requests.
     Lost,
-    /// A service has acknowledged it: it is not delivered again.
+    /// A service has acknowledged it, or refused it for good: it is not delivered again.
     Acknowledged,
-    /// It is not delivered again, because it was handed back as often as it may be, or a service has refused it for good.
+    /// It is not delivered again, because it was handed back as often as it may be.
     GivenUp {
         /// Deliveries so far.
         deliveries: u32,
@@ -45,6 +48,8 @@ pub(crate) struct RequestState {
     last_back: u32,
     /// When it is delivered again.
     again_at: Option<Timestamp>,
+    /// When its last delivery was handed back.
+    given_up_at: Option<Timestamp>,
     /// When a service has said last that it works on it.
     alive_at: Option<Timestamp>,
     /// Chunks for the answer have come without its token.
@@ -80,7 +85,10 @@ impl RequestState {
                 self.again_at = Some(now.plus_ms(again_ms));
                 self.came_back(deliveries)
             }
-            RequestNews::GivenUp { deliveries } => self.came_back(deliveries),
+            RequestNews::GivenUp { deliveries } => {
+                self.given_up_at.get_or_insert(now);
+                self.came_back(deliveries)
+            }
         };
     }
 
@@ -90,6 +98,11 @@ impl RequestState {
         }
         (self.last_back, self.deliveries) = (deliveries, self.deliveries.max(deliveries));
         Place::HandedBack
+    }
+
+    /// It is not delivered again, and chunks that were published before have had the time to be read.
+    pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
+        self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }
 
     /// For people.
@@ -108,7 +121,7 @@ impl RequestState {
         self.has_unproven = true;
     }
 
-    /// A service cannot take it anew: it has the request, or has acknowledged it.
+    /// A service cannot take it again: it has the request, or has acknowledged it.
     fn is_in_hand(self) -> bool {
         matches!(self.place, Place::Taken | Place::Acknowledged)
     }

@@ -279,7 +279,7 @@ impl Native {
     }
 }
 
-/// What the turn of an answer waits for. It has no id: a client that reconnects is told anew what is still so.
+/// What the turn of an answer waits for. It has no id: a client that reconnects gets it with the next repetition.
 pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> Bytes {
     let mut out = Vec::with_capacity(384);
     out.extend_from_slice(b"event: waiting\n");
@@ -372,6 +372,7 @@ pub struct WaitingEvent<'a> {
     /// The answer.
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::TurnIdSchema, required = false)]
     turn_id: Option<&'a str>,
     /// What it waits for: `no_workflow`, `handed_back`, `lost_service`, `no_answer`, `unfinished`, `no_token`, `gap`; `taken` when one of

@@ -56,7 +56,7 @@ impl LiveFollower {
     pub async fn next(&mut self) -> Option<Vec<LiveFrame>> {
         let message = self.frames.next().await?;
         let frames = wire::live::frames(&message.payload).unwrap_or_default();
-        Some(frames.iter().filter_map(|(_, frame)| wire::live::decode(frame).ok()).collect())
+        Some(frames.iter().filter_map(|(_, frame)| wire::live::decode(frame).ok()?.into_frame()).collect())
     }
 }
 

@@ -139,8 +139,8 @@ fn chunks_of(
         }
         check_role(arrival.role, class)?;
     }
-    if class == SubjectClass::Messages {
-        chunks.iter_mut().for_each(hide_note);
+    for arrival in chunks.iter_mut().filter(|arrival| arrival.chunk.metadata.is_note_to_hide()) {
+        hide_note(arrival, class)?;
     }
     Ok(Frame { thread, chunks, token })
 }
@@ -163,12 +163,19 @@ fn check_call(arrival: &IncomingChunk) -> Result<(), RejectedEntry> {
 }
 
 /// A note that only models are to read, of those who may write as `system`: it is one chunk, so that nothing of it is shown before that is known.
-fn hide_note(arrival: &mut IncomingChunk) {
+/// Any other is refused, for it would be shown.
+fn hide_note(arrival: &mut IncomingChunk, class: SubjectClass) -> Result<(), RejectedEntry> {
     let is_whole = arrival.chunk.is_final && arrival.chunk.id == 0;
-    if arrival.role == Role::System && is_whole && arrival.chunk.metadata.is_note_to_hide() {
-        let chunk = Arc::make_mut(&mut arrival.chunk);
-        chunk.metadata = std::mem::take(&mut chunk.metadata).hidden();
+    let is_of_system = arrival.role == Role::System && class == SubjectClass::Messages;
+    if !(is_whole && is_of_system && TurnId::of_answer(&arrival.message).is_none()) {
+        return refuse(
+            "invalid_chunk",
+            "a hidden note is one chunk: role system, chunk_id 0, is_final true, on messages.<thread>, and no answer of a turn",
+        );
     }
+    let chunk = Arc::make_mut(&mut arrival.chunk);
+    chunk.metadata = std::mem::take(&mut chunk.metadata).hidden();
+    Ok(())
 }
 
 fn command_of(key: &AgentId, payload: &Bytes) -> Result<Decoded, RejectedEntry> {

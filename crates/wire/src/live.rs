@@ -46,24 +46,23 @@ pub fn encode_notice(notice: &WaitNotice) -> Bytes {
     out.0.into()
 }
 
-/// Reads what [`encode_notice`] gave; `None`: it is a frame.
-///
-/// # Errors
-/// The bytes are no notice and no frame, or a field breaks a rule of the model.
-pub fn decode_notice(payload: &Bytes) -> Result<Option<WaitNotice>, DecodeError> {
-    let (mut thread, mut message, mut reason) = ("", "", None);
-    let mut fields = Fields(payload);
-    while let Some(mut field) = fields.next()? {
-        match field.tag {
-            1 => thread = field.text()?,
-            2 => message = field.text()?,
-            11 => reason = Some(pb::WaitReason::decode(field.bytes()?)?),
-            _ => field.skip()?,
+/// What an owner sends to a gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromOwner {
+    /// What [`encode`] gave.
+    Frame(LiveFrame),
+    /// What [`encode_notice`] gave.
+    Notice(WaitNotice),
+}
+
+impl FromOwner {
+    /// The frame, if it is one.
+    pub fn into_frame(self) -> Option<LiveFrame> {
+        match self {
+            Self::Frame(frame) => Some(frame),
+            Self::Notice(_) => None,
         }
     }
-    let Some(reason) = reason else { return Ok(None) };
-    let (thread, message) = (parse_thread(thread)?, convert::message_id(message)?);
-    Ok(Some(WaitNotice { thread, message, reason: status::reason(reason)? }))
 }
 
 /// Frames for one gateway, gathered into one payload.
@@ -138,14 +137,14 @@ pub fn decode_owner(payload: &Bytes) -> Result<(PartitionId, u64), DecodeError> 
     Ok((PartitionId(partition), owner.epoch))
 }
 
-/// Reads the payload of a frame.
+/// Reads the payload of a frame or a notice.
 ///
 /// # Errors
-/// The bytes are not a frame, or a field breaks a rule of the model.
-pub fn decode(payload: &Bytes) -> Result<LiveFrame, DecodeError> {
+/// The bytes are neither, or a field breaks a rule of the model.
+pub fn decode(payload: &Bytes) -> Result<FromOwner, DecodeError> {
     let (mut thread, mut message, mut attempt, mut role, mut batch_type) = ("", "", 0, 0, 0);
     let mut number = FrameNumber { epoch: 0, number: 0, after: 0 };
-    let (mut chunks, mut end) = (Vec::with_capacity(1), None::<pb::Terminal>);
+    let (mut chunks, mut end, mut reason) = (Vec::with_capacity(1), None::<pb::Terminal>, None);
     let mut fields = Fields(payload);
     while let Some(mut field) = fields.next()? {
         match field.tag {
@@ -159,19 +158,24 @@ pub fn decode(payload: &Bytes) -> Result<LiveFrame, DecodeError> {
             8 => number.number = field.varint()?,
             9 => number.after = field.varint()?,
             10 => batch_type = field.varint()? as i32,
+            11 => reason = Some(pb::WaitReason::decode(field.bytes()?)?),
             _ => field.skip()?,
         }
     }
-    Ok(LiveFrame {
-        thread: parse_thread(thread)?,
-        message: convert::message_id(message)?,
+    let (thread, message) = (parse_thread(thread)?, convert::message_id(message)?);
+    if let Some(reason) = reason {
+        return Ok(FromOwner::Notice(WaitNotice { thread, message, reason: status::reason(reason)? }));
+    }
+    Ok(FromOwner::Frame(LiveFrame {
+        thread,
+        message,
         attempt,
         role: convert::role(role)?,
         batch_type: convert::batch_type(batch_type)?,
         number,
         chunks,
         terminal: end.map(terminal).transpose()?,
-    })
+    }))
 }
 
 fn terminal(terminal: pb::Terminal) -> Result<MessageEnd, InvalidField> {

@@ -342,7 +342,20 @@ fn out_frames_survive() {
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
             terminal: Some(MessageEnd { position: Position::from_stored(7), chunks: 2, outcome, report }),
         };
-        assert_eq!(live::decode(&live::encode(&out)).unwrap(), out);
+        assert_eq!(live::decode(&live::encode(&out)).unwrap().into_frame().unwrap(), out);
+    }
+}
+
+#[test]
+fn notices_travel_among_frames() {
+    for reason in model::WaitReason::ALL {
+        let (thread, message) = (ThreadId::parse("acme~t1").unwrap(), MessageId::parse("m1").unwrap());
+        let notice = model::WaitNotice { thread, message, reason };
+        let mut batch = live::FrameBatch::default();
+        batch.push(&live::encode_notice(&notice));
+        let [(thread, payload)] = &live::frames(&batch.into_payload()).unwrap()[..] else { panic!() };
+        assert_eq!(*thread, notice.thread);
+        assert_eq!(live::decode(payload).unwrap(), live::FromOwner::Notice(notice));
     }
 }
 
@@ -367,7 +380,8 @@ fn gathered_frames_come_apart_in_their_order() {
     let frames = live::frames(&payload).unwrap();
     let threads: Vec<_> = frames.iter().map(|(thread, _)| thread.as_str()).collect();
     assert_eq!(threads, ["t1", "acme~t2", "t1"]);
-    let read: Vec<_> = frames.iter().map(|(_, frame)| live::decode(frame).unwrap()).collect();
+    let read: Vec<_> =
+        frames.iter().map(|(_, frame)| live::decode(frame).unwrap().into_frame().unwrap()).collect();
     assert_eq!(read, sent);
     assert!(live::frames(&payload.slice(..size - 1)).is_err(), "cut short");
     assert!(live::frames(&Bytes::from_static(&[0x0A, 0x00])).is_err(), "a frame of no thread");

@@ -32,7 +32,7 @@ pub enum ToolCallState {
 pub struct KeptResult {
     /// As the model reads it.
     pub text: String,
-    /// Whether the model is told that it is an error.
+    /// Whether the model reads it as an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }

@@ -1,29 +1,29 @@
 //! What becomes of turn requests at the services of their workflows, so that the clients that wait for an answer are shown why none comes.
 //!
 //! Three sources: what services answer to the server (handed back, in progress, done), how far a workflow's consumer has come, and which requests
-//! are stored still. The last two are asked only for turns that have been silent for a second.
+//! are stored still. The last two are asked only for turns that have been silent for a second, and while the answer can change anything.
+//! Sessions fetch the news of their partition every second; of each request only the last one is kept.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::{ACK_WAIT, Bus, StoredWork, WorkAck, WorkAckKind, WorkAcks, WorkProgress};
 use model::{PartitionId, Seq, TurnId, WorkflowName};
-use partition::{Input, RequestNews};
+use partition::RequestNews;
 use runtime::{Backoff, retry};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// At most so often servers are asked.
+/// Shortest interval between questions to the servers.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Workflows that are asked about in one round; the others wait for the next one.
+/// Interval between questions about a request that a service has taken: what it answers is heard without them.
+const ASK_TAKEN_EVERY: Duration = Duration::from_secs(5);
+/// Workflows that are asked about in one round; the next round begins after the last of them.
 const WORKFLOWS: usize = 64;
-/// After the last delivery was handed back, chunks that the service published before have so long to be read.
-const LAST_CHUNKS: Duration = Duration::from_secs(1);
-/// Of a consumer of which nothing is known yet: what the fleet gives to those that it makes.
-const MAX_DELIVERIES: u32 = 16;
-/// The log names a workflow without services when a request has waited for so long, ms, and again after a while.
+/// Waiting time until the log names a workflow without services, ms, and the pause before it does so again.
 const NO_WORKFLOW_MS: i64 = 5_000;
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
@@ -49,7 +49,17 @@ struct Requests {
     of_partition: HashMap<PartitionId, HashMap<RunKey, WatchedRequest>>,
     by_seq: HashMap<Seq, (PartitionId, RunKey)>,
     /// What is asked about in the next round.
-    silent: BTreeMap<RunKey, (PartitionId, i64)>,
+    silent: BTreeMap<WorkflowName, Vec<SilentRun>>,
+    /// The last workflow of the round before.
+    asked: Option<WorkflowName>,
+}
+
+/// A run of which nothing has come, and for how long, ms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SilentRun {
+    partition: PartitionId,
+    run: RunKey,
+    idle_ms: i64,
 }
 
 /// A request that is stored.
@@ -57,63 +67,72 @@ struct Requests {
 struct WatchedRequest {
     seq: Seq,
     workflow: WorkflowName,
-    /// To the session of its partition.
-    answered: mpsc::Sender<Input>,
     known: Known,
-    max_deliveries: u32,
+    /// When the servers were asked last.
+    asked_at: Option<Instant>,
+    /// What its session has not fetched yet.
+    news: Option<RequestNews>,
 }
 
-/// What the session was told last.
+/// The state that was heard last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
     NotTaken,
     /// Since when no sign of life has come.
     Taken(Instant),
-    HandedBack,
+    /// This delivery. Whether another one follows, the consumer says.
+    HandedBack(u32),
+    GivenUp,
     Lost,
     Acknowledged,
 }
 
 impl WatchedRequest {
-    /// What an answer of a service says that is new.
-    fn on_ack(&mut self, ack: &WorkAck) -> RequestNews {
+    fn new(seq: Seq, workflow: WorkflowName) -> Self {
+        Self { seq, workflow, known: Known::Nothing, asked_at: None, news: None }
+    }
+
+    /// Takes what a service has answered.
+    fn on_ack(&mut self, ack: &WorkAck) {
         let deliveries = ack.deliveries;
         let (known, news) = match ack.kind {
             WorkAckKind::Done => (Known::Acknowledged, RequestNews::Acknowledged),
             WorkAckKind::InProgress => {
                 (Known::Taken(Instant::now()), RequestNews::Taken { deliveries, is_alive: true })
             }
-            WorkAckKind::HandedBack(_) if deliveries >= self.max_deliveries => {
-                (Known::HandedBack, RequestNews::GivenUp { deliveries })
-            }
             WorkAckKind::HandedBack(delay) => {
                 let again_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-                (Known::HandedBack, RequestNews::HandedBack { deliveries, again_ms })
+                (Known::HandedBack(deliveries), RequestNews::HandedBack { deliveries, again_ms })
             }
         };
-        self.known = known;
-        news
+        (self.known, self.news) = (known, Some(news));
     }
 
-    /// What the state of the consumer and of the stream say that is new. `progress`: `None` when the workflow's services have never run.
-    fn on_state(
-        &mut self,
-        progress: Option<&WorkProgress>,
-        stored: &StoredWork,
-        idle_ms: i64,
-    ) -> Option<RequestNews> {
-        if let Some(most) = progress.and_then(|progress| progress.max_deliveries) {
-            self.max_deliveries = most;
+    /// Whether the servers can say something new.
+    fn is_worth_asking(&self) -> bool {
+        match self.known {
+            Known::Nothing | Known::NotTaken | Known::HandedBack(_) => true,
+            Known::Taken(_) => self.asked_at.is_none_or(|at| at.elapsed() >= ASK_TAKEN_EVERY),
+            Known::GivenUp | Known::Lost | Known::Acknowledged => false,
         }
+    }
+
+    /// Takes the state of the consumer and of the stream. `progress`: `None` when the workflow's services have never run.
+    fn on_state(&mut self, progress: Option<&WorkProgress>, stored: &StoredWork, idle_ms: i64) {
+        self.asked_at = Some(Instant::now());
         let is_gone = stored.is_gone(self.seq);
         let is_gone =
             is_gone.unwrap_or_else(|| progress.is_some_and(|progress| self.seq <= progress.acknowledged));
         let is_delivered = progress.is_some_and(|progress| self.seq <= progress.delivered);
+        let most = progress.and_then(|progress| progress.max_deliveries);
         let is_silent = idle_ms >= i64::try_from(ACK_WAIT.as_millis()).unwrap_or(i64::MAX);
         let (known, news) = match self.known {
-            Known::Acknowledged => return None,
+            Known::Acknowledged | Known::GivenUp | Known::Lost => return,
             _ if is_gone => (Known::Acknowledged, RequestNews::Acknowledged),
+            Known::HandedBack(deliveries) if most.is_some_and(|most| deliveries >= most) => {
+                (Known::GivenUp, RequestNews::GivenUp { deliveries })
+            }
             Known::Nothing if !is_delivered => (Known::NotTaken, RequestNews::NotTaken),
             Known::Nothing | Known::NotTaken if is_delivered => {
                 (Known::Taken(Instant::now()), RequestNews::Taken { deliveries: 0, is_alive: false })
@@ -121,12 +140,9 @@ impl WatchedRequest {
             Known::Taken(since) if is_silent && since.elapsed() >= ACK_WAIT => {
                 (Known::Lost, RequestNews::Lost)
             }
-            Known::Nothing | Known::NotTaken | Known::Taken(_) | Known::HandedBack | Known::Lost => {
-                return None;
-            }
+            Known::Nothing | Known::NotTaken | Known::Taken(_) | Known::HandedBack(_) => return,
         };
-        self.known = known;
-        Some(news)
+        (self.known, self.news) = (known, Some(news));
     }
 }
 
@@ -135,60 +151,43 @@ impl Requests {
         self.of_partition.get_mut(&partition)?.get_mut(run)
     }
 
-    fn on_ack(&mut self, ack: &WorkAck) -> Option<(mpsc::Sender<Input>, Input)> {
-        let (partition, run) = self.by_seq.get(&ack.seq).cloned()?;
-        let request = self.get_mut(partition, &run)?;
-        let news = request.on_ack(ack);
-        Some((request.answered.clone(), input(run, news)))
-    }
-
-    /// What is new of a request, whether no service has taken it, and where its news go.
-    fn on_state(
-        &mut self,
-        partition: PartitionId,
-        run: &RunKey,
-        progress: Option<&WorkProgress>,
-        stored: &StoredWork,
-        idle_ms: i64,
-    ) -> Option<(Option<RequestNews>, bool, mpsc::Sender<Input>)> {
-        let request = self.get_mut(partition, run)?;
-        let news = request.on_state(progress, stored, idle_ms);
-        Some((news, request.known == Known::NotTaken, request.answered.clone()))
-    }
-
-    /// The turns that are asked about next, by workflow: run, partition, and for how long nothing has come.
-    fn take_silent(&mut self) -> BTreeMap<WorkflowName, Vec<(RunKey, PartitionId, i64)>> {
-        let mut by_workflow: BTreeMap<WorkflowName, Vec<_>> = BTreeMap::new();
-        for (run, (partition, idle_ms)) in std::mem::take(&mut self.silent) {
-            let Some(request) = self.get_mut(partition, &run) else { continue };
-            let workflow = request.workflow.clone();
-            if by_workflow.len() < WORKFLOWS || by_workflow.contains_key(&workflow) {
-                by_workflow.entry(workflow).or_default().push((run, partition, idle_ms));
-            }
+    /// The number of a request is easily guessed, and only the services of its own workflow answer for it.
+    fn on_ack(&mut self, ack: &WorkAck) {
+        let Some((partition, run)) = self.by_seq.get(&ack.seq).cloned() else { return };
+        let request = self.get_mut(partition, &run).filter(|request| request.workflow == ack.workflow);
+        if let Some(request) = request {
+            request.on_ack(ack);
         }
-        by_workflow
     }
-}
 
-fn input((turn, run): RunKey, news: RequestNews) -> Input {
-    Input::Request { turn, run, news }
+    /// The turns that are asked about next, by workflow: those of some workflows, after the last round's.
+    fn take_silent(&mut self) -> BTreeMap<WorkflowName, Vec<SilentRun>> {
+        let mut silent = std::mem::take(&mut self.silent);
+        let after = self.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let later = silent.range((after, Bound::Unbounded)).map(|(workflow, _)| workflow);
+        let next: Vec<WorkflowName> = later.chain(silent.keys()).take(WORKFLOWS).cloned().collect();
+        self.asked = next.last().cloned();
+        next.into_iter().filter_map(|workflow| silent.remove_entry(&workflow)).collect()
+    }
+
+    /// Takes the state of the servers. Whether no service has taken the request.
+    fn on_state(&mut self, silent: &SilentRun, progress: Option<&WorkProgress>, stored: &StoredWork) -> bool {
+        let Some(request) = self.get_mut(silent.partition, &silent.run) else { return false };
+        request.on_state(progress, stored, silent.idle_ms);
+        request.known == Known::NotTaken
+    }
 }
 
 impl RequestWatch {
-    /// A request is stored; news of it go to `answered`.
-    pub(crate) fn insert(
-        &self,
-        partition: PartitionId,
-        run: RunKey,
-        seq: Seq,
-        workflow: WorkflowName,
-        answered: mpsc::Sender<Input>,
-    ) {
-        let max_deliveries = MAX_DELIVERIES;
-        let request = WatchedRequest { seq, workflow, answered, known: Known::Nothing, max_deliveries };
+    /// A request is stored.
+    pub(crate) fn insert(&self, partition: PartitionId, run: RunKey, seq: Seq, workflow: WorkflowName) {
         let mut requests = self.requests();
-        requests.by_seq.insert(seq, (partition, run.clone()));
-        requests.of_partition.entry(partition).or_default().insert(run, request);
+        let request = WatchedRequest::new(seq, workflow);
+        let before = requests.of_partition.entry(partition).or_default().insert(run.clone(), request);
+        if let Some(before) = before {
+            requests.by_seq.remove(&before.seq);
+        }
+        requests.by_seq.insert(seq, (partition, run));
     }
 
     /// Forgets the requests of a partition's turns that are not under way any more.
@@ -206,14 +205,34 @@ impl RequestWatch {
         }
     }
 
+    /// What is new of the requests of a partition.
+    pub(crate) fn take_news(&self, partition: PartitionId) -> Vec<(TurnId, u32, RequestNews)> {
+        let mut requests = self.requests();
+        let Some(of_partition) = requests.of_partition.get_mut(&partition) else { return Vec::new() };
+        let news = of_partition
+            .iter_mut()
+            .filter_map(|((turn, run), request)| request.news.take().map(|news| (turn.clone(), *run, news)));
+        news.collect()
+    }
+
     /// Turns of a partition of which nothing has come, and for how long, ms. What has become of their requests is asked soon.
     pub(crate) fn ask(&self, partition: PartitionId, silent: Vec<(TurnId, u32, i64)>) {
-        if silent.is_empty() {
-            return;
+        let mut requests = self.requests();
+        for (turn, run, idle_ms) in silent {
+            let run = (turn, run);
+            let Some(request) = requests.get_mut(partition, &run).filter(|it| it.is_worth_asking()) else {
+                continue;
+            };
+            let workflow = request.workflow.clone();
+            let of_workflow = requests.silent.entry(workflow).or_default();
+            match of_workflow.iter_mut().find(|silent| silent.run == run) {
+                Some(known) => known.idle_ms = idle_ms,
+                None => of_workflow.push(SilentRun { partition, run, idle_ms }),
+            }
         }
-        let of_partition = silent.into_iter().map(|(turn, run, idle_ms)| ((turn, run), (partition, idle_ms)));
-        self.requests().silent.extend(of_partition);
-        self.shared.has_silent.notify_one();
+        if !requests.silent.is_empty() {
+            self.shared.has_silent.notify_one();
+        }
     }
 
     /// Runs until `stop`.
@@ -231,17 +250,7 @@ impl RequestWatch {
             let mut acks: WorkAcks =
                 retry(Backoff::default(), "listening to answers about requests", || bus.work_acks()).await;
             while let Some(ack) = acks.next().await {
-                let Some((answered, input)) = self.requests().on_ack(&ack) else { continue };
-                match &input {
-                    Input::Request { news: RequestNews::GivenUp { .. }, .. } => {
-                        runtime::spawn_named("given up", async move {
-                            sleep(LAST_CHUNKS).await;
-                            let _ = answered.send(input).await;
-                        });
-                    }
-                    // A session that is busy hears of it later, or of what follows.
-                    _ => drop(answered.try_send(input)),
-                }
+                self.requests().on_ack(&ack);
             }
         }
     }
@@ -263,29 +272,27 @@ impl RequestWatch {
     async fn ask_about(
         &self,
         bus: &Bus,
-        silent: BTreeMap<WorkflowName, Vec<(RunKey, PartitionId, i64)>>,
+        silent: BTreeMap<WorkflowName, Vec<SilentRun>>,
         logged: &mut BTreeMap<WorkflowName, Instant>,
     ) -> Result<(), bus::BusError> {
         logged.retain(|_, at| at.elapsed() < LOG_AGAIN);
         let mut found = Vec::new();
         for (workflow, runs) in silent {
-            found.push((bus.work_progress(&workflow).await?, workflow, runs));
+            // One whose consumer does not answer keeps none of the others from being asked about.
+            match bus.work_progress(&workflow).await {
+                Ok(progress) => found.push((progress, workflow, runs)),
+                Err(error) => {
+                    tracing::debug!(%workflow, %error, "a consumer of turn requests does not answer")
+                }
+            }
         }
         // After the consumers: what was delivered and acknowledged in between is gone, and not one that was never taken.
         let stored = bus.stored_work().await?;
         for (progress, workflow, runs) in found {
             let mut oldest_ms = 0;
-            for (run, partition, idle_ms) in runs {
-                let Some((news, is_not_taken, answered)) =
-                    self.requests().on_state(partition, &run, progress.as_ref(), &stored, idle_ms)
-                else {
-                    continue;
-                };
-                if is_not_taken {
-                    oldest_ms = oldest_ms.max(idle_ms);
-                }
-                if let Some(news) = news {
-                    let _ = answered.send(input(run, news)).await;
+            for silent in &runs {
+                if self.requests().on_state(silent, progress.as_ref(), &stored) {
+                    oldest_ms = oldest_ms.max(silent.idle_ms);
                 }
             }
             if oldest_ms >= NO_WORKFLOW_MS && !logged.contains_key(&workflow) {
@@ -308,14 +315,16 @@ impl RequestWatch {
 mod tests {
     use super::*;
 
+    fn workflow(name: &str) -> WorkflowName {
+        WorkflowName::parse(name).unwrap()
+    }
+
+    fn turn(name: &str) -> TurnId {
+        TurnId::foreground(&model::ThreadId::parse("t").unwrap(), name).unwrap()
+    }
+
     fn watched() -> WatchedRequest {
-        WatchedRequest {
-            seq: Seq(5),
-            workflow: WorkflowName::parse("w").unwrap(),
-            answered: mpsc::channel(1).0,
-            known: Known::Nothing,
-            max_deliveries: 3,
-        }
+        WatchedRequest::new(Seq(5), workflow("w"))
     }
 
     fn progress(delivered: u64, acknowledged: u64) -> WorkProgress {
@@ -324,7 +333,24 @@ mod tests {
     }
 
     fn ack(deliveries: u32, kind: WorkAckKind) -> WorkAck {
-        WorkAck { seq: Seq(5), deliveries, kind }
+        WorkAck { workflow: workflow("w"), seq: Seq(5), deliveries, kind }
+    }
+
+    impl WatchedRequest {
+        fn heard(&mut self, ack: &WorkAck) -> Option<RequestNews> {
+            self.on_ack(ack);
+            self.news.take()
+        }
+
+        fn asked(
+            &mut self,
+            progress: Option<WorkProgress>,
+            stored: &StoredWork,
+            idle_ms: i64,
+        ) -> Option<RequestNews> {
+            self.on_state(progress.as_ref(), stored, idle_ms);
+            self.news.take()
+        }
     }
 
     const TAKEN: RequestNews = RequestNews::Taken { deliveries: 0, is_alive: false };
@@ -334,66 +360,80 @@ mod tests {
         let (stored, gone) = (StoredWork::of(1, 9, Some(vec![3])), StoredWork::of(1, 9, Some(vec![5])));
         let mut request = watched();
         assert_eq!(
-            request.on_state(None, &stored, 1_000),
+            request.asked(None, &stored, 1_000),
             Some(RequestNews::NotTaken),
             "no service has ever run"
         );
-        assert_eq!(request.on_state(Some(&progress(4, 4)), &stored, 2_000), None, "as before");
-        assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 3_000), Some(TAKEN));
+        assert_eq!(request.asked(Some(progress(4, 4)), &stored, 2_000), None, "as before");
+        assert_eq!(request.asked(Some(progress(5, 4)), &stored, 3_000), Some(TAKEN));
+        assert!(!request.is_worth_asking());
         assert_eq!(
-            request.on_state(Some(&progress(5, 4)), &stored, 31_000),
+            request.asked(Some(progress(5, 4)), &stored, 31_000),
             None,
             "it may have said that it works"
         );
         tokio::time::advance(ACK_WAIT).await;
-        assert_eq!(request.on_state(Some(&progress(5, 4)), &stored, 31_000), Some(RequestNews::Lost));
-        assert_eq!(request.on_state(Some(&progress(9, 4)), &gone, 40_000), Some(RequestNews::Acknowledged));
-        assert_eq!(request.on_state(Some(&progress(9, 9)), &gone, 50_000), None, "once");
+        assert!(request.is_worth_asking());
+        assert_eq!(request.asked(Some(progress(5, 4)), &stored, 31_000), Some(RequestNews::Lost));
         let unknown = StoredWork::of(1, 9, None);
-        assert_eq!(watched().on_state(Some(&progress(9, 4)), &unknown, 1_000), Some(TAKEN));
-        assert_eq!(
-            watched().on_state(Some(&progress(9, 5)), &unknown, 1_000),
-            Some(RequestNews::Acknowledged)
-        );
+        assert_eq!(watched().asked(Some(progress(9, 4)), &unknown, 1_000), Some(TAKEN));
+        assert_eq!(watched().asked(Some(progress(9, 5)), &unknown, 1_000), Some(RequestNews::Acknowledged));
+        assert_eq!(watched().asked(Some(progress(9, 4)), &gone, 1_000), Some(RequestNews::Acknowledged));
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_of_services_say_it_at_once() {
         let stored = StoredWork::of(1, 9, Some(Vec::new()));
         let back = WorkAckKind::HandedBack(Duration::from_secs(2));
+        let handed_back = |deliveries| Some(RequestNews::HandedBack { deliveries, again_ms: 2_000 });
         let mut request = watched();
         let alive = RequestNews::Taken { deliveries: 1, is_alive: true };
-        assert_eq!(request.on_ack(&ack(1, WorkAckKind::InProgress)), alive);
-        assert_eq!(request.on_ack(&ack(1, back)), RequestNews::HandedBack { deliveries: 1, again_ms: 2_000 });
-        assert_eq!(
-            request.on_state(Some(&progress(5, 4)), &stored, 60_000),
-            None,
-            "it is not taken again yet"
-        );
-        assert_eq!(request.on_ack(&ack(3, back)), RequestNews::GivenUp { deliveries: 3 });
-        assert_eq!(request.on_ack(&ack(3, WorkAckKind::Done)), RequestNews::Acknowledged);
+        assert_eq!(request.heard(&ack(1, WorkAckKind::InProgress)), Some(alive));
+        assert_eq!(request.heard(&ack(1, back)), handed_back(1));
+        assert_eq!(request.asked(Some(progress(5, 4)), &stored, 60_000), None, "it comes again");
+        assert_eq!(request.heard(&ack(3, back)), handed_back(3));
+        let unbounded = WorkProgress { max_deliveries: None, ..progress(5, 4) };
+        assert_eq!(request.asked(Some(unbounded), &stored, 1_000), None, "its consumer has no bound");
+        let given_up = Some(RequestNews::GivenUp { deliveries: 3 });
+        assert_eq!(request.asked(Some(progress(5, 4)), &stored, 1_000), given_up);
+        assert!(!request.is_worth_asking());
+        assert_eq!(request.heard(&ack(3, WorkAckKind::Done)), Some(RequestNews::Acknowledged));
     }
 
     #[test]
     fn requests_are_forgotten_with_their_turns() {
-        let watch = RequestWatch::default();
-        let thread = model::ThreadId::parse("t").unwrap();
-        let turn = |name| TurnId::foreground(&thread, name).unwrap();
-        let workflow = || WorkflowName::parse("w").unwrap();
-        let (answered, _answers) = mpsc::channel(1);
-        for (seq, name) in [(1, "a"), (2, "b")] {
-            watch.insert(PartitionId(0), (turn(name), 0), Seq(seq), workflow(), answered.clone());
+        let (watch, p) = (RequestWatch::default(), PartitionId(0));
+        for (seq, name) in [(1, "a"), (2, "b"), (3, "b")] {
+            watch.insert(p, (turn(name), 0), Seq(seq), workflow("w"));
         }
-        watch.ask(PartitionId(0), vec![(turn("a"), 0, 1_000), (turn("b"), 0, 1_000), (turn("c"), 0, 1_000)]);
+        assert_eq!(watch.requests().by_seq.len(), 2, "a request replaces one of the same run");
+        watch.ask(p, vec![(turn("a"), 0, 1_000), (turn("b"), 0, 1_000), (turn("c"), 0, 1_000)]);
         watch.retain(PartitionId(1), |_| false);
-        watch.retain(PartitionId(0), |kept| *kept == turn("b"));
-        let mut requests = watch.requests();
-        assert_eq!(requests.by_seq.len(), 1);
-        let silent = requests.take_silent();
-        assert_eq!(
-            silent.into_values().flatten().collect::<Vec<_>>(),
-            [((turn("b"), 0), PartitionId(0), 1_000)]
-        );
-        assert!(requests.on_ack(&ack(1, WorkAckKind::Done)).is_none(), "it is not known");
+        watch.retain(p, |kept| *kept == turn("b"));
+        let acknowledged =
+            |name| WorkAck { workflow: workflow(name), seq: Seq(3), ..ack(1, WorkAckKind::Done) };
+        watch.requests().on_ack(&WorkAck { seq: Seq(1), ..acknowledged("w") });
+        watch.requests().on_ack(&acknowledged("other"));
+        assert_eq!(watch.take_news(p), [], "it is not known, or its services are others");
+        watch.requests().on_ack(&acknowledged("w"));
+        assert_eq!(watch.take_news(p), [(turn("b"), 0, RequestNews::Acknowledged)]);
+        assert_eq!(watch.take_news(p), [], "once");
+    }
+
+    #[test]
+    fn each_workflow_has_its_turn_to_be_asked_about() {
+        let (watch, p) = (RequestWatch::default(), PartitionId(0));
+        let names: Vec<String> = (0..100).map(|number| format!("w{number:03}")).collect();
+        for (seq, name) in (1..).zip(&names) {
+            watch.insert(p, (turn(name), 0), Seq(seq), workflow(name));
+        }
+        let mut asked = std::collections::BTreeSet::new();
+        for _ in 0..2 {
+            watch.ask(p, names.iter().map(|name| (turn(name), 0, 1_000)).collect());
+            let silent = watch.requests().take_silent();
+            assert_eq!(silent.len(), WORKFLOWS);
+            asked.extend(silent.into_keys());
+        }
+        assert_eq!(asked.len(), 100);
     }
 }

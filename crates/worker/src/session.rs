@@ -55,8 +55,10 @@ pub(crate) async fn run(
     let ended = session.run().await;
     session.release_turns();
     context.limiter.hand_over(grant.partition);
+    *last_read = session.read.map(|mark| (Arc::clone(&session.incarnation), mark));
+    // What its tasks still report is not watched.
+    drop(session);
     context.requests.retain(grant.partition, |_| false);
-    *last_read = session.read.map(|mark| (session.incarnation, mark));
     ended
 }
 
@@ -207,8 +209,12 @@ impl PartitionSession<'_> {
 
     /// Asks what has become of the requests of turns that are silent, and tells viewers.
     async fn report_waiting_turns(&mut self) {
-        let now = now(self.context);
-        self.context.requests.ask(self.applied.partition, self.machine.silent_turns(now));
+        let (partition, now) = (self.applied.partition, now(self.context));
+        let news = self.context.requests.take_news(partition);
+        if !news.is_empty() {
+            self.handle(Input::Requests(news)).await;
+        }
+        self.context.requests.ask(partition, self.machine.silent_turns(now));
         for (notice, gateways) in self.machine.wait_notices(now) {
             self.context.live.push_encoded(&gateways, &wire::live::encode_notice(&notice)).await;
         }

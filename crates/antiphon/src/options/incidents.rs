@@ -53,7 +53,7 @@ pub(crate) struct DecideToolCall {
     /// The tool is not called again: the turn goes on with this text as its result.
     #[arg(long)]
     pub(crate) result: Option<String>,
-    /// The model is told that the result is an error.
+    /// The model reads the result as an error.
     #[arg(long, requires = "result")]
     pub(crate) error: bool,
     #[command(flatten)]

@@ -65,7 +65,7 @@ pub(crate) struct StreamArguments {
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
     /// Bytes that each stream may hold. Full, those of partitions and of turn requests (WORK) refuse publishers; that of turns' ends (TURNS)
-    /// drops the oldest.
+    /// drops the oldest. That of tool calls (TOOL_CALLS) holds a quarter of it, and drops the oldest as well.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
     /// Workflows whose consumers of turn requests are made: their services then need no right to make one. A consumer that is there stays.

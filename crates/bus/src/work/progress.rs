@@ -2,7 +2,7 @@
 //!
 //! The state of a consumer says up to which sequence requests were delivered, the stream which ones are stored still. What services answer to the
 //! server is published in core NATS, so that workers hear it as well (ADR-15: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`). What is
-//! missed there is not told again.
+//! missed there is not repeated.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,8 +61,10 @@ impl StoredWork {
 }
 
 /// What a service has answered to the server about a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkAck {
+    /// The workflow whose consumer has delivered it: a service can answer for its own workflow only, whatever sequence it names.
+    pub workflow: WorkflowName,
     /// Which request.
     pub seq: Seq,
     /// Deliveries so far.
@@ -74,11 +76,11 @@ pub struct WorkAck {
 /// See [`WorkAck`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkAckKind {
-    /// It is done with it, or has refused it for good.
+    /// It is done with it, or has refused it for good (`+TERM`).
     Done,
     /// It works on it.
     InProgress,
-    /// It has handed it back, to be delivered again after so long.
+    /// It has handed it back, to be delivered again after this delay.
     HandedBack(Duration),
 }
 
@@ -88,6 +90,8 @@ impl WorkAck {
         let tokens: Vec<&str> = subject.split('.').collect();
         // With a domain and the hash of an account before the stream's name, and more after the rest.
         let place = if tokens.len() < 11 { 4 } else { 6 };
+        let workflow = subject::workflow_of_consumer(tokens.get(place - 1)?)?;
+        let workflow = WorkflowName::parse(workflow).ok()?;
         let (deliveries, seq) = (tokens.get(place)?.parse().ok()?, tokens.get(place + 1)?.parse().ok()?);
         let kind = match payload.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default() {
             b"" | b"+ACK" | b"+OK" | b"+NXT" | b"+TERM" => WorkAckKind::Done,
@@ -95,11 +99,11 @@ impl WorkAck {
             b"-NAK" => WorkAckKind::HandedBack(delay(&payload[4..])),
             _ => return None,
         };
-        Some(Self { seq: Seq(seq), deliveries, kind })
+        Some(Self { workflow, seq: Seq(seq), deliveries, kind })
     }
 }
 
-/// After how long a request is delivered again that is handed back: nanoseconds in an object, or a duration as Go writes it, which is not read.
+/// The delay until a request that is handed back is delivered again: nanoseconds in an object, or a duration as Go writes it, which is not read.
 fn delay(options: &[u8]) -> Duration {
     #[derive(Deserialize)]
     struct NakOptions {
@@ -208,12 +212,20 @@ mod tests {
         ] {
             for subject in [short, long] {
                 let ack = WorkAck::parse(subject, payload.as_bytes());
-                assert_eq!(ack, Some(WorkAck { seq: Seq(17), deliveries: 2, kind }), "{subject} {payload}");
+                let workflow = WorkflowName::parse("w").unwrap();
+                assert_eq!(
+                    ack,
+                    Some(WorkAck { workflow, seq: Seq(17), deliveries: 2, kind }),
+                    "{subject} {payload}"
+                );
             }
         }
-        for (subject, payload) in
-            [(short, "no"), ("$JS.ACK.WORK.WORKFLOW_w", ""), ("$JS.ACK.WORK.WORKFLOW_w.a.b", "")]
-        {
+        for (subject, payload) in [
+            (short, "no"),
+            ("$JS.ACK.WORK.WORKFLOW_w", ""),
+            ("$JS.ACK.WORK.WORKFLOW_w.a.b", ""),
+            ("$JS.ACK.WORK.other.2.17.3.1700000000.0", ""),
+        ] {
             assert_eq!(WorkAck::parse(subject, payload.as_bytes()), None, "{subject} {payload}");
         }
     }

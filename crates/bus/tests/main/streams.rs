@@ -106,6 +106,9 @@ async fn foreign_streams_are_refused_and_adopted_when_asked() -> Result<()> {
         assert_eq!(config.max_bytes, 64 << 20, "{name}");
         assert_eq!(config.metadata.get(INSTALLATION).map(String::as_str), Some("theirs"), "{name}");
     }
+    let calls = context.get_stream("TOOL_CALLS").await?.cached_info().config.clone();
+    assert_eq!(calls.max_bytes, 16 << 20, "a quarter of the others");
+    assert_eq!(calls.metadata.get(INSTALLATION).map(String::as_str), Some("theirs"));
     assert!(context.get_stream("PARTITION_1").await.is_err(), "nothing was made");
     // One stream alone is enough: what a fleet would write there, another one reads.
     context.delete_stream("WORK").await?;

@@ -44,7 +44,7 @@ async fn both_streams_are_as_promised() -> Result<()> {
     assert_eq!(work.subjects, ["work.*"]);
     assert_eq!((work.storage, work.retention), (StorageType::File, RetentionPolicy::WorkQueue));
     assert_eq!((work.discard, work.max_bytes), (DiscardPolicy::New, 64 << 20));
-    assert_eq!(work.max_age, Duration::from_secs(24 * 3600));
+    assert_eq!(work.max_age, Duration::from_secs(7 * 24 * 3600), "a turn may wait for a person's decision");
     assert_eq!(work.duplicate_window, Duration::from_secs(600));
     let turns = jetstream.get_stream("TURNS").await?.cached_info().config.clone();
     assert_eq!(turns.subjects, ["turns.*"]);

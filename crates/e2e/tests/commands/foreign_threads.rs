@@ -122,6 +122,13 @@ async fn exports_of_chat_services_become_threads_once() {
     let chat = "ad27edfd-0000-4000-8000-000000000002";
     let one = fixture.json(&format!("{claude} --thread one --chat {chat}")).await;
     assert_eq!((&one["new_threads"], &one["new_messages"]), (&json!(1), &json!(2)));
+    // What a file calls a chat names no tenant.
+    let text = std::fs::read_to_string(input("claude")).unwrap().replace(chat, "acme~support");
+    let other = std::env::temp_dir().join(format!("antiphon-import-{}.json", std::process::id()));
+    std::fs::write(&other, text).unwrap();
+    let refused = fixture.refused(&format!("threads import --from claude --file {}", other.display())).await;
+    std::fs::remove_file(&other).unwrap();
+    assert!(refused.contains("has the id \"acme~support\", which names a tenant"), "{refused}");
     let of_tenant = fixture.json(&format!("{claude} --chat {chat} --prefix acme~old-")).await;
     assert_eq!(of_tenant["new_messages"], json!(2));
     let made = format!("SELECT count(*) FROM threads WHERE thread_id = 'acme~old-{chat}'");

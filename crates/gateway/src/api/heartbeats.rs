@@ -15,15 +15,12 @@ use crate::api::messages::Accepted;
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
-use crate::commands::{owner_query, publish, submit};
+use crate::commands::{digest_name, owner_query, publish, submit};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path;
 use crate::extract::path::PathParam;
 use crate::extract::query;
-
-/// Bytes of the digest that names a heartbeat's turn.
-const NAME_BYTES: usize = 16;
 
 /// A heartbeat.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -64,7 +61,10 @@ pub(crate) async fn send(
             return accepted(TurnId::of_answer(&answer).map_or(0, |(_, run)| run));
         }
         Some(TurnState::Failed { run } | TurnState::Open { run }) => return accepted(run),
-        Some(TurnState::Dropped) => return accepted(0),
+        Some(TurnState::Dropped) => {
+            let detail = "the turn of this continuation failed, and was dropped; send another request_id";
+            return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
+        }
         None => {}
     }
     let status = owner_query::explain_up_to_date(backend, &thread).await?;
@@ -115,7 +115,6 @@ fn metadata(batch: Position) -> Result<Metadata, Problem> {
 }
 
 fn turn_of(thread: &ThreadId, batch: Position, request: &CommandId) -> Result<TurnId, Problem> {
-    let hash = Sha256::digest(format!("{thread}\0{batch}\0{request}"));
-    let digest: String = hash.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    TurnId::heartbeat(thread, &digest).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+    let name = digest_name(&Sha256::digest(format!("{thread}\0{batch}\0{request}")));
+    TurnId::heartbeat(thread, &name).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
 }

@@ -11,14 +11,11 @@ use uuid::Uuid;
 use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::app::request_context::RequestContext;
-use crate::commands::{publish, submit, validate};
+use crate::commands::{digest_name, publish, submit, validate};
 use crate::error::Problem;
 use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::path;
 use crate::extract::path::PathParam;
-
-/// Bytes of the digest that names a note's message.
-const NAME_BYTES: usize = 16;
 
 /// A note.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -26,7 +23,7 @@ const NAME_BYTES: usize = 16;
 pub(crate) struct NoteBody {
     #[schema(value_type = schemas::InputSchema)]
     content: String,
-    /// `shown`: people see it in streams and histories. `hidden`: only models read it.
+    /// `shown`: people see it in streams and histories. `hidden`: only models read it; histories show it with `synthetic=true`.
     #[schema(value_type = Option<schemas::VisibilitySchema>)]
     visibility: Option<String>,
     /// The same again is the same note, whatever else it says. A new one without it.
@@ -76,7 +73,6 @@ pub(crate) async fn put(
 }
 
 fn message_of(thread: &ThreadId, request: &CommandId) -> Result<MessageId, Problem> {
-    let hash = Sha256::digest(format!("{thread}\0{request}"));
-    let digest: String = hash.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    path::id("request_id", &format!("note-{digest}"), MessageId::parse)
+    let name = digest_name(&Sha256::digest(format!("{thread}\0{request}")));
+    path::id("request_id", &format!("note-{name}"), MessageId::parse)
 }

@@ -28,7 +28,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit;
 use crate::commands::submit::{Input, Submission};
-use crate::commands::{owner_query, publish, validate};
+use crate::commands::{digest_name, owner_query, publish, validate};
 use crate::error;
 use crate::error::{Problem, Retry};
 use crate::extract::body;
@@ -377,9 +377,7 @@ pub(crate) fn json(bytes: Bytes) -> Response {
 pub(crate) fn new_thread(ctx: &RequestContext, key: Option<&str>) -> Result<ThreadId, Problem> {
     let id = match key {
         Some(key) => {
-            let hash = Sha256::digest(key.as_bytes());
-            let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-            format!("k{name}")
+            format!("k{}", digest_name(&Sha256::digest(key.as_bytes())))
         }
         None => Uuid::now_v7().simple().to_string(),
     };

@@ -37,7 +37,7 @@ pub struct ToolDecisionBody {
     /// The tool is not called again, and the turn goes on with this result, as the model reads it.
     #[schema(max_length = 65_536)]
     pub result: Option<String>,
-    /// Whether the model is told that the result is an error.
+    /// Whether the model reads the result as an error.
     #[serde(default)]
     pub is_error: bool,
 }
@@ -53,7 +53,7 @@ const MOST_RESULT_BYTES: usize = 64 << 10;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ToolIncidentsPage {
     tool_incidents: Vec<ToolIncidentView>,
-    /// Whether there are more than the limit.
+    /// Whether there are more than the limit: decided ones leave the list, and the next come.
     has_more: bool,
 }
 

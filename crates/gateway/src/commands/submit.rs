@@ -15,13 +15,11 @@ use store::{AgentAdmission, KeyClaim, OverBudget, Store, StoreError, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;
-use crate::commands::owner_query;
 use crate::commands::validate::TurnParameters;
+use crate::commands::{digest_name, owner_query};
 use crate::error::{BudgetProblem, DATABASE_UNAVAILABLE, Problem};
 use crate::settings_cache::ThreadSettings;
 
-/// Bytes of a digest that name a turn: 128 bits.
-const NAME_BYTES: usize = 16;
 /// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
 /// What the model reads of a heartbeat.
@@ -297,7 +295,7 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
             // The thread is in it: its bucket alone, which the id has anyway, is shared by many.
             let parts = [input.thread.as_str().as_bytes(), &[0], key.as_bytes(), &[0], digest];
             let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part));
-            hash.finalize().iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
+            digest_name(&hash.finalize())
         }
         None => {
             let mut bytes = Uuid::now_v7().into_bytes();

@@ -14,6 +14,8 @@ use crate::error::Problem;
 
 /// How long storing a decision is tried.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A service stores an incident that waits again now and then.
+const STORE_TRIES: usize = 3;
 /// Incidents that are read at a time.
 const CONCURRENT_READS: usize = 16;
 /// Incidents that a list reads at most.
@@ -35,7 +37,11 @@ pub(crate) async fn list(
 ) -> Result<Vec<FoundIncident>, Problem> {
     let subjects = subjects(backend, subject::ALL_TOOL_INCIDENTS).await?;
     let ours = |name: &String| subject::parse_tool_call(name).is_some_and(|place| is_ours(&place.thread));
-    let ours: Vec<String> = subjects.into_iter().filter(ours).take(MOST_READ).collect();
+    let mut ours: Vec<String> = subjects.into_iter().filter(ours).collect();
+    if ours.len() > MOST_READ {
+        tracing::warn!(incidents = ours.len(), "a list of tool calls of unknown outcome leaves some out");
+        ours.truncate(MOST_READ);
+    }
     let read = futures_util::stream::iter(ours)
         .map(|name| async move { found(backend, &name).await })
         .buffer_unordered(CONCURRENT_READS);
@@ -67,24 +73,45 @@ pub(crate) async fn decide(
         Some(name) => found(backend, &name).await?,
         None => None,
     };
-    let FoundIncident { place, incident, seq } = found.ok_or_else(unknown)?;
+    let mut found = found.ok_or_else(unknown)?;
+    let (detail, command) = (format!("{}: {}", found.incident.tool, decision.name()), control::new_id()?);
     let decided = || Problem::conflict("tool_incident_decided", "this tool call is decided already");
-    if incident.decision.is_some() {
+    if found.incident.decision.is_some() {
         return Err(decided());
     }
-    let (detail, command) = (format!("{}: {}", incident.tool, decision.name()), control::new_id()?);
-    let incident = ToolIncident { decision: Some(decision), decided_by: Some(actor.to_owned()), ..incident };
+    let audit = async |command, detail: &str| {
+        let store = backend.store();
+        store.log_act(thread.as_str(), command, actor, "decide_tool_call", turn.as_str(), detail).await
+    };
     // Before the decision, so that there is none without its entry.
-    let audited =
-        backend.store().log_act(thread.as_str(), &command, actor, "decide_tool_call", turn.as_str(), &detail);
-    audited.await?;
-    let payload = serde_json::to_vec(&incident)
-        .map_err(|error| Problem::bad_request("invalid_decision", error.to_string()))?;
-    let subject = subject::tool_incident(&place.workflow, &place.thread, &place.turn, &place.call);
-    let stored = backend.bus.replace_entry(&subject, payload.into(), seq, STORE_TIMEOUT).await;
-    let seq = stored.map_err(|error| unavailable(&error))?.ok_or_else(decided)?;
-    tracing::info!(%thread, %turn, call, actor, detail, "a tool call of unknown outcome was decided");
-    Ok(FoundIncident { place, incident, seq })
+    audit(&command, &detail).await?;
+    for _ in 0..STORE_TRIES {
+        let incident = ToolIncident {
+            decision: Some(decision.clone()),
+            decided_by: Some(actor.to_owned()),
+            ..found.incident.clone()
+        };
+        let payload = serde_json::to_vec(&incident)
+            .map_err(|error| Problem::bad_request("invalid_decision", error.to_string()))?;
+        let FoundIncident { place, seq, .. } = &found;
+        let subject = subject::tool_incident(&place.workflow, &place.thread, &place.turn, &place.call);
+        let stored = backend.bus.replace_entry(&subject, payload.into(), *seq, STORE_TIMEOUT).await;
+        if let Some(seq) = stored.map_err(|error| unavailable(&error))? {
+            tracing::info!(%thread, %turn, call, actor, detail, "a tool call of unknown outcome was decided");
+            return Ok(FoundIncident { place: found.place, incident, seq });
+        }
+        // The service has stored it again, another person has decided, or the answer to this decision was lost.
+        found = self::found(backend, &subject).await?.ok_or_else(unknown)?;
+        match &found.incident.decision {
+            None => {}
+            Some(theirs) if *theirs == decision && found.incident.decided_by.as_deref() == Some(actor) => {
+                return Ok(found);
+            }
+            Some(_) => break,
+        }
+    }
+    audit(&control::new_id()?, &format!("{detail}, not stored: it was decided meanwhile")).await?;
+    Err(decided())
 }
 
 async fn subjects(backend: &Backend, filter: &str) -> Result<Vec<String>, Problem> {

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
-use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
+use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId, TurnId, WaitReason};
 use protocols::{Cursor, MessageHeader, MessageOffset, Native, StreamError};
 use runtime::Health;
 use serde_json::Value;
@@ -225,6 +225,7 @@ fn schema_of(name: &str, data: &Value) -> &'static str {
         ("ready", ..) => "ReadyEvent",
         ("reset", ..) => "ResetEvent",
         ("restart", ..) => "RestartEvent",
+        ("waiting", ..) => "WaitingEvent",
         (_, Some("system"), _) => "CompleteEvent",
         (_, Some("error"), None) => "FailedEvent",
         _ => "ChunkEvent",
@@ -245,6 +246,9 @@ fn native_events() -> Vec<(String, Value)> {
     let stalled = StreamError::new("stalled", "gone", true);
     let report =
         model::AnswerReport { finish_reason: Some(model::FinishReason::Length), usage: Some(Box::default()) };
+    let (thread, turn) =
+        (ThreadId::parse("t").unwrap(), TurnId::parse("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610").unwrap());
+    let waiting = protocols::native::waiting(&thread, &turn.answer(0), WaitReason::NoWorkflow);
     let others = [
         native.ready(),
         native.chunk(&header, MessageOffset::nothing(2), &chunk, true).bytes(),
@@ -252,6 +256,7 @@ fn native_events() -> Vec<(String, Value)> {
         native.failed(&header, Position::from_stored(2), &stalled).bytes(),
         native.complete(&header, Position::from_stored(3), false, &report).bytes(),
         native.restart(Cursor::at(Position::from_stored(0))),
+        waiting,
     ];
     let others = String::from_utf8(others.concat()).unwrap();
     let field =

@@ -166,7 +166,7 @@ fn of_what_is_written() -> Vec<Operation> {
         .errors(&PUBLISH)
         .errors(&[
             "unknown_batch",
-            "batch_not_last",
+            "turn_dropped", "batch_not_last",
             "batch_open",
             "batch_incomplete",
             "invalid_position",

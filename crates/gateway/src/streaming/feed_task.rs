@@ -13,6 +13,7 @@ use model::{MessageId, ThreadId, Timestamp, WaitNotice};
 use protocols::native::{self, NativeEvent};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
+use wire::live::FromOwner;
 use wire::query::SnapshotReply;
 
 use crate::metrics::{self, AbortReason};
@@ -218,13 +219,9 @@ impl FeedTask {
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
-        match wire::live::decode_notice(frame) {
-            Ok(None) => {}
-            Ok(Some(notice)) => return self.report(&notice),
-            Err(_) => metrics::frame_decode_error(),
-        }
         match wire::live::decode(frame) {
-            Ok(frame) => self.feed.on_frame(frame, self.context.backend.now()),
+            Ok(FromOwner::Frame(frame)) => self.feed.on_frame(frame, self.context.backend.now()),
+            Ok(FromOwner::Notice(notice)) => self.report(&notice),
             Err(error) => {
                 metrics::frame_decode_error();
                 tracing::warn!(%error, "a frame of an owner cannot be read");

@@ -9,23 +9,19 @@ use super::status::waits_for;
 use crate::request_state::{RequestNews, SILENT_MS};
 use crate::turn_state::{TrackedTurn, TurnPhase};
 
-/// Viewers are shown that a request is not taken, or taken and not answered, when it has waited for so long, ms.
+/// Time without a taker or a chunk until viewers are shown why, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
-/// Viewers are shown again what is still so after so long, ms: they may have joined since.
+/// Interval between repeated notices, ms: viewers may have joined since.
 const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {
-    /// Something was heard of the request of a turn. When the request is not delivered again, the turn fails now.
-    pub(super) fn request_news(&mut self, id: &TurnId, run: u32, news: RequestNews, now: Timestamp) {
-        let is_under_way = |turn: &&mut TrackedTurn| {
-            turn.run == run && matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running)
-        };
-        let Some(turn) = self.table.turns.get_mut(id).filter(is_under_way) else { return };
-        turn.request.on(news, now);
-        if let RequestNews::GivenUp { .. } = news
-            && let Some(why) = turn.request.error(turn.is_heard)
-        {
-            self.fail_turn(id, MessageFailure::Turn(TurnError::Unanswered(why)));
+    /// Something was heard of the requests of these runs.
+    pub(super) fn request_news(&mut self, news: Vec<(TurnId, u32, RequestNews)>, now: Timestamp) {
+        for (id, run, news) in news {
+            let turn = self.table.turns.get_mut(&id).filter(|turn| turn.run == run);
+            if let Some(turn) = turn {
+                turn.request.on(news, now);
+            }
         }
     }
 
@@ -47,13 +43,19 @@ impl Partition {
     }
 
     /// What viewers are to be shown of turns that wait for their workflow, and the gateways that have viewers. To be called every second.
+    /// Nothing while the reader is behind: what a service seems to lack may stand unread in the stream.
     pub fn wait_notices(&mut self, now: Timestamp) -> Vec<(WaitNotice, Vec<GatewayId>)> {
         let time = self.clock.now(now);
         let mut notices = Vec::new();
+        if !self.clock.is_caught_up() || self.is_ahead() {
+            return notices;
+        }
+        let blocked_turns = self.commands.blocked_turns();
         for turn in self.table.turns.values_mut() {
             let idle_ms = turn.idle_ms(now);
             let gateways = self.followers.of(&turn.thread);
-            if turn.phase != TurnPhase::Running || idle_ms < SILENT_MS || gateways.is_empty() {
+            let is_silent = turn.phase == TurnPhase::Running && idle_ms >= SILENT_MS;
+            if !is_silent || gateways.is_empty() || blocked_turns.contains(&turn.id) {
                 continue;
             }
             let open = turn.slot.and_then(|slot| self.messages.get_mut(slot));
@@ -79,8 +81,8 @@ impl Partition {
         notices
     }
 
-    /// Runs without progress fail, but for those of which chunks have been read that wait behind a command. While the reader is behind none does:
-    /// what it lacks may stand unread in the stream.
+    /// Runs without progress fail, and those whose request is not delivered again, but for those of which chunks have been read that wait behind a
+    /// command. While the reader is behind none does: what it lacks may stand unread in the stream.
     ///
     /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
     /// afterwards, and the stream's time moves with it.
@@ -95,10 +97,11 @@ impl Partition {
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
                 && !blocked_turns.contains(&turn.id)
-                && deadline.is_some_and(|deadline| {
-                    time.since_ms(turn.progress_at) >= deadline
-                        && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
-                })
+                && (turn.request.is_given_up(now)
+                    || deadline.is_some_and(|deadline| {
+                        time.since_ms(turn.progress_at) >= deadline
+                            && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
+                    }))
         };
         let error = |turn: &TrackedTurn| {
             let why = turn.request.error(turn.is_heard);

@@ -50,7 +50,7 @@ pub struct Rules {
     pub erased: BTreeSet<ThreadId>,
     /// Batches that were deleted because they were old: a turn that was to go on with one is a batch of its own.
     pub retired: BTreeSet<(ThreadId, i64)>,
-    /// A gateway was given a cut of these threads that left out open messages: it may begin one of them anew.
+    /// A gateway was given a cut of these threads that left out open messages: it may start one of them again.
     pub left_out: BTreeSet<ThreadId>,
     /// Payloads that cannot be decoded, and that went with them.
     pub erased_garbage: BTreeSet<Bytes>,

@@ -179,7 +179,7 @@ fn check_content(message: &MessageRow, fate: &ExpectedOutcome, violations: &mut 
         .attempts
         .get(&fate.attempt)
         .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
-    // So does what the publisher wrote beside it, which it may write anew when it repeats a chunk, and the sum of calls of models.
+    // So does what the publisher wrote beside it, which it may change when it repeats a chunk, and the sum of calls of models.
     let lists_calls =
         |chunk: &std::sync::Arc<model::Chunk>| chunk.metadata.get(model::ModelCall::KEY).is_some();
     let has_sum = fate.attempts.values().flat_map(BTreeMap::values).any(lists_calls);

@@ -442,7 +442,7 @@ async fn requested(
     match publish(context, start, &workflow, &payload, rules.deadline_ms, beginning).await {
         Published::At(seq) => {
             let run = (start.turn.clone(), start.run);
-            context.requests.insert(partition, run, seq, workflow, reader.answered.clone());
+            context.requests.insert(partition, run, seq, workflow);
             let inputs = vec![answer(start, Started::Requested(rules))];
             BeginOutcome { inputs, seq: Some(seq) }
         }

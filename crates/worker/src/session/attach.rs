@@ -1,5 +1,6 @@
 //! Starting a session: the partition as the store has it, and its stream as it is.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ async fn try_attach<'a>(
         in_flight: None,
         rounds: 0,
         retention: RetentionSweep::new(partition, config.retention_every),
-        last_conflict: None,
+        conflicts: VecDeque::new(),
         traces: TurnTraces::new(),
     }))
 }

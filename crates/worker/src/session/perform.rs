@@ -16,6 +16,9 @@ use super::state::{InFlight, PartitionSession, SessionEnd, now};
 use crate::committer::{CommitOutcome, Terms};
 use crate::model_usage::ModelUsage;
 
+/// Answers with contradicting chunks that are remembered, so that viewers see it once.
+const MOST_CONFLICTS: usize = 64;
+
 impl PartitionSession<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
@@ -82,12 +85,13 @@ impl PartitionSession<'_> {
         }
     }
 
-    /// Shows the viewers of an answer that one of its chunks was set aside: once, if nothing else of the kind happens in between.
+    /// Shows the viewers of an answer that one of its chunks was set aside: once.
     async fn report_conflict(&mut self, key: &MessageKey) {
-        if TurnId::of_answer(&key.message).is_none() || self.last_conflict.as_ref() == Some(key) {
+        if TurnId::of_answer(&key.message).is_none() || self.conflicts.contains(key) {
             return;
         }
-        self.last_conflict = Some(key.clone());
+        self.conflicts.truncate(MOST_CONFLICTS - 1);
+        self.conflicts.push_front(key.clone());
         let MessageKey { thread, message } = key.clone();
         let notice = WaitNotice { thread, message, reason: WaitReason::ChunkConflict };
         let gateways = self.machine.followers(&key.thread);

@@ -1,5 +1,6 @@
 //! What a session holds while it has its partition.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bus::QueryServer;
@@ -63,8 +64,8 @@ pub(super) struct PartitionSession<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) rounds: u32,
     pub(super) retention: RetentionSweep,
-    /// The answer of which viewers were shown last that its chunks contradict each other.
-    pub(super) last_conflict: Option<MessageKey>,
+    /// The last answers of which viewers were shown that their chunks contradict each other.
+    pub(super) conflicts: VecDeque<MessageKey>,
     /// `None` in a process that sends no traces.
     pub(super) traces: Option<TurnTraces>,
 }

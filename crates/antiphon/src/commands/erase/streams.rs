@@ -91,7 +91,7 @@ impl<'a> ErasedStreams<'a> {
         Ok(entries)
     }
 
-    /// The subjects of what their tools have given, likewise.
+    /// The subjects of the threads' tool calls, with their number of entries.
     async fn tool_calls(&self, bus: &Bus) -> Result<BTreeMap<String, u64>, ExitError> {
         let mut calls = tool_calls(bus).await?;
         let is_ours =

@@ -6,7 +6,7 @@ use std::io::Read;
 use batches::Item;
 use batches::export_import::{Cursor, ExportedThread};
 use batches::foreign::{self, ForeignFormat, ForeignThread, Strictness};
-use model::{ThreadId, Timestamp};
+use model::{TENANT_MARK, ThreadId, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::Importer;
@@ -166,6 +166,12 @@ fn named(threads: Vec<ForeignThread>, options: &Import) -> Result<Vec<(ThreadId,
                 index + 1
             )));
         };
+        if own.contains(TENANT_MARK) {
+            return Err(ExitError::Failed(format!(
+                "chat {} has the id {own:?}, which names a tenant: only --prefix may do that; import it alone, with --thread",
+                index + 1
+            )));
+        }
         let id = ThreadId::parse(&format!("{prefix}{own}")).map_err(|error| {
             ExitError::Failed(format!("chat {} ({own:?}) cannot be a thread: {error}", index + 1))
         })?;

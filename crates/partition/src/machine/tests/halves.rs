@@ -35,6 +35,7 @@ fn the_next_owner_joins_what_was_saved() {
     let takeover = Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() };
     let mut second = ChunkScript::with(PartitionLimits::default(), takeover);
     assert_eq!(second.first, "a");
+    assert_eq!(second.run("0a<"), "-", "it is read again as its publisher wrote it");
     assert_eq!(second.run("b:0x! 3>! 1>"), "b:x commit(b:\"x\" @3) | - | 🚤,<d,🚤");
     assert_eq!(second.run("ok"), "b:complete commit(\"a🚤<d🚤\" @5)");
 }

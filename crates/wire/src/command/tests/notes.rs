@@ -55,10 +55,12 @@ fn a_publisher_of_messages_may_hide_a_note_and_others_may_not() {
     };
     let hidden = || json!({"note": true, "hidden": true});
     assert_eq!(said("messages", "system", 0, hidden()), "true");
-    assert_eq!(said("messages", "system", 1, hidden()), "false", "it is not whole");
-    assert_eq!(said("messages", "user", 0, hidden()), "false");
-    assert_eq!(said("messages", "assistant", 0, hidden()), "false");
-    assert_eq!(said("chunks", "assistant", 0, hidden()), "false");
+    // What cannot be hidden is refused, for it would be shown.
+    assert_eq!(said("messages", "system", 1, hidden()), "invalid_chunk", "it is not whole");
+    assert_eq!(said("messages", "user", 0, hidden()), "invalid_chunk");
+    assert_eq!(said("messages", "assistant", 0, hidden()), "invalid_chunk");
+    assert_eq!(said("chunks", "assistant", 0, hidden()), "invalid_chunk");
+    assert_eq!(said("messages", "system", 0, json!({"note": true})), "false", "people see it");
     assert_eq!(said("chunks", "system", 0, hidden()), RejectedEntry::ROLE_NOT_ALLOWED);
     assert_eq!(said("messages", "system", 0, json!({"note": true, "synthetic": true})), "metadata_error");
 }

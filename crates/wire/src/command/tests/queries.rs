@@ -7,7 +7,7 @@ proptest! {
     fn status_replies_come_back(
         turns in prop::collection::vec("[A-Za-z0-9_-]{1,80}", 0..4),
         (run, idle_ms, for_ms) in (any::<u32>(), any::<i64>(), any::<i64>()),
-        (reason, waits_for) in (prop::option::of(0..7_usize), prop::option::of(0..7_usize)),
+        (reason, waits_for) in (prop::option::of(0..WaitReason::ALL.len()), prop::option::of(0..WaitReason::ALL.len())),
         (paused, head) in (any::<bool>(), prop::option::of(id())),
         epoch in any::<u64>(),
         gap_for_ms in prop::option::of(any::<i64>()),

@@ -175,7 +175,7 @@ fn a_turn_that_waits_for_a_budget_is_no_backoff() {
 }
 
 fn news(script: &mut TurnScript, name: &str, news: RequestNews) {
-    script.handle(Input::Request { turn: turn(name), run: 0, news });
+    script.handle(Input::Requests(vec![(turn(name), 0, news)]));
 }
 
 /// Reasons that viewers are shown within some seconds, and after how many.
@@ -267,15 +267,34 @@ fn turns_fail_with_what_is_known_of_their_requests() {
 }
 
 #[test]
-fn a_request_that_is_given_up_fails_its_turn_at_once() {
+fn a_request_that_is_given_up_fails_its_turn_soon() {
     let mut script = TurnScript::new();
     script.open("x");
-    news(&mut script, "x", RequestNews::GivenUp { deliveries: 16 });
+    let given_up = RequestNews::GivenUp { deliveries: 16 };
+    news(&mut script, "x", given_up);
+    script.later(900);
+    assert!(script.commits.iter().all(|commit| commit.failed_turns.is_empty()), "its last chunks may come");
+    script.later(1_100);
     assert_eq!(script.last_commit().failed_turns[0].code, "handed_back");
     // Of another run nothing is known.
     script.open("y");
-    script.handle(Input::Request { turn: turn("y"), run: 1, news: RequestNews::GivenUp { deliveries: 16 } });
-    assert_eq!(script.machine.silent_turns(script.now.plus_ms(1_500)), [(turn("y"), 0, 1_500)]);
+    script.handle(Input::Requests(vec![(turn("y"), 1, given_up)]));
+    script.later(1_500);
+    assert_eq!(script.machine.silent_turns(script.now), [(turn("y"), 0, 1_500)]);
+}
+
+#[test]
+fn nothing_is_said_of_requests_while_the_reader_is_behind() {
+    let mut script = viewed();
+    news(&mut script, "x", RequestNews::Acknowledged);
+    script.handle(Input::CaughtUp(false));
+    assert_eq!(notices(&mut script, 5), []);
+    news(&mut script, "x", RequestNews::GivenUp { deliveries: 16 });
+    script.later(5_000);
+    assert!(script.machine.is_active(&turn("x")), "its final chunk may stand unread in the stream");
+    script.handle(Input::CaughtUp(true));
+    script.later(2_000);
+    assert_eq!(script.last_commit().failed_turns[0].code, "handed_back");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The example services in other languages answer a real fleet.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use testkit::{
-    api::Api, db_snapshot::turns, examples, fleet::WorkflowOptions, nats_addresses, sse::Follower,
-    sse::StreamEvent,
+    api::Api, db_snapshot::turns, examples, fleet::WorkflowOptions, fleet::WorkflowProgram, nats_addresses,
+    sse::Follower, sse::StreamEvent,
 };
+use tokio::process::Command;
 
 use crate::{
     api_client::{SOON, alone, events, said, text_seen, until_ended},
@@ -16,12 +17,46 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_in_python_serves_a_workflow() {
-    serves_a_workflow(examples::python("example").await.unwrap(), "Python heard: ").await;
+    let service = examples::python("example").await.unwrap();
+    let script = "import json, sys, workflow; print(json.dumps([workflow.call_keys('t', *step) for step in json.loads(sys.argv[1])]))";
+    tells_calls_apart(&service, &["-c", script]).await;
+    serves_a_workflow(service, "Python heard: ").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_in_typescript_serves_a_workflow() {
-    serves_a_workflow(examples::typescript("example").await.unwrap(), "TypeScript heard: ").await;
+    let service = examples::typescript("example").await.unwrap();
+    let script = "import { callKeys } from './dist/tool_calls.js'; \
+         console.log(JSON.stringify(JSON.parse(process.argv[1]).map((step) => callKeys('t', ...step))))";
+    tells_calls_apart(&service, &["--input-type=module", "-e", script]).await;
+    serves_a_workflow(service, "TypeScript heard: ").await;
+}
+
+/// The idempotency key is the same for the same call of another attempt, and another one for any other call.
+async fn tells_calls_apart(service: &WorkflowOptions, script: &[&str]) {
+    let WorkflowProgram::Program { binary, dir, .. } = &service.program else { panic!("a program") };
+    let call = |name: &str, arguments: &str| json!({"id": "x", "name": name, "arguments": arguments});
+    let (pay, look) = (call("pay", r#"{"to":"ann","n":{"b":1,"a":2}}"#), call("look", "{}"));
+    let pay_again = call("pay", r#"{ "n": {"a": 2, "b": 1}, "to": "ann" }"#);
+    let steps = json!([
+        [0, [pay, look]],
+        [0, [look, pay_again]],
+        [0, [call("pay", r#"{"to":"bob"}"#)]],
+        [0, [pay, pay_again]],
+        [0, [call("pay", "{")]],
+        [1, [pay]],
+    ]);
+    let mut command = Command::new(binary);
+    command.args(script).arg(steps.to_string()).current_dir(dir).kill_on_drop(true);
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let keys: Vec<Vec<String>> = serde_json::from_slice(&output.stdout).unwrap();
+    let ([pay, look], [look_again, pay_again]) = (&keys[0][..], &keys[1][..]) else { panic!("{keys:?}") };
+    assert_eq!((pay, look), (pay_again, look_again), "in another order and form");
+    assert_eq!(pay, &keys[3][0], "the first of equal calls");
+    let others = [pay, look, &keys[2][0], &keys[3][1], &keys[4][0], &keys[5][0]];
+    assert_eq!(BTreeSet::from(others).len(), others.len(), "{keys:?}");
+    assert!(keys.concat().iter().all(|key| key.starts_with("t:")), "{keys:?}");
 }
 
 /// An answer, failures, a tool, what the model reads, a task, a stop, a redelivery after a kill, a drain.

@@ -16,7 +16,7 @@ use testkit::{
     sse::{Parser, SseItem},
 };
 use tokio::time::{Instant, sleep, timeout};
-use wire::subject::TOOL_CALLS_STREAM;
+use wire::subject::{ALL_TOOL_CALLS, TOOL_CALLS_STREAM};
 
 use crate::{
     api_client::{SOON, alone},
@@ -25,6 +25,9 @@ use crate::{
 
 /// The idempotency keys of the calls that the server of the tools has got, the oldest first.
 type Calls = Arc<Mutex<Vec<String>>>;
+
+/// How long a call takes that has `slow` in its arguments.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// A server of tools, the script of a model that calls them, and the reference workflow.
 struct Tools {
@@ -48,8 +51,12 @@ impl Tools {
                 calls.push(key);
                 calls.len()
             };
-            if times == 1 && String::from_utf8_lossy(&body).contains("silent") {
+            let has = |word: &str| String::from_utf8_lossy(&body).contains(word);
+            if times == 1 && has("silent") {
                 std::future::pending::<()>().await;
+            }
+            if has("slow") {
+                sleep(SLOW).await;
             }
             format!("done, call {times}").into_response()
         });
@@ -112,7 +119,7 @@ impl Tools {
     }
 }
 
-/// Requests of a service that has died are delivered again after so long; a service that lives reports each ten seconds.
+/// Requests of a service that has died are delivered again after this time without a sign of life; a service that lives reports each ten seconds.
 const ACK_WAIT: Duration = Duration::from_secs(12);
 const REDELIVERY: Duration = Duration::from_secs(40);
 
@@ -128,9 +135,13 @@ async fn fixture(tools: &Tools) -> Fixture {
 
 /// The result of the turn's call, once it has ended: of a batch of question, call, result and answer.
 async fn result_of(fixture: &Fixture, turn: &AcceptedTurn, limit: Duration) -> String {
+    result_in(fixture, "talk", turn, limit).await
+}
+
+async fn result_in(fixture: &Fixture, thread: &str, turn: &AcceptedTurn, limit: Duration) -> String {
     let began = Instant::now();
     loop {
-        let messages = fixture.messages_of("talk").await;
+        let messages = fixture.messages_of(thread).await;
         if let Some(last) = messages.iter().position(|message| message.message_id == turn.answer) {
             let result =
                 &messages[..=last].iter().rev().find(|message| message.role == "tool").unwrap().content;
@@ -286,9 +297,67 @@ async fn a_tool_that_must_not_run_twice_waits_for_a_person() {
     assert_eq!(kept().await, 0);
 }
 
-/// A turn that waits leaves its place to others, and a stop ends it.
+/// Gives the result of a call that waits.
+async fn decide(fixture: &Fixture, thread: &str, turn: &AcceptedTurn, waiting: &Value, result: &str) {
+    let call = waiting["call"].as_str().unwrap();
+    let path = format!("/v1/threads/{thread}/tool-incidents/{}/{call}/decide", turn.id);
+    fixture.api().call("POST", &path, Some(&json!({ "result": result }))).await.unwrap();
+}
+
+/// The stream drops its oldest entries when it is full, at any moment of a call.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_waits_holds_up_no_other_and_can_be_stopped() {
+async fn a_call_whose_record_is_lost_is_not_made_again() {
+    let tools = Tools::start().await;
+    let mut fixture = fixture(&tools).await;
+    let stream = fixture.publisher.context().get_stream(TOOL_CALLS_STREAM).await.unwrap();
+    // While the tool is being called, while the turn waits, and between.
+    let turn = fixture.api().say("talk", "in a hurry, silent").await.unwrap();
+    until_called(&fixture, &tools, 1).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        stream.purge().await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+    }
+    let waiting = undecided(&fixture).await;
+    assert_eq!((&waiting["turn_id"], tools.count()), (&json!(turn.id), 1));
+    stream.purge().await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    let waiting_again = undecided(&fixture).await;
+    assert_eq!((&waiting_again["call"], tools.count()), (&waiting["call"], 1), "it is shown again");
+    // The next attempt finds only the incident, which is younger than the record.
+    fixture.fleet.workflows[1].restart().await.unwrap();
+    stream.purge().filter(ALL_TOOL_CALLS).await.unwrap();
+    fixture
+        .until("the turn waits again", REDELIVERY, async || {
+            let metrics = fixture.fleet.workflows[1].metrics().await.unwrap();
+            metrics.sum("antiphon_workflow_undecided_tool_calls") == 1.0
+        })
+        .await;
+    decide(&fixture, "talk", &turn, &waiting_again, "paid by hand").await;
+    assert_eq!(result_of(&fixture, &turn, SOON).await, "paid by hand");
+    assert_eq!(tools.count(), 1);
+}
+
+/// The next attempt finds the result of a tool whose record was lost while it ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_kept_when_the_record_of_its_call_was_lost() {
+    let tools = Tools::start().await;
+    let mut fixture = fixture(&tools).await;
+    let stream = fixture.publisher.context().get_stream(TOOL_CALLS_STREAM).await.unwrap();
+    let turn = fixture.api().say("talk", "patiently, slow").await.unwrap();
+    until_called(&fixture, &tools, 1).await;
+    stream.purge().await.unwrap();
+    // The tool has answered, and the model has begun to speak of it.
+    sleep(SLOW + Duration::from_millis(700)).await;
+    fixture.fleet.workflows[1].restart().await.unwrap();
+    assert_eq!(result_of(&fixture, &turn, REDELIVERY).await, "done, call 1");
+    assert_eq!(tools.count(), 1);
+    tools.assert_one_key(&turn);
+}
+
+/// A turn that waits leaves its place to others, goes on once it is decided, and a stop ends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_waits_holds_up_no_other_and_can_be_decided_and_stopped() {
     let tools = Tools::start().await;
     let with = |options: FleetOptions| {
         let options = options.with_role_env("workflow", "ANTIPHON_WORKFLOW_CONCURRENCY", 1);
@@ -297,9 +366,15 @@ async fn a_turn_that_waits_holds_up_no_other_and_can_be_stopped() {
     let fixture = Fixture::with(with).await;
     let api = fixture.api();
     let turn = api.say("other", "in a hurry, silent").await.unwrap();
-    undecided(&fixture).await;
+    let waiting = undecided(&fixture).await;
     let next = api.say("talk", "look").await.unwrap();
     assert_eq!(result_of(&fixture, &next, SOON).await, "done, call 2");
+    // Nothing else comes: the service holds its only place for the next request.
+    decide(&fixture, "other", &turn, &waiting, "paid by hand").await;
+    assert_eq!(result_in(&fixture, "other", &turn, SOON).await, "paid by hand");
+    tools.calls.lock().unwrap().clear();
+    let turn = api.say("other", "in a hurry, silent").await.unwrap();
+    undecided(&fixture).await;
     api.stop(&turn.id).await.unwrap();
     fixture
         .until("nothing waits any more", SOON, async || {

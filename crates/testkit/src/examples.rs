@@ -31,7 +31,7 @@ pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
 
 /// The TypeScript service, for this workflow: compiled each time.
 pub async fn typescript(workflow: &str) -> Result<WorkflowOptions> {
-    let files = ["workflow.ts", "package.json", "package-lock.json", "tsconfig.json"];
+    let files = ["workflow.ts", "tool_calls.ts", "package.json", "package-lock.json", "tsconfig.json"];
     let dir = place("workflow-typescript", &files)?;
     let done = dir.join("installed");
     if !is_done(&done, &dir.join("package-lock.json"))? {

@@ -1,4 +1,4 @@
-//! What answers turns: a model behind an OpenAI-compatible endpoint, or a script.
+//! What answers turns: a model behind an endpoint (chat completions, Responses, Anthropic, Google), or a script.
 
 use crate::engine_event::{EngineEnd, EngineSender};
 use crate::openai::OpenAi;

@@ -133,9 +133,9 @@ impl EngineSender {
         self.slot.release();
     }
 
-    /// Takes a place again.
-    pub(crate) async fn regain_slot(&self) {
-        self.slot.regain().await;
+    /// Takes a place again if one is free; the turn goes on in either case.
+    pub(crate) fn regain_slot(&self) {
+        self.slot.regain();
     }
 }
 
@@ -155,12 +155,33 @@ impl TurnSlot {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    async fn regain(&self) {
+    /// Never waits: the service holds a free place while it waits for the next request, which may come after hours.
+    fn regain(&self) {
         let Some(slots) = &self.slots else { return };
-        if self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return;
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_none() {
+            *held = slots.clone().try_acquire_owned().ok();
         }
-        let permit = slots.clone().acquire_owned().await.ok();
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_goes_on_without_a_place_when_none_is_free() {
+        let slots = Arc::new(Semaphore::new(1));
+        let slot = TurnSlot::new(slots.clone(), slots.clone().try_acquire_owned().ok());
+        slot.release();
+        let of_next = slots.clone().try_acquire_owned().unwrap();
+        slot.regain();
+        assert!(slot.held.lock().unwrap().is_none());
+        drop(of_next);
+        slot.regain();
+        slot.regain();
+        assert_eq!(slots.available_permits(), 0, "it has one place");
+        slot.release();
+        assert_eq!(slots.available_permits(), 1);
     }
 }

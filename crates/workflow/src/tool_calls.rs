@@ -4,7 +4,7 @@
 //! The answer's own chunks cannot serve for this: a workflow service may not read the streams of partitions, and a run that failed has no answer.
 //!
 //! Invariants: a call whose result is kept is never made again; a call of a tool that is not idempotent is made again only when the tool was
-//! not reached, or a person has said so.
+//! not reached, or a person has said so. A record that the stream loses while a turn needs it is stored again.
 
 mod call_id;
 mod records;
@@ -35,9 +35,17 @@ impl ToolCalls {
     where
         F: Future<Output = ToolOutcome>,
     {
+        // What this attempt knows to have been stored.
+        let mut known: Option<ToolCallRecord> = None;
         loop {
-            let replaced = match self.record(&call).await? {
-                None => Seq(0),
+            let replaced = match self.record_or_restored(&call, known.as_ref()).await? {
+                None => match self.known_by_incident(&call).await? {
+                    None => Seq(0),
+                    lost => {
+                        known = lost;
+                        continue;
+                    }
+                },
                 Some(LastEntry {
                     value: ToolCallRecord { state: ToolCallState::Done(kept), .. }, ..
                 }) => {
@@ -49,27 +57,31 @@ impl ToolCalls {
                 {
                     seq
                 }
-                Some(kept) => match self.wait_for_decision(&call, &kept, sender).await? {
-                    Waited::Changed => continue,
-                    Waited::Decided(seq, ToolDecision::RunAgain) => seq,
-                    Waited::Decided(seq, ToolDecision::Result(result)) => {
-                        let done = ToolCallRecord { state: ToolCallState::Done(result), ..kept.value };
-                        self.replace(&self.place(&call), &done, seq).await?;
-                        continue;
+                Some(kept) => {
+                    known = Some(kept.value.clone());
+                    match self.wait_for_decision(&call, &kept, sender).await? {
+                        Waited::Changed => continue,
+                        Waited::Decided(seq, ToolDecision::RunAgain) => seq,
+                        Waited::Decided(seq, ToolDecision::Result(result)) => {
+                            let done = ToolCallRecord { state: ToolCallState::Done(result), ..kept.value };
+                            self.end(&call, &done, seq).await?;
+                            continue;
+                        }
                     }
-                },
+                }
             };
             let Some((seq, record)) = self.start(&call, replaced).await? else { continue };
+            known = Some(record.clone());
             let ended = |state| ToolCallRecord { state, ..record.clone() };
             match perform().await {
                 ToolOutcome::Answered(result) => {
                     let result = self.that_fits(result);
                     let kept = KeptResult { text: result.text.clone(), is_error: result.is_error };
-                    self.replace(&self.place(&call), &ended(ToolCallState::Done(kept)), seq).await?;
+                    self.end(&call, &ended(ToolCallState::Done(kept)), seq).await?;
                     return Ok(result);
                 }
                 ToolOutcome::NotRun(result) => {
-                    self.replace(&self.place(&call), &ended(ToolCallState::NotRun), seq).await?;
+                    self.end(&call, &ended(ToolCallState::NotRun), seq).await?;
                     return Ok(result);
                 }
                 ToolOutcome::Unknown(result) if call.is_idempotent => return Ok(result),
@@ -86,7 +98,7 @@ impl ToolCalls {
         replaced: Seq,
     ) -> Result<Option<(Seq, ToolCallRecord)>, Failure> {
         let record = ToolCallRecord {
-            start: format!("{:016x}", rand::random::<u64>()),
+            start: new_start(),
             tool: call.tool.to_owned(),
             state: ToolCallState::Started,
             started_at: self.now(),
@@ -98,4 +110,9 @@ impl ToolCalls {
         let kept = self.record(call).await?.filter(|kept| kept.value.start == record.start);
         Ok(kept.map(|kept| (kept.seq, record)))
     }
+}
+
+/// Identifies one start of a call.
+fn new_start() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }

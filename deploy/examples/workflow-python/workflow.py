@@ -4,7 +4,9 @@ The contract is proto/antiphon/v1/work.proto. Put your model in the place of `ca
 """
 
 import asyncio
+import collections
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -71,7 +73,7 @@ async def call_model(body):
     """Put your model here. This one echoes the last message, word by word, and yields what it reads if it is asked to `show` it."""
     said = body["messages"][-1]["content"]
     if said.startswith("fail"):
-        raise Failed("it was told to fail", **{"class": "permanent"})
+        raise Failed("the input asked for a failure", **{"class": "permanent"})
     if said.startswith("crash"):
         raise ConnectionError("the model cannot be reached")
     if said.endswith("show"):
@@ -114,8 +116,8 @@ async def think(request):
         body["messages"].append(in_openai_form({"role": "assistant", "content": text, "tool_calls": calls}))
         for called in calls:
             yield {"chunk": called["arguments"], "chunk_type": "tool_call", "metadata": names(called)}
-        for number, called in enumerate(calls):
-            result, marks = await run_tool(called, f"{request['turn_id']}:{step}.{number}")
+        for called, key in zip(calls, call_keys(request["turn_id"], step, calls)):
+            result, marks = await run_tool(called, key)
             yield {"chunk": result, "chunk_type": "tool_result", "metadata": {**names(called), **marks}}
             body["messages"].append({"role": "tool", "tool_call_id": called["id"], "content": result})
     raise Failed(f"the model still calls tools after {MAX_STEPS} steps", **{"class": "permanent", "code": "too_many_steps"})
@@ -127,6 +129,28 @@ def model_call(report):
 
 def names(called):
     return {"tool_call_id": called["id"], "tool_name": called["name"]}
+
+
+def call_keys(turn_id, step, calls):
+    """A key for each call of a step: the same when the turn is tried again, and another one for another tool or other arguments.
+
+    A model that is asked again may call other tools or in another order, so that the number of a call alone does not identify it.
+    """
+    equal, keys = collections.Counter(), []
+    for called in calls:
+        what = json.dumps([called["name"], canonical(called["arguments"])])
+        digest = hashlib.sha256(f"{equal[what]}:{what}".encode()).hexdigest()[:32]
+        equal[what] += 1
+        keys.append(f"{turn_id}:{step}-{digest}")
+    return keys
+
+
+def canonical(arguments):
+    """The same text for the same JSON: the order of keys and white space do not count."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except ValueError:
+        return arguments
 
 
 async def run_tool(called, key):
@@ -176,7 +200,7 @@ async def answer(js, request, attempt):
                 return
     except Failed as failed:
         await say(chunk=str(failed), chunk_type="error", is_final=True, metadata=failed.hint)
-    except Exception as error:  # A mistake, or a failure that nobody expected. The person sees it at once, and the turn is tried again.
+    except Exception as error:  # A mistake, or an unexpected failure. The person sees it at once, and the turn is tried again.
         print(f"{request['turn_id']}: {error!r}", flush=True)
         await say(chunk=repr(error)[:2000], chunk_type="error", is_final=True, metadata={"class": "transient", "code": "unexpected"})
     finally:

@@ -7,6 +7,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { AckPolicy, jetstream, jetstreamManager, type JetStreamClient, type JsMsg } from "@nats-io/jetstream";
 import { connect, errors, nanos, type NatsConnection } from "@nats-io/transport-node";
+import { callKeys, type ToolCall } from "./tool_calls.js";
 
 const workflow = process.env.ANTIPHON_WORKFLOW ?? "default";
 const atATime = Number(process.env.ANTIPHON_WORKFLOW_CONCURRENCY ?? 16);
@@ -17,13 +18,6 @@ const options = ["temperature", "top_p", "stop", "seed", "response_format", "rea
 const limits = ["max_tokens", "max_completion_tokens"];
 const city = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
 const tools = [{ type: "function", function: { name: "weather", description: "The weather in a city.", parameters: city } }];
-
-interface ToolCall {
-  id: string;
-  name: string;
-  /** A JSON text. */
-  arguments: string;
-}
 
 interface ContextMessage {
   role: string;
@@ -57,7 +51,7 @@ interface TurnRequest {
   parameters?: Record<string, unknown>;
 }
 
-/** What Antiphon is told of a failure. */
+/** What Antiphon learns of a failure. */
 interface Hint {
   class?: "transient" | "permanent" | "auth";
   /** Seconds. */
@@ -129,7 +123,7 @@ async function* callModel(body: ModelRequest, signal: AbortSignal): AsyncGenerat
   const last = body.messages.at(-1);
   const said = last?.content ?? "";
   const asked = /weather in (\w+)/.exec(said);
-  if (said.startsWith("fail")) throw new Failed("it was told to fail", { class: "permanent" });
+  if (said.startsWith("fail")) throw new Failed("the input asked for a failure", { class: "permanent" });
   if (said.startsWith("crash")) throw new Error("the model cannot be reached");
   if (said.endsWith("show")) yield { text: JSON.stringify(body) };
   else if (asked && last?.role === "user") {
@@ -172,8 +166,9 @@ async function* think(request: TurnRequest, signal: AbortSignal): AsyncGenerator
     body.messages.push(inOpenAiForm({ role: "assistant", content: text, tool_calls: calls }));
     const names = (called: ToolCall): object => ({ tool_call_id: called.id, tool_name: called.name });
     for (const called of calls) yield { chunk: called.arguments, chunk_type: "tool_call", metadata: names(called) };
+    const keys = callKeys(request.turn_id, step, calls);
     for (const [number, called] of calls.entries()) {
-      const { result, marks } = await runTool(called, `${request.turn_id}:${step}.${number}`);
+      const { result, marks } = await runTool(called, keys[number]!);
       yield { chunk: result, chunk_type: "tool_result", metadata: { ...names(called), ...marks } };
       body.messages.push({ role: "tool", tool_call_id: called.id, content: result });
     }
@@ -239,7 +234,7 @@ async function answer(js: JetStreamClient, request: TurnRequest, attempt: number
     // Stopped.
     if (signal.aborted) throw error;
     if (error instanceof Failed) return await say({ chunk: error.message, chunk_type: "error", is_final: true, metadata: error.hint });
-    // A mistake, or a failure that nobody expected. The person sees it at once, and the turn is tried again.
+    // A mistake, or an unexpected failure. The person sees it at once, and the turn is tried again.
     console.log(`${request.turn_id}: ${error}`);
     const metadata: Hint = { class: "transient", code: "unexpected" };
     await say({ chunk: String(error).slice(0, 2_000), chunk_type: "error", is_final: true, metadata });

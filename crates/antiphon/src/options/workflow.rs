@@ -14,7 +14,7 @@ use super::values::{delay, mcp_url, seconds, workflow};
 /// What answers turn requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineName {
-    /// A model behind an OpenAI-compatible endpoint.
+    /// A model behind an endpoint (chat completions, Responses, Anthropic, Google).
     Openai,
     /// A script.
     Scripted,
@@ -84,8 +84,8 @@ pub(crate) struct WorkflowSettings {
     /// A model that sends nothing for so long has failed.
     #[arg(long, env = "ANTIPHON_LLM_TIMEOUT_SECONDS", default_value = "120", value_parser = seconds)]
     pub(crate) llm_timeout_seconds: Duration,
-    /// While the model's endpoint is busy (429), fails (5xx), is away or breaks off before the model has said anything, the call is made again,
-    /// with growing pauses and not before its `Retry-After`, until this many seconds have passed; 0 is never.
+    /// Before the model has said anything, a call is made again when its endpoint is busy (429), fails for a time (409, 423, 425, 498, 499,
+    /// 5xx), is away or breaks off. It is repeated with growing pauses and not before its `Retry-After`, until this many seconds have passed; 0 is never.
     #[arg(long, env = "ANTIPHON_LLM_RETRY_SECONDS", default_value = "20", value_parser = delay)]
     pub(crate) llm_retry_seconds: Duration,
     /// Model calls of this process at once. [default: as many as there are]

@@ -179,7 +179,10 @@ fn add(arguments: &mut Value, piece: &Value, places: &mut usize) -> Option<()> {
         };
     }
     if let Some(text) = piece["stringValue"].as_str() {
-        *place = json!(format!("{}{text}", place.as_str().unwrap_or_default()));
+        match place {
+            Value::String(known) => known.push_str(text),
+            place => *place = json!(text),
+        }
         return Some(());
     }
     let value = ["numberValue", "boolValue", "nullValue"].iter().find_map(|key| piece.get(*key))?;
@@ -190,6 +193,18 @@ fn add(arguments: &mut Value, piece: &Value, places: &mut usize) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_a_text_are_joined_in_place() {
+        let (mut arguments, mut capacities) = (json!({"a": 1}), std::collections::BTreeSet::new());
+        for _ in 0..10_000 {
+            add(&mut arguments, &json!({"jsonPath": "$.a", "stringValue": "piece"}), &mut 0).unwrap();
+            let Value::String(text) = &arguments["a"] else { panic!("{arguments}") };
+            capacities.insert(text.capacity());
+        }
+        assert_eq!(arguments["a"].as_str(), Some(&*"piece".repeat(10_000)));
+        assert!(capacities.len() < 50, "copied {} times", capacities.len());
+    }
 
     #[test]
     fn pieces_of_arguments_go_where_their_path_says() {

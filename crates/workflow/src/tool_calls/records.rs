@@ -71,6 +71,40 @@ impl ToolCalls {
         self.read(&self.place(call)).await
     }
 
+    /// The record of a call. What this attempt has `known` of the call is stored again if the stream has lost it: a call without a record would
+    /// be made again.
+    pub(super) async fn record_or_restored(
+        &self,
+        call: &WantedCall<'_>,
+        known: Option<&ToolCallRecord>,
+    ) -> Result<Option<LastEntry<ToolCallRecord>>, Failure> {
+        loop {
+            let found = self.record(call).await?;
+            let (None, Some(known)) = (&found, known) else { return Ok(found) };
+            tracing::warn!(
+                tool = call.tool,
+                call = call.id,
+                "the record of a tool call was lost: storing it again"
+            );
+            if let Some(seq) = self.replace(&self.place(call), known, Seq(0)).await? {
+                return Ok(Some(LastEntry { seq, value: known.clone() }));
+            }
+        }
+    }
+
+    /// Stores how a call has ended in place of its start, also where the start was lost meanwhile.
+    pub(super) async fn end(
+        &self,
+        call: &WantedCall<'_>,
+        ended: &ToolCallRecord,
+        started: Seq,
+    ) -> Result<(), Failure> {
+        if self.replace(&self.place(call), ended, started).await?.is_none() {
+            self.record_or_restored(call, Some(ended)).await?;
+        }
+        Ok(())
+    }
+
     pub(super) fn now(&self) -> String {
         wire::rfc3339(Timestamp(self.clock.now_ms())).unwrap_or_default()
     }

@@ -7,14 +7,15 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 use wire::tool_calls::{ToolCallRecord, ToolCallState, ToolDecision, ToolIncident};
 
+use super::new_start;
 use super::records::{LastEntry, ToolCalls, WantedCall};
 use crate::engine_event::{EngineEvent, EngineSender, Failure};
 use crate::metrics;
 
 /// Between two looks for a decision.
 const DECISION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// What is waited for is stored again after so long, so that neither age nor a full stream takes it away.
-const RENEW_EVERY: Duration = Duration::from_secs(3600);
+/// Interval at which a waiting call is stored again, so that neither age nor a full stream removes it.
+const RENEW_EVERY: Duration = Duration::from_secs(300);
 /// Bytes of the arguments that an incident shows.
 const MAX_SHOWN_ARGUMENTS: usize = 16 << 10;
 /// The key of the notice in a chunk's metadata.
@@ -40,14 +41,14 @@ impl ToolCalls {
         let place = self.incident_place(call);
         let (mut renewed_at, mut waiting) = (Instant::now(), None);
         loop {
-            let now = self.record(call).await?;
+            let now = self.record_or_restored(call, Some(&kept.value)).await?;
             let incident = self.read::<ToolIncident>(&place).await?;
             let seq = match now {
                 Some(now) if now.value == kept.value => now.seq,
                 now => {
                     self.close(&place, kept, now, incident).await?;
                     if waiting.is_some() {
-                        sender.regain_slot().await;
+                        sender.regain_slot();
                     }
                     return Ok(Waited::Changed);
                 }
@@ -60,7 +61,7 @@ impl ToolCalls {
             };
             match ours {
                 Some(ToolIncident { decision: Some(decision), .. }) => {
-                    sender.regain_slot().await;
+                    sender.regain_slot();
                     return Ok(Waited::Decided(seq, decision));
                 }
                 Some(known) if renewed_at.elapsed() > RENEW_EVERY => {
@@ -87,6 +88,27 @@ impl ToolCalls {
             }
             sleep(DECISION_CHECK_INTERVAL).await;
         }
+    }
+
+    /// The record of a call that the stream has lost, from its incident, which is younger. Where a person has had the call made again, it is not
+    /// known whether that was done: it is a start of its own, about which a person decides.
+    pub(super) async fn known_by_incident(
+        &self,
+        call: &WantedCall<'_>,
+    ) -> Result<Option<ToolCallRecord>, Failure> {
+        if call.is_idempotent {
+            return Ok(None);
+        }
+        let incident = self.read::<ToolIncident>(&self.incident_place(call)).await?;
+        Ok(incident.map(|LastEntry { value, .. }| ToolCallRecord {
+            start: match value.decision {
+                Some(ToolDecision::RunAgain) => new_start(),
+                Some(ToolDecision::Result(_)) | None => value.start,
+            },
+            tool: value.tool,
+            state: ToolCallState::Started,
+            started_at: value.started_at,
+        }))
     }
 
     /// Nothing is left to decide once the call that the incident is about has its result: the attempt that made it was still alive.

@@ -25,7 +25,7 @@ pub(crate) enum ToolOutcome {
 }
 
 impl ToolOutcome {
-    /// What the model is told if nothing else is known.
+    /// The text for the model if nothing else is known.
     pub(crate) fn result(&self) -> &ToolResult {
         match self {
             Self::Answered(result) | Self::NotRun(result) | Self::Unknown(result) => result,

@@ -8,17 +8,19 @@ use super::request::{
 
 /// The interface wants a limit; where there is none, what all its models can write.
 const DEFAULT_LIMIT: u64 = 8_192;
+/// The fewest tokens that the interface takes as a budget of thinking.
+const LEAST_THINKING: u64 = 1_024;
+/// Tokens of the limit that are left for the answer when the model thinks.
+const LEFT_FOR_ANSWER: u64 = 1_024;
 
 pub(super) fn body(chat: &Value) -> Value {
     let (system, rest) = instructions_of(chat);
-    let mut limit = limit_of(chat).unwrap_or(DEFAULT_LIMIT);
+    let limit = limit_of(chat).unwrap_or(DEFAULT_LIMIT);
     let mut body = Map::new();
     copy(chat, "model", &mut body, "model");
     body.insert("stream".to_owned(), json!(true));
-    let thinking = budget(chat);
+    let thinking = budget(chat, limit);
     if let Some(budget) = thinking {
-        // The limit includes what the model thinks.
-        limit = limit.max(budget + 1_024);
         body.insert("thinking".to_owned(), json!({"type": "enabled", "budget_tokens": budget}));
     } else {
         // While it thinks it takes no other temperature.
@@ -69,14 +71,16 @@ fn mark(block: Option<&mut Value>) {
     }
 }
 
-fn budget(chat: &Value) -> Option<u64> {
-    match chat["reasoning_effort"].as_str()? {
-        "minimal" | "low" => Some(1_024),
-        "medium" => Some(4_096),
-        "high" => Some(16_384),
-        "xhigh" | "max" => Some(32_768),
-        _ => None,
-    }
+/// Tokens that the model may think; `None`: it does not think. They are part of the limit, which a client's effort must not raise.
+fn budget(chat: &Value, limit: u64) -> Option<u64> {
+    let wanted = match chat["reasoning_effort"].as_str()? {
+        "minimal" | "low" => LEAST_THINKING,
+        "medium" => 4_096,
+        "high" => 16_384,
+        "xhigh" | "max" => 32_768,
+        _ => return None,
+    };
+    Some(wanted.min(limit.saturating_sub(LEFT_FOR_ANSWER))).filter(|budget| *budget >= LEAST_THINKING)
 }
 
 fn tool(function: &Value) -> Value {

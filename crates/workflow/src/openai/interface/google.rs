@@ -53,15 +53,19 @@ fn generation(chat: &Value) -> Map<String, Value> {
     if let Some(schema) = format.pointer("/json_schema/schema") {
         config.insert("responseJsonSchema".to_owned(), schema.clone());
     }
-    if let Some(effort) = chat["reasoning_effort"].as_str() {
-        config.insert("thinkingConfig".to_owned(), thinking(text_of(chat, "model"), effort));
+    let effort = chat["reasoning_effort"].as_str();
+    if let Some(thinking) = effort.and_then(|effort| thinking(text_of(chat, "model"), effort)) {
+        config.insert("thinkingConfig".to_owned(), thinking);
     }
     config
 }
 
 /// Models before Gemini 3 know a budget, and later ones a level.
-fn thinking(model: &str, effort: &str) -> Value {
-    let is_little = matches!(effort, "none" | "minimal" | "low");
+fn thinking(model: &str, effort: &str) -> Option<Value> {
+    if effort == "none" {
+        return no_thinking(model);
+    }
+    let is_little = matches!(effort, "minimal" | "low");
     if model.contains("gemini-2") {
         let budget = if is_little {
             1_024
@@ -70,9 +74,17 @@ fn thinking(model: &str, effort: &str) -> Value {
         } else {
             16_384
         };
-        return json!({"includeThoughts": true, "thinkingBudget": budget});
+        return Some(json!({"includeThoughts": true, "thinkingBudget": budget}));
     }
-    json!({"includeThoughts": true, "thinkingLevel": if is_little { "low" } else { "high" }})
+    Some(json!({"includeThoughts": true, "thinkingLevel": if is_little { "low" } else { "high" }}))
+}
+
+/// Models that cannot be kept from thinking think as little as they can, and their thoughts are not sent.
+fn no_thinking(model: &str) -> Option<Value> {
+    if model.contains("gemini-2.5") {
+        return Some(json!({"thinkingBudget": if model.contains("pro") { 128 } else { 0 }}));
+    }
+    model.contains("gemini-3").then(|| json!({"thinkingLevel": "low"}))
 }
 
 fn declaration(function: &Value) -> Value {

@@ -52,11 +52,38 @@ fn anthropic_wants_blocks_roles_in_turn_and_marks() {
         })
     );
     let mut thinking = chat();
-    thinking["reasoning_effort"] = json!("medium");
+    (thinking["reasoning_effort"], thinking["max_tokens"]) = (json!("medium"), json!(6_000));
     let body = Interface::Anthropic.body(thinking);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 4_096}));
     assert!(body["max_tokens"].as_u64() > Some(4_096) && body.get("temperature").is_none());
     assert_eq!(body.get("tool_choice"), None, "refused beside thinking");
+}
+
+#[test]
+fn thinking_of_anthropic_never_raises_the_limit() {
+    for (effort, limit, sent, budget) in [
+        ("high", Some(500), 500, None),
+        ("high", Some(0), 0, None),
+        ("low", Some(2_047), 2_047, None),
+        ("low", Some(2_048), 2_048, Some(1_024)),
+        ("high", Some(3_000), 3_000, Some(1_976)),
+        ("high", Some(20_000), 20_000, Some(16_384)),
+        ("max", Some(64_000), 64_000, Some(32_768)),
+        ("medium", None, 8_192, Some(4_096)),
+        ("high", None, 8_192, Some(7_168)),
+        ("none", Some(20_000), 20_000, None),
+    ] {
+        for key in ["max_tokens", "max_completion_tokens"] {
+            let mut request = chat();
+            (request["max_tokens"], request["reasoning_effort"]) = (Value::Null, json!(effort));
+            request[key] = json!(limit);
+            let body = Interface::Anthropic.body(request);
+            assert_eq!(body["max_tokens"], json!(sent), "{effort} {limit:?}");
+            assert_eq!(body["thinking"]["budget_tokens"].as_u64(), budget, "{effort} {limit:?}");
+            // Without thinking the other settings count.
+            assert_eq!(body.get("temperature").is_some(), budget.is_none(), "{effort} {limit:?}");
+        }
+    }
 }
 
 #[test]
@@ -91,6 +118,19 @@ fn google_wants_contents_and_names_of_results() {
             thinking,
             "{model}"
         );
+    }
+    for (model, thinking) in [
+        ("gemini-2.5-flash", json!({"thinkingBudget": 0})),
+        ("models/gemini-2.5-flash-lite", json!({"thinkingBudget": 0})),
+        ("gemini-2.5-pro", json!({"thinkingBudget": 128})),
+        ("gemini-2.0-flash", Value::Null),
+        ("gemini-3-pro", json!({"thinkingLevel": "low"})),
+        ("gemma-3-27b-it", Value::Null),
+    ] {
+        let mut request = chat();
+        (request["model"], request["reasoning_effort"]) = (json!(model), json!("none"));
+        let body = Interface::Google.body(request);
+        assert_eq!(body["generationConfig"]["thinkingConfig"], thinking, "{model}");
     }
     let mut signed = chat();
     signed["messages"][3]["tool_calls"][0]["native"] = json!("c2ln");

@@ -89,7 +89,7 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     }
     watch.no_process_spins_or_leaks(&fixture);
     assert_eq!(follower.progress().terminals, 0, "no end before the commit");
-    // A quiet stream shows that it is alive, in every protocol: a chat that nobody answers repeats why it waits instead of a heartbeat.
+    // A quiet stream shows that it is alive, in every protocol: a chat without a workflow repeats why it waits instead of a heartbeat.
     let heartbeat = |comment: &(usize, String)| comment.1.trim() == "heartbeat";
     assert!(idle.inspect(|all| all[0].comments.iter().any(heartbeat)), "{:?}", idle.transcripts());
     let mut bytes = Vec::new();

@@ -17,7 +17,7 @@ use crate::engine_event::{EngineSender, Failure};
 use crate::metrics;
 use crate::tools::{ToolOutcome, ToolResult};
 pub(crate) use call_id::call_ids;
-use records::LastEntry;
+use records::{LastEntry, new_start};
 pub(crate) use records::{ToolCalls, WantedCall};
 use waiting::Waited;
 
@@ -110,9 +110,4 @@ impl ToolCalls {
         let kept = self.record(call).await?.filter(|kept| kept.value.start == record.start);
         Ok(kept.map(|kept| (kept.seq, record)))
     }
-}
-
-/// Identifies one start of a call.
-fn new_start() -> String {
-    format!("{:016x}", rand::random::<u64>())
 }

@@ -154,7 +154,12 @@ impl ToolCalls {
 }
 
 fn unavailable(what: &str, error: &dyn std::fmt::Display) -> Failure {
-    tracing::warn!(%error, "what is known of a tool call cannot be {what}: the turn fails");
-    let text = format!("a tool is not called while what is known of its calls cannot be {what}");
+    tracing::warn!(%error, "the record of a tool call cannot be {what}: the turn fails and is tried again");
+    let text = format!("the record of a tool call cannot be {what}; the turn is tried again");
     Failure::transient("tool_calls_unavailable", text)
+}
+
+/// Identifies one start of a call.
+pub(super) fn new_start() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }

@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 use wire::tool_calls::{ToolCallRecord, ToolCallState, ToolDecision, ToolIncident};
 
-use super::new_start;
-use super::records::{LastEntry, ToolCalls, WantedCall};
+use super::records::{LastEntry, ToolCalls, WantedCall, new_start};
 use crate::engine_event::{EngineEvent, EngineSender, Failure};
 use crate::metrics;
 

@@ -36,8 +36,8 @@ fn the_next_owner_joins_what_was_saved() {
     let mut second = ChunkScript::with(PartitionLimits::default(), takeover);
     assert_eq!(second.first, "a");
     assert_eq!(second.run("0a<"), "-", "it is read again as its publisher wrote it");
-    assert_eq!(second.run("b:0x! 3>! 1>"), "b:x commit(b:\"x\" @3) | - | 🚤,<d,🚤");
-    assert_eq!(second.run("ok"), "b:complete commit(\"a🚤<d🚤\" @5)");
+    assert_eq!(second.run("b:0x! 3>! 1>"), "b:x commit(b:\"x\" @4) | - | 🚤,<d,🚤");
+    assert_eq!(second.run("ok"), "b:complete commit(\"a🚤<d🚤\" @6)");
 }
 
 /// What waits behind a gap is saved as it came, and saved again once it is joined. The store gives the later of the two.

@@ -90,6 +90,7 @@ pub(crate) async fn run_keys(options: Keys) -> Result<(), ExitError> {
         KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
         KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
         KeysCommand::Rotate(rotate) => keys::rotate(&connect(&rotate.database).await?, &rotate).await,
+        KeysCommand::Rotations(list) => keys::rotations(&connect(&list.database).await?, &list).await,
         KeysCommand::Revoke(revoke) => keys::revoke(&connect(&revoke.database).await?, &revoke).await,
     }
 }

@@ -1,6 +1,6 @@
 //! Authorization: every route with every kind of credential, on a fleet that demands them and a database with row-level security.
 
-mod database_roles;
+pub(crate) mod database_roles;
 mod erased_tenants;
 mod keys;
 mod tenants;

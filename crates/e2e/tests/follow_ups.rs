@@ -1,6 +1,7 @@
 //! Agents that speak first: shown when they may, held back and taken back when a person writes, and once, whichever process dies.
 
 mod hidden_inputs;
+mod restraint;
 mod returning_clients;
 
 use std::time::Duration;

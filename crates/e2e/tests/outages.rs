@@ -201,6 +201,30 @@ async fn nats_may_be_killed_in_the_middle() {
     fixture.audit(vec![follower]).await;
 }
 
+/// Killed, or silent with its connections open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
+    let fixture = Fixture::new().await;
+    let probe = fixture.fleet.gateways[0].metrics_addr();
+    let readyz = async || http::get(probe, "/readyz").await.unwrap();
+    let says_so = async || {
+        let answer = readyz().await;
+        answer.status == 503 && answer.text.contains("NATS of the gateway: no connection for ")
+    };
+    assert_eq!(readyz().await.status, 200);
+    fixture.nats.kill().await.unwrap();
+    // A short break takes no gateway away.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(readyz().await.status, 200);
+    fixture.until("the gateway says that NATS is gone", LIMIT, says_so).await;
+    fixture.nats.restart().await.unwrap();
+    fixture.until("it is ready again", LIMIT, async || readyz().await.status == 200).await;
+    fixture.nats.freeze();
+    fixture.until("the gateway says that NATS is silent", LIMIT, says_so).await;
+    fixture.nats.thaw();
+    fixture.until("it is ready again", LIMIT, async || readyz().await.status == 200).await;
+}
+
 /// With checkpoints of the old stream a new one, which counts from 1, would be skipped over.
 #[tokio::test(flavor = "multi_thread")]
 async fn recreated_stream_is_read_from_its_beginning() {

@@ -44,7 +44,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(env: &[(&str, &str)]) -> Self {
-        let database = migrated().await;
+        Self::on(migrated().await, env).await
+    }
+
+    /// Settings in `env` come before those of the test.
+    pub(crate) async fn on(database: TestDatabase, env: &[(&str, &str)]) -> Self {
         let (mcp, metrics) = (Port::reserve().unwrap(), Port::reserve().unwrap());
         let mut all = vec![
             ("DATABASE_URL".to_owned(), database.url().to_owned()),

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::auth::database_roles::{as_role, make_roles};
 use crate::reasoning::{Server, migrated, request, text};
 
 async fn key(database: &TestDatabase, words: &[&str]) -> String {
@@ -70,6 +71,44 @@ async fn keys_scopes_and_tenants_are_those_of_the_gateway() {
         }
     };
     timeout(Duration::from_secs(20), revoked).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_tool_works_under_the_database_role_of_gateways() {
+    make_roles().await;
+    let database = migrated().await;
+    let url = as_role(database.url(), "gateway");
+    let server = Server::on(database, &[("ANTIPHON_INSECURE", "false"), ("DATABASE_URL", &url)]).await;
+    let pool = server.database.pool().await.unwrap();
+    let users: Vec<String> = sqlx::query_scalar(
+        "SELECT DISTINCT usename::text FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'antiphon'",
+    )
+    .fetch_all(&pool)
+    .await
+    .unwrap();
+    assert_eq!(users, ["antiphon_gateway_login"]);
+    let bearer =
+        format!("Bearer {}", key(&server.database, &["--role", "operator", "--tenant", "acme"]).await);
+    let call = async |tool: &str, arguments: Value| {
+        let response = server.post(&request(tool, &arguments), &[("authorization", &bearer)]).await;
+        let answer: Value = serde_json::from_str(&response.text).unwrap();
+        assert_eq!(answer["result"]["isError"], false, "{tool}: {answer}");
+        text(&answer["result"])
+    };
+    call("frs_create_session", json!({ "agent_id": "ann", "session_id": "s" })).await;
+    let messages: Vec<Value> =
+        (1..=8).map(|number| json!({ "role": "user", "content": format!("message {number}") })).collect();
+    call("frs_append", json!({ "session_id": "s", "messages": messages })).await;
+    call("frs_checkpoint", json!({ "session_id": "s", "name": "before" })).await;
+    let summary = "What was said.";
+    call("frs_compress_last", json!({ "session_id": "s", "count": 2, "summary": summary })).await;
+    call("frs_compress_range", json!({ "session_id": "s", "from": 1, "to": 3, "summary": summary })).await;
+    call("frs_plan", json!({ "session_id": "s", "items": [{ "text": "Search", "state": "done" }] })).await;
+    call("frs_discarded", json!({ "session_id": "s" })).await;
+    call("frs_undo", json!({ "session_id": "s" })).await;
+    call("frs_restore", json!({ "session_id": "s", "name": "before" })).await;
+    let view = call("frs_view_thread", json!({ "session_id": "s" })).await;
+    assert!(view.starts_with("Reasoning Thread (8 messages):"), "{view}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
+use bus::Bus;
 use model::PartitionCount;
-use runtime::{Backoff, retry};
+use runtime::{Backoff, Health, retry};
 use store::Store;
+use tokio::time::Instant;
 
 use crate::app::state::AppState;
 
 /// How often the credentials of open streams are checked.
 const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
+
+/// What readiness calls the gateway's connection to NATS.
+const NATS_CONDITION: &str = "NATS of the gateway";
+/// How long NATS may be away before the gateway is not ready.
+const NATS_AWAY_LIMIT: Duration = Duration::from_secs(10);
+/// How often the connection is looked at.
+const NATS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the marks of erased tenants are read. `antiphon erase --tenant` waits for longer than this.
 const ERASED_TENANTS_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,6 +64,22 @@ pub(crate) async fn watch_erased_tenants(state: &AppState, store: &Store) {
             Err(error) => tracing::debug!(%error, "the marks of erased tenants cannot be read"),
         }
         tokio::time::sleep(ERASED_TENANTS_INTERVAL).await;
+    }
+}
+
+/// Has load balancers send clients elsewhere while this gateway has no NATS: it can take no input and shows nothing new. A short break is none
+/// of their business, so that a restart of a NATS server does not take all gateways away at once.
+pub(crate) async fn watch_nats(bus: &Bus, health: &Health) {
+    let mut connected_at = Instant::now();
+    loop {
+        if bus.is_connected() {
+            connected_at = Instant::now();
+        }
+        let away_for = connected_at.elapsed();
+        let fault =
+            (away_for > NATS_AWAY_LIMIT).then(|| format!("no connection for {} s", away_for.as_secs()));
+        health.set_fault(NATS_CONDITION, fault);
+        tokio::time::sleep(NATS_CHECK_INTERVAL).await;
     }
 }
 

@@ -218,6 +218,7 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         challenge(&mut response);
+        response.extensions_mut().insert(metrics::ProblemCode(self.code));
         response.extensions_mut().insert(self);
         response
     }
@@ -226,7 +227,9 @@ impl IntoResponse for Problem {
 /// A refusal that was counted, in the form of a protocol.
 pub(crate) fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
-    in_form(&rejection, again, error_body)
+    let mut response = in_form(&rejection, again, error_body);
+    response.extensions_mut().insert(metrics::ProblemCode(problem.code));
+    response
 }
 
 /// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the

@@ -158,7 +158,7 @@ impl Gateway {
             }
             (feeds, state, backend, installation, ready.register_loop("gateway watch"))
         };
-        let (token, replica) = (closing.clone(), self.replica);
+        let (token, replica, nats_health) = (closing.clone(), self.replica, health.clone());
         let prepared = spawn_named("gateway watch", async move {
             let (feeds, state, backend, installation, heartbeat) = tokio::select! {
                 prepared = prepare => prepared,
@@ -170,6 +170,7 @@ impl Gateway {
                 background::revalidate_loop(&state, &installation),
                 background::refresh(&state, &installation),
                 background::watch_erased_tenants(&state, &installation),
+                background::watch_nats(&backend.bus, &nats_health),
                 backend.follow_replica(replica)
             );
         });

@@ -309,3 +309,7 @@ pub(crate) fn replica_lag(state: &ReplicaState) {
     gauge!(REPLICA_USED).set(if lag.is_some() { 1.0 } else { 0.0 });
     gauge!(REPLICA_LAG).set(lag.unwrap_or(f64::NAN));
 }
+
+/// In the extensions of a response: the code of its problem, for the log, whatever form the body has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProblemCode(pub(crate) &'static str);

@@ -1,5 +1,7 @@
 //! Follow-ups: messages that an agent's timer sends to its own thread, so that the agent speaks first.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::Metadata;
@@ -112,6 +114,14 @@ impl FollowUpHint {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Self::of_map(map).map(Some),
             Some(_) => Err(InvalidFollowUpHint::Form),
+        }
+    }
+
+    /// What people are shown of an answer's metadata: all but a hint, whose `reason` is not for them. A `follow_up` that is no hint is shown.
+    pub fn hidden_in(metadata: &Metadata) -> Cow<'_, Metadata> {
+        match Self::of(metadata) {
+            Ok(Some(_)) => Cow::Owned(metadata.clone().with_keys_of(&Metadata::EMPTY, &[Self::KEY])),
+            Ok(None) | Err(_) => Cow::Borrowed(metadata),
         }
     }
 

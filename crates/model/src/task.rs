@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{AgentId, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId, Timestamp};
+use crate::{AgentId, BatchType, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId, Timestamp};
 
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,34 @@ pub struct Task {
 }
 
 impl Task {
+    /// The key of metadata under which a task names the agent that sent it.
+    pub const FROM_AGENT: &'static str = "from_agent";
+
+    /// What its batch begins with: who began it.
+    pub fn batch_type(&self) -> BatchType {
+        let names_sender =
+            self.metadata.get(Self::FROM_AGENT).and_then(Value::as_str).is_some_and(|id| !id.is_empty());
+        match self.kind {
+            TaskKind::WorkRequest | TaskKind::Memory | TaskKind::Compaction => BatchType::SystemTrigger,
+            TaskKind::Task if self.is_of_schedule() => BatchType::SystemTrigger,
+            TaskKind::Task if names_sender => BatchType::AgentToAgent,
+            TaskKind::Task => BatchType::UserRequest,
+        }
+    }
+
+    /// Whether an occurrence of a schedule has sent it; see [`TimerId::series`](crate::TimerId::series).
+    fn is_of_schedule(&self) -> bool {
+        let mut parts = self.id.as_str().split('-');
+        let (bucket, schedule, occurrence) = (parts.next(), parts.next(), parts.next());
+        let is_hex = |text: &str, length: usize| {
+            text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        bucket.and_then(|bucket| bucket.strip_prefix('s')).is_some_and(|bucket| is_hex(bucket, 4))
+            && schedule.is_some_and(|schedule| is_hex(schedule, 24))
+            && occurrence.is_some_and(|at| at.parse::<u64>().is_ok())
+            && parts.next().is_none()
+    }
+
     /// The bucket of its agent.
     pub fn bucket(&self) -> Bucket {
         Bucket::of_key(self.agent.as_str())
@@ -151,6 +179,27 @@ mod tests {
             json!({"synthetic": true, "continues": "7", "continuation_number": 1, "turn_id": "u"});
         assert_eq!(edited(TaskKind::Task, continuation.clone(), json!({})), continuation);
         assert_eq!(edited(TaskKind::Task, json!({"a": 1}), json!({})), json!({}));
+    }
+
+    #[test]
+    fn the_type_of_a_batch_says_who_began_it() {
+        let agent = AgentId::parse("a").unwrap();
+        let of = |id: &str, kind, metadata: Value| {
+            let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            let (agent, id) = (agent.clone(), TaskId::parse(id).unwrap());
+            Task { agent, id, kind, content: String::new(), metadata }.batch_type()
+        };
+        assert_eq!(of("k1", TaskKind::Task, json!({})), BatchType::UserRequest);
+        assert_eq!(of("k1", TaskKind::Task, json!({"from_agent": "bob"})), BatchType::AgentToAgent);
+        assert_eq!(of("k1", TaskKind::Task, json!({"from_agent": 7})), BatchType::UserRequest);
+        assert_eq!(of("k1", TaskKind::Memory, json!({"from_agent": "bob"})), BatchType::SystemTrigger);
+        let name = crate::ScheduleName::parse("daily").unwrap();
+        let timer = crate::TimerId::of_schedule(&agent, &name, &crate::CommandId::parse("c").unwrap());
+        let occurrence = format!("{}-1795950000000", timer.series());
+        assert_eq!(of(&occurrence, TaskKind::Task, json!({"from_agent": "bob"})), BatchType::SystemTrigger);
+        for id in [timer.series().to_owned(), format!("{occurrence}-1"), occurrence.replacen('s', "x", 1)] {
+            assert_eq!(of(&id, TaskKind::Task, json!({})), BatchType::UserRequest, "{id}");
+        }
     }
 
     #[test]

@@ -397,6 +397,27 @@ pub enum MachineReport {
         /// For tracing across services, as its last chunk says it.
         correlation_id: Option<Box<str>>,
     },
+    /// A chunk has come before one with a lower id, which is waited for; see
+    /// [`PartitionLimits::reports_chunks`](crate::PartitionLimits::reports_chunks).
+    OutOfOrder {
+        /// The message.
+        key: MessageKey,
+        /// The chunk.
+        chunk_id: u32,
+        /// The lowest id that is missing, and what else is.
+        buffer: BufferState,
+    },
+    /// A message is stored; likewise.
+    Finalized {
+        /// The message.
+        key: MessageKey,
+        /// Its chunks.
+        chunks: u32,
+        /// Tokens of its calls of models, where any are known.
+        tokens: Option<u64>,
+        /// Bytes of its chunks' text.
+        bytes: usize,
+    },
     /// Stream sequences that never came: the stream lost them.
     Hole {
         /// First missing sequence.
@@ -432,6 +453,10 @@ pub enum MachineReport {
         turn: TurnId,
         /// The run.
         run: u32,
+        /// Where it takes place.
+        thread: ThreadId,
+        /// Whose workflow was asked.
+        agent: AgentId,
         /// Code.
         code: String,
         /// For people.

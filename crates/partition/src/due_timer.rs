@@ -66,6 +66,8 @@ pub struct DueTimer {
     pub settings: Map<String, Value>,
     /// The agent is paused.
     pub paused: bool,
+    /// Of a follow-up: a budget that its turn would count in is spent.
+    pub is_over_budget: bool,
     /// When its backoff ends, or has ended.
     pub backoff_until: Option<Timestamp>,
     /// The newest input of a person in the thread's history: its place, when it was written, its metadata.
@@ -114,12 +116,14 @@ impl DueTimer {
         let today = self.fired_at.iter().filter(|at| **at >= day_start).count();
         FollowUpFacts {
             now: self.now,
+            due: self.due,
             last_real_input: self.real_input.as_ref().map(|(position, at, _)| (*position, *at)),
             armed_position: self.armed_position(),
             has_open_input: false,
             fired_since_real_input: self.fired_since_real_input,
             last_fired: self.fired_at.first().copied(),
             fired_today: today.try_into().unwrap_or(u32::MAX),
+            is_over_budget: self.is_over_budget,
             hold,
             time_zone: time_zone.map(Into::into),
         }
@@ -144,8 +148,14 @@ impl DueTimer {
         }
         let rules = self.follow_up_rules().unwrap_or(FollowUpRules::OFF);
         let forbids = |check: &RuleCheck| {
-            matches!(check.rule, RestraintRule::Disabled | RestraintRule::QuietHours)
-                && check.outcome != RuleOutcome::Passes
+            let is_asked = matches!(
+                check.rule,
+                RestraintRule::Disabled
+                    | RestraintRule::TooLate
+                    | RestraintRule::Budget
+                    | RestraintRule::QuietHours
+            );
+            is_asked && check.outcome != RuleOutcome::Passes
         };
         let checked = check_rules(&rules, &self.follow_up_facts(&rules));
         checked.iter().find(|check| forbids(check)).map(|check| check.rule.name())

@@ -56,6 +56,8 @@ pub struct PartitionLimits {
     pub refused_bytes: usize,
     /// Agents and threads may be created by using them.
     pub create_agents: bool,
+    /// Whether [`MachineReport::OutOfOrder`](crate::MachineReport) and `Finalized` are wanted, for a log that shows them.
+    pub reports_chunks: bool,
 }
 
 impl Default for PartitionLimits {
@@ -84,6 +86,7 @@ impl Default for PartitionLimits {
             numbered_threads: 65_536,
             refused_bytes: 8 << 20,
             create_agents: true,
+            reports_chunks: false,
         }
     }
 }

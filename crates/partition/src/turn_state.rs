@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, TimerId,
-    Timestamp, TokenKeys, TurnId, TurnOpened, TurnToken, WaitReason,
+    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp,
+    TokenKeys, TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 
@@ -211,7 +211,7 @@ impl TrackedTurn {
             (_, Some(_)) => BatchType::Continuation,
             (TurnSource::Input(_), None) if self.timer.is_some() => BatchType::SystemTrigger,
             (TurnSource::Input(_), None) => BatchType::UserRequest,
-            (TurnSource::Task(queued), None) => batch_type_of(queued.task.kind),
+            (TurnSource::Task(queued), None) => queued.task.batch_type(),
         }
     }
 
@@ -263,14 +263,6 @@ impl TrackedTurn {
 fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
     let timer = opened.metadata.get("timer_id").filter(|_| opened.metadata.is_synthetic())?;
     TimerId::parse(timer.as_str()?).ok()
-}
-
-/// What the batch of a task begins with.
-pub(crate) fn batch_type_of(kind: TaskKind) -> BatchType {
-    match kind {
-        TaskKind::Task => BatchType::AgentToAgent,
-        TaskKind::WorkRequest | TaskKind::Memory | TaskKind::Compaction => BatchType::SystemTrigger,
-    }
 }
 
 /// What of an agent's row changed besides the outcome of a turn.

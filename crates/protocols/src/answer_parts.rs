@@ -12,7 +12,7 @@ pub(crate) mod arguments;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, MessageId, Metadata};
+use model::{Chunk, ChunkKind, FollowUpHint, MessageId, Metadata};
 use serde_json::Value;
 
 use arguments::ArgumentsScanner;
@@ -145,7 +145,7 @@ impl AnswerParts {
             ChunkKind::Metadata | ChunkKind::Error => {}
         }
         if chunk.is_final && chunk.kind != ChunkKind::Error {
-            self.metadata = chunk.metadata.clone();
+            self.metadata = FollowUpHint::hidden_in(&chunk.metadata).into_owned();
             self.close(&mut changes);
         }
         changes

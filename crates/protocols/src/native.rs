@@ -7,8 +7,8 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use model::{
-    AnswerReport, BatchType, Chunk, FinishReason, IdRange, MessageFailure, MessageId, Metadata, Position,
-    Role, ThreadId, TurnId, WaitReason,
+    AnswerReport, BatchType, Chunk, FinishReason, FollowUpHint, IdRange, MessageFailure, MessageId, Metadata,
+    Position, Role, ThreadId, TurnId, WaitReason,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -154,6 +154,7 @@ impl Native {
         is_compacted: bool,
     ) -> Encoded {
         self.cursor.set(&header.message, seen);
+        let metadata = FollowUpHint::hidden_in(&chunk.metadata);
         let event = ChunkEvent {
             session_id: self.thread.name(),
             message_id: header.message.as_str(),
@@ -161,7 +162,7 @@ impl Native {
             chunk: &chunk.text,
             chunk_type: chunk.kind.name(),
             is_final: chunk.is_final,
-            metadata: &chunk.metadata,
+            metadata: &metadata,
             timestamp: chunk.timestamp.as_deref(),
             correlation_id: chunk.correlation_id.as_deref(),
             attempt: Some(header.attempt).filter(|attempt| *attempt > 0),

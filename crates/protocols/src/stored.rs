@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use model::{AnswerReport, Chunk, ChunkKind, Metadata, Position, Role};
+use model::{AnswerReport, Chunk, ChunkKind, FollowUpHint, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
 use crate::AnswerEvent;
@@ -310,7 +310,7 @@ impl StoredCall {
 
 /// Of the final chunk; reasoning has been said, and that nothing came after a call or a result is not the producer's word.
 fn said_with_final(metadata: &Metadata, is_silent: bool) -> Metadata {
-    let mut map = metadata.as_map().cloned().unwrap_or_default();
+    let mut map = FollowUpHint::hidden_in(metadata).as_map().cloned().unwrap_or_default();
     map.remove("reasoning");
     if is_silent {
         map.remove("missing");

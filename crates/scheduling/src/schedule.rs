@@ -2,11 +2,11 @@
 //!
 //! Entry: [`Schedule::parse`], [`Schedule::next_occurrence`], [`decide_schedule`].
 
+mod cron_pattern;
 mod cron_time;
 mod decide;
 
 use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 use model::Timestamp;
 
@@ -163,11 +163,10 @@ fn next_of(cron: &Cron, zone: &Zone, after: Timestamp) -> Option<Timestamp> {
 
 fn pattern(text: &str) -> Result<Cron, InvalidSchedule> {
     let wrong = |why: String| InvalidSchedule::Cron(why.into());
-    if text.len() > Schedule::MAX_CRON || text.split_whitespace().count() != 5 {
-        return Err(wrong("five fields are expected: minute hour day month weekday".to_owned()));
+    if text.len() > Schedule::MAX_CRON {
+        return Err(wrong(format!("at most {} bytes are expected", Schedule::MAX_CRON)));
     }
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let cron = parser.parse(text).map_err(|error| wrong(error.to_string()))?;
+    let cron = cron_pattern::parse(text).map_err(wrong)?;
     // From a fixed day, over more years than there are between two leap days of one weekday.
     let epoch = Timestamp(1_704_067_200_000);
     match next_of(&cron, &Zone::UTC, epoch) {
@@ -178,7 +177,8 @@ fn pattern(text: &str) -> Result<Cron, InvalidSchedule> {
 
 fn moment(text: &str, zone: &Zone) -> Result<Timestamp, InvalidSchedule> {
     let wrong = || InvalidSchedule::At(text.chars().take(64).collect());
-    if text.len() > 64 {
+    // A zone in brackets would be ignored, which is not what it says.
+    if text.len() > 64 || text.contains('[') {
         return Err(wrong());
     }
     match (text.parse::<jiff::Timestamp>(), text.parse::<DateTime>()) {

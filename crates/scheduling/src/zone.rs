@@ -73,6 +73,11 @@ impl Zone {
         }
     }
 
+    /// When the clock is set after this moment, in order.
+    pub(crate) fn changes_after(&self, at: Timestamp) -> impl Iterator<Item = Timestamp> {
+        self.0.following(instant(at)).map(|change| of_instant(change.timestamp()))
+    }
+
     /// When the day of this moment began.
     pub fn day_start(&self, at: Timestamp) -> Timestamp {
         let date: Date = self.wall_clock(at).date();

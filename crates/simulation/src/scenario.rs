@@ -199,6 +199,7 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> PartitionLimits {
         numbered_threads: rng.pick([1, 2, 1_000]),
         refused_bytes: PartitionLimits::default().refused_bytes,
         create_agents: true,
+        reports_chunks: true,
     }
 }
 

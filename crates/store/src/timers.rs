@@ -103,7 +103,28 @@ impl Store {
         if owner.is_some() {
             check_owner(&rows)?;
         }
-        rows.iter().map(due).collect()
+        let mut found: Vec<Option<DueTimer>> = rows.iter().map(due).collect::<Result<_, _>>()?;
+        self.ask_budgets(&mut found).await?;
+        Ok(found)
+    }
+
+    /// Whether the budgets of follow-ups are spent. None is asked of a timer whose turn has ended.
+    async fn ask_budgets(&self, found: &mut [Option<DueTimer>]) -> Result<(), StoreError> {
+        let is_asked =
+            |timer: &&mut DueTimer| timer.kind == TimerKind::FollowUp && timer.state != TimerState::Ended;
+        let mut asked: Vec<&mut DueTimer> = found.iter_mut().flatten().filter(is_asked).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let turns: Vec<(ThreadId, AgentId)> =
+            asked.iter().filter_map(|timer| Some((timer.thread.clone()?, timer.agent.agent()))).collect();
+        let pairs: Vec<_> = turns.iter().map(|(thread, agent)| (thread, agent)).collect();
+        let over = self.over_budget(&pairs).await?;
+        let with_thread = asked.iter_mut().filter(|timer| timer.thread.is_some());
+        for (timer, over) in with_thread.zip(over) {
+            timer.is_over_budget = over.is_some();
+        }
+        Ok(())
     }
 }
 
@@ -142,6 +163,7 @@ fn due(row: &PgRow) -> Result<Option<DueTimer>, StoreError> {
         is_due: row.try_get("is_due")?,
         settings,
         paused: row.try_get("paused")?,
+        is_over_budget: false,
         backoff_until: later("until_ms")?,
         real_input,
         is_history_gone: row.try_get("is_history_gone")?,

@@ -232,7 +232,9 @@ async fn workers_and_operators_see_all_and_change_no_tables() {
                 refused(&mut session, sql).await;
             }
         } else {
-            assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_some());
+            assert!(
+                store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some()
+            );
         }
     }
 }
@@ -256,7 +258,7 @@ async fn rights_are_granted_again_after_each_migration() {
 async fn keys_are_rotated_with_an_overlap_and_without() {
     let (database, store) = Database::new(1).await;
     let first = store.ticket_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_some());
+    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
     // Signed with the one that all gateways know, until they know the new one.
     let fresh = store.ticket_keys().await.unwrap();
     assert_eq!((fresh.len(), &fresh[0]), (2, &first[0]));
@@ -268,20 +270,20 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     let known = store.ticket_keys().await.unwrap();
     assert_eq!(known, [fresh[1].clone(), fresh[0].clone()]);
     assert!(
-        store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_none(),
+        store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_none(),
         "a third key would have to count"
     );
-    assert!(store.rotate_key(RotatedKey::Tickets, false).await.unwrap().is_some());
+    assert!(store.rotate_key(RotatedKey::Tickets, false, &command(), "ann").await.unwrap().is_some());
     let dropped = store.ticket_keys().await.unwrap();
     assert!(dropped.len() == 1 && !known.contains(&dropped[0]));
-    assert!(store.rotate_key(RotatedKey::Tickets, true).await.unwrap().is_some());
+    assert!(store.rotate_key(RotatedKey::Tickets, true, &command(), "ann").await.unwrap().is_some());
     database
         .execute("UPDATE installation SET ticket_key_changed_at = ticket_key_changed_at - interval '2 hours'")
         .await;
     assert_eq!(store.ticket_keys().await.unwrap().len(), 1, "the overlap has passed");
 
     let first = store.token_keys().await.unwrap();
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_some());
+    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_some());
     let second = store.token_keys().await.unwrap();
     let (thread, turn) = (
         ThreadId::parse("t").unwrap(),
@@ -290,13 +292,30 @@ async fn keys_are_rotated_with_an_overlap_and_without() {
     assert!(second.is_newer_than(&first) && !first.is_newer_than(&second));
     assert!(second.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
     assert!(!first.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, true).await.unwrap().is_none());
+    assert!(store.rotate_key(RotatedKey::TurnTokens, true, &command(), "ann").await.unwrap().is_none());
     database
         .execute("UPDATE installation SET token_key_changed_at = token_key_changed_at - interval '25 hours'")
         .await;
     let later = store.token_keys().await.unwrap();
     assert!(!later.accepts(&thread, &turn, 0, &first.token(&thread, &turn, 0)));
-    assert!(store.rotate_key(RotatedKey::TurnTokens, false).await.unwrap().is_some());
+    assert!(store.rotate_key(RotatedKey::TurnTokens, false, &command(), "ann").await.unwrap().is_some());
     let third = store.token_keys().await.unwrap();
     assert!(!third.accepts(&thread, &turn, 0, &second.token(&thread, &turn, 0)));
+    // Each rotation that was done is in the audit log, and no other.
+    for (kind, details) in
+        [(RotatedKey::Tickets, [3_600, 0, 3_600].as_slice()), (RotatedKey::TurnTokens, &[0, 86_400])]
+    {
+        let log = store.control_log(&kind.audit_subject(), None, 10).await.unwrap();
+        let mut seen: Vec<_> = log.iter().map(|row| row.detail.clone().unwrap()).collect();
+        let mut expected: Vec<_> =
+            details.iter().map(|s| format!("the previous key is valid for {s} s")).collect();
+        seen.sort();
+        expected.sort();
+        assert_eq!(seen, expected);
+        assert!(log.iter().all(|row| (row.actor.as_str(), row.action.as_str()) == ("ann", "rotate_key")));
+    }
+}
+
+fn command() -> CommandId {
+    CommandId::parse(&format!("{:016x}", rand::random::<u64>())).unwrap()
 }

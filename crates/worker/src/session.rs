@@ -3,8 +3,10 @@
 mod attach;
 mod limited;
 mod perform;
+mod remembered;
 pub(crate) mod report;
 mod state;
+mod turn_log;
 mod turn_traces;
 
 use std::ops::ControlFlow;

@@ -10,7 +10,7 @@ use store::{RotatedKey, Store};
 use super::command_id::new_command_id;
 use super::output;
 use crate::exit::ExitError;
-use crate::options::{CreateKey, ListKeys, RevokeKey, RotateKey};
+use crate::options::{CreateKey, ListKeys, ListRotations, RevokeKey, RotateKey};
 
 /// Who makes and ends keys from here.
 const ACTOR: &str = "cli";
@@ -75,12 +75,9 @@ pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Exi
 }
 
 pub(super) async fn rotate(store: &Store, options: &RotateKey) -> Result<(), ExitError> {
-    let overlap_s = options.kind.overlap().as_secs();
-    let name = match options.kind {
-        RotatedKey::TurnTokens => "turn-tokens",
-        RotatedKey::Tickets => "tickets",
-    };
-    if store.rotate_key(options.kind, !options.drop_previous).await?.is_none() {
+    let (overlap_s, name) = (options.kind.overlap().as_secs(), options.kind.name());
+    let command = new_command_id()?;
+    if store.rotate_key(options.kind, !options.drop_previous, &command, &options.actor).await?.is_none() {
         return Err(ExitError::Failed(format!(
             "the key of {name} was rotated within the last {} hours, and what was made with the key before still counts: wait, or end it with --drop-previous",
             overlap_s / 3_600
@@ -89,6 +86,29 @@ pub(super) async fn rotate(store: &Store, options: &RotateKey) -> Result<(), Exi
     let previous_s = if options.drop_previous { 0 } else { overlap_s };
     let json = json!({ "rotated": name, "previous_counts_for_s": previous_s });
     output::print(options.database.format, &json, || output::key_value_table(&json))
+}
+
+pub(super) async fn rotations(store: &Store, options: &ListRotations) -> Result<(), ExitError> {
+    let mut rows = Vec::new();
+    for kind in RotatedKey::ALL {
+        rows.extend(store.control_log(&kind.audit_subject(), None, PAGE).await?);
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.created_at));
+    let entries: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let at = wire::rfc3339(row.created_at);
+            json!({"rotated": row.target, "rotated_at": at, "actor": row.actor, "detail": row.detail})
+        })
+        .collect();
+    output::print(options.database.format, &json!({ "rotations": entries }), || {
+        let mut table = output::Table::new(["ROTATED", "AT", "ACTOR", "DETAIL"]);
+        for entry in &entries {
+            let cells = [&entry["rotated"], &entry["rotated_at"], &entry["actor"], &entry["detail"]];
+            table.row(cells.map(output::cell));
+        }
+        table
+    })
 }
 
 fn in_days(days: u32) -> Timestamp {

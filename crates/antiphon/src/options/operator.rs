@@ -214,6 +214,14 @@ pub(crate) enum KeysCommand {
     Revoke(RevokeKey),
     /// Replace a key with which the fleet itself signs, while it works.
     Rotate(RotateKey),
+    /// Rotations of the last 365 days, the newest first: when, by whom, and how long the previous key stayed valid.
+    Rotations(ListRotations),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListRotations {
+    #[command(flatten)]
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -225,16 +233,16 @@ pub(crate) struct RotateKey {
     /// it tokens of turns count for 24 hours more, tickets for an hour.
     #[arg(long)]
     pub(crate) drop_previous: bool,
+    /// The actor in the audit log.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(crate) actor: String,
     #[command(flatten)]
     pub(crate) database: Database,
 }
 
 fn rotated_key(text: &str) -> Result<RotatedKey, String> {
-    match text {
-        "turn-tokens" => Ok(RotatedKey::TurnTokens),
-        "tickets" => Ok(RotatedKey::Tickets),
-        _ => Err("it must be turn-tokens or tickets".to_owned()),
-    }
+    let kind = RotatedKey::ALL.into_iter().find(|kind| kind.name() == text);
+    kind.ok_or_else(|| "it must be turn-tokens or tickets".to_owned())
 }
 
 #[derive(Debug, Clone, Args)]

@@ -62,7 +62,7 @@ fn work(bucket: i16, agent: &str, doomed: i32) -> String {
          INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
                                tool_calls, metadata)
          SELECT {bucket}, '{agent}', 1000 + 10 * n + m.at, 't{bucket:04x}-' || n || m.suffix, 1000 + 10 * n, m.at,
-                'agent_to_agent', m.role, 'x', m.calls, CASE m.at WHEN 0 THEN jsonb_build_object('number', n) ELSE '{{}}' END
+                'user_request', m.role, 'x', m.calls, CASE m.at WHEN 0 THEN jsonb_build_object('number', n) ELSE '{{}}' END
          FROM generate_series(1, 20) AS n
          CROSS JOIN LATERAL (
              SELECT 0 AS at, '-q' AS suffix, 'user' AS role, NULL::jsonb AS calls

@@ -12,7 +12,7 @@ const ROLES: &str = include_str!("../../../../deploy/postgres-roles.sql");
 const PASSWORD: &str = "of-a-test";
 
 /// The shipped file, but for what `psql` replaces, and for roles that another test has made.
-async fn make_roles() {
+pub(crate) async fn make_roles() {
     let url = std::env::var("DATABASE_URL").unwrap();
     let mut session = PgConnection::connect(&url).await.unwrap();
     let statements = ROLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
@@ -28,7 +28,7 @@ async fn make_roles() {
     }
 }
 
-fn as_role(url: &str, role: &str) -> String {
+pub(crate) fn as_role(url: &str, role: &str) -> String {
     let (front, _) = url.split_once('?').unwrap();
     front.replacen("antiphon:antiphon", &format!("antiphon_{role}_login:{PASSWORD}"), 1)
 }

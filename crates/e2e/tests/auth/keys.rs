@@ -122,7 +122,14 @@ async fn tickets_outlive_a_rotation_and_end_when_their_key_is_dropped() {
     let again = gate.run(&["keys", "rotate", "tickets"]).await;
     assert_eq!((again.code, again.stderr.contains("--drop-previous")), (Some(1), true), "{}", again.stderr);
     let since = ticket().await;
-    gate.command(&["keys", "rotate", "tickets", "--drop-previous"]).await;
+    gate.command(&["keys", "rotate", "tickets", "--drop-previous", "--actor", "ann"]).await;
+    let rotations = gate.command(&["keys", "rotations"]).await;
+    let entries = rotations["rotations"].as_array().unwrap().iter();
+    let seen: Vec<_> =
+        entries.map(|entry| ["rotated", "actor", "detail"].map(|key| entry[key].clone())).collect();
+    let valid_for = |seconds: u32| format!("the previous key is valid for {seconds} s");
+    let expected = json!([["tickets", "ann", valid_for(0)], ["tickets", "command", valid_for(3_600)]]);
+    assert_eq!(json!(seen), expected);
     let began = Instant::now();
     while (status(&before).await, status(&since).await) != (401, 401) {
         assert!(began.elapsed() < WITHIN, "they count still");

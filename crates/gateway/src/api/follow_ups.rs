@@ -184,7 +184,10 @@ impl FollowUpDetail {
 }
 
 /// What would become of it if it were due.
-fn verdict_now(due: &DueTimer, has_open_input: bool) -> (&'static str, [RuleCheck; 7]) {
+fn verdict_now(
+    due: &DueTimer,
+    has_open_input: bool,
+) -> (&'static str, [RuleCheck; RestraintRule::ALL.len()]) {
     // What makes no sense is as good as none: so its owner takes it.
     let rules = due.follow_up_rules().unwrap_or(FollowUpRules::OFF);
     let facts = FollowUpFacts { has_open_input, ..due.follow_up_facts(&rules) };

@@ -2,7 +2,9 @@
 
 use auth::Permission;
 use batches::{Batch, BatchState, IncompleteReason, Item, tokens};
-use model::{AnswerReport, BatchType, FinishReason, ModelCall, Position, Role, Timestamp, TurnId};
+use model::{
+    AnswerReport, BatchType, FinishReason, FollowUpHint, ModelCall, Position, Role, Timestamp, TurnId,
+};
 use protocols::AnswerUsage;
 use serde::Serialize;
 use serde_json::Value;
@@ -120,7 +122,7 @@ impl From<StoredMessage> for MessageView {
             content: item.content,
             tool_calls: item.tool_calls,
             tool_call_id: item.tool_call_id,
-            metadata: item.metadata.to_value(),
+            metadata: FollowUpHint::hidden_in(&item.metadata).to_value(),
             token_count: item.token_count.and_then(|count| count.try_into().ok()),
             parent_id: parent,
             created_at: rfc3339(item.created_at),

@@ -136,6 +136,10 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
+    // A person who is turned away has written as well: the agent must not check in behind their back.
+    if !settings.follow_up.is_empty() {
+        store.supersede_follow_up(&input.thread).await?;
+    }
     refuse_while_backing_off(&agent, &admission)?;
     // What was taken before may come again, and waits until the budget's next period.
     if admission.has_budgets && !is_claimed {

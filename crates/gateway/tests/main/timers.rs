@@ -113,13 +113,13 @@ async fn follow_ups_are_listed_with_what_became_of_them() {
         let rules: Vec<String> = shown["rules"].as_array().unwrap().iter().map(rule).collect();
         (shown["verdict"].clone(), rules.join(", "))
     };
-    let all = "disabled passes, max_in_a_row passes, max_per_day passes, paused passes, backoff passes, cooldown passes, quiet_hours passes";
+    let all = "disabled passes, too_late passes, max_in_a_row passes, max_per_day passes, budget passes, paused passes, backoff passes, cooldown passes, quiet_hours passes";
     assert_eq!(show(12).await, (Value::Null, all.to_owned()));
     assert_eq!(show(14).await, (Value::Null, all.to_owned()));
     assert_eq!(show(9).await, (Value::Null, all.to_owned()), "it delayed it");
     let withdrawn_by = all.replace("quiet_hours passes", "quiet_hours refuses");
     assert_eq!(show(10).await, (Value::Null, withdrawn_by));
-    let refused_by = "disabled passes, max_in_a_row passes, max_per_day refuses";
+    let refused_by = "disabled passes, too_late passes, max_in_a_row passes, max_per_day refuses";
     assert_eq!(show(13).await, (Value::Null, refused_by.to_owned()));
     let unknown = bare(gateway, "GET", &format!("{FOLLOW_UPS}/{}", timer(99))).await;
     assert_eq!(problem(&unknown), refused(404, "unknown_follow_up"));

@@ -8,7 +8,7 @@ use model::{
 };
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
-use crate::action::{Action, MessageEnded};
+use crate::action::{Action, MachineReport, MessageEnded};
 use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::messages::Slot;
@@ -222,6 +222,7 @@ impl Partition {
         if open.is_hidden() && outcome == MessageOutcome::Complete {
             return;
         }
+        self.report_finalized(Some(&open), &outcome, &report, actions);
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
@@ -236,6 +237,24 @@ impl Partition {
             report,
             frame,
         }));
+    }
+}
+
+impl Partition {
+    /// For a log that shows it.
+    pub(super) fn report_finalized(
+        &self,
+        open: Option<&OpenMessage>,
+        outcome: &MessageOutcome,
+        report: &AnswerReport,
+        actions: &mut Vec<Action>,
+    ) {
+        let is_wanted = self.limits.reports_chunks && *outcome == MessageOutcome::Complete;
+        let Some(open) = open.filter(|_| is_wanted) else { return };
+        let tokens = report.usage.as_deref().map(|call| call.input_tokens.saturating_add(call.output_tokens));
+        let bytes = open.released.iter().map(|chunk| chunk.text.len()).sum();
+        let (key, chunks) = (open.key.clone(), open.released.len() as u32);
+        actions.push(Action::Report(MachineReport::Finalized { key, chunks, tokens, bytes }));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
 use crate::late_runs::EndedRun;
 use crate::open::OpenMessage;
-use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable, batch_type_of};
+use crate::turn_state::{TrackedTurn, TurnEnd, TurnSource, TurnTable};
 use crate::types::{
     AgentWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing,
     TaskWrite, TurnEnded, TurnStatus, TurnWrite,
@@ -272,7 +272,7 @@ impl Partition {
         self.counters.turns_failed += 1;
         let Some(turn) = self.table.turns.get(id) else { return (MessageOutcome::Failed(failure), None) };
         let (code, text) = (failure.code().to_owned(), failure.to_string());
-        let run = turn.run;
+        let (run, thread, agent) = (turn.run, turn.thread.clone(), turn.agent.clone());
         let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
         let judgement = judge(&failure);
         let correlation_id = match &turn.source {
@@ -315,7 +315,17 @@ impl Partition {
             }
         };
         let (turn, backoff_ms) = (id.clone(), wait_ms);
-        let report = MachineReport::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id };
+        let report = MachineReport::TurnFailed {
+            turn,
+            run,
+            thread,
+            agent,
+            code,
+            text,
+            backoff_ms,
+            buffer,
+            correlation_id,
+        };
         actions.push(Action::Report(report));
         (MessageOutcome::Failed(failure), wait_ms)
     }
@@ -477,6 +487,7 @@ impl Partition {
             actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
         if let Some(outcome) = outcome {
+            self.report_finalized(open.as_ref(), &outcome, &report, actions);
             let frame = self.frames.next(&turn.thread);
             actions.push(Action::End(ending(&turn, open, position, (outcome, report), frame)));
         }
@@ -566,7 +577,7 @@ fn input_message(turn: &TrackedTurn, position: Position) -> Message {
             map.insert("task_id".to_owned(), json!(task.id.as_str()));
             map.insert("task_kind".to_owned(), json!(task.kind.name()));
             let metadata = Metadata::new(map).unwrap_or_default();
-            (task.content.clone(), metadata, batch_type_of(task.kind))
+            (task.content.clone(), metadata, task.batch_type())
         }
     };
     // The store knows the end of the continued batch, and continues its numbering.

@@ -228,6 +228,10 @@ impl Partition {
             ChunkOutcome::Accepted { held } => {
                 self.counters.chunks += 1;
                 self.counters.out_of_order += u64::from(held);
+                if held && limits.reports_chunks {
+                    let open = self.messages.get(slot);
+                    actions.extend(open.map(|open| out_of_order(open, arrival.chunk.id, time)));
+                }
                 self.hold(slot, seq);
                 self.touched.push(slot);
                 self.on_turn_chunk(slot, time);
@@ -269,4 +273,10 @@ impl Partition {
         };
         Hold { seq, read_bytes: above.map_or(self.read_bytes, |above| above.read_bytes.min(self.read_bytes)) }
     }
+}
+
+/// For a log that shows it.
+fn out_of_order(open: &OpenMessage, chunk_id: u32, time: Timestamp) -> Action {
+    let (key, buffer) = (open.key.clone(), open.buffer_state(time));
+    Action::Report(MachineReport::OutOfOrder { key, chunk_id, buffer })
 }

@@ -236,6 +236,8 @@ fn render(action: &Action) -> String {
         | Action::Status(_)
         | Action::Report(
             MachineReport::TurnFailed { .. }
+            | MachineReport::OutOfOrder { .. }
+            | MachineReport::Finalized { .. }
             | MachineReport::Unauthorized(_)
             | MachineReport::OtherRole(_)
             | MachineReport::Timer { .. }

@@ -28,6 +28,7 @@ fn timer() -> DueTimer {
         is_due: true,
         settings: map(json!({"follow_ups": {"enabled": true, "max_per_day": 5, "min_delay_seconds": 40}})),
         paused: false,
+        is_over_budget: false,
         backoff_until: Some(NOW.plus_ms(-1)),
         real_input: Some((Position::from_stored(90), NOW.plus_ms(-60_000), Metadata::EMPTY)),
         is_history_gone: false,
@@ -203,6 +204,9 @@ fn a_fired_follow_up_is_checked_again_when_its_turn_begins() {
     assert_eq!(with(quiet("08:30")).superseded_by(), None);
     assert_eq!(with(quiet("07:30")).superseded_by(), Some("quiet_hours"));
     assert_eq!(with(json!({"enabled": false})).superseded_by(), Some("disabled"));
+    assert_eq!(DueTimer { due: NOW.plus_ms(-3_600_000), ..fired() }.superseded_by(), None);
+    assert_eq!(DueTimer { due: NOW.plus_ms(-3_600_001), ..fired() }.superseded_by(), Some("too_late"));
+    assert_eq!(DueTimer { is_over_budget: true, ..fired() }.superseded_by(), Some("budget"));
     assert_eq!(with(json!({"enabled": true, "x": 1})).superseded_by(), Some("disabled"), "as when it is due");
     assert_eq!(DueTimer { state: TimerState::Ended, ..fired() }.superseded_by(), Some("message"));
     let answered = Some((Position::from_stored(101), NOW, Metadata::EMPTY));

@@ -18,6 +18,8 @@ pub enum AgentHold {
 pub struct FollowUpFacts {
     /// By the database's clock.
     pub now: Timestamp,
+    /// When it is or was due, after every delay; by the same clock.
+    pub due: Timestamp,
     /// Where the newest input of a person stands in the thread, and when it came.
     pub last_real_input: Option<(Position, Timestamp)>,
     /// Where the thread stood when the timer was set.
@@ -30,6 +32,8 @@ pub struct FollowUpFacts {
     pub last_fired: Option<Timestamp>,
     /// Sent in the thread since [`FollowUpRules::day_start`].
     pub fired_today: u32,
+    /// A budget that its turn would count in is spent.
+    pub is_over_budget: bool,
     /// Why the agent would not start a turn.
     pub hold: Option<AgentHold>,
     /// `time_zone` of the metadata of the last input of a person.
@@ -41,10 +45,14 @@ pub struct FollowUpFacts {
 pub enum RestraintRule {
     /// The agent's settings do not ask for follow-ups.
     Disabled,
+    /// It has been due for longer than `max_lateness_seconds`: what it would say has lost its occasion.
+    TooLate,
     /// `max_in_a_row` follow-ups were sent since the last input of a person.
     MaxInARow,
     /// `max_per_day` follow-ups were sent today.
     MaxPerDay,
+    /// A budget of the tenant, the agent or the user is spent.
+    Budget,
     /// The agent is paused.
     Paused,
     /// The agent backs off.
@@ -57,10 +65,12 @@ pub enum RestraintRule {
 
 impl RestraintRule {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Disabled,
+        Self::TooLate,
         Self::MaxInARow,
         Self::MaxPerDay,
+        Self::Budget,
         Self::Paused,
         Self::Backoff,
         Self::Cooldown,
@@ -71,8 +81,10 @@ impl RestraintRule {
     pub fn name(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
+            Self::TooLate => "too_late",
             Self::MaxInARow => "max_in_a_row",
             Self::MaxPerDay => "max_per_day",
+            Self::Budget => "budget",
             Self::Paused => "paused",
             Self::Backoff => "backoff",
             Self::Cooldown => "cooldown",
@@ -140,7 +152,7 @@ pub fn decide_follow_up(rules: &FollowUpRules, facts: &FollowUpFacts) -> FollowU
 }
 
 /// The outcome of each rule. Rules that drop a follow-up come before those that delay it, so that none is kept that can never be sent.
-pub fn check_rules(rules: &FollowUpRules, facts: &FollowUpFacts) -> [RuleCheck; 7] {
+pub fn check_rules(rules: &FollowUpRules, facts: &FollowUpFacts) -> [RuleCheck; RestraintRule::ALL.len()] {
     RestraintRule::ALL.map(|rule| RuleCheck { rule, outcome: check(rule, rules, facts) })
 }
 
@@ -152,8 +164,10 @@ fn check(rule: RestraintRule, rules: &FollowUpRules, facts: &FollowUpFacts) -> R
     };
     match rule {
         RestraintRule::Disabled => refuses(!rules.enabled),
+        RestraintRule::TooLate => refuses(facts.now.since_ms(facts.due) > rules.max_lateness_ms),
         RestraintRule::MaxInARow => refuses(facts.fired_since_real_input >= rules.max_in_a_row),
         RestraintRule::MaxPerDay => refuses(facts.fired_today >= rules.max_per_day),
+        RestraintRule::Budget => refuses(facts.is_over_budget),
         RestraintRule::Paused => refuses(facts.hold == Some(AgentHold::Paused)),
         RestraintRule::Backoff => delays(match facts.hold {
             Some(AgentHold::Backoff(until)) => Some(until),

@@ -5,6 +5,9 @@ use model::Timestamp;
 
 use crate::zone::{Instants, Zone};
 
+/// Most changes of a clock that are looked at within one night.
+const MOST_CHANGES: usize = 4;
+
 /// From a time of the day to another one, which may be on the next day. By the wall clock: an hour that does not exist is over when the
 /// clock has gone past it, and one that comes twice is quiet twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +43,16 @@ impl QuietHours {
         }
     }
 
-    /// When the wall clock of a quiet moment shows the end next.
+    /// When a quiet moment is over: the wall clock shows the end, or is set to a time that is not quiet.
     fn end_after(&self, zone: &Zone, now: Timestamp) -> Timestamp {
+        let end = self.end_shown(zone, now);
+        let changes = zone.changes_after(now).take_while(|change| *change < end);
+        let is_over = |change: &Timestamp| !self.contains(zone.wall_clock(*change).time());
+        changes.take(MOST_CHANGES).find(is_over).unwrap_or(end)
+    }
+
+    /// When the wall clock of a quiet moment shows the end next.
+    fn end_shown(&self, zone: &Zone, now: Timestamp) -> Timestamp {
         let shown = zone.wall_clock(now);
         let date = match shown.time() < self.to {
             true => Ok(shown.date()),
@@ -158,7 +169,44 @@ mod tests {
         assert_eq!(end, Some(at("2011-12-30T18:00Z")));
     }
 
+    #[test]
+    fn a_clock_that_goes_back_may_end_quiet_hours() {
+        // At two o'clock it is one again, which is not quiet.
+        let short = ("01:45", "02:15");
+        let change = "2026-11-01T04:30Z";
+        assert_eq!(until(short, "America/St_Johns", "2026-11-01T04:20Z"), Some(at(change)));
+        assert_eq!(until(short, "America/St_Johns", change), None);
+        assert_eq!(until(short, "America/St_Johns", "2026-11-01T05:20Z"), Some(at("2026-11-01T05:45Z")));
+        // There it goes back by half an hour.
+        let short = ("01:45", "02:15");
+        assert_eq!(until(short, "Australia/Lord_Howe", "2027-04-03T14:50Z"), Some(at("2027-04-03T15:00Z")));
+    }
+
     proptest! {
+        #[test]
+        fn quiet_lasts_until_its_end_in_nights_of_a_change(
+            zone in prop::sample::select(vec!["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca"]),
+            year in 0..30i64, number in 0..2usize, before in -200..200i64, from in -120..120i64, length in 1..300i64,
+        ) {
+            let text = |minute: i64| format!("{:02}:{:02}", minute.rem_euclid(1_440) / 60, minute.rem_euclid(60));
+            let zone = Zone::named(zone).unwrap();
+            // From 2010.
+            let start = Timestamp((21_038_400 + year * 525_960) * MINUTE);
+            let Some(change) = zone.changes_after(start).nth(number) else { return Ok(()) };
+            let shown = zone.wall_clock(change.plus_ms(-MINUTE)).time();
+            let from = i64::from(shown.hour()) * 60 + i64::from(shown.minute()) + from;
+            let hours = QuietHours::parse(&text(from), &text(from + length)).unwrap();
+            let now = change.plus_ms(before * MINUTE);
+            let is_quiet = |at| hours.contains(zone.wall_clock(at).time());
+            let end = hours.quiet_until(&zone, now).unwrap_or(now);
+            prop_assert!(!is_quiet(end));
+            let mut at = now;
+            while at < end {
+                prop_assert!(is_quiet(at), "{at:?} of {now:?}..{end:?}");
+                at = at.plus_ms(MINUTE);
+            }
+        }
+
         #[test]
         fn quiet_lasts_exactly_until_its_end(
             zone in prop::sample::select(vec!["Europe/Berlin", "America/New_York", "Australia/Lord_Howe",

@@ -20,6 +20,8 @@ pub struct FollowUpRules {
     pub cooldown_ms: i64,
     /// Bounds of the time from an answer to a follow-up, in seconds.
     pub delay_seconds: (u64, u64),
+    /// Time after which one that is due is not sent any more.
+    pub max_lateness_ms: i64,
     /// Follow-ups of a thread within a day of the user.
     pub max_per_day: u32,
     /// When none are sent.
@@ -57,6 +59,7 @@ struct WrittenRules {
     cooldown_seconds: Option<u64>,
     min_delay_seconds: Option<u64>,
     max_delay_seconds: Option<u64>,
+    max_lateness_seconds: Option<u64>,
     max_per_day: Option<u64>,
     quiet_hours: Option<WrittenHours>,
     time_zone: Option<String>,
@@ -89,6 +92,8 @@ impl FollowUpRules {
     pub const COOLDOWN_SECONDS: (u64, u64) = (15, 86_400);
     /// Shortest and longest time from an answer to a follow-up. Settings may only narrow it.
     pub const DELAY_SECONDS: (u64, u64) = (30, 3_600);
+    /// Shortest and longest `max_lateness_seconds`.
+    pub const LATENESS_SECONDS: (u64, u64) = (60, 86_400);
     /// Most follow-ups of a thread within a day.
     pub const MOST_PER_DAY: u64 = 100;
     /// Most bytes of a prompt.
@@ -101,6 +106,7 @@ impl FollowUpRules {
         max_in_a_row: 3,
         cooldown_ms: 15_000,
         delay_seconds: Self::DELAY_SECONDS,
+        max_lateness_ms: 3_600_000,
         max_per_day: 10,
         quiet_hours: None,
         time_zone: Zone::UTC,
@@ -142,6 +148,13 @@ impl FollowUpRules {
                 as i64
                 * 1_000,
             delay_seconds,
+            max_lateness_ms: within(
+                "max_lateness_seconds",
+                written.max_lateness_seconds,
+                3_600,
+                Self::LATENESS_SECONDS,
+            )? as i64
+                * 1_000,
             max_per_day: within("max_per_day", written.max_per_day, 10, (0, Self::MOST_PER_DAY))? as u32,
             quiet_hours: written.quiet_hours.map(quiet_hours).transpose()?,
             time_zone: zone.map_err(|error| wrong("time_zone", &error.to_string()))?.unwrap_or(Zone::UTC),
@@ -288,13 +301,14 @@ mod tests {
     fn every_rule_is_read() {
         let rules = parse(json!({
             "enabled": true, "max_in_a_row": 2, "cooldown_seconds": 60, "min_delay_seconds": 45,
-            "max_delay_seconds": 600, "max_per_day": 4, "quiet_hours": {"from": "22:00", "to": "08:00"},
+            "max_delay_seconds": 600, "max_lateness_seconds": 90, "max_per_day": 4, "quiet_hours": {"from": "22:00", "to": "08:00"},
             "time_zone": "Europe/Berlin", "default": {"trigger_type": "check_in", "after_seconds": 600},
             "language": "de",
             "prompts": {"check_in": {"de": "Weiter.", "pt-BR": "Continue."}},
         }))
         .unwrap();
         assert_eq!((rules.max_in_a_row, rules.cooldown_ms, rules.delay_seconds), (2, 60_000, (45, 600)));
+        assert_eq!(rules.max_lateness_ms, 90_000);
         assert_eq!((rules.max_per_day, rules.time_zone.name()), (4, "Europe/Berlin"));
         assert_eq!(rules.quiet_hours, QuietHours::parse("22:00", "08:00"));
         let default = DefaultFollowUp { trigger: TriggerType::CheckIn, after_seconds: 600 };
@@ -312,6 +326,10 @@ mod tests {
             (json!({"min_delay_seconds": 29}), "min_delay_seconds: must be a whole number from 30 to 3600"),
             (json!({"max_delay_seconds": 3_601}), "max_delay_seconds"),
             (json!({"min_delay_seconds": 61, "max_delay_seconds": 60}), "is above max_delay_seconds"),
+            (
+                json!({"max_lateness_seconds": 59}),
+                "max_lateness_seconds: must be a whole number from 60 to 86400",
+            ),
             (json!({"max_per_day": 101}), "max_per_day"),
             (json!({"quiet_hours": {"from": "22:00", "to": "22:00"}}), "two different times as HH:MM"),
             (json!({"quiet_hours": {"from": "22:00"}}), "missing field `to`"),

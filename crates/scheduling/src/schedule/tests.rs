@@ -34,9 +34,17 @@ fn patterns_have_five_fields_and_occur() {
         ("@daily", "five fields"),
         ("* * * *", "five fields"),
         ("0 * * * * *", "five fields"),
-        ("60 * * * *", "cron: "),
-        ("*/0 * * * *", "cron: "),
-        ("a b c d e", "cron: "),
+        ("60 * * * *", "cron: minute `60`: expected *, or numbers from 0 to 59"),
+        ("* 24 * * *", "cron: hour `24`: "),
+        ("* * 0 * *", "cron: day `0`: "),
+        ("* * * 13 *", "cron: month `13`: "),
+        ("* * * * 8", "cron: weekday `8`: "),
+        ("*/0 * * * *", "cron: minute `*/0`: "),
+        ("*/70 * * * *", "cron: minute `*/70`: the step is greater than the range from 0 to 59"),
+        ("0 0-5/24 * * *", "cron: hour `0-5/24`: the step"),
+        ("1,2,,3 * * * *", "cron: minute `1,2,,3`: an item of the list is empty"),
+        ("0 0 1, * *", "cron: day `1,`: an item"),
+        ("a b c d e", "cron: minute `a`: "),
         ("0 0 30 2 *", "never occurs"),
         ("0 0 31 4 *", "never occurs"),
     ];
@@ -48,6 +56,8 @@ fn patterns_have_five_fields_and_occur() {
     let parse = |cron, at, zone| Schedule::parse(cron, at, zone, OverlapRule::Skip, MissedRule::Skip);
     assert_eq!(parse(None, None, "UTC"), Err(InvalidSchedule::Form));
     assert_eq!(parse(Some("* * * * *"), Some("2026-01-01T00:00Z"), "UTC"), Err(InvalidSchedule::Form));
+    let bracketed = parse(None, Some("2027-03-28T02:30[Europe/Paris]"), "UTC").unwrap_err();
+    assert!(bracketed.to_string().contains("is no time"), "{bracketed}");
     let error = parse(Some("* * * * *"), None, "Mars/Base").unwrap_err();
     assert_eq!(error.to_string(), "time_zone: `Mars/Base` is no time zone of the IANA database");
 }

@@ -280,6 +280,7 @@ impl Store {
             is_due: row.due <= now,
             settings,
             paused: agents.is_some_and(|row| row.is_paused),
+            is_over_budget: false,
             // Of the simulation's clock.
             backoff_until: agents
                 .and_then(|row| row.next_run_at)
@@ -304,8 +305,9 @@ impl Store {
         let mut rows = self.kept.get(thread)?.iter().rev();
         let is_any = self.bug == Some(PlantedBug::CountResetByContinuation);
         rows.find_map(|(position, kept)| {
-            let Item { role, batch_type, metadata, .. } = &kept.item;
-            let is_work = matches!(batch_type, BatchType::AgentToAgent | BatchType::SystemTrigger);
+            let Item { role, batch_type, metadata, message_id, .. } = &kept.item;
+            let is_work = matches!(batch_type, BatchType::AgentToAgent | BatchType::SystemTrigger)
+                || message_id.as_str().starts_with('t');
             let is_synthetic = metadata.is_synthetic();
             let is_continuation = is_any && *batch_type == BatchType::Continuation;
             let is_real = *role == Role::User && (is_continuation || !(is_work || is_synthetic));

@@ -176,15 +176,32 @@ impl Store {
         Ok(keys)
     }
 
-    /// Makes a new key of this kind. What was made with the one before counts for the kind's overlap, or not at all if `is_overlapping` is
-    /// false. `None`: the overlap of the last rotation has not passed, and a third key would have to count; nothing was done.
-    pub async fn rotate_key(&self, kind: RotatedKey, is_overlapping: bool) -> Result<Option<()>, StoreError> {
+    /// Makes a new key of this kind, with the entry `rotate_key` of the audit log. What was made with the one before counts for the kind's
+    /// overlap, or not at all if `is_overlapping` is false. `None`: the overlap of the last rotation has not passed, and a third key would have
+    /// to count; nothing was done.
+    pub async fn rotate_key(
+        &self,
+        kind: RotatedKey,
+        is_overlapping: bool,
+        command: &CommandId,
+        actor: &str,
+    ) -> Result<Option<()>, StoreError> {
         let statement = match kind {
             RotatedKey::TurnTokens => sqlx::query(include_str!("keys/rotate_turn_tokens.sql")),
             RotatedKey::Tickets => sqlx::query(include_str!("keys/rotate_tickets.sql")),
         };
-        let rows = self.rows(statement.bind(is_overlapping).bind(interval(kind.overlap()))).await?;
-        Ok(rows.first().map(drop))
+        let subject = kind.audit_subject();
+        let valid_for_s = if is_overlapping { kind.overlap().as_secs() } else { 0 };
+        let statement = statement
+            .bind(is_overlapping)
+            .bind(interval(kind.overlap()))
+            .bind(Bucket::of_key(&subject).get() as i16)
+            .bind(subject)
+            .bind(command.to_string())
+            .bind(actor.to_owned())
+            .bind(kind.name())
+            .bind(format!("the previous key is valid for {valid_for_s} s"));
+        Ok(self.rows(statement).await?.first().map(drop))
     }
 }
 
@@ -198,6 +215,22 @@ pub enum RotatedKey {
 }
 
 impl RotatedKey {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::TurnTokens, Self::Tickets];
+
+    /// As operators write it: `turn-tokens` or `tickets`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TurnTokens => "turn-tokens",
+            Self::Tickets => "tickets",
+        }
+    }
+
+    /// The subject of its rotations in the audit log. No thread or agent can bear it.
+    pub fn audit_subject(self) -> String {
+        format!("{}+key", self.name())
+    }
+
     /// For how long what was made with the key before a rotation counts.
     pub fn overlap(self) -> Duration {
         match self {

@@ -75,11 +75,23 @@ pub struct FollowUpRow {
     pub fired_turn: Option<TurnId>,
 }
 
-const FOLLOW_UP_COLUMNS: &str =
-    "t.timer_id, t.thread_id, t.agent_id, t.state, t.body, t.ended_by, t.fired_turn,
+/// One that a person has answered is shown as cancelled at once; its owner writes it when it would be due.
+const FOLLOW_UP_COLUMNS: &str = "t.timer_id, t.thread_id, t.agent_id, t.body, t.fired_turn,
+    CASE WHEN r.created_at IS NULL THEN t.state ELSE 'cancelled' END AS state,
+    CASE WHEN r.created_at IS NULL THEN t.ended_by ELSE 'message' END AS ended_by,
     floor(extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
     floor(extract(epoch FROM t.due_at) * 1000)::bigint AS due_ms,
-    floor(extract(epoch FROM t.ended_at) * 1000)::bigint AS ended_ms";
+    floor(extract(epoch FROM coalesce(t.ended_at, r.created_at)) * 1000)::bigint AS ended_ms";
+
+/// The first input of a person after the answer that armed a follow-up which waits.
+const ANSWERED: &str = "LEFT JOIN LATERAL (
+        SELECT m.created_at FROM messages AS m
+        WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id AND m.position > (t.body ->> 'armed_position')::bigint
+          AND m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id NOT LIKE 't____-%'
+          AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
+        ORDER BY m.position
+        LIMIT 1
+    ) AS r ON t.state = 'pending'";
 
 impl Store {
     /// The database's clock.
@@ -98,7 +110,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<FollowUpRow>, StoreError> {
         let sql = format!(
-            "SELECT {FOLLOW_UP_COLUMNS} FROM timers AS t
+            "SELECT {FOLLOW_UP_COLUMNS} FROM timers AS t {ANSWERED}
              WHERE t.bucket = $1 AND t.thread_id = $2 AND t.kind = 'follow_up'
                AND ($3::text IS NULL OR (t.created_at, t.timer_id)
                     < (SELECT b.created_at, b.timer_id FROM timers AS b WHERE b.bucket = $1 AND b.timer_id = $3))
@@ -120,7 +132,7 @@ impl Store {
         timer: &TimerId,
     ) -> Result<Option<FollowUpRow>, StoreError> {
         let sql = format!(
-            "SELECT {FOLLOW_UP_COLUMNS} FROM timers AS t
+            "SELECT {FOLLOW_UP_COLUMNS} FROM timers AS t {ANSWERED}
              WHERE t.bucket = $1 AND t.timer_id = $3 AND t.thread_id = $2 AND t.kind = 'follow_up'"
         );
         let statement = sqlx::query(sqlx::AssertSqlSafe(sql))
@@ -128,6 +140,21 @@ impl Store {
             .bind(thread.as_str())
             .bind(timer.to_string());
         self.rows(statement).await?.first().map(follow_up).transpose()
+    }
+
+    /// Ends the follow-up of the thread that waits: a person has written, or has tried to. One that fires at this moment is taken back when its
+    /// turn begins.
+    pub async fn supersede_follow_up(&self, thread: &ThreadId) -> Result<(), StoreError> {
+        // A thread has one that waits, and it is the newest.
+        let statement = sqlx::query(
+            "UPDATE timers SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'message'
+             WHERE bucket = $1 AND state = 'pending' AND timer_id = (
+                 SELECT t.timer_id FROM timers AS t
+                 WHERE t.bucket = $1 AND t.thread_id = $2 AND t.kind = 'follow_up'
+                 ORDER BY t.created_at DESC, t.timer_id DESC
+                 LIMIT 1)",
+        );
+        self.rows(statement.bind(thread_bucket(thread)).bind(thread.as_str())).await.map(drop)
     }
 
     /// Writes a follow-up that was read elsewhere, unless it is there; says whether it was written. One that waited there does not fire here.

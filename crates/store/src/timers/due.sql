@@ -35,13 +35,13 @@ LEFT JOIN LATERAL (
     -- Back from the end over whatever the system made up itself. A real input stands near: a follow-up is armed by its answer.
     SELECT m.position, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms, m.metadata
     FROM (
-        SELECT m.position, m.created_at, m.metadata, m.role, m.batch_type FROM messages AS m
+        SELECT m.position, m.created_at, m.metadata, m.role, m.batch_type, m.message_id FROM messages AS m
         WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id
         ORDER BY m.position DESC
         LIMIT 2000
     ) AS m
-    -- Tasks, those of schedules among them, are no messages of a person.
-    WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger')
+    -- Tasks are no messages of a person: their turns, and so their messages, have ids of their own.
+    WHERE m.role = 'user' AND m.batch_type NOT IN ('agent_to_agent', 'system_trigger') AND m.message_id NOT LIKE 't____-%'
       AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true'::jsonb
     ORDER BY m.position DESC
     LIMIT 1

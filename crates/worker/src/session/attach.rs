@@ -10,7 +10,9 @@ use partition::{Compared, Found, Incident, Kept, Partition, StreamPlace, place};
 use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
+use super::report;
 use super::state::{LastRead, PartitionSession, now};
+use super::turn_log::TurnLog;
 use super::turn_traces::TurnTraces;
 use crate::background::{BackgroundTasks, OutboxBacklog};
 use crate::context::Context;
@@ -93,6 +95,7 @@ async fn try_attach<'a>(
         // A full stream takes nothing from publishers: what is open must leave it long before that.
         machine_limits.replay_bytes = machine_limits.replay_bytes.min(max_bytes / 4);
     }
+    machine_limits.reports_chunks = report::shows_chunks();
     let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
     tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");
     if let Err(error) = context.live.announce_owner(partition, epoch).await {
@@ -121,6 +124,7 @@ async fn try_attach<'a>(
         retention: RetentionSweep::new(partition, config.retention_every),
         conflicts: VecDeque::new(),
         traces: TurnTraces::new(),
+        turn_log: TurnLog::default(),
     }))
 }
 

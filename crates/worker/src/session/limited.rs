@@ -1,11 +1,13 @@
-//! Lines of the log of which a publisher could make as many as it likes: one a second, with how many there were.
+//! Lines of the log of which a publisher could make as many as it likes: so many a second, and then how many were left out.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-const PAUSE: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(1);
+/// Lines of one kind in a window: enough to name what fails at once in a usual fleet.
+const LINES: u32 = 50;
 
 /// One kind of line.
 #[derive(Debug)]
@@ -13,28 +15,32 @@ pub(crate) struct Limited(Mutex<LimitState>);
 
 #[derive(Debug)]
 struct LimitState {
-    last_at: Option<Instant>,
-    count: u64,
+    began: Option<Instant>,
+    lines: u32,
+    left_out: u64,
 }
 
 impl Limited {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(LimitState { last_at: None, count: 0 }))
+        Self(Mutex::new(LimitState { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Counts one more. When it is time for a line: how many it stands for, this one included.
+    /// Counts one more. When there is room for a line: how many were left out since the one before it.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }
 
     fn count_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.count += 1;
-        if state.last_at.is_some_and(|last| now.duration_since(last) < PAUSE) {
+        if state.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
+            (state.began, state.lines) = (Some(now), 0);
+        }
+        if state.lines == LINES {
+            state.left_out += 1;
             return None;
         }
-        state.last_at = Some(now);
-        Some(std::mem::take(&mut state.count))
+        state.lines += 1;
+        Some(std::mem::take(&mut state.left_out))
     }
 }
 
@@ -43,12 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_one_line_that_counts_the_others() {
+    fn a_second_has_some_lines_and_counts_the_others() {
         let (limited, start) = (Limited::new(), Instant::now());
         let at = |ms| limited.count_at(start + Duration::from_millis(ms));
-        assert_eq!(at(0), Some(1));
-        assert_eq!((1..1_000).filter_map(at).count(), 0);
-        assert_eq!(at(1_000), Some(1_000));
-        assert_eq!((at(1_500), at(2_000)), (None, Some(2)));
+        let first: Vec<_> = (0..80).map(at).collect();
+        assert!(first[..50].iter().all(|line| *line == Some(0)) && first[50..].iter().all(Option::is_none));
+        assert_eq!(at(999), None);
+        assert_eq!((at(1_000), at(1_001)), (Some(31), Some(0)));
     }
 }

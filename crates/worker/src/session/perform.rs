@@ -42,6 +42,8 @@ impl PartitionSession<'_> {
                 Action::Check(keys) => self.background.check(keys),
                 Action::Start(start) => {
                     let trace = self.traces.as_mut().and_then(|traces| traces.begin(&start));
+                    let trace_id = self.traces.as_mut().and_then(|traces| traces.trace_id(&start.turn));
+                    self.turn_log.began(&start, trace_id);
                     self.background.begin(*start, trace);
                 }
                 Action::Abandon { turn, run } => {
@@ -65,7 +67,13 @@ impl PartitionSession<'_> {
 
     /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
     async fn report(&mut self, report: &MachineReport) {
-        report::log(report);
+        match report {
+            MachineReport::TurnFailed { turn, run, .. } => {
+                let failed = self.turn_log.failed(turn, *run);
+                report::log_failed_run(report, failed.as_ref());
+            }
+            _ => report::log(report),
+        }
         if let MachineReport::Conflict { key, .. } = report {
             self.report_conflict(key).await;
         }
@@ -162,6 +170,12 @@ impl PartitionSession<'_> {
     }
 
     async fn publish(&mut self, release: ReadyChunks) {
+        tracing::debug!(
+            "streaming {} chunks for message {} (session {})",
+            release.chunks.len(),
+            release.key.message,
+            release.key.thread
+        );
         let has_first = release.chunks.first().is_some_and(|chunk| chunk.id == 0);
         let first_of = self.traces.as_ref().filter(|_| has_first).map(|_| release.key.message.clone());
         self.send(release.into()).await;
@@ -171,6 +185,7 @@ impl PartitionSession<'_> {
     }
 
     async fn end(&mut self, ending: MessageEnded) {
+        self.turn_log.ended(&ending);
         if let Some(traces) = &mut self.traces {
             traces.ended(&ending);
         }

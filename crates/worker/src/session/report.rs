@@ -4,6 +4,7 @@ use model::{IdRange, RejectedEntry, Seq};
 use partition::{BufferState, MachineReport};
 
 use super::limited::Limited;
+use super::turn_log::FailedRun;
 
 static GIVEN_UP: Limited = Limited::new();
 static CONFLICTS: Limited = Limited::new();
@@ -13,39 +14,44 @@ static OTHER_ROLES: Limited = Limited::new();
 
 /// An entry that cannot be used: it becomes a dead letter.
 pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
-    if let Some(count) = REFUSED.count() {
-        tracing::warn!(count, subject, %seq, code = refusal.code, detail = refusal.detail, "entries became dead letters");
+    if let Some(left_out) = REFUSED.count() {
+        tracing::warn!(left_out, subject, %seq, code = refusal.code, detail = refusal.detail, "entries became dead letters");
     }
+}
+
+/// Whether the log shows what the machine reports of single chunks.
+pub(super) fn shows_chunks() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
 }
 
 pub(super) fn log(report: &MachineReport) {
     match report {
         MachineReport::Conflict { key, chunk_id, kept, dropped } => {
-            if let Some(count) = CONFLICTS.count() {
+            if let Some(left_out) = CONFLICTS.count() {
                 tracing::warn!(
-                    count, key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
+                    left_out, key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
                     "two chunks with one id and different content: the first stays"
                 );
             }
         }
         MachineReport::GivenUp { key, failure, buffer, correlation_id } => {
-            let Some(count) = GIVEN_UP.count() else { return };
+            let Some(left_out) = GIVEN_UP.count() else { return };
             let BufferState { expected, received, released, missing, idle_ms } = buffer;
             tracing::warn!(
-                count, key = %key, code = failure.code(), %failure, expected, received, released,
+                left_out, key = %key, code = failure.code(), %failure, expected, received, released,
                 missing = ranges(missing), idle_ms, correlation_id = correlation_id.as_deref(), "a message was given up"
             );
         }
-        MachineReport::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id } => {
-            tracing::warn!(
-                %turn, run, code, text, backoff_ms, correlation_id = correlation_id.as_deref(),
-                expected = buffer.as_ref().map(|buffer| buffer.expected),
-                received = buffer.as_ref().map(|buffer| buffer.received),
-                released = buffer.as_ref().map(|buffer| buffer.released),
-                missing = buffer.as_ref().map(|buffer| ranges(&buffer.missing)),
-                idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
-                "a run of a turn failed"
-            )
+        MachineReport::TurnFailed { .. } => log_failed_run(report, None),
+        MachineReport::OutOfOrder { key, chunk_id, buffer } => {
+            tracing::debug!(
+                key = %key, missing = ranges(&buffer.missing),
+                "out-of-order chunk received: expected {}, got {chunk_id}; waiting for missing chunks", buffer.expected
+            );
+        }
+        MachineReport::Finalized { key, chunks, tokens, bytes } => {
+            let tokens = tokens.map_or("unknown".to_owned(), |tokens| tokens.to_string());
+            tracing::debug!(key = %key, "message {} finalized: {chunks} chunks, {tokens} tokens, {bytes} bytes", key.message);
         }
         MachineReport::InvalidFacts { turn, text } => {
             tracing::info!(%turn, text, "nothing is remembered: the answer to a memory task has another shape");
@@ -54,13 +60,13 @@ pub(super) fn log(report: &MachineReport) {
             tracing::debug!(%timer, outcome = outcome.name(), by, "something became of a timer");
         }
         MachineReport::Unauthorized(key) => {
-            if let Some(count) = NOT_ASKED.count() {
-                tracing::warn!(count, key = %key, "chunks of a turn came without a valid token");
+            if let Some(left_out) = NOT_ASKED.count() {
+                tracing::warn!(left_out, key = %key, "chunks of a turn came without a valid token");
             }
         }
         MachineReport::OtherRole(key) => {
-            if let Some(count) = OTHER_ROLES.count() {
-                tracing::warn!(count, key = %key, "chunks name another role than their message has: they are dropped");
+            if let Some(left_out) = OTHER_ROLES.count() {
+                tracing::warn!(left_out, key = %key, "chunks name another role than their message has: they are dropped");
             }
         }
         MachineReport::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
@@ -68,6 +74,35 @@ pub(super) fn log(report: &MachineReport) {
             tracing::warn!(%from, "at capacity: new messages wait in the stream")
         }
     }
+}
+
+/// A run of a turn has failed; `run`: what its owner knows of it beside.
+pub(super) fn log_failed_run(report: &MachineReport, failed: Option<&FailedRun>) {
+    let MachineReport::TurnFailed {
+        turn,
+        run,
+        thread,
+        agent,
+        code,
+        text,
+        backoff_ms,
+        buffer,
+        correlation_id,
+    } = report
+    else {
+        return;
+    };
+    tracing::warn!(
+        %turn, run, %thread, %agent, code, text, backoff_ms,
+        trace_id = failed.and_then(|failed| failed.trace_id.as_deref()), correlation_id = correlation_id.as_deref(),
+        ran_ms = failed.map(|failed| failed.ran_ms),
+        expected = buffer.as_ref().map(|buffer| buffer.expected),
+        received = buffer.as_ref().map(|buffer| buffer.received),
+        released = buffer.as_ref().map(|buffer| buffer.released),
+        missing = buffer.as_ref().map(|buffer| ranges(&buffer.missing)),
+        idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
+        "a run of a turn failed"
+    );
 }
 
 fn ranges(missing: &[IdRange]) -> String {

@@ -11,6 +11,7 @@ use store::{Applied, StreamGap};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn_log::TurnLog;
 use super::turn_traces::TurnTraces;
 use crate::background::BackgroundTasks;
 use crate::budget::Share;
@@ -68,6 +69,7 @@ pub(super) struct PartitionSession<'a> {
     pub(super) conflicts: VecDeque<MessageKey>,
     /// `None` in a process that sends no traces.
     pub(super) traces: Option<TurnTraces>,
+    pub(super) turn_log: TurnLog,
 }
 
 pub(super) struct InFlight {

@@ -3,18 +3,14 @@
 //! The machine knows nothing of it: what entries say of traces comes beside them, and what it decides shows what a turn has come to. A
 //! new owner reads entries again and finds their traces in them, but for those of what was saved and passed by the checkpoint.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
 use std::time::Duration;
 
 use model::{MessageId, MessageOutcome, TurnId};
 use partition::{MessageEnded, Start};
 use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
 
+use super::remembered::Remembered;
 use crate::reader_task::{TracedEntry, TracedSubject};
-
-/// Inputs of a partition whose traces are remembered until their turns end, and turns under way; of more the oldest are forgotten.
-const MOST_REMEMBERED: usize = 4_096;
 
 /// See the module.
 pub(super) struct TurnTraces {
@@ -111,6 +107,11 @@ impl TurnTraces {
         }
     }
 
+    /// The id of the trace of a turn under way.
+    pub(super) fn trace_id(&mut self, turn: &TurnId) -> Option<String> {
+        self.turns.get(turn)?.turn.context().map(|trace| trace.trace_id())
+    }
+
     /// The workflow has been asked, or something else came of it.
     pub(super) fn requested(&mut self, turn: &TurnId, run: u32) {
         if let Some(spans) = self.turns.get(turn).filter(|spans| spans.run == run) {
@@ -195,82 +196,9 @@ fn input_of(start: &Start) -> TracedSubject {
     }
 }
 
-/// The last ones by their keys.
-struct Remembered<K, V> {
-    /// With the number of their coming.
-    values: HashMap<K, (u64, V)>,
-    /// Keys in the order of their coming, those that were taken too.
-    order: VecDeque<(u64, K)>,
-    last: u64,
-}
-
-impl<K, V> Default for Remembered<K, V> {
-    fn default() -> Self {
-        Self { values: HashMap::new(), order: VecDeque::new(), last: 0 }
-    }
-}
-
-impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
-    fn set(&mut self, key: K, value: V) {
-        if let Some((_, known)) = self.values.get_mut(&key) {
-            *known = value;
-            return;
-        }
-        self.last += 1;
-        self.values.insert(key.clone(), (self.last, value));
-        self.order.push_back((self.last, key));
-        if self.order.len() > MOST_REMEMBERED
-            && let Some((number, oldest)) = self.order.pop_front()
-            // One that was taken may have come again since.
-            && self.values.get(&oldest).is_some_and(|(last, _)| *last == number)
-        {
-            self.values.remove(&oldest);
-        }
-    }
-
-    fn of(&self, key: &K) -> Option<&V> {
-        self.values.get(key).map(|(_, value)| value)
-    }
-
-    fn get(&mut self, key: &K) -> Option<&mut V> {
-        self.values.get_mut(key).map(|(_, value)| value)
-    }
-
-    fn take(&mut self, key: &K) -> Option<V> {
-        self.values.remove(key).map(|(_, value)| value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_oldest_are_forgotten() {
-        let mut remembered = Remembered::default();
-        for key in 0..MOST_REMEMBERED + 2 {
-            remembered.set(key, key);
-        }
-        assert_eq!((remembered.of(&0), remembered.of(&1)), (None, None));
-        assert_eq!(remembered.take(&2), Some(2));
-        assert_eq!((remembered.take(&2), remembered.values.len()), (None, MOST_REMEMBERED - 1));
-        remembered.set(5, 50);
-        assert_eq!((remembered.of(&5), remembered.order.len()), (Some(&50), MOST_REMEMBERED));
-    }
-
-    #[test]
-    fn what_comes_again_after_it_was_taken_counts_from_then() {
-        let mut remembered = Remembered::default();
-        remembered.set(0, 1);
-        assert_eq!(remembered.take(&0), Some(1));
-        remembered.set(0, 2);
-        for key in 1..MOST_REMEMBERED {
-            remembered.set(key, key);
-        }
-        assert_eq!(remembered.of(&0), Some(&2), "one has gone: that of its first coming");
-        remembered.set(MOST_REMEMBERED, 0);
-        assert_eq!(remembered.of(&0), None);
-    }
 
     #[test]
     fn nothing_is_kept_in_a_process_without_traces() {

@@ -22,12 +22,14 @@ fn position(number: i64) -> Position {
 fn facts() -> FollowUpFacts {
     FollowUpFacts {
         now: NOW,
+        due: NOW,
         last_real_input: Some((position(10), NOW.plus_ms(-600_000))),
         armed_position: position(11),
         has_open_input: false,
         fired_since_real_input: 0,
         last_fired: None,
         fired_today: 0,
+        is_over_budget: false,
         hold: None,
         time_zone: None,
     }
@@ -79,6 +81,23 @@ fn the_budget_of_a_day_is_a_number_of_follow_ups() {
     {
         assert_eq!(decide_follow_up(&few, &FollowUpFacts { fired_today: today, ..facts() }), verdict);
     }
+}
+
+#[test]
+fn one_that_is_too_late_is_refused() {
+    let late = |ms: i64| FollowUpFacts { due: NOW.plus_ms(-ms), ..facts() };
+    let too_late = FollowUpVerdict::Refused(RestraintRule::TooLate);
+    assert_eq!(decide_follow_up(&on(), &late(HOUR)), FollowUpVerdict::Fire);
+    assert_eq!(decide_follow_up(&on(), &late(HOUR + 1)), too_late);
+    let soon = rules(json!({"enabled": true, "max_lateness_seconds": 60}));
+    assert_eq!(decide_follow_up(&soon, &late(60_000)), FollowUpVerdict::Fire);
+    assert_eq!(decide_follow_up(&soon, &late(60_001)), too_late);
+}
+
+#[test]
+fn one_whose_budget_is_spent_is_refused() {
+    let spent = FollowUpFacts { is_over_budget: true, ..facts() };
+    assert_eq!(decide_follow_up(&on(), &spent), FollowUpVerdict::Refused(RestraintRule::Budget));
 }
 
 #[test]
@@ -141,22 +160,26 @@ fn any_facts() -> impl Strategy<Value = FollowUpFacts> {
         (-HOUR..HOUR).prop_map(|ms| Some(AgentHold::Backoff(NOW.plus_ms(ms)))),
     ];
     let inputs = (proptest::option::of(0i64..20), any::<bool>(), 0u32..6, 0u32..15);
-    let times = (0i64..48 * HOUR, proptest::option::of(-30_000i64..30_000));
+    let times = (0i64..48 * HOUR, proptest::option::of(-30_000i64..30_000), -1i64..HOUR + 2, any::<bool>());
     let zone = prop::sample::select(vec![None, Some("Asia/Tokyo"), Some("America/New_York"), Some("?")]);
-    (inputs, times, hold, zone).prop_map(|((last, open, fired, today), (ms, fired_ago), hold, zone)| {
-        let now = NOW.plus_ms(ms);
-        FollowUpFacts {
-            now,
-            last_real_input: last.map(|last| (position(last), now)),
-            armed_position: position(11),
-            has_open_input: open,
-            fired_since_real_input: fired,
-            last_fired: fired_ago.map(|ago| now.plus_ms(-ago)),
-            fired_today: today,
-            hold,
-            time_zone: zone.map(Into::into),
-        }
-    })
+    (inputs, times, hold, zone).prop_map(
+        |((last, open, fired, today), (ms, fired_ago, late_ms, is_spent), hold, zone)| {
+            let now = NOW.plus_ms(ms);
+            FollowUpFacts {
+                now,
+                due: now.plus_ms(-late_ms),
+                last_real_input: last.map(|last| (position(last), now)),
+                armed_position: position(11),
+                has_open_input: open,
+                fired_since_real_input: fired,
+                last_fired: fired_ago.map(|ago| now.plus_ms(-ago)),
+                fired_today: today,
+                is_over_budget: is_spent,
+                hold,
+                time_zone: zone.map(Into::into),
+            }
+        },
+    )
 }
 
 proptest! {
@@ -174,7 +197,8 @@ proptest! {
             prop_assert!(!facts.has_open_input && facts.last_real_input.is_none_or(|(at, _)| at.get() <= 11));
             prop_assert!(facts.last_fired.is_none_or(|at| facts.now.0 - at.0 >= 15_000));
             prop_assert!((8..22).contains(&hour));
-            prop_assert!(facts.hold != Some(AgentHold::Paused));
+            prop_assert!(facts.hold != Some(AgentHold::Paused) && !facts.is_over_budget);
+            prop_assert!(facts.now.since_ms(facts.due) <= HOUR);
         }
         if let FollowUpVerdict::Later { until, .. } = verdict {
             prop_assert!(until > facts.now, "a timer that is due again at once would never rest");
@@ -187,7 +211,7 @@ proptest! {
         let mut facts = facts;
         for _ in 0..4 {
             match decide_follow_up(&rules, &facts) {
-                FollowUpVerdict::Later { until, .. } => facts.now = until,
+                FollowUpVerdict::Later { until, .. } => (facts.now, facts.due) = (until, until),
                 FollowUpVerdict::Fire | FollowUpVerdict::Superseded | FollowUpVerdict::Refused(_) => return Ok(()),
             }
         }

@@ -218,7 +218,8 @@ fn shape(
         _ if is_apart && first.0.batch_type == BatchType::Continuation => BatchType::Continuation,
         (_, Some(_)) => BatchType::SystemTrigger,
         _ if is_follow_up(turn) => BatchType::SystemTrigger,
-        (true, None) => BatchType::AgentToAgent,
+        (true, None) if is_of_schedule(first.1) => BatchType::SystemTrigger,
+        (true, None) => BatchType::UserRequest,
         (false, None) => BatchType::UserRequest,
     };
     if rows.iter().any(|(row, _)| row.batch_type != kind) {
@@ -238,6 +239,12 @@ fn shape(
         }
     }
     calls_match(&rows[1..])
+}
+
+/// Whether the input is a task that an occurrence of a schedule has sent: its id is that of a timer's series, and a time.
+fn is_of_schedule(input: &MessageRow) -> bool {
+    let id = input.metadata.get("task_id").and_then(serde_json::Value::as_str).unwrap_or_default();
+    id.starts_with('s') && id.split('-').map(str::len).take(2).eq([5, 24])
 }
 
 /// Each call has its result, in the order of the calls, and the last message has no calls.

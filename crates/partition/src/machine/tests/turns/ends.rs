@@ -89,7 +89,7 @@ fn each_run_of_a_task_that_fails_has_a_row_of_its_own() {
     script.task("t2");
     script.say(0, &["ok!"]);
     let wanted = ["task0:producer_error", "task1:producer_error", "task0:complete"];
-    let wanted: Vec<_> = wanted.iter().map(|end| format!("{end}/agent_to_agent")).collect();
+    let wanted: Vec<_> = wanted.iter().map(|end| format!("{end}/user_request")).collect();
     assert_eq!(ends(&script), wanted);
     assert_eq!((script.endings[0].attempt, script.endings[1].attempt), (0, 2));
 }

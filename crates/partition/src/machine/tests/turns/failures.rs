@@ -73,6 +73,8 @@ fn failing_turn_is_reported_once_with_its_buffer() {
     let failed = MachineReport::TurnFailed {
         turn: turn("x"),
         run: 0,
+        thread: thread("t"),
+        agent: agent(),
         code: "gap_timeout".to_owned(),
         text: "chunks never arrived: 1".to_owned(),
         backoff_ms: None,

@@ -58,7 +58,7 @@ fn continuation_continues_its_batch() {
         script.command(continuation(&format!("t{}", script.seq), nonsense));
         script.say(0, &["own!"]);
         let first = script.last_commit().turns[0].messages[0].placement;
-        assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
+        assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::UserRequest));
     }
 }
 

@@ -155,7 +155,7 @@ fn tasks_run_in_order_one_at_a_time() {
     assert_eq!(command, ["t1", "t2", "t3"]);
     assert_eq!(script.history().len(), 3);
     let commit = script.last_commit();
-    assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::AgentToAgent);
+    assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::UserRequest);
     assert_eq!(commit.turns[0].messages[0].metadata.get("task_id"), Some(&json!("t3")));
     let write = &commit.agents[commit.turns[0].agent.unwrap()];
     assert_eq!((write.head, write.guard), (write.guard, write.head), "the head moves with its turn");

@@ -112,10 +112,11 @@ async fn follow_ups_are_put_off_cancelled_and_explained() {
     };
     let dry_run = api.call("GET", &one(&waits), None).await.unwrap();
     assert_eq!(dry_run["verdict"], "fire");
-    // What a person has just sent is in no history yet, and counts.
+    // What a person has just sent counts at once.
     api.say("chat", "wait").await.unwrap();
     let asked = workflow.next(SOON).await.unwrap();
-    assert_eq!(api.call("GET", &one(&waits), None).await.unwrap()["verdict"], "superseded");
+    let shown = api.call("GET", &one(&waits), None).await.unwrap();
+    assert_eq!((&shown["status"], &shown["decided_by"]), (&json!("cancelled"), &json!("message")));
     asked.answer("yes?").await.unwrap();
     fixture
         .until("the next one waits", SOON, async || {

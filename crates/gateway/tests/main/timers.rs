@@ -164,7 +164,9 @@ async fn a_dry_run_says_which_rule_is_against_a_follow_up_now() {
     assert_eq!(backoff["until"], "2100-01-01T00:00:00Z");
     let turn = TurnId::foreground(&ThreadId::parse("t1").unwrap(), "y").unwrap();
     fixture.write_turn(&turn, 0, 20, &["another answer"]).await;
-    assert_eq!(show().await["verdict"], "superseded");
+    let shown = show().await;
+    assert_eq!((&shown["status"], &shown["decided_by"]), (&json!("cancelled"), &json!("message")));
+    assert_eq!((&shown["verdict"], shown["ended_at"].is_string()), (&Value::Null, true));
     let pending = fixture.texts("SELECT timer_id FROM timers WHERE state = 'pending'").await;
     assert_eq!(pending, [timer(12).as_str()], "asking changes nothing");
 }

@@ -40,7 +40,7 @@ pub use self::json::parse;
 pub use self::langchain::langchain;
 use self::lists::{list_of, source_list};
 pub use self::notes::{ImportNote, LeftOut, LeftOutKind, NoteKind};
-pub use self::positions::{Numbered, assign_positions};
+pub use self::positions::{Numbered, assign_positions, keep_last_input_open};
 use self::reading::{GivenUp, ReadMessage, SourceThread, ThreadReader, chats_of};
 pub use self::repair::{Replaced, ReplacedKind};
 pub use self::thread::{ForeignMessage, ForeignThread, FormatError, MAX_CALLS};

@@ -41,6 +41,7 @@ mod inputs;
 mod installations;
 mod isolation;
 mod links;
+mod logs;
 mod memory;
 mod metrics;
 mod mistakes;

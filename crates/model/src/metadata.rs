@@ -83,6 +83,14 @@ impl Metadata {
         Self(Some(map).filter(|map| !map.is_empty()))
     }
 
+    /// These values and a text under `key`, which must have no NUL character.
+    #[must_use]
+    pub fn with_text(self, key: &str, text: &str) -> Self {
+        let mut map = self.0.unwrap_or_default();
+        map.insert(key.to_owned(), Value::from(text.replace('\0', "")));
+        Self(Some(map))
+    }
+
     /// A value by its key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.as_ref()?.get(key)

@@ -33,6 +33,7 @@ mod control;
 mod finish;
 mod follow_up;
 mod gateways;
+mod input_message;
 mod late;
 mod read;
 mod requests;

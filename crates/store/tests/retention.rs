@@ -46,6 +46,20 @@ async fn extents(store: &Store) -> Vec<BatchSize> {
 }
 
 #[tokio::test]
+async fn what_was_imported_is_as_old_as_its_import() {
+    let (database, store) = with_turns(2).await;
+    database.execute("UPDATE messages SET created_at = '2024-01-01Z'").await;
+    let now = store.database_time().await.unwrap().0;
+    let youngest = async || {
+        let index = store.retention_index(&thread("t"), Position::MAX, 100).await.unwrap();
+        now - index.iter().map(|place| place.at.0).max().unwrap()
+    };
+    assert!(youngest().await > 86_400_000 && store.oldest_ms(&thread("t")).await.unwrap() > Some(86_400_000));
+    store.mark_imported(&thread("t")).await.unwrap();
+    assert!(youngest().await < 60_000 && store.oldest_ms(&thread("t")).await.unwrap() < Some(60_000));
+}
+
+#[tokio::test]
 async fn background_threads_have_the_retention_rules_of_their_agent() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;

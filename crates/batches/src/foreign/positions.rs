@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{MessageId, Position, Positions, ThreadId, Timestamp, TurnId};
+use model::{MessageId, Metadata, Position, Positions, Role, ThreadId, Timestamp, TurnId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -18,6 +18,27 @@ pub struct Numbered {
     pub items: Vec<Item>,
     /// What could not be taken as it was.
     pub notes: Vec<ImportNote>,
+    /// How many messages have no time of their own: they have that of the message before them, or the first moment of 2024.
+    pub undated: usize,
+}
+
+/// Longer than anybody waits: the timeout of an input that the other system has not answered, ms.
+const KEPT_OPEN_MS: i64 = 100 * 365 * 86_400_000;
+
+/// Has the last input wait for its answer, if it has none: by its time it would count as abandoned as soon as it is imported.
+pub fn keep_last_input_open(items: &mut [Item]) {
+    let Some(last) = items.last().map(|item| item.batch_id) else { return };
+    let of_last = |item: &&mut Item| item.batch_id == last;
+    if items.iter().any(|item| item.batch_id == last && item.role != Role::User) {
+        return;
+    }
+    if let Some(input) = items.iter_mut().find(of_last)
+        && input.metadata.get("timeout_ms").is_none()
+    {
+        let mut map = input.metadata.as_map().cloned().unwrap_or_default();
+        map.insert("timeout_ms".to_owned(), Value::from(KEPT_OPEN_MS));
+        input.metadata = Metadata::new(map).unwrap_or_default();
+    }
 }
 
 /// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
@@ -31,6 +52,7 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
     let mut notes = Vec::new();
     let mut items: Vec<Item> = Vec::with_capacity(messages.len());
     let mut origins = Vec::with_capacity(messages.len());
+    let mut undated = 0;
     for message in messages {
         let index = message.index;
         let mut note = |what| notes.push(ImportNote { index, id: message.id.clone(), what });
@@ -49,6 +71,7 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
         if created_at != message.created_at {
             note(NoteKind::Future);
         }
+        undated += usize::from(created_at.is_none());
         let at = created_at.unwrap_or(positions.high_water()).max(base);
         let position = positions.next(bucket, at);
         origins.push((index, message.id.clone()));
@@ -74,7 +97,7 @@ pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: T
         Some(ImportNote { index, id, what: NoteKind::Orphan })
     };
     notes.extend(orphans.iter().filter_map(orphan));
-    Numbered { items, notes }
+    Numbered { items, notes, undated }
 }
 
 /// Ids of a thread: each message keeps its own where it may.

@@ -49,6 +49,23 @@ fn numbered(script: &str) -> Numbered {
     assign_positions(&thread(), script.split_whitespace().map(foreign).collect(), NOW)
 }
 
+#[test]
+fn an_input_without_answer_is_not_abandoned_by_its_old_time() {
+    for (script, is_kept) in [("u a u", true), ("u a u u", true), ("u a", false), ("u A:c", false)] {
+        let mut numbered = numbered(script);
+        assert_eq!(numbered.undated, numbered.items.len());
+        keep_last_input_open(&mut numbered.items);
+        let again = numbered.items.clone();
+        keep_last_input_open(&mut numbered.items);
+        assert_eq!(again, numbered.items, "imported twice it is the same");
+        let last = group(numbered.items).pop().unwrap();
+        assert_eq!(last.items()[0].metadata.get("timeout_ms").is_some(), is_kept, "{script}");
+        if is_kept {
+            assert_eq!(last.abandoned_since(NOW, 5_000), None, "{script}");
+        }
+    }
+}
+
 /// Batches in the order of their beginnings: `u a+` is complete, `u A:c-` is not.
 fn batches(script: &str) -> String {
     let batches = group(numbered(script).items);

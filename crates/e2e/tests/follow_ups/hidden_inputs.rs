@@ -129,7 +129,10 @@ async fn nothing_shows_the_input_of_a_follow_up_to_people() {
     for (place, text) in fixture.shown_to_people(&turn, &seen).await {
         assert!(!text.contains(MARKER), "{place}: {text}");
         // Why an agent spoke first is said where people look for the cause, and nowhere else.
-        assert!(!text.contains(REASON) || place.contains("follow-ups") || place.contains("/v1/turns/"), "{place}: {text}");
+        assert!(
+            !text.contains(REASON) || place.contains("follow-ups") || place.contains("/v1/turns/"),
+            "{place}: {text}"
+        );
     }
     assert_eq!(fixture.api().failed_turns("talk").await.unwrap(), [] as [Value; 0], "it counts as withdrawn");
     let live = format!("{:?}", follower.stop());

@@ -1,13 +1,13 @@
 //! Ended turns, new tasks and control commands, turned into what a commit writes.
 
 use model::{
-    AnswerReport, BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message,
-    MessageFailure, MessageKey, MessageOutcome, Metadata, Placement, Position, QueuedTask, RetryHint, Role,
-    TaskKind, Timestamp, TurnError, TurnId,
+    AnswerReport, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
+    MessageKey, MessageOutcome, Placement, Position, QueuedTask, RetryHint, Role, Timestamp, TurnError,
+    TurnId,
 };
-use serde_json::json;
 
 use super::after_turn::{self, Continuation};
+use super::input_message::{input_message, with_correlation_id};
 use super::{InFlight, NO_SLOT, Partition, TurnInFlight};
 use crate::action::{Action, BufferState, MachineReport, MessageEnded};
 use crate::commit::Commit;
@@ -145,6 +145,10 @@ impl Partition {
                 batch_type: messages[0].placement.batch_type,
             };
             self.counters.ambiguous_calls += batches::ambiguous_calls(folded.tool_calls.as_ref()) as u64;
+            let metadata = match number == last {
+                true => with_correlation_id(folded.metadata, turn),
+                false => folded.metadata,
+            };
             messages.push(Message {
                 key: MessageKey { thread: turn.thread.clone(), message },
                 placement,
@@ -152,7 +156,7 @@ impl Partition {
                 content: folded.content,
                 tool_calls: folded.tool_calls,
                 tool_call_id: folded.tool_call_id,
-                metadata: folded.metadata,
+                metadata,
                 token_count: folded.token_count,
                 attempt,
             });
@@ -557,43 +561,5 @@ fn turn_ended(turn: &TrackedTurn, status: TurnStatus, code: Option<String>) -> T
         message: None,
         batch: None,
         code,
-    }
-}
-
-fn input_message(turn: &TrackedTurn, position: Position) -> Message {
-    let (content, metadata, batch_type) = match &turn.source {
-        TurnSource::Input(opened) => {
-            let is_request = turn.timer.is_none();
-            let batch_type = if is_request { BatchType::UserRequest } else { BatchType::SystemTrigger };
-            (opened.content.clone(), opened.metadata.clone(), batch_type)
-        }
-        TurnSource::Task(queued) => {
-            let task = &queued.task;
-            let mut map = task.metadata.as_map().cloned().unwrap_or_default();
-            if task.kind != TaskKind::Task {
-                map.insert("synthetic".to_owned(), json!(true));
-                map.insert("trigger_type".to_owned(), json!(task.kind.name()));
-            }
-            map.insert("task_id".to_owned(), json!(task.id.as_str()));
-            map.insert("task_kind".to_owned(), json!(task.kind.name()));
-            let metadata = Metadata::new(map).unwrap_or_default();
-            (task.content.clone(), metadata, task.batch_type())
-        }
-    };
-    // The store knows the end of the continued batch, and continues its numbering.
-    let (batch_id, batch_type) = match metadata.continues() {
-        Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
-        Some(_) | None => (position, batch_type),
-    };
-    Message {
-        key: MessageKey { thread: turn.thread.clone(), message: turn.id.input() },
-        placement: Placement { position, batch_id, sequence_num: 0, batch_type },
-        role: Role::User,
-        content,
-        tool_calls: None,
-        tool_call_id: None,
-        metadata,
-        token_count: None,
-        attempt: 0,
     }
 }

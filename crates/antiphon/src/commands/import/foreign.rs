@@ -83,7 +83,9 @@ impl Importer<'_> {
         let metadata = metadata(format, &thread);
         let ForeignThread { messages, mut notes, left_out, is_guessed, .. } = thread;
         let now = Timestamp(runtime::Clock::start().now_ms());
-        let numbered = foreign::assign_positions(id, messages, now);
+        let mut numbered = foreign::assign_positions(id, messages, now);
+        foreign::keep_last_input_open(&mut numbered.items);
+        let undated = numbered.undated;
         notes.extend(numbered.notes);
         self.progress.clear();
         let prefix = if format.has_chats() { format!("thread {id}: ") } else { String::new() };
@@ -97,6 +99,12 @@ impl Importer<'_> {
         }
         if !left_out.is_empty() {
             say(&format!("left out: {left_out}"));
+        }
+        if undated > 0 {
+            say(&format!(
+                "{undated} messages have no time of their own: each has that of the message before it, or the first moment of 2024. Retention counts \
+                 their age from now"
+            ));
         }
         report.notes += notes.len();
         for (kind, count) in left_out.counts() {

@@ -1,0 +1,56 @@
+//! The message that a turn answers, as it is stored.
+
+use model::{BatchType, Message, MessageKey, Metadata, Placement, Position, Role, TaskKind};
+use serde_json::json;
+
+use crate::turn_state::{TrackedTurn, TurnSource};
+
+/// The key of metadata with what its sender traces a message by.
+const CORRELATION_ID: &str = "correlation_id";
+
+pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
+    let (content, metadata, batch_type) = match &turn.source {
+        TurnSource::Input(opened) => {
+            let is_request = turn.timer.is_none();
+            let batch_type = if is_request { BatchType::UserRequest } else { BatchType::SystemTrigger };
+            (opened.content.clone(), with_correlation_id(opened.metadata.clone(), turn), batch_type)
+        }
+        TurnSource::Task(queued) => {
+            let task = &queued.task;
+            let mut map = task.metadata.as_map().cloned().unwrap_or_default();
+            if task.kind != TaskKind::Task {
+                map.insert("synthetic".to_owned(), json!(true));
+                map.insert("trigger_type".to_owned(), json!(task.kind.name()));
+            }
+            map.insert("task_id".to_owned(), json!(task.id.as_str()));
+            map.insert("task_kind".to_owned(), json!(task.kind.name()));
+            let metadata = Metadata::new(map).unwrap_or_default();
+            (task.content.clone(), metadata, task.batch_type())
+        }
+    };
+    // The store knows the end of the continued batch, and continues its numbering.
+    let (batch_id, batch_type) = match metadata.continues() {
+        Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
+        Some(_) | None => (position, batch_type),
+    };
+    Message {
+        key: MessageKey { thread: turn.thread.clone(), message: turn.id.input() },
+        placement: Placement { position, batch_id, sequence_num: 0, batch_type },
+        role: Role::User,
+        content,
+        tool_calls: None,
+        tool_call_id: None,
+        metadata,
+        token_count: None,
+        attempt: 0,
+    }
+}
+
+/// Metadata with the input's correlation id, unless its sender said another one there.
+pub(super) fn with_correlation_id(metadata: Metadata, turn: &TrackedTurn) -> Metadata {
+    let TurnSource::Input(opened) = &turn.source else { return metadata };
+    match &opened.options.correlation_id {
+        Some(id) if metadata.get(CORRELATION_ID).is_none() => metadata.with_text(CORRELATION_ID, id),
+        Some(_) | None => metadata,
+    }
+}

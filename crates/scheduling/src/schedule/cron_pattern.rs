@@ -1,0 +1,40 @@
+//! Patterns of cron, read with errors that name the field.
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+
+/// The fields in their order, with the least and the greatest number of each.
+const FIELDS: [(&str, u32, u32); 5] =
+    [("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7)];
+
+/// Reads `minute hour day month weekday`.
+///
+/// # Errors
+/// There are not five fields, or the first one that is wrong, by its name.
+pub(super) fn parse(text: &str) -> Result<Cron, String> {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        return Err("five fields are expected: minute hour day month weekday".to_owned());
+    }
+    for (number, ((name, low, high), field)) in FIELDS.iter().zip(&fields).enumerate() {
+        if field.split(',').any(str::is_empty) {
+            return Err(format!("{name} `{field}`: an item of the list is empty"));
+        }
+        let step = |item: &str| item.split_once('/').and_then(|(_, step)| step.parse::<u32>().ok());
+        if field.split(',').filter_map(step).any(|step| step > high - low) {
+            return Err(format!("{name} `{field}`: the step is greater than the range from {low} to {high}"));
+        }
+        let mut alone = ["*"; FIELDS.len()];
+        alone[number] = field;
+        if parser().parse(&alone.join(" ")).is_err() {
+            return Err(format!(
+                "{name} `{field}`: expected *, or numbers from {low} to {high} with , - and /"
+            ));
+        }
+    }
+    parser().parse(text).map_err(|error| error.to_string())
+}
+
+fn parser() -> CronParser {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
+}

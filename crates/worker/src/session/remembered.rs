@@ -1,0 +1,85 @@
+//! The last values of a partition by their keys: of what is under way, for traces and the log.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// Values that are remembered until they are taken; of more the oldest are forgotten.
+const MOST_REMEMBERED: usize = 4_096;
+
+/// The last ones by their keys.
+pub(super) struct Remembered<K, V> {
+    /// With the number of their coming.
+    values: HashMap<K, (u64, V)>,
+    /// Keys in the order of their coming, those that were taken too.
+    order: VecDeque<(u64, K)>,
+    last: u64,
+}
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Self { values: HashMap::new(), order: VecDeque::new(), last: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
+    pub(super) fn set(&mut self, key: K, value: V) {
+        if let Some((_, known)) = self.values.get_mut(&key) {
+            *known = value;
+            return;
+        }
+        self.last += 1;
+        self.values.insert(key.clone(), (self.last, value));
+        self.order.push_back((self.last, key));
+        if self.order.len() > MOST_REMEMBERED
+            && let Some((number, oldest)) = self.order.pop_front()
+            // One that was taken may have come again since.
+            && self.values.get(&oldest).is_some_and(|(last, _)| *last == number)
+        {
+            self.values.remove(&oldest);
+        }
+    }
+
+    pub(super) fn of(&self, key: &K) -> Option<&V> {
+        self.values.get(key).map(|(_, value)| value)
+    }
+
+    pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
+        self.values.get_mut(key).map(|(_, value)| value)
+    }
+
+    pub(super) fn take(&mut self, key: &K) -> Option<V> {
+        self.values.remove(key).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut remembered = Remembered::default();
+        for key in 0..MOST_REMEMBERED + 2 {
+            remembered.set(key, key);
+        }
+        assert_eq!((remembered.of(&0), remembered.of(&1)), (None, None));
+        assert_eq!(remembered.take(&2), Some(2));
+        assert_eq!((remembered.take(&2), remembered.values.len()), (None, MOST_REMEMBERED - 1));
+        remembered.set(5, 50);
+        assert_eq!((remembered.of(&5), remembered.order.len()), (Some(&50), MOST_REMEMBERED));
+    }
+
+    #[test]
+    fn what_comes_again_after_it_was_taken_counts_from_then() {
+        let mut remembered = Remembered::default();
+        remembered.set(0, 1);
+        assert_eq!(remembered.take(&0), Some(1));
+        remembered.set(0, 2);
+        for key in 1..MOST_REMEMBERED {
+            remembered.set(key, key);
+        }
+        assert_eq!(remembered.of(&0), Some(&2), "one has gone: that of its first coming");
+        remembered.set(MOST_REMEMBERED, 0);
+        assert_eq!(remembered.of(&0), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! One line in the log for each run of a turn that ends: whose it was, how long it took, and what it used.
+
+use model::{FinishReason, MessageOutcome, TurnId};
+use partition::{MessageEnded, Start};
+use tokio::time::Instant;
+
+use super::remembered::Remembered;
+
+/// Runs under way. Of a run that is forgotten, or that an owner before this one has begun, less is said.
+#[derive(Default)]
+pub(super) struct TurnLog {
+    runs: Remembered<(TurnId, u32), RunInfo>,
+}
+
+struct RunInfo {
+    agent: String,
+    /// `message`, or the kind of the task.
+    kind: &'static str,
+    correlation_id: Option<Box<str>>,
+    trace_id: Option<String>,
+    began: Instant,
+}
+
+impl RunInfo {
+    fn ran_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A run that has failed.
+pub(super) struct FailedRun {
+    /// How long it ran under this owner, ms.
+    pub(super) ran_ms: u64,
+    /// Of its trace.
+    pub(super) trace_id: Option<String>,
+}
+
+impl TurnLog {
+    /// A run begins, or goes on under this owner.
+    pub(super) fn began(&mut self, start: &Start, trace_id: Option<String>) {
+        let info = RunInfo {
+            agent: start.agent.to_string(),
+            kind: start.task.as_ref().map_or("message", |(_, kind)| kind.name()),
+            correlation_id: start.options.correlation_id.clone(),
+            trace_id,
+            began: Instant::now(),
+        };
+        self.runs.set((start.turn.clone(), start.run), info);
+    }
+
+    /// A run has failed; `None`: this owner has not begun it.
+    pub(super) fn failed(&mut self, turn: &TurnId, run: u32) -> Option<FailedRun> {
+        let info = self.runs.take(&(turn.clone(), run))?;
+        Some(FailedRun { ran_ms: info.ran_ms(), trace_id: info.trace_id })
+    }
+
+    /// The answer of a run has ended, and that is stored. Failed runs have their line already.
+    pub(super) fn ended(&mut self, ending: &MessageEnded) {
+        let Some((turn, run)) = TurnId::of_answer(&ending.key.message) else { return };
+        let info = self.runs.take(&(turn.clone(), run));
+        let what = match &ending.outcome {
+            MessageOutcome::Complete => "a turn has finished",
+            MessageOutcome::Stopped => "a turn was stopped",
+            MessageOutcome::Failed(_) => return,
+        };
+        let info = info.as_ref();
+        let usage = ending.report.usage.as_deref();
+        tracing::info!(
+            %turn, run, thread = %ending.key.thread,
+            agent = info.map(|info| info.agent.as_str()), kind = info.map(|info| info.kind),
+            trace_id = info.and_then(|info| info.trace_id.as_deref()),
+            correlation_id = info.and_then(|info| info.correlation_id.as_deref()),
+            ran_ms = info.map(RunInfo::ran_ms), chunks = ending.chunks,
+            input_tokens = usage.map(|call| call.input_tokens), output_tokens = usage.map(|call| call.output_tokens),
+            finish_reason = ending.report.finish_reason.map(FinishReason::name),
+            "{what}"
+        );
+    }
+}

@@ -140,6 +140,12 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let layout = Some((&options.streams, options.partitions, &options.embeddings));
     let services = connect_services(&options.process, "antiphon all", &conditions, layout, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
+    let metrics = options.process.metrics.metrics_addr;
+    tracing::info!(
+        "listening: API and its documents http://{}/docs, reasoning tools (MCP) http://{}/mcp, metrics and probes http://{metrics}/metrics",
+        config.addr,
+        tools.http.addr
+    );
     let worker = async {
         let ended = worker_role(&services, &options.worker, parts, shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);

@@ -29,6 +29,13 @@ pub struct Bus {
     pub(crate) shared: Arc<Connections>,
 }
 
+/// The least `max_payload` of a server with which the fleet can work.
+const MIN_MAX_PAYLOAD: usize = 64 << 10;
+/// Most bytes of text in a message that carries several chunks or frames.
+const PAGE_BYTES: usize = 256 << 10;
+/// Such a message is a part of what the server takes: what surrounds the text, and one frame that comes on top, need room as well.
+const PARTS_OF_PAYLOAD: usize = 4;
+
 pub(crate) struct Connections {
     prepared: PreparedConfig,
     pub(crate) control: ConnectionHandle,
@@ -67,6 +74,12 @@ impl Bus {
         let publishing =
             ConnectionHandle::open(&prepared, &counters, "publishing", |it| it.client_capacity(16_384))
                 .await?;
+        let max_payload = publishing.client.server_info().max_payload;
+        if max_payload < MIN_MAX_PAYLOAD {
+            return Err(BusError::Config(format!(
+                "the server takes messages of at most {max_payload} bytes: set its max_payload to {MIN_MAX_PAYLOAD} or more (1 MiB is its default)"
+            )));
+        }
         let api = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(control.client.clone());
         let store = ContextBuilder::new().timeout(ACK_TIMEOUT).ack_timeout(ACK_TIMEOUT);
         let store = store.max_ack_inflight(ACKS_IN_FLIGHT).build(publishing.client.clone());
@@ -102,6 +115,12 @@ impl Bus {
     /// Bytes that one message may have at most, with its headers.
     pub fn max_payload(&self) -> usize {
         self.shared.publishing.client.server_info().max_payload
+    }
+
+    /// Bytes of text for one message that carries several chunks or frames: with what surrounds them they fit into what the server takes at
+    /// this moment.
+    pub fn page_bytes(&self) -> usize {
+        PAGE_BYTES.min(self.max_payload() / PARTS_OF_PAYLOAD)
     }
 
     /// Messages that the client dropped because a subscription was not read fast enough; at least so many.

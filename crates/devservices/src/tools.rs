@@ -259,6 +259,33 @@ pub fn resolve(kind: ToolKind) -> Resolution {
     resolve_with(kind, &skipped(&skip), &mut |link| find(kind, link))
 }
 
+/// The same without fetching or installing anything: such links say that they would.
+pub fn look_up(kind: ToolKind) -> Resolution {
+    let skip = env::var("ANTIPHON_TOOLS_SKIP").unwrap_or_default();
+    resolve_with(kind, &skipped(&skip), &mut |link| match offers(kind, link) {
+        true => Err("would be tried, and fetch it".to_owned()),
+        false => find(kind, link),
+    })
+}
+
+/// Whether the link can fetch the tool.
+fn offers(kind: ToolKind, link: Link) -> bool {
+    use ToolKind::{Helm, Nats, Nginx, Pgvector, Postgres, Promtool};
+    match link {
+        Link::Pip => matches!(kind, Nats | Postgres | Pgvector | Helm),
+        Link::Npm => kind == Postgres,
+        Link::Apt => matches!(kind, Postgres | Nginx | Promtool),
+        Link::Env | Link::Path | Link::Debian | Link::Cache => false,
+    }
+}
+
+impl Resolution {
+    /// Whether [`resolve`] would fetch the tool.
+    pub fn is_fetched_on_demand(&self) -> bool {
+        self.tool.is_none() && self.steps.iter().any(|(link, _)| offers(self.kind, *link))
+    }
+}
+
 /// The links named in `ANTIPHON_TOOLS_SKIP`; unknown words are ignored.
 fn skipped(list: &str) -> Vec<Link> {
     let words: Vec<&str> = list.split(',').map(str::trim).collect();

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use testkit::{
+    fleet::{Fleet, READY_LIMIT},
     http,
+    load::PlannedMessage,
+    services::{NatsServer, TestDatabase},
     sse::{FollowOptions, Follower, StreamEnd, StreamEvent},
 };
 
-use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
+use crate::fixture::{Fixture, LEASE, PARTITIONS, long, options, short};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -49,6 +52,41 @@ async fn a_late_joiner_gets_the_whole_of_what_is_open() {
         assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
     }
     fixture.audit(vec![early, late]).await;
+}
+
+/// The open text has more bytes than the server takes in one message.
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_see_open_text_where_messages_must_be_small() {
+    let nats = NatsServer::start_with_max_payload(64 << 10).await.unwrap();
+    let database = TestDatabase::create().await.unwrap();
+    let mut fleet = Fleet::prepare(options(&nats, database.url())).unwrap();
+    fleet.migrate().await.unwrap();
+    fleet.spawn().unwrap();
+    fleet.ready(READY_LIMIT).await.unwrap();
+    let pool = database.pool().await.unwrap();
+    let fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    let pieces: Vec<String> = (0..121).map(|n| format!("{n:04}{}", "x".repeat(6_000))).collect();
+    let message = PlannedMessage::of_pieces("small", "m", &pieces).unwrap();
+    let early = fixture.following("small").await;
+    fixture.send_part(&message, 0..120).await;
+    early.wait(LIMIT, |progress| progress.events >= 120).await.unwrap();
+    let late = fixture.following("small").await;
+    late.wait(LIMIT, |progress| progress.events >= 120).await.unwrap();
+    fixture.send_part(&message, 120..121).await;
+    for follower in [&early, &late] {
+        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
+    }
+    fixture.audit(vec![early, late]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_messages_are_too_small_is_refused() {
+    let nats = NatsServer::start_with_max_payload(32 << 10).await.unwrap();
+    let database = TestDatabase::create().await.unwrap();
+    let refused =
+        Fleet::prepare(options(&nats, database.url())).unwrap().migrate().await.unwrap_err().to_string();
+    assert!(refused.contains("set its max_payload to 65536 or more"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -389,6 +389,11 @@ impl Feed {
         }
     }
 
+    /// Whether more messages are open than are shown: see [`cursor::MAX_OPEN`].
+    pub fn leaves_out(&self) -> bool {
+        self.left_out
+    }
+
     /// Something is missing: query the owner, and show nothing before its reply.
     fn block(&mut self) {
         (self.is_blocked, self.asks.wanted) = (true, true);

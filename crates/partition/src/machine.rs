@@ -371,6 +371,11 @@ impl Partition {
         std::mem::take(&mut self.turn_times)
     }
 
+    /// Bytes of chunks in one frame, from now on.
+    pub fn limit_frames(&mut self, bytes: usize) {
+        self.limits.frame_bytes = bytes;
+    }
+
     /// The last entry read: where a reader that lost its place goes on.
     pub fn last_seq(&self) -> Seq {
         self.last_seq

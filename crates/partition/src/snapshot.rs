@@ -24,18 +24,19 @@ pub(crate) fn snapshot<'a>(
     }
     let left_out = named.len() + others.len() > request.max_messages.max(named.len());
     let room = request.max_messages.saturating_sub(named.len());
-    let (mut bytes, mut more, mut open) = (request.max_bytes.max(1), false, Vec::new());
+    let (mut room_bytes, mut is_empty, mut more, mut open) = (request.max_bytes, true, false, Vec::new());
     for (message, known) in named.into_iter().chain(others.into_iter().take(room)) {
         let released = if message.phase == Phase::Unknown { &[] } else { message.released.as_slice() };
         let same = known.filter(|(_, attempt, _)| *attempt == message.attempt);
         let from = same.map_or(0, |(_, _, next)| *next as usize);
         let mut chunks = Vec::new();
         for chunk in released.iter().skip(from) {
-            if bytes == 0 {
+            let size = chunk.size() + 32;
+            if more || (size > room_bytes && !is_empty) {
                 more = true;
                 break;
             }
-            bytes = bytes.saturating_sub(chunk.size() + 32);
+            (room_bytes, is_empty) = (room_bytes.saturating_sub(size), false);
             chunks.push(chunk.clone());
         }
         open.push(PartialText {

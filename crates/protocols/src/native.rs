@@ -296,6 +296,18 @@ pub fn waiting_comment(reason: WaitReason) -> Bytes {
     format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
 }
 
+/// Says that not everything of the thread is shown while it comes: as many messages as a cursor can name are open.
+pub fn left_out(thread: &ThreadId) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"event: left_out\n");
+    let shown = crate::cursor::MAX_OPEN;
+    let message = format!(
+        "more than {shown} messages of the thread are open: the others are shown once one of these has ended"
+    );
+    sse::data(&mut out, &LeftOutEvent { thread_id: thread.name(), shown, message: &message });
+    out.into()
+}
+
 /// Asks a client to connect again, to any gateway, after `retry_ms`.
 pub fn drain(retry_ms: u32) -> Bytes {
     format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
@@ -304,7 +316,9 @@ pub fn drain(retry_ms: u32) -> Bytes {
 /// The last event of a stream whose credential is no longer valid, and why: `credential_expired`, `credential_revoked` or `tenant_erased`. A client
 /// that reconnects with the same one is refused.
 pub fn auth_expired(code: &str) -> Bytes {
-    format!("event: auth_expired\ndata: {{\"code\":\"{code}\"}}\n\n").into()
+    let mut out = b"event: auth_expired\n".to_vec();
+    sse::data(&mut out, &AuthExpiredEvent { code });
+    out.into()
 }
 
 fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
@@ -381,6 +395,24 @@ pub struct WaitingEvent<'a> {
     reason: &'static str,
     /// For people: what is so, and what to do.
     message: &'static str,
+}
+
+/// The credential of the stream is no longer valid. It is the last event.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AuthExpiredEvent<'a> {
+    /// `credential_expired`, `credential_revoked` or `tenant_erased`.
+    code: &'a str,
+}
+
+/// More messages of the thread are open than a stream shows at once. It has no id and ends nothing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LeftOutEvent<'a> {
+    #[schema(value_type = schemas::ThreadIdSchema)]
+    thread_id: &'a str,
+    /// How many open messages are shown.
+    shown: usize,
+    /// For people.
+    message: &'a str,
 }
 
 /// The first event of a stream without a cursor.

@@ -42,6 +42,11 @@ impl NatsServer {
         Self::start_with(|options| options.max_file_store = max_file_store).await
     }
 
+    /// Starts one that takes messages of at most so many bytes.
+    pub async fn start_with_max_payload(max_payload: u64) -> Result<Self> {
+        Self::start_with(|options| options.max_payload = max_payload).await
+    }
+
     async fn start_with(change: impl FnOnce(&mut NatsOptions)) -> Result<Self> {
         let mut options = NatsOptions::new(blocking(tools::nats_server).await?.path);
         change(&mut options);

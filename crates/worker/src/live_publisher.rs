@@ -10,9 +10,6 @@ use bus::{Bus, BusError};
 use model::{GatewayId, LiveFrame, PartitionId};
 use wire::live::FrameBatch;
 
-/// A message of this size is sent at once: a NATS message has at most 1 MB, and one frame may have a quarter of it.
-const FULL_BYTES: usize = 256 << 10;
-
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct LivePublisher {
@@ -42,6 +39,8 @@ impl LivePublisher {
 
     /// The same with a frame or a notice that is encoded.
     pub(crate) async fn push_encoded(&self, gateways: &[GatewayId], encoded: &[u8]) {
+        // A message of this size is sent at once.
+        let full_bytes = self.shared.bus.page_bytes();
         let is_full = {
             let mut gathered = self.gathered();
             let mut is_full = false;
@@ -49,7 +48,7 @@ impl LivePublisher {
                 let (batch, frames) = gathered.entry(gateway.clone()).or_default();
                 batch.push(encoded);
                 *frames += 1;
-                is_full |= batch.size() >= FULL_BYTES;
+                is_full |= batch.size() >= full_bytes;
             }
             is_full
         };
@@ -74,7 +73,10 @@ impl LivePublisher {
             metrics::counter!(crate::metrics::LIVE_MESSAGES).increment(1);
             if let Err(error) = self.shared.bus.publish_live_frames(&gateway, batch.into_payload()).await {
                 metrics::counter!(crate::metrics::LIVE_FRAMES_DROPPED).increment(frames);
-                tracing::debug!(%gateway, frames, %error, "frames were not sent");
+                match error {
+                    BusError::TooLarge(_) => tracing::warn!(%gateway, frames, %error, "frames were not sent"),
+                    _ => tracing::debug!(%gateway, frames, %error, "frames were not sent"),
+                }
             }
         }
     }

@@ -9,9 +9,6 @@ use partition::{
 };
 use wire::query::{self, Query, decode_query};
 
-/// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
-const PAGE_BYTES: usize = 256 << 10;
-
 /// Requests whose reply the machine has not given yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueries {
@@ -20,8 +17,8 @@ pub(crate) struct PendingQueries {
 }
 
 impl PendingQueries {
-    /// The input of the machine; `None` when the query cannot be decoded.
-    pub(crate) fn accept(&mut self, request: QueryRequest) -> Option<Input> {
+    /// The input of the machine; `None` when the query cannot be decoded. `page_bytes`: of chunks in the reply.
+    pub(crate) fn accept(&mut self, request: QueryRequest, page_bytes: usize) -> Option<Input> {
         let query = match decode_query(&request.payload) {
             Ok(query) => query,
             Err(error) => {
@@ -39,7 +36,7 @@ impl PendingQueries {
                 thread: request.thread,
                 known: request.known,
                 max_messages: request.max_messages as usize,
-                max_bytes: PAGE_BYTES,
+                max_bytes: page_bytes,
             }),
             Query::ChangedThreads(gateway, query) => Input::ChangedThreads(ChangedThreadsQuery {
                 token,
@@ -79,7 +76,11 @@ impl PendingQueries {
 }
 
 fn note_unsent(sent: Result<(), BusError>) {
-    if let Err(error) = sent {
-        tracing::debug!(%error, "the reply to a query of a gateway was not sent");
+    match sent {
+        Ok(()) => {}
+        Err(error @ BusError::TooLarge(_)) => {
+            tracing::warn!(%error, "a reply to a gateway was not sent: its viewers miss text until the messages end");
+        }
+        Err(error) => tracing::debug!(%error, "the reply to a query of a gateway was not sent"),
     }
 }

@@ -127,7 +127,7 @@ impl PartitionSession<'_> {
                 self.handle(*answer).await;
             }
             SessionInput::Asked(Some(request)) => {
-                if let Some(input) = self.queries.accept(request) {
+                if let Some(input) = self.queries.accept(request, self.context.bus.page_bytes()) {
                     self.handle(input).await;
                 }
             }
@@ -181,6 +181,8 @@ impl PartitionSession<'_> {
     }
 
     async fn housekeeping(&mut self) {
+        // A server that was reloaded may take other sizes.
+        self.machine.limit_frames(self.context.bus.page_bytes());
         self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
         let unread = self.reader.end().0.saturating_sub(self.reached.0);

@@ -11,7 +11,10 @@ use devservices::{
 use super::version_of;
 
 pub(crate) fn doctor() -> Result<i32> {
-    println!("antiphon doctor: fetches what can be fetched into {}", workspace::tools_cache().display());
+    println!(
+        "antiphon doctor: nothing is fetched now; tests and demo fetch what is missing into {}",
+        workspace::tools_cache().display()
+    );
     let mut missing = Vec::new();
     let kinds = [
         (ToolKind::Nats, Some("NATS_URL")),
@@ -26,11 +29,15 @@ pub(crate) fn doctor() -> Result<i32> {
         if let Some(url) = url.filter(|url| env::var_os(url).is_some_and(|value| !value.is_empty())) {
             println!("  {url} is set: demo and services use that server");
         }
-        let resolution = tools::resolve(kind);
+        let resolution = tools::look_up(kind);
         for (link, said) in &resolution.steps {
             let mark =
                 if resolution.tool.as_ref().is_some_and(|tool| tool.link == *link) { "ok" } else { "-" };
             println!("  {mark:<3}{:<8}{said}", link.name());
+        }
+        if resolution.is_fetched_on_demand() {
+            println!("  => {} is fetched when it is needed", kind.name());
+            continue;
         }
         match resolution.into_tool() {
             Ok(tool) => println!("  => {} {} from {}", kind.name(), tool.version, tool.link.name()),

@@ -35,6 +35,8 @@ pub struct NatsOptions {
     pub partitions: Option<u32>,
     /// Bytes that all streams together may take, and reserve. 64 GiB.
     pub max_file_store: u64,
+    /// Bytes that one message may have. 1 MiB.
+    pub max_payload: u64,
     /// Present: a server of a cluster, with what production has: every acknowledged entry is on disk.
     pub cluster: Option<ClusterOptions>,
 }
@@ -56,6 +58,7 @@ impl NatsOptions {
             address: Ipv4Addr::LOCALHOST,
             partitions: None,
             max_file_store: MAX_FILE_STORE,
+            max_payload: 1 << 20,
             cluster: None,
         }
     }
@@ -63,10 +66,11 @@ impl NatsOptions {
     fn config(&self, port: u16, store: &Path) -> String {
         let sync = if self.cluster.is_some() { ", sync_interval: always" } else { "" };
         let mut config = format!(
-            "server_name: {}\nhost: {}\nport: {port}\n\
+            "server_name: {}\nhost: {}\nport: {port}\nmax_payload: {}\n\
              jetstream {{ store_dir: {store:?}, max_file_store: {}{sync} }}\n",
             name(port),
             self.address,
+            self.max_payload,
             self.max_file_store
         );
         if let Some(ClusterOptions { port, routes }) = &self.cluster {

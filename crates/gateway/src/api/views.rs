@@ -81,6 +81,9 @@ pub struct MessageView {
     #[schema(value_type = schemas::PositionSchema)]
     pub batch_id: Position,
     pub sequence_num: i32,
+    /// Its number in the thread, from 1, those of hidden messages counted: it never changes.
+    #[schema(minimum = 1, required)]
+    pub number: Option<u64>,
     #[schema(value_type = schemas::BatchTypeSchema)]
     pub batch_type: &'static str,
     #[schema(value_type = schemas::RoleSchema)]
@@ -117,6 +120,7 @@ impl From<StoredMessage> for MessageView {
             message_id: item.message_id.into(),
             batch_id: item.batch_id,
             sequence_num: item.sequence_num,
+            number: item.number,
             batch_type: item.batch_type.name(),
             role: item.role.name(),
             content: item.content,

@@ -226,6 +226,8 @@ fn schema_of(name: &str, data: &Value) -> &'static str {
         ("reset", ..) => "ResetEvent",
         ("restart", ..) => "RestartEvent",
         ("waiting", ..) => "WaitingEvent",
+        ("left_out", ..) => "LeftOutEvent",
+        ("auth_expired", ..) => "AuthExpiredEvent",
         (_, Some("system"), _) => "CompleteEvent",
         (_, Some("error"), None) => "FailedEvent",
         _ => "ChunkEvent",
@@ -257,6 +259,8 @@ fn native_events() -> Vec<(String, Value)> {
         native.complete(&header, Position::from_stored(3), false, &report).bytes(),
         native.restart(Cursor::at(Position::from_stored(0))),
         waiting,
+        protocols::native::left_out(&thread),
+        protocols::native::auth_expired("credential_revoked"),
     ];
     let others = String::from_utf8(others.concat()).unwrap();
     let field =

@@ -339,7 +339,7 @@ fn turn() -> Value {
 fn message() -> Value {
     json!({
         "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
-        "batch_id": "7524873984012345344", "sequence_num": 1, "batch_type": "user_request", "role": "assistant",
+        "batch_id": "7524873984012345344", "sequence_num": 1, "number": 2, "batch_type": "user_request", "role": "assistant",
         "content": "Sunny.", "tool_calls": null, "tool_call_id": null, "metadata": {}, "token_count": 3,
         "finish_reason": "stop", "usage": {"input_tokens": 120, "output_tokens": 3, "cached_tokens": 64},
         "parent_id": null, "created_at": "2026-11-22T11:49:44.123Z",

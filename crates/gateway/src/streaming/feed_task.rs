@@ -58,6 +58,8 @@ struct FeedTask {
     idle_since: Option<Timestamp>,
     /// Something of the thread has come while it was followed.
     has_shown: bool,
+    /// Subscribers know that not all of what is open is shown.
+    has_left_out: bool,
     /// While the gateway drains: when each subscriber gets its notice, the next one last.
     drain_notices: Option<Vec<(Instant, SendQueue)>>,
 }
@@ -120,6 +122,7 @@ impl FeedTask {
             forget_at: None,
             idle_since: None,
             has_shown: false,
+            has_left_out: false,
             drain_notices: None,
         }
     }
@@ -172,6 +175,7 @@ impl FeedTask {
                 () = timer.as_mut(), if timer_at.is_some() => timer_at = None,
             }
             self.pump().await;
+            self.report_left_out();
             self.let_in();
             self.fetch();
             self.forget_departed();
@@ -243,6 +247,18 @@ impl FeedTask {
         }
     }
 
+    /// Says once to those who follow the thread that not all of what is open is shown.
+    fn report_left_out(&mut self) {
+        let leaves_out = self.feed.leaves_out();
+        if leaves_out && !std::mem::replace(&mut self.has_left_out, leaves_out) {
+            let part = StreamPart::Encoded(native::left_out(&self.thread));
+            for subscriber in self.subscribers.iter().filter(|one| !one.subscription.takes_values()) {
+                subscriber.send_queue.push(std::slice::from_ref(&part));
+            }
+        }
+        self.has_left_out = leaves_out;
+    }
+
     fn on_reply(&mut self, reply: Option<SnapshotReply>) {
         self.ask = None;
         let now = self.context.backend.now();
@@ -310,6 +326,9 @@ impl FeedTask {
         metrics::events(first.len() as u64);
         subscriber.send_queue.push_first(first);
         subscriber.accept();
+        if self.has_left_out && !subscriber.subscription.takes_values() {
+            subscriber.send_queue.push(&[StreamPart::Encoded(native::left_out(&self.thread))]);
+        }
         self.subscribers.push(subscriber);
     }
 

@@ -95,6 +95,7 @@ async fn try_attach<'a>(
         // A full stream takes nothing from publishers: what is open must leave it long before that.
         machine_limits.replay_bytes = machine_limits.replay_bytes.min(max_bytes / 4);
     }
+    machine_limits.frame_bytes = machine_limits.frame_bytes.min(context.bus.page_bytes());
     machine_limits.reports_chunks = report::shows_chunks();
     let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
     tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");

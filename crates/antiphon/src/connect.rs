@@ -159,7 +159,8 @@ pub(crate) async fn serve_metrics(
     shutdown: &Shutdown,
 ) -> Result<(), ExitError> {
     let recorder = Recorder::install().map_err(|error| ExitError::Failed(error.to_string()))?;
-    runtime::metrics::set_build_info(env!("CARGO_PKG_VERSION"), name.trim_start_matches("antiphon "));
+    let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("BUILD_REVISION"));
+    runtime::metrics::set_build_info(version, revision, name.trim_start_matches("antiphon "));
     runtime::traces::describe_metrics();
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());

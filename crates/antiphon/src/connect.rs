@@ -317,6 +317,7 @@ pub(crate) fn bus_config(nats: &NatsArguments, name: &str) -> BusConfig {
         credentials_file: nats.nats_credentials.clone(),
         nkey_seed_file: nats.nats_nkey.clone(),
         root_certificates: nats.nats_ca.clone(),
+        client_certificate: nats.nats_certificate.clone().zip(nats.nats_certificate_key.clone()),
         inbox_prefix: nats.nats_inbox_prefix.clone(),
         ..BusConfig::new(&nats.nats_url, name)
     }

@@ -6,6 +6,7 @@ mod compose;
 mod configuration;
 mod image;
 mod monitoring;
+mod mutual_tls;
 mod nats_permissions;
 mod tls;
 

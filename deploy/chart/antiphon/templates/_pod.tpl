@@ -213,8 +213,10 @@ containers:
   - {{ .container | nindent 4 | trim }}
     resources:
       {{- toYaml .values.resources | nindent 6 }}
+    {{- with include "antiphon.joined" (merge (dict "name" "securityContext") $scope) }}
     securityContext:
-      {{- include "antiphon.joined" (merge (dict "name" "securityContext") $scope) | nindent 6 }}
+      {{- . | nindent 6 }}
+    {{- end }}
     {{- with include "antiphon.joined" (dict "root" $shared "values" .values "name" "envFrom") }}
     envFrom:
       {{- . | nindent 6 }}

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use devservices::{
     services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
     tools, workspace,
@@ -158,6 +158,17 @@ pub(crate) fn program(name: &str, profile_dir: &str, args: &[String]) -> Result<
 /// Where cargo puts the antiphon binary.
 pub(crate) fn antiphon(profile_dir: &str) -> PathBuf {
     workspace::built_binary("antiphon", profile_dir)
+}
+
+/// What a program writes to its standard output.
+///
+/// # Errors
+/// It cannot be started or fails; with what it wrote to its standard error.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("starting {program}"))?;
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The first line of `program --version`, if it runs.

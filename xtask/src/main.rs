@@ -16,6 +16,7 @@ cargo xtask <command>
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   doctor                    which servers and tools are used, where from, and why
   image [NAME]              a container image of the binary (needs buildah), its digest and its size
+  sbom                      the bill of materials of that binary (CycloneDX), which the image has as /antiphon.cdx.json
   services                  start NATS and Postgres, print their URLs, wait for Ctrl-C
   simulate --seeds N [--from S|fresh] [--bug NAME]
                             seeded simulation with faults (release build), on all cores; it ends with the count of each
@@ -71,7 +72,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         return Ok(2);
     };
     // The others pass it on to a program that describes its own options.
-    let without_options = ["tidy", "doctor", "image", "services", "restores", "fuzz", "mutants"];
+    let without_options = ["tidy", "doctor", "image", "sbom", "services", "restores", "fuzz", "mutants"];
     if without_options.contains(&command.as_str()) && args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{USAGE}");
         return Ok(0);
@@ -82,6 +83,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "tidy" => commands::test::tidy(),
         "doctor" => commands::doctor::doctor(),
         "image" => commands::image::image(args),
+        "sbom" => commands::image::sbom::sbom(args),
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),

@@ -159,7 +159,8 @@ pub(crate) async fn serve_metrics(
     shutdown: &Shutdown,
 ) -> Result<(), ExitError> {
     let recorder = Recorder::install().map_err(|error| ExitError::Failed(error.to_string()))?;
-    runtime::metrics::set_build_info(env!("CARGO_PKG_VERSION"), name.trim_start_matches("antiphon "));
+    let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("BUILD_REVISION"));
+    runtime::metrics::set_build_info(version, revision, name.trim_start_matches("antiphon "));
     runtime::traces::describe_metrics();
     let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
@@ -316,6 +317,7 @@ pub(crate) fn bus_config(nats: &NatsArguments, name: &str) -> BusConfig {
         credentials_file: nats.nats_credentials.clone(),
         nkey_seed_file: nats.nats_nkey.clone(),
         root_certificates: nats.nats_ca.clone(),
+        client_certificate: nats.nats_certificate.clone().zip(nats.nats_certificate_key.clone()),
         inbox_prefix: nats.nats_inbox_prefix.clone(),
         ..BusConfig::new(&nats.nats_url, name)
     }

@@ -42,9 +42,12 @@ pub(crate) use self::variables::misspelt_variable;
 pub(crate) use self::worker::WorkerSettings;
 pub(crate) use self::workflow::{EngineName, InterfaceName, Workflow, WorkflowSettings};
 
+/// What `--version` prints: two builds of one version differ in the commit that they are made of.
+const VERSION_AND_REVISION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_REVISION"), ")");
+
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
 #[derive(Debug, Parser)]
-#[command(name = "antiphon", version, max_term_width = 110)]
+#[command(name = "antiphon", version = VERSION_AND_REVISION, max_term_width = 110)]
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,

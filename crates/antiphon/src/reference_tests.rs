@@ -1,6 +1,6 @@
 //! deploy/REFERENCE.md is made of the command line and of what the roles count. The test compares it with the file.
 
-use std::{fmt::Write as _, fs};
+use std::{collections::BTreeSet, fmt::Write as _, fs};
 
 use clap::{Arg, Command, CommandFactory};
 use runtime::metrics::{MetricDescription, MetricKind};
@@ -8,6 +8,9 @@ use runtime::metrics::{MetricDescription, MetricKind};
 use crate::options::Options;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/REFERENCE.md");
+/// The names that the chart knows.
+const CHART_VARIABLES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/antiphon/files/variables.txt");
 /// Set, the page is written instead of compared.
 const WRITE_GOLDEN: &str = "ANTIPHON_WRITE_GOLDEN";
 
@@ -79,6 +82,22 @@ fn reference_is_what_the_code_has() {
             line(&page, number),
         );
     }
+}
+
+/// The chart refuses variables that are none, and cannot read the page.
+#[test]
+fn reference_of_the_chart_lists_the_variables() {
+    let variables = variables();
+    let names = variables.iter().map(|(_, variable)| variable.name.as_str());
+    let names: BTreeSet<_> = names.filter(|name| name.starts_with("ANTIPHON_")).collect();
+    let list: String = names.iter().map(|name| format!("{name}\n")).collect();
+    #[allow(clippy::disallowed_methods, reason = "the list is written when a variable says so")]
+    if std::env::var_os(WRITE_GOLDEN).is_some() {
+        fs::write(CHART_VARIABLES, &list).unwrap();
+    }
+    let written = fs::read_to_string(CHART_VARIABLES).unwrap();
+    let write = format!("`{WRITE_GOLDEN}=1 cargo test -p antiphon reference` writes {CHART_VARIABLES}");
+    assert_eq!(written, list, "{write}; commit it");
 }
 
 fn page() -> String {

@@ -31,6 +31,8 @@ pub struct BusConfig {
     pub nkey_seed_file: Option<PathBuf>,
     /// Certificates (PEM) of the authorities that sign the servers'.
     pub root_certificates: Option<PathBuf>,
+    /// A certificate and its private key (PEM), by which the servers know the client. Read with each connection.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Subjects of answers begin with it; `_INBOX` when absent. A prefix per role keeps roles from reading each
     /// other's answers.
     pub inbox_prefix: Option<String>,
@@ -63,7 +65,8 @@ impl BusConfig {
             let loaded = options.credentials_file(path).await;
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
-        if let Some(path) = &self.root_certificates {
+        let certificate = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for path in self.root_certificates.iter().chain(certificate) {
             // The client reads them with each connection: a file that is not there would look like a server that is away.
             let read = tokio::fs::read(path).await;
             read.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
@@ -79,6 +82,9 @@ impl BusConfig {
             .reconnect_delay_callback(reconnect_delay);
         if let Some(path) = &self.root_certificates {
             options = options.add_root_certificates(path.clone()).require_tls(true);
+        }
+        if let Some((certificate, key)) = &self.client_certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
         }
         match &self.inbox_prefix {
             Some(prefix) => options.custom_inbox_prefix(prefix),
@@ -96,6 +102,7 @@ impl fmt::Debug for BusConfig {
             .field("credentials_file", &self.credentials_file)
             .field("nkey_seed_file", &self.nkey_seed_file)
             .field("root_certificates", &self.root_certificates)
+            .field("client_certificate", &self.client_certificate)
             .field("inbox_prefix", &self.inbox_prefix)
             .finish()
     }

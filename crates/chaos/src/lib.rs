@@ -15,6 +15,7 @@ mod evidence;
 mod fault;
 mod faults;
 mod load;
+pub mod manifests;
 mod options;
 pub mod pods;
 mod recovery;

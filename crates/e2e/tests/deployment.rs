@@ -2,10 +2,12 @@
 
 mod backup;
 mod chart;
+mod clusters;
 mod compose;
 mod configuration;
 mod image;
 mod monitoring;
+mod mutual_tls;
 mod nats_permissions;
 mod tls;
 
@@ -84,10 +86,21 @@ fn manifests_hold_the_schemas_of_kubernetes() {
         .into_iter()
         .map(|(name, _)| deploy().join("chart/golden").join(name))
         .collect::<Vec<_>>();
+    let clusters = target.join(format!("clusters-{}", std::process::id()));
+    fs::create_dir_all(&clusters).unwrap();
+    let write = |(name, text): (String, String)| {
+        let path = clusters.join(name).with_extension("yaml");
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let of_clusters: Vec<_> = clusters::rendered_clusters().into_iter().map(write).collect();
+    assert!(of_clusters.len() >= 20, "{of_clusters:?}");
     let mut python = Command::new("python3");
     python.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
-    let output = python.arg(sources.join("check.py")).args(golden).arg(&dashboards).output().unwrap();
+    let output = python.arg(sources.join("check.py")).args(golden).args(of_clusters).arg(&dashboards);
+    let output = output.output().unwrap();
     fs::remove_file(dashboards).unwrap();
+    fs::remove_dir_all(clusters).unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }
 

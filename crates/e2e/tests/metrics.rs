@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use devservices::workspace;
-use testkit::{db_snapshot, fleet::FleetOptions, http, load::PlannedMessage, text};
+use testkit::{
+    db_snapshot,
+    fleet::{FleetOptions, invoke},
+    http,
+    load::PlannedMessage,
+    text,
+};
 
 use crate::{
     api_client::scripted,
@@ -162,9 +168,13 @@ async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
         })
         .await;
     let reference = std::fs::read_to_string(workspace::root().join("deploy/REFERENCE.md")).unwrap();
+    let version = invoke(&["--version"], &[]).await.unwrap().stdout;
+    let (_, revision) = version.trim().trim_end_matches(')').split_once(" (").unwrap();
     let processes = [&fixture.fleet.workers, &fixture.fleet.gateways].into_iter().flatten();
     for process in processes {
         let text = http::get(process.metrics_addr(), "/metrics").await.unwrap().text;
+        let build = text.lines().find(|line| line.starts_with("antiphon_build_info{")).unwrap();
+        assert!(build.contains(&format!("revision=\"{revision}\"")), "{build}");
         let series = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
         assert!(series > 40 && series <= MOST_SERIES, "{}: {series} series\n{text}", process.name());
         assert!(!text.contains("NaN"), "{}", process.name());

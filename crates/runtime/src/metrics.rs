@@ -26,9 +26,9 @@ pub const METRICS: &[MetricDescription] = &[BUILD_INFO];
 
 const BUILD_INFO: MetricDescription = MetricDescription::gauge(
     "antiphon_build_info",
-    "1; the labels say which version of which role the process is",
+    "1; the labels say which version of which role the process is, and of which commit it was built",
 )
-.by(&["version", "role"]);
+.by(&["version", "revision", "role"]);
 
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -83,10 +83,11 @@ impl Recorder {
     }
 }
 
-/// Sets the metric with the version and the role of this process.
-pub fn set_build_info(version: &'static str, role: &str) {
+/// Sets the metric with the version, the revision and the role of this process.
+pub fn set_build_info(version: &'static str, revision: &'static str, role: &str) {
     describe(METRICS);
-    ::metrics::gauge!(BUILD_INFO.name, "version" => version, "role" => role.to_owned()).set(1.0);
+    let role = role.to_owned();
+    ::metrics::gauge!(BUILD_INFO.name, "version" => version, "revision" => revision, "role" => role).set(1.0);
 }
 
 fn without_gone(text: &str) -> String {
@@ -135,9 +136,12 @@ mod tests {
         let text = recorder.render();
         assert!(text.contains("seen_total 2"), "{text}");
         assert!(text.contains("process_resident_memory_bytes"), "{text}");
-        set_build_info("1.2.3", "worker");
+        set_build_info("1.2.3", "4c0ffee", "worker");
         let text = recorder.render();
-        assert!(text.contains("antiphon_build_info{version=\"1.2.3\",role=\"worker\"} 1"), "{text}");
+        assert!(
+            text.contains("antiphon_build_info{version=\"1.2.3\",revision=\"4c0ffee\",role=\"worker\"} 1"),
+            "{text}"
+        );
         recorder.spawn_upkeep(CancellationToken::new());
     }
 }

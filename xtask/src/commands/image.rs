@@ -1,7 +1,10 @@
-//! `image`: a container image that holds the binary, what it is linked to, and nothing else.
+//! `image`: a container image that holds the binary, what it is linked to, the bill of both, and nothing else.
 //!
 //! The same sources on the same machine give the same digest: owners, modes and times of what is in it do not depend on who builds it, or when.
 //! It has no history, into which buildah writes a digest that does.
+
+pub(crate) mod provenance;
+pub(crate) mod sbom;
 
 use std::{
     fs,
@@ -14,7 +17,8 @@ use anyhow::{Context, Result, bail, ensure};
 use devservices::workspace;
 use serde_json::Value;
 
-use super::{cargo, say, version_of};
+use self::sbom::FEATURES;
+use super::{cargo, output_of, say, version_of};
 
 /// Programs, and what each is for.
 const PROGRAMS: [(&str, &str); 3] = [
@@ -23,8 +27,7 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("make", "jemalloc is built by it"),
 ];
 /// How the binary of an image is built, but for its package.
-const BUILD: [&str; 7] =
-    ["build", "--profile", PROFILE, "--no-default-features", "--features", "jemalloc", MESSAGES];
+const BUILD: [&str; 4] = ["build", "--profile", PROFILE, MESSAGES];
 const PROFILE: &str = "dist";
 /// Cargo says in these where the build of a package has put its files; what people read is still on standard error.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
@@ -33,6 +36,8 @@ const TOKENIZERS: &str = "bpe-openai";
 const VOCABULARIES: [&str; 2] = ["cl100k_base.dict", "o200k_base.dict"];
 /// The folder with them.
 const VOCABULARIES_FOLDER: &str = "tokenizers";
+/// The bill of materials, beside the binary in the image: scanners look for files with such a name.
+const BILL: &str = "antiphon.cdx.json";
 /// Certificates of authorities, where distributions keep them; in the image they are at the first place.
 const CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
@@ -55,7 +60,7 @@ pub(crate) fn image(args: &[String]) -> Result<i32> {
         None => vec!["antiphon:latest".to_owned(), format!("antiphon:{}", env!("CARGO_PKG_VERSION"))],
     };
     let Some(binary) = build_shipped()? else { return Ok(1) };
-    let folder = write_image_of(&binary, &names)?;
+    let folder = write_image_of(&binary, &names, true)?;
     println!("{}: {}", names[0], version_inside(&names[0])?);
     println!("{}", digest_and_sizes(&names[0], &folder)?);
     Ok(0)
@@ -72,9 +77,13 @@ pub(super) fn check_programs() -> Result<()> {
 
 /// Builds the binary as it is shipped, with the vocabularies of tokenizers in a folder beside it. `None`: it does not build, and cargo has said why.
 pub(super) fn build_shipped() -> Result<Option<PathBuf>> {
-    let args = [BUILD.as_slice(), &["-p", "antiphon", "--bin", "antiphon"]].concat();
+    let args = [BUILD.as_slice(), &FEATURES, &["-p", "antiphon", "--bin", "antiphon"]].concat();
     say(&format!("cargo {}", args.join(" ")));
-    let output = cargo(&args).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    let mut build = cargo(&args);
+    if let Some(revision) = provenance::revision() {
+        build.env("ANTIPHON_REVISION", revision);
+    }
+    let output = build.stderr(Stdio::inherit()).output().context("starting cargo")?;
     if !output.status.success() {
         return Ok(None);
     }
@@ -98,8 +107,9 @@ fn folder_of_package(messages: &str, package: &str) -> Result<PathBuf> {
     folder.with_context(|| format!("cargo does not say where {package} was built"))
 }
 
-/// Writes an image of a binary under each of the names, and returns the folder with what it was made of.
-pub(super) fn write_image_of(binary: &Path, names: &[String]) -> Result<PathBuf> {
+/// Writes an image of a binary under each of the names, and returns the folder with what it was made of. `is_of_checkout`: it is the binary of
+/// these sources, which the image then names, with the bill of what is linked.
+pub(super) fn write_image_of(binary: &Path, names: &[String], is_of_checkout: bool) -> Result<PathBuf> {
     let folder = workspace::target_dir().join("image");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -116,8 +126,16 @@ pub(super) fn write_image_of(binary: &Path, names: &[String]) -> Result<PathBuf>
     fill(&libraries, binary)?;
     let program = context.join("program");
     install(&stripped(binary, &folder)?, &program.join("antiphon"), 0o755)?;
+    let mut labels = Vec::new();
+    if is_of_checkout {
+        let (revision, source) = (provenance::revision(), provenance::source());
+        labels = provenance::labels(env!("CARGO_PKG_VERSION"), revision.as_deref(), source.as_deref());
+        let bill = folder.join(BILL);
+        fs::write(&bill, sbom::of_binary(revision.as_deref(), &libraries_and_certificates(binary)?)?)?;
+        install(&bill, &program.join(BILL), 0o644)?;
+    }
     open_folders(&program)?;
-    write_image(names, &context)?;
+    write_image(names, &context, &labels)?;
     Ok(folder)
 }
 
@@ -138,14 +156,24 @@ fn fill(root: &Path, binary: &Path) -> Result<()> {
     for library in libraries(binary)? {
         install(&library, &root.join(library.strip_prefix("/")?), 0o755)?;
     }
-    let certificates = CERTIFICATES.iter().map(Path::new).find(|file| file.exists());
-    let certificates = certificates.context("no certificates of authorities: install ca-certificates")?;
-    install(certificates, &root.join(CERTIFICATES[0].trim_start_matches('/')), 0o644)?;
+    install(certificates()?, &root.join(CERTIFICATES[0].trim_start_matches('/')), 0o644)?;
     for (file, text) in FILES {
         fs::write(root.join(file), text)?;
         fs::set_permissions(root.join(file), fs::Permissions::from_mode(0o644))?;
     }
     open_folders(root)
+}
+
+fn certificates() -> Result<&'static Path> {
+    let found = CERTIFICATES.iter().map(Path::new).find(|file| file.exists());
+    found.context("no certificates of authorities: install ca-certificates")
+}
+
+/// The files of the distribution that the image has.
+fn libraries_and_certificates(binary: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = libraries(binary)?;
+    files.push(certificates()?.to_owned());
+    Ok(files)
 }
 
 /// Copies a file, or what a link leads to.
@@ -204,12 +232,13 @@ fn listed(text: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// Writes the image into the local storage of containers, under each of the names.
-fn write_image(names: &[String], context: &Path) -> Result<()> {
+fn write_image(names: &[String], context: &Path, labels: &[String]) -> Result<()> {
     say(&format!("buildah: {}", names.join(", ")));
     let containerfile = workspace::root().join("deploy/image/Containerfile");
     let mut buildah = Command::new("buildah");
     buildah.args(["bud", "--quiet", "--layers", "--isolation", "chroot", "--format", "oci"]);
     buildah.args(["--timestamp", "0", "--omit-history"]);
+    buildah.args(labels.iter().flat_map(|label| ["--label", label.as_str()]));
     buildah.args(names.iter().flat_map(|name| ["--tag", name.as_str()])).arg("--file").arg(containerfile);
     output_of(buildah.arg(context)).map(drop)
 }
@@ -246,17 +275,6 @@ fn layer_sizes(manifest: &str) -> Result<Vec<u64>> {
     let manifest: Value = serde_json::from_str(manifest).context("the manifest of the image")?;
     let layers = manifest["layers"].as_array().context("an image has layers")?;
     layers.iter().map(|layer| layer["size"].as_u64().context("a layer has a size")).collect()
-}
-
-/// What a program writes to its standard output.
-///
-/// # Errors
-/// It cannot be started or fails; with what it wrote to its standard error.
-fn output_of(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("starting {program}"))?;
-    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[cfg(test)]

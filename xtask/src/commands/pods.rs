@@ -43,10 +43,10 @@ pub(crate) fn pods(args: &[String]) -> Result<i32> {
     let Some([binary, other]) = binaries(&options)? else { return Ok(1) };
     let names = TAGS.map(|tag| format!("antiphon:{tag}"));
     if binary == other {
-        image::write_image_of(&binary, &names)?;
+        image::write_image_of(&binary, &names, false)?;
     } else {
-        image::write_image_of(&binary, &names[..1])?;
-        image::write_image_of(&other, &names[1..])?;
+        image::write_image_of(&binary, &names[..1], false)?;
+        image::write_image_of(&other, &names[1..], false)?;
     }
     let tools = Tools::resolve()?;
     let mut pods = program("pods", "debug", &options.rest)?;

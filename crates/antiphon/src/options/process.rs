@@ -44,6 +44,12 @@ pub(crate) struct NatsArguments {
     /// Certificates of the authorities that sign the NATS servers'.
     #[arg(long, env = "ANTIPHON_NATS_CA")]
     pub(crate) nats_ca: Option<PathBuf>,
+    /// A certificate (PEM) by which NATS knows this process, in place of a password or beside one. Read with each connection, as its key.
+    #[arg(long, env = "ANTIPHON_NATS_CERTIFICATE", requires = "nats_certificate_key")]
+    pub(crate) nats_certificate: Option<PathBuf>,
+    /// The private key (PEM) of that certificate.
+    #[arg(long, env = "ANTIPHON_NATS_CERTIFICATE_KEY", requires = "nats_certificate")]
+    pub(crate) nats_certificate_key: Option<PathBuf>,
     /// Subjects of answers begin with this. [default: `_INBOX`]
     #[arg(long, env = "ANTIPHON_NATS_INBOX_PREFIX")]
     pub(crate) nats_inbox_prefix: Option<String>,

@@ -1,16 +1,15 @@
 //! The pods of the chart, as Helm renders it and as Kubernetes would make them.
 
-use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
-use anyhow::{Context, Result, ensure};
-use devservices::{services::ScratchDir, tools, workspace};
+use anyhow::{Context, Result};
+use devservices::{tools, workspace};
 use serde_json::{Value, json};
+
+use crate::manifests::{as_json, output_of};
 
 /// The release: the instance by which its pods are found.
 pub(super) const RELEASE: &str = "antiphon-pods";
-/// A template with which Helm, which is there for the chart anyway, converts the rendered YAML to JSON.
-const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
-
 /// What the chart renders with these values.
 #[derive(Debug)]
 pub(super) struct Rendered {
@@ -58,23 +57,6 @@ pub(super) fn render(values: &[String]) -> Result<Rendered> {
     };
     let migration = templates("Job")?.into_iter().next().context("the chart has no migration")?;
     Ok(Rendered { migration, deployments: templates("Deployment")? })
-}
-
-fn as_json(rendered: &str) -> Result<Vec<Value>> {
-    let chart = ScratchDir::new("manifests")?;
-    fs::create_dir(chart.path().join("templates"))?;
-    fs::write(chart.path().join("Chart.yaml"), "{apiVersion: v2, name: manifests, version: 0.0.0}")?;
-    fs::write(chart.path().join("rendered.yaml"), rendered)?;
-    fs::write(chart.path().join("templates/all.json"), AS_JSON)?;
-    let text = output_of(Command::new(tools::helm()?.path).arg("template").arg(chart.path()))?;
-    let all: Value = serde_json::from_str(text.lines().last().unwrap_or_default())?;
-    Ok(all["all"].as_array().context("Helm read no manifests")?.clone())
-}
-
-fn output_of(command: &mut Command) -> Result<String> {
-    let output = command.output().context("starting helm")?;
-    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 impl PodTemplate {

@@ -79,8 +79,8 @@ const FIXED: [&str; 4] =
 #[test]
 fn variables_of_the_chart_have_a_value_to_set_them() {
     let (templates, mut count) = (deploy().join("chart/antiphon/templates"), 0);
-    let helpers = read(&templates.join("_helpers.tpl"));
-    for template in ["_helpers.tpl", "gateway.yaml", "worker.yaml", "workflow.yaml", "mcp.yaml"] {
+    let helpers = read(&templates.join("_env.tpl"));
+    for template in ["_env.tpl", "gateway.yaml", "worker.yaml", "workflow.yaml", "mcp.yaml"] {
         let text = read(&templates.join(template));
         let names = text.lines().filter_map(|line| line.trim().strip_prefix("- name: "));
         for name in names.filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase())) {

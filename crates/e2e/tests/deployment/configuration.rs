@@ -36,6 +36,15 @@ const WRONG: &[WrongSetting] = &[
     ("worker", &[("NATS_URL", "http://x")], "NATS_URL"),
     ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/nowhere/creds")], "/nowhere/creds"),
     ("worker", &[("ANTIPHON_NATS_CA", "/nowhere/ca.pem")], "/nowhere/ca.pem"),
+    ("worker", &[("ANTIPHON_NATS_CERTIFICATE", "/nowhere/tls.crt")], "--nats-certificate-key"),
+    (
+        "worker",
+        &[
+            ("ANTIPHON_NATS_CERTIFICATE", "/nowhere/tls.crt"),
+            ("ANTIPHON_NATS_CERTIFICATE_KEY", "/nowhere/tls.key"),
+        ],
+        "/nowhere/tls.crt",
+    ),
     ("worker", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "OTEL_EXPORTER_OTLP_ENDPOINT"),
     ("worker", &[("OTEL_EXPORTER_OTLP_HEADERS", "a-password")], "OTEL_EXPORTER_OTLP_HEADERS"),
     ("gateway", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/protobuf"),

@@ -1,7 +1,9 @@
 //! The container image, without building it: its defaults are settings of the binary, and those that the chart counts on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
+use devservices::workspace;
 use serde_json::Value;
 use testkit::fleet::invoke;
 
@@ -106,4 +108,33 @@ fn image_has_the_user_entry_point_and_version_of_the_chart() {
     // `cargo xtask image` gives the image this name, with the version of the workspace, and the chart asks for it.
     let name = format!("antiphon:{}", env!("CARGO_PKG_VERSION"));
     assert!(values_of(&manifests, "image:").contains(name.as_str()), "no pod runs {name}");
+}
+
+/// The revision behind `--version`, in brackets.
+#[tokio::test]
+async fn binary_names_the_commit_that_it_is_built_of() {
+    let run = invoke(&["--version"], &[]).await.unwrap();
+    let (version, revision) = run.stdout.trim().split_once(" (").unwrap_or_else(|| panic!("{}", run.stdout));
+    assert_eq!(version, format!("antiphon {}", env!("CARGO_PKG_VERSION")));
+    let revision = revision.trim_end_matches(')').trim_end_matches("-modified");
+    let git = |arguments: &[&str]| {
+        let run = Command::new("git").args(arguments).current_dir(workspace::root()).output();
+        run.is_ok_and(|output| output.status.success())
+    };
+    if git(&["rev-parse", "HEAD"]) {
+        assert_eq!(revision.len(), 40, "{revision}");
+        assert!(git(&["cat-file", "-e", revision]), "{revision} is no commit of this repository");
+    } else {
+        assert_eq!(revision, "unknown");
+    }
+}
+
+/// What is known without a build; `cargo xtask image` adds version, revision and source, and its tests say how.
+#[test]
+fn image_has_labels() {
+    let containerfile = read(&deploy().join("image/Containerfile")).replace("\\\n", " ");
+    let labels = instructions(&containerfile, "LABEL").join(" ");
+    for name in ["title=antiphon", "description=\"", "licenses=Apache-2.0"] {
+        assert!(labels.contains(&format!("org.opencontainers.image.{name}")), "{name}: {labels}");
+    }
 }

@@ -1,0 +1,35 @@
+//! Rendered manifests as JSON, to look things up in them.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use devservices::{services::ScratchDir, tools};
+use serde_json::Value;
+
+/// A template with which Helm, which is there for the chart anyway, converts the rendered YAML to JSON.
+const AS_JSON: &str = r#"{{ $all := list }}{{ range splitList "\n---" (.Files.Get "rendered.yaml") }}{{ $all = append $all (fromYaml .) }}{{ end }}{{ dict "all" $all | toJson }}"#;
+
+/// The documents of rendered manifests.
+///
+/// # Errors
+/// Helm is not there, or cannot read them.
+pub fn as_json(rendered: &str) -> Result<Vec<Value>> {
+    let chart = ScratchDir::new("manifests")?;
+    fs::create_dir(chart.path().join("templates"))?;
+    fs::write(chart.path().join("Chart.yaml"), "{apiVersion: v2, name: manifests, version: 0.0.0}")?;
+    fs::write(chart.path().join("rendered.yaml"), rendered)?;
+    fs::write(chart.path().join("templates/all.json"), AS_JSON)?;
+    let text = output_of(Command::new(tools::helm()?.path).arg("template").arg(chart.path()))?;
+    let all: Value = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+    Ok(all["all"].as_array().context("Helm read no manifests")?.clone())
+}
+
+/// What Helm writes to its standard output.
+///
+/// # Errors
+/// It cannot be started or fails; with what it wrote to its standard error.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output().context("starting helm")?;
+    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -17,15 +18,17 @@ use testkit::{
 
 use tokio::time::sleep;
 
-use super::{deploy, read, said};
+use super::{deploy, read, render, said};
 use crate::{api_client::scripted, fixture::Fixture};
+
+const RULES: &str = "chart/antiphon/files/alerts.yaml";
 
 /// Prometheus has to start, and to scrape twice.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The names of the alerts.
 fn alerts() -> Vec<String> {
-    let rules = read(&deploy().join("chart/antiphon/files/alerts.yaml"));
+    let rules = read(&deploy().join(RULES));
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     names.map(str::to_owned).collect()
 }
@@ -33,12 +36,20 @@ fn alerts() -> Vec<String> {
 #[test]
 fn each_alert_fires_and_is_silent() {
     let promtool = tools::promtool().unwrap().path;
-    for (command, file) in [("check", "chart/antiphon/files/alerts.yaml"), ("test", "alerts/tests.yaml")] {
-        let output =
-            Command::new(&promtool).args([command, "rules"]).arg(deploy().join(file)).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+    let promtool = |command: &str, file: &Path| {
+        let output = Command::new(&promtool).args([command, "rules"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}: {}", file.display(), said(&output));
+    };
+    promtool("check", &deploy().join(RULES));
+    let mut tests = String::new();
+    for entry in fs::read_dir(deploy().join("alerts")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            promtool("test", &file);
+            tests += &read(&file);
+        }
     }
-    let (tests, alerts) = (read(&deploy().join("alerts/tests.yaml")), alerts());
+    let alerts = alerts();
     assert!(alerts.len() >= 15, "{alerts:?}");
     for alert in alerts {
         for case in ["fires", "is silent"] {
@@ -47,14 +58,43 @@ fn each_alert_fires_and_is_silent() {
     }
 }
 
+/// The anchor that a page shown by a code host gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.trim().replace(' ', "-")
+}
+
 #[test]
-fn each_alert_links_to_its_runbook() {
-    let (rules, runbooks) =
-        (read(&deploy().join("chart/antiphon/files/alerts.yaml")), read(&deploy().join("alerts/README.md")));
-    for alert in alerts() {
-        assert!(runbooks.contains(&format!("\n### {alert}\n")), "{alert} has no runbook");
-        let link = format!("https://example.com/antiphon/runbooks#{}\n", alert.to_lowercase());
-        assert!(rules.contains(&link), "{alert} links to another place");
+fn each_runbook_url_leads_to_the_part_of_its_alert() {
+    let rules = read(&deploy().join(RULES));
+    let mut alert = "";
+    let mut links = 0;
+    for line in rules.lines().map(str::trim) {
+        alert = line.strip_prefix("- alert: ").unwrap_or(alert);
+        let Some(url) = line.strip_prefix("runbook_url: ") else { continue };
+        let (page, part) = url.split_once('#').unwrap();
+        let page = read(&workspace::root().join(page));
+        let mut headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+        let heading = headings.find(|heading| anchor(heading) == part);
+        assert_eq!(heading, Some(alert), "{url}");
+        links += 1;
+    }
+    assert_eq!(links, rules.matches("- alert: ").count());
+    // In a release they lead to where the page is published, or to the repository.
+    let values = deploy().join("chart/values/production.yaml");
+    for (url, page) in
+        [("", "deploy/alerts/README.md"), ("https://wiki.example/page/", "https://wiki.example/page")]
+    {
+        let rendered = render(&values, &["--set", &format!("metrics.prometheusRule.runbookUrl={url}")]);
+        let rendered = said(&rendered);
+        let lines = rendered.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: "));
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines.len(), links, "{rendered}");
+        assert!(lines.iter().all(|line| line.starts_with(&format!("{page}#"))), "{lines:?}");
     }
 }
 

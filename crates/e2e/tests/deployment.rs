@@ -7,6 +7,7 @@ mod configuration;
 mod image;
 mod monitoring;
 mod nats_permissions;
+mod runbooks;
 mod tls;
 
 use std::{

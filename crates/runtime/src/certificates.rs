@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused_with_the_file_and_the_reason() {
+    fn files_without_a_certificate_are_refused_by_name() {
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for (path, why) in [
             (PathBuf::from("/nowhere/ca.crt"), "No such file"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_told_from_servers_that_are_away() {
+    fn refused_certificates_are_no_servers_that_are_away() {
         let unknown = rustls::Error::InvalidCertificate(Refused::UnknownIssuer);
         let wrapped = io::Error::new(io::ErrorKind::InvalidData, unknown);
         let refused = refused_certificate(&wrapped).expect("a certificate");

@@ -41,9 +41,9 @@ pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), 
 
 pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<(), ExitError> {
     // What needs no streams is found without NATS.
-    let json = match change::planned(store, options.count).await? {
-        change::Planned::Nothing => change::nothing_to_do(options.count),
-        change::Planned::Begin | change::Planned::GoOn(_) => {
+    let json = match change::start_of_change(store, options.count).await? {
+        change::ChangeStart::Nothing => change::nothing_to_do(options.count),
+        change::ChangeStart::Begin | change::ChangeStart::GoOn(_) => {
             let bus = connect_own_bus(store, &options.nats, "antiphon partitions", SERVER_TIMEOUT).await?;
             change::run(store, &bus, options.count).await?
         }

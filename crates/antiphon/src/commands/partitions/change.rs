@@ -43,10 +43,10 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
     };
     let installation = store.installation_id().await?;
     let run = ChangeRun { store, bus, installation };
-    let change = match planned(store, to).await? {
-        Planned::GoOn(change) => change,
-        Planned::Begin => run.begin(to).await?,
-        Planned::Nothing => return Ok(nothing_to_do(to)),
+    let change = match start_of_change(store, to).await? {
+        ChangeStart::GoOn(change) => change,
+        ChangeStart::Begin => run.begin(to).await?,
+        ChangeStart::Nothing => return Ok(nothing_to_do(to)),
     };
     let began = Instant::now().checked_sub(Duration::from_millis(change.age_ms.unsigned_abs()));
     let moved = if change.is_moved { 0 } else { run.move_all(&change).await? };
@@ -59,7 +59,7 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
 }
 
 /// What a change to a number begins with.
-pub(super) enum Planned {
+pub(super) enum ChangeStart {
     /// This change was begun and has not ended.
     GoOn(PartitionChange),
     /// There is no change under way.
@@ -72,12 +72,12 @@ pub(super) enum Planned {
 ///
 /// # Errors
 /// Another change is under way.
-pub(super) async fn planned(store: &Store, to: PartitionCount) -> Result<Planned, ExitError> {
+pub(super) async fn start_of_change(store: &Store, to: PartitionCount) -> Result<ChangeStart, ExitError> {
     match store.partition_change().await? {
-        Some(change) if change.to == to => Ok(Planned::GoOn(change)),
+        Some(change) if change.to == to => Ok(ChangeStart::GoOn(change)),
         Some(change) => Err(ExitError::Configuration(change.refusal().to_string())),
-        None if store.partition_count().await? == Some(to) => Ok(Planned::Nothing),
-        None => Ok(Planned::Begin),
+        None if store.partition_count().await? == Some(to) => Ok(ChangeStart::Nothing),
+        None => Ok(ChangeStart::Begin),
     }
 }
 

@@ -17,6 +17,7 @@ impl From<StoreError> for ExitError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Url(_)
+            | StoreError::Tls(_)
             | StoreError::Refused(_)
             | StoreError::Pooler(_)
             | StoreError::PartitionCount { .. } => Self::Configuration(error.to_string()),

@@ -2,6 +2,8 @@
 
 mod commands;
 mod connect;
+#[cfg(test)]
+mod documents_tests;
 mod exit;
 mod healthcheck;
 mod mapping;

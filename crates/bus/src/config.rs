@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::{ConnectOptions, ServerAddr};
 use runtime::Backoff;
+use runtime::certificates::check_authorities;
 
 use crate::error::BusError;
 
@@ -59,6 +60,9 @@ impl BusConfig {
         if let Some(path) = &self.nkey_seed_file {
             let seed = tokio::fs::read_to_string(path).await;
             let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+            // The client would find it with each connection, and not say where it comes from.
+            let pair = nkeys::KeyPair::from_seed(seed.trim());
+            pair.map_err(|error| BusError::Config(format!("{}: no nkey seed: {error}", path.display())))?;
             options = options.nkey(seed.trim().to_owned());
         }
         if let Some(path) = &self.credentials_file {
@@ -68,10 +72,13 @@ impl BusConfig {
         let certificate = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
         for path in self.root_certificates.iter().chain(certificate) {
             // The client reads them with each connection: a file that is not there would look like a server that is away.
-            let read = tokio::fs::read(path).await;
-            read.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+            check_authorities(path).map_err(|error| BusError::Config(error.to_string()))?;
         }
-        Ok(PreparedConfig { servers, name: self.name.clone(), options: self.tune(options) })
+        let authorities = match &self.root_certificates {
+            Some(path) => format!("the authorities in {}", path.display()),
+            None => "the usual authorities, as ANTIPHON_NATS_CA names no file of others".to_owned(),
+        };
+        Ok(PreparedConfig { servers, name: self.name.clone(), authorities, options: self.tune(options) })
     }
 
     fn tune(&self, mut options: ConnectOptions) -> ConnectOptions {
@@ -112,6 +119,8 @@ impl fmt::Debug for BusConfig {
 pub(crate) struct PreparedConfig {
     pub(crate) servers: Vec<ServerAddr>,
     pub(crate) name: String,
+    /// What the servers' certificates are checked against, for people.
+    pub(crate) authorities: String,
     pub(crate) options: ConnectOptions,
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::{Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event};
+use runtime::certificates::refused_certificate;
 use runtime::{Backoff, retry};
 use tokio::sync::{Mutex, watch};
 
@@ -263,24 +264,30 @@ async fn connect_until_ready(
     retry(Backoff::default(), "connecting to NATS", || async {
         match options.clone().connect(&prepared.servers[..]).await {
             Ok(client) => Ok(Ok(client)),
-            Err(error) if is_final(&error) => Ok(Err(BusError::Config(error.to_string()))),
-            Err(error) => Err(format!("{} ({role}): {error}", prepared.describe())),
+            Err(error) => match final_error(prepared, &error) {
+                Some(wrong) => Ok(Err(wrong)),
+                None => Err(format!("{} ({role}): {error}", prepared.describe())),
+            },
         }
     })
     .await
 }
 
-/// An unknown name is not final: in a cluster names appear with what they name.
-fn is_final(error: &ConnectError) -> bool {
+/// What waiting does not cure. An unknown name is not of this kind: in a cluster names appear with what they name.
+fn final_error(prepared: &PreparedConfig, error: &ConnectError) -> Option<BusError> {
+    if let Some(refused) = refused_certificate(error) {
+        let why = refused.describe(&prepared.authorities);
+        return Some(BusError::Config(format!("{}: {why}", prepared.describe())));
+    }
     match error.kind() {
         ConnectErrorKind::ServerParse
         | ConnectErrorKind::Authentication
         | ConnectErrorKind::AuthorizationViolation
-        | ConnectErrorKind::Tls => true,
+        | ConnectErrorKind::Tls => Some(BusError::Config(error.to_string())),
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Io
-        | ConnectErrorKind::MaxReconnects => false,
+        | ConnectErrorKind::MaxReconnects => None,
     }
 }
 

@@ -9,6 +9,7 @@ mod image;
 mod monitoring;
 mod mutual_tls;
 mod nats_permissions;
+mod runbooks;
 mod tls;
 
 use std::{

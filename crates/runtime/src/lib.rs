@@ -3,6 +3,7 @@
 //! No word of the domain occurs here: nothing in this crate knows what a thread, a partition or a chunk is.
 
 pub mod backoff;
+pub mod certificates;
 pub mod clock;
 pub mod endpoint;
 pub mod escape;

@@ -30,6 +30,10 @@ const BUILD_INFO: MetricDescription = MetricDescription::gauge(
 )
 .by(&["version", "revision", "role"]);
 
+const CPU_AS_GAUGE: &str = "# TYPE process_cpu_seconds_total gauge";
+const CPU_AS_COUNTER: &str = "# TYPE process_cpu_seconds_total counter";
+const UNLIMITED_MEMORY: &str = "process_virtual_memory_max_bytes 0";
+
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the recorder could not be installed.
@@ -68,7 +72,7 @@ impl Recorder {
     /// out: a gauge is set to NaN when what it measured is gone, because the recorder keeps every series.
     pub fn render(&self) -> String {
         self.process.collect();
-        without_gone(&self.handle.render())
+        with_types_of_process(&without_gone(&self.handle.render()))
     }
 
     /// Keeps the recorder's memory bounded between scrapes until `token` is tripped. Without this, histograms of a
@@ -92,6 +96,13 @@ pub fn set_build_info(version: &'static str, revision: &'static str, role: &str)
 
 fn without_gone(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.trim_end().ends_with(" NaN")).collect()
+}
+
+/// The figures of the process as Prometheus names them. The counters of `metrics` are whole numbers, so the time on processors is recorded as a
+/// gauge; and no limit of memory is recorded as a limit of 0.
+fn with_types_of_process(text: &str) -> String {
+    let lines = text.split_inclusive('\n').filter(|line| line.trim_end() != UNLIMITED_MEMORY);
+    lines.collect::<String>().replace(CPU_AS_GAUGE, CPU_AS_COUNTER)
 }
 
 fn builder() -> Result<PrometheusBuilder, BuildError> {
@@ -128,6 +139,23 @@ mod tests {
         assert!(text.contains("turn_seconds_bucket{le=\"600\"} 1"), "{text}");
     }
 
+    #[test]
+    fn processor_time_has_fractions_of_a_second() {
+        let recorder = builder().expect("buckets").build_recorder();
+        let process = Collector::default();
+        let began = std::time::Instant::now();
+        let seconds = || {
+            ::metrics::with_local_recorder(&recorder, || process.collect());
+            let text = recorder.handle().render();
+            let line = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
+            line.map(str::to_owned).expect("the metric")
+        };
+        // Whole numbers would show no fraction however long this takes.
+        while !seconds().contains('.') {
+            assert!(began.elapsed() < Duration::from_secs(30), "{}", seconds());
+        }
+    }
+
     #[tokio::test]
     async fn it_is_installed_once_and_knows_its_process() {
         let recorder = Recorder::install().expect("the first");
@@ -136,6 +164,8 @@ mod tests {
         let text = recorder.render();
         assert!(text.contains("seen_total 2"), "{text}");
         assert!(text.contains("process_resident_memory_bytes"), "{text}");
+        assert!(text.contains(CPU_AS_COUNTER) && !text.contains(CPU_AS_GAUGE), "{text}");
+        assert!(!text.lines().any(|line| line == UNLIMITED_MEMORY), "{text}");
         set_build_info("1.2.3", "4c0ffee", "worker");
         let text = recorder.render();
         assert!(

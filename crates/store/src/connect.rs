@@ -1,8 +1,10 @@
 //! Sessions: how they are opened, what is set in them, and how their work is kept from being cancelled.
 
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use runtime::certificates::{check_authorities, check_client_certificate, refused_certificate};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
@@ -21,6 +23,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
         return Err(StoreError::Url(sqlx::Error::Configuration(error.into())));
     }
     let base = PgConnectOptions::from_str(&config.url).map_err(StoreError::Url)?;
+    check_tls_files(&base)?;
     Ok(base.application_name("antiphon").options([
         ("antiphon.tenant", config.tenant_scope.setting()),
         ("statement_timeout", millis(config.statement_timeout)),
@@ -34,11 +37,71 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     ]))
 }
 
+/// The files that the URL names are read by sqlx with each connection: one that is missing would look like a server that is away.
+fn check_tls_files(options: &PgConnectOptions) -> Result<(), StoreError> {
+    let files = TlsFiles::of(options);
+    let wrong = |error: runtime::certificates::CertificateError| StoreError::Tls(error.to_string());
+    if let Some(root) = &files.root {
+        check_authorities(Path::new(root)).map_err(wrong)?;
+    }
+    match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            check_client_certificate(Path::new(certificate), Path::new(key)).map_err(wrong)
+        }
+        (None, None) => Ok(()),
+        (Some(_), None) => Err(StoreError::Tls("sslcert needs sslkey".to_owned())),
+        (None, Some(_)) => Err(StoreError::Tls("sslkey needs sslcert".to_owned())),
+    }
+}
+
+/// The files of TLS that a URL or the variables of Postgres name (`sslrootcert` and the like). What is given as text is no file.
+#[derive(Default)]
+struct TlsFiles {
+    root: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl TlsFiles {
+    fn of(options: &PgConnectOptions) -> Self {
+        let (mut files, mut is_used) = (Self::default(), true);
+        for (name, value) in options.to_url_lossy().query_pairs() {
+            // How sqlx shows a file; it shows a text as it is.
+            let file = value.strip_prefix("file: ").map(str::to_owned);
+            match name.as_ref() {
+                "sslmode" => is_used = !matches!(value.as_ref(), "disable" | "allow"),
+                "sslrootcert" => files.root = file,
+                "sslcert" => files.certificate = file,
+                "sslkey" => files.key = file,
+                _ => {}
+            }
+        }
+        if is_used { files } else { Self::default() }
+    }
+}
+
+/// Why no connection was made, if certificates or the settings of TLS are the cause: waiting does not cure that.
+fn wrong_tls(error: &sqlx::Error, options: &PgConnectOptions) -> Option<StoreError> {
+    let source: &(dyn std::error::Error + 'static) = match error {
+        sqlx::Error::Tls(source) => source.as_ref(),
+        error => error,
+    };
+    let why = match (refused_certificate(source), error) {
+        (Some(refused), _) => refused.describe(&match TlsFiles::of(options).root {
+            Some(root) => format!("the authorities in {root}"),
+            None => "the usual authorities, as sslrootcert names no file of others".to_owned(),
+        }),
+        (None, sqlx::Error::Tls(source)) => source.to_string(),
+        (None, _) => return None,
+    };
+    Some(StoreError::Tls(format!("{}: {why}", options.get_host())))
+}
+
 impl StoreConfig {
-    /// Whether the URL can be used at all.
+    /// Whether the URL can be used at all, and the files that it names.
     ///
     /// # Errors
-    /// [`StoreError::Url`].
+    /// [`StoreError::Url`], [`StoreError::Tls`].
     pub fn check(&self) -> Result<(), StoreError> {
         options(self).map(drop)
     }
@@ -79,12 +142,15 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
                 }
                 return Ok(connection);
             }
-            Err(error) if !may_pass(&error) => return Err(StoreError::of_connect(error)),
-            Err(error) if !is_logged => {
-                tracing::warn!(%error, host = options.get_host(), port = options.get_port(), "waiting for Postgres");
-                is_logged = true;
-            }
-            Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
+            Err(error) => match wrong_tls(&error, options) {
+                Some(wrong) => return Err(wrong),
+                None if !may_pass(&error) => return Err(StoreError::of_connect(error)),
+                None if !is_logged => {
+                    tracing::warn!(%error, host = options.get_host(), port = options.get_port(), "waiting for Postgres");
+                    is_logged = true;
+                }
+                None => tracing::debug!(%error, "still waiting for Postgres"),
+            },
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

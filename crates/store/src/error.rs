@@ -31,6 +31,9 @@ pub enum StoreError {
     /// The URL cannot be understood.
     #[error("the database URL is not usable: {0}")]
     Url(#[source] sqlx::Error),
+    /// A file of certificates that the URL names, or a certificate in a connection, cannot be used.
+    #[error("the TLS settings of the database URL do not work: {0}")]
+    Tls(String),
     /// The server is there and refuses us: wrong user, password or database name.
     #[error("Postgres refuses the connection: {0}")]
     Refused(#[source] sqlx::Error),
@@ -117,6 +120,7 @@ impl StoreError {
             },
             Self::Row(_) => Disposition::Data,
             Self::Url(_)
+            | Self::Tls(_)
             | Self::Refused(_)
             | Self::Pooler(_)
             | Self::PartitionCount { .. }

@@ -132,6 +132,14 @@ impl Store {
         self.rows(statement).await?.iter().map(grant).collect()
     }
 
+    /// How many partitions have no owner whose lease runs.
+    pub async fn unowned_partitions(&self) -> Result<u64, StoreError> {
+        let statement = "SELECT count(*) AS unowned FROM partitions
+             WHERE owner IS NULL OR lease_until IS NULL OR lease_until <= clock_timestamp()";
+        let rows = self.rows(sqlx::query(statement)).await?;
+        rows.first().map_or(Ok(0), |row| unsigned(row, "unowned"))
+    }
+
     /// Prolongs leases to `ttl` from now, and says which of them are still held by a store that has not gone back in time, in order of
     /// their ids.
     pub async fn renew(

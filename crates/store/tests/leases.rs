@@ -34,17 +34,21 @@ async fn three_workers_at_once_never_share_a_partition() {
 #[tokio::test]
 async fn a_lease_ends_by_time_by_release_and_by_takeover() {
     let (_database, store) = Database::new(2).await;
+    assert_eq!(store.unowned_partitions().await.unwrap(), 2);
     let mine = store.acquire("a", TTL, 10).await.unwrap();
+    assert_eq!(store.unowned_partitions().await.unwrap(), 0);
     let [first, second] = [Applied::from(&mine[0]), Applied::from(&mine[1])];
     assert_eq!(store.acquire("b", TTL, 10).await.unwrap(), []);
 
     assert!(store.release("a", first.partition, first.epoch).await.unwrap());
+    assert_eq!(store.unowned_partitions().await.unwrap(), 1);
     assert!(!store.release("a", first.partition, first.epoch).await.unwrap());
     let taken = store.acquire("b", TTL, 10).await.unwrap();
     assert_eq!(taken.iter().map(|grant| grant.partition).collect::<Vec<_>>(), [first.partition]);
     assert!(taken[0].epoch > first.epoch);
 
     assert_eq!(renewed(&store, "a", GONE, &[second, first]).await, [second.partition]);
+    assert_eq!(store.unowned_partitions().await.unwrap(), 1);
     let also = store.acquire("b", TTL, 10).await.unwrap().remove(0);
     assert_eq!(also.partition, second.partition);
     assert_eq!(renewed(&store, "a", TTL, &[second]).await, []);

@@ -61,7 +61,9 @@ impl Prometheus {
         let server = format!("http://{}", self.addr);
         let output = Command::new(&self.promtool).args(["query", "instant", &server, query]).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+        // Without any series it prints an empty line.
+        let printed = String::from_utf8_lossy(&output.stdout);
+        Ok(printed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
     /// The names of the alerts that fire now.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use metrics::gauge;
-use model::WaitReason;
+use model::{PartitionId, WaitReason};
 use partition::{Stats, WaitCounts};
 use runtime::metrics::MetricDescription;
 
@@ -193,6 +193,12 @@ impl WorkerGauges {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.insert(partition.to_owned(), now);
         set_totals(&held);
+    }
+
+    /// The partitions that have reported and are held.
+    pub(crate) fn partitions(&self) -> Vec<PartitionId> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.keys().filter_map(|partition| partition.parse().ok()).map(PartitionId).collect()
     }
 
     pub(crate) fn remove(&self, partition: &str) {

@@ -26,6 +26,7 @@ mod request_watch;
 mod retention;
 mod row_limits;
 mod session;
+mod stream_fill;
 mod turn_limiter;
 
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub async fn run(
         budget_counter::count_budgets(context.store.clone(), refusals.clone(), stop.clone()),
     );
     runtime::spawn_named("requests", context.requests.clone().run(context.bus.clone(), stop.clone()));
+    runtime::spawn_named("stream fill", stream_fill::measure(context.clone(), stop.clone()));
     let store = context.store.clone();
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;

@@ -15,6 +15,8 @@ pub(crate) const DAMAGED_COMMITS: &str = "antiphon_worker_damaged_commits_total"
 pub(crate) const OPEN_INCIDENTS: &str = "antiphon_worker_open_incidents";
 pub(crate) const PARTITION_COUNT: &str = "antiphon_worker_partition_count";
 pub(crate) const PARTITIONS: &str = "antiphon_worker_partitions";
+pub(crate) const STREAM_FILL_RATIO: &str = "antiphon_worker_stream_fill_ratio";
+pub(crate) const UNOWNED_PARTITIONS: &str = "antiphon_worker_unowned_partitions";
 pub(crate) const LEASES_LOST: &str = "antiphon_worker_leases_lost_total";
 pub(crate) const INCIDENTS: &str = "antiphon_worker_incidents_total";
 pub(crate) const DELETED_ROWS: &str = "antiphon_worker_deleted_rows_total";
@@ -248,6 +250,16 @@ const METRICS: &[MetricDescription] = &[
     .by(&["action"]),
     MetricDescription::gauge(PARTITION_COUNT, "Partitions of the fleet"),
     MetricDescription::gauge(PARTITIONS, "Partitions held"),
+    MetricDescription::gauge(
+        UNOWNED_PARTITIONS,
+        "Partitions of the fleet that no worker owns, as this worker sees it in Postgres; absent while Postgres is away",
+    ),
+    MetricDescription::gauge(
+        STREAM_FILL_RATIO,
+        "Bytes of a stream as a part of what it may hold, by `stream`: those of the partitions held, and that of turn requests (WORK), \
+         which refuse publishers at 1",
+    )
+    .by(&["stream"]),
     MetricDescription::gauge(
         REFUSED_OPERATIONS,
         "Operations that Postgres refuses for good and that are tried again all the same; the worker is not \

@@ -108,6 +108,7 @@ impl Ownership {
                     tracing::warn!(%error, "Postgres is away: streaming goes on, commits wait");
                 }
                 self.context.health.set_ready("postgres", false);
+                metrics::gauge!(crate::metrics::UNOWNED_PARTITIONS).set(f64::NAN);
                 self.renewals.unanswered(Instant::now(), self.context.config.lease);
                 Ok(())
             }
@@ -149,6 +150,9 @@ impl Ownership {
         self.renewals.renewed(sent, lease);
         renewed?;
         self.context.token_keys.set(self.context.store.token_keys().await?);
+        // Each worker counts for all: the metrics of an owner may be missing although it works.
+        let unowned = self.context.store.unowned_partitions().await?;
+        metrics::gauge!(crate::metrics::UNOWNED_PARTITIONS).set(unowned as f64);
         Ok(())
     }
 

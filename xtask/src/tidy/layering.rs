@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("protocols", &["model"]),
     ("feed", &["model", "wire", "protocols"]),
     ("auth", &["model"]),
-    ("store", &["model", "auth", "batches", "reasoning", "scheduling", "partition"]),
+    ("store", &["model", "auth", "batches", "reasoning", "scheduling", "partition", "runtime"]),
     ("bus", &["model", "wire", "runtime"]),
     ("runtime", &[]),
     (

@@ -40,9 +40,14 @@ pub(super) async fn list(store: &Store, options: &ListPartitions) -> Result<(), 
 }
 
 pub(super) async fn change(store: &Store, options: &ChangePartitions) -> Result<(), ExitError> {
-    change::under_way(store, options.count).await?;
-    let bus = connect_own_bus(store, &options.nats, "antiphon partitions", SERVER_TIMEOUT).await?;
-    let json = change::run(store, &bus, options.count).await?;
+    // What needs no streams is found without NATS.
+    let json = match change::start_of_change(store, options.count).await? {
+        change::ChangeStart::Nothing => change::nothing_to_do(options.count),
+        change::ChangeStart::Begin | change::ChangeStart::GoOn(_) => {
+            let bus = connect_own_bus(store, &options.nats, "antiphon partitions", SERVER_TIMEOUT).await?;
+            change::run(store, &bus, options.count).await?
+        }
+    };
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 

@@ -208,7 +208,7 @@ pub(crate) struct Keys {
 pub(crate) enum KeysCommand {
     /// Make a key. Its text is shown once, on standard output, and is nowhere else.
     Create(CreateKey),
-    /// The keys of a tenant, without their secrets.
+    /// The keys of a tenant, without their secrets. `LAST USED` may be 15 minutes old: gateways note a use that often.
     List(ListKeys),
     /// End a key, within seconds everywhere.
     Revoke(RevokeKey),

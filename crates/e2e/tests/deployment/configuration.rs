@@ -35,6 +35,10 @@ const WRONG: &[WrongSetting] = &[
     ("worker", &[("DATABASE_URL", "mysql://x")], "postgres://"),
     ("worker", &[("NATS_URL", "http://x")], "NATS_URL"),
     ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/nowhere/creds")], "/nowhere/creds"),
+    ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/etc/hosts")], "/etc/hosts"),
+    ("worker", &[("ANTIPHON_NATS_CREDENTIALS", "/etc")], "/etc: "),
+    ("worker", &[("ANTIPHON_NATS_NKEY", "/nowhere/seed")], "/nowhere/seed"),
+    ("worker", &[("ANTIPHON_NATS_NKEY", "/etc/hosts")], "/etc/hosts: no nkey seed"),
     ("worker", &[("ANTIPHON_NATS_CA", "/nowhere/ca.pem")], "/nowhere/ca.pem"),
     ("worker", &[("ANTIPHON_NATS_CERTIFICATE", "/nowhere/tls.crt")], "--nats-certificate-key"),
     (
@@ -44,6 +48,47 @@ const WRONG: &[WrongSetting] = &[
             ("ANTIPHON_NATS_CERTIFICATE_KEY", "/nowhere/tls.key"),
         ],
         "/nowhere/tls.crt",
+    ),
+    ("worker", &[("ANTIPHON_NATS_CA", "/etc/hosts")], "/etc/hosts: there is no certificate in it"),
+    ("workflow", &[("ANTIPHON_NATS_CA", "/etc")], "/etc: "),
+    (
+        "worker",
+        &[("DATABASE_URL", "postgres://h/x?sslmode=verify-full&sslrootcert=/nowhere/ca.crt")],
+        "/nowhere/ca.crt",
+    ),
+    (
+        "migrate",
+        &[("DATABASE_URL", "postgres://h/x?sslmode=require&sslrootcert=/etc/hosts")],
+        "/etc/hosts: there is no certificate",
+    ),
+    (
+        "mcp",
+        &[("DATABASE_URL", "postgres://h/x?sslmode=require&sslcert=/etc/hosts&sslkey=/etc/hosts")],
+        "/etc/hosts",
+    ),
+    (
+        "gateway",
+        &[("DATABASE_READ_URL", "postgres://h/x?sslmode=verify-full&sslrootcert=/nowhere/ca.crt")],
+        "/nowhere/ca.crt",
+    ),
+    ("worker", &[("ANTIPHON_PRICES_FILE", "/nowhere/prices.json")], "/nowhere/prices.json"),
+    (
+        "workflow",
+        &[
+            ("ANTIPHON_LLM_BASE_URL", "http://127.0.0.1:9/v1"),
+            ("ANTIPHON_LLM_MODEL", "m"),
+            ("ANTIPHON_TOOLS_FILE", "/nowhere/tools.json"),
+        ],
+        "/nowhere/tools.json",
+    ),
+    (
+        "gateway",
+        &[
+            ("ANTIPHON_JWT_ISSUER", "https://idp.example"),
+            ("ANTIPHON_JWT_AUDIENCE", "x"),
+            ("ANTIPHON_JWT_JWKS_FILE", "/etc/hosts"),
+        ],
+        "/etc/hosts",
     ),
     ("worker", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "OTEL_EXPORTER_OTLP_ENDPOINT"),
     ("worker", &[("OTEL_EXPORTER_OTLP_HEADERS", "a-password")], "OTEL_EXPORTER_OTLP_HEADERS"),

@@ -1,7 +1,9 @@
 //! Alerts under promtool, and each query of the dashboards in a Prometheus that scrapes a fleet.
 
 use std::{
+    collections::BTreeMap,
     fs,
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -17,15 +19,20 @@ use testkit::{
 
 use tokio::time::sleep;
 
-use super::{deploy, read, said};
+use super::{deploy, read, render, said};
 use crate::{api_client::scripted, fixture::Fixture};
+
+const RULES: &str = "chart/antiphon/files/alerts.yaml";
 
 /// Prometheus has to start, and to scrape twice.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// The `job` that the Prometheus of tests gives its targets.
+const JOB: &str = "fleet";
+
 /// The names of the alerts.
 fn alerts() -> Vec<String> {
-    let rules = read(&deploy().join("chart/antiphon/files/alerts.yaml"));
+    let rules = read(&deploy().join(RULES));
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     names.map(str::to_owned).collect()
 }
@@ -33,12 +40,20 @@ fn alerts() -> Vec<String> {
 #[test]
 fn each_alert_fires_and_is_silent() {
     let promtool = tools::promtool().unwrap().path;
-    for (command, file) in [("check", "chart/antiphon/files/alerts.yaml"), ("test", "alerts/tests.yaml")] {
-        let output =
-            Command::new(&promtool).args([command, "rules"]).arg(deploy().join(file)).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+    let promtool = |command: &str, file: &Path| {
+        let output = Command::new(&promtool).args([command, "rules"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}: {}", file.display(), said(&output));
+    };
+    promtool("check", &deploy().join(RULES));
+    let mut tests = String::new();
+    for entry in fs::read_dir(deploy().join("alerts")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            promtool("test", &file);
+            tests += &read(&file);
+        }
     }
-    let (tests, alerts) = (read(&deploy().join("alerts/tests.yaml")), alerts());
+    let alerts = alerts();
     assert!(alerts.len() >= 15, "{alerts:?}");
     for alert in alerts {
         for case in ["fires", "is silent"] {
@@ -47,14 +62,43 @@ fn each_alert_fires_and_is_silent() {
     }
 }
 
+/// The anchor that a page shown by a code host gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.trim().replace(' ', "-")
+}
+
 #[test]
-fn each_alert_links_to_its_runbook() {
-    let (rules, runbooks) =
-        (read(&deploy().join("chart/antiphon/files/alerts.yaml")), read(&deploy().join("alerts/README.md")));
-    for alert in alerts() {
-        assert!(runbooks.contains(&format!("\n### {alert}\n")), "{alert} has no runbook");
-        let link = format!("https://example.com/antiphon/runbooks#{}\n", alert.to_lowercase());
-        assert!(rules.contains(&link), "{alert} links to another place");
+fn each_runbook_url_leads_to_the_part_of_its_alert() {
+    let rules = read(&deploy().join(RULES));
+    let mut alert = "";
+    let mut links = 0;
+    for line in rules.lines().map(str::trim) {
+        alert = line.strip_prefix("- alert: ").unwrap_or(alert);
+        let Some(url) = line.strip_prefix("runbook_url: ") else { continue };
+        let (page, part) = url.split_once('#').unwrap();
+        let page = read(&workspace::root().join(page));
+        let mut headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+        let heading = headings.find(|heading| anchor(heading) == part);
+        assert_eq!(heading, Some(alert), "{url}");
+        links += 1;
+    }
+    assert_eq!(links, rules.matches("- alert: ").count());
+    // In a release they lead to where the page is published, or to the repository.
+    let values = deploy().join("chart/values/production.yaml");
+    for (url, page) in
+        [("", "deploy/alerts/README.md"), ("https://wiki.example/page/", "https://wiki.example/page")]
+    {
+        let rendered = render(&values, &["--set", &format!("metrics.prometheusRule.runbookUrl={url}")]);
+        let rendered = said(&rendered);
+        let lines = rendered.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: "));
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines.len(), links, "{rendered}");
+        assert!(lines.iter().all(|line| line.starts_with(&format!("{page}#"))), "{lines:?}");
     }
 }
 
@@ -72,6 +116,99 @@ fn panels() -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// A metric in a query, and what stands in the braces behind it.
+fn selectors(query: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let is_part = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
+    let mut rest = query;
+    while let Some(start) = rest.find(is_part) {
+        let from_name = &rest[start..];
+        let end = from_name.find(|it| !is_part(it)).unwrap_or(from_name.len());
+        let (name, behind) = from_name.split_at(end);
+        rest = behind;
+        if name == "up" || name.starts_with("antiphon_") || name.starts_with("process_") {
+            let braces = behind.strip_prefix('{').and_then(|behind| behind.split_once('}'));
+            found.push((name.to_owned(), braces.map_or_else(String::new, |(inside, _)| inside.to_owned())));
+        }
+    }
+    found
+}
+
+/// The metrics of the reference, which is made of the code, with their labels.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let page = read(&deploy().join("REFERENCE.md"));
+    let mut metrics = BTreeMap::new();
+    for line in page.lines().filter_map(|line| line.strip_prefix("| `antiphon_")) {
+        let (metric, row) = line.split_once('`').unwrap();
+        let (name, labels) = metric.split_once('{').unwrap_or((metric, ""));
+        let labels: Vec<_> = labels.trim_end_matches('}').split(',').map(str::to_owned).collect();
+        let parts: &[&str] = match row.contains("| histogram") {
+            true => &["_bucket", "_count", "_sum"],
+            false => &[""],
+        };
+        let named = parts.iter().map(|part| (format!("antiphon_{name}{part}"), labels.clone()));
+        metrics.extend(named);
+    }
+    metrics
+}
+
+#[test]
+fn metrics_of_alerts_and_dashboards_exist_with_their_labels() {
+    let documented = documented();
+    assert!(documented.len() > 150, "{}", documented.len());
+    let rules = read(&deploy().join(RULES));
+    // What is in a comment or a text is no query.
+    let queries = rules
+        .lines()
+        .filter(|line| !["#", "summary:", "- record:"].iter().any(|it| line.trim().starts_with(it)));
+    let all = queries.map(str::to_owned).chain(panels().into_iter().map(|(_, query)| query));
+    let mut seen = 0;
+    for query in all {
+        for (name, inside) in selectors(&query) {
+            seen += 1;
+            // Those of the process are asked of a live fleet, and `up` is Prometheus' own.
+            let Some(of_reference) = name.strip_prefix("antiphon_").map(|_| documented.get(&name)) else {
+                continue;
+            };
+            let known = of_reference.unwrap_or_else(|| panic!("there is no metric {name}: {query}"));
+            let labels = inside.split(", ").flat_map(|it| it.split(',')).filter(|it| !it.is_empty());
+            for label in labels {
+                let label = label.split(['=', '!']).next().unwrap().trim();
+                let is_of_scrapes = ["namespace", "job", "instance"].contains(&label);
+                assert!(
+                    is_of_scrapes || known.iter().any(|it| it == label),
+                    "{name} has no label {label}: {query}"
+                );
+            }
+        }
+    }
+    assert!(seen > 150, "{seen}");
+}
+
+#[test]
+fn dashboards_show_one_fleet_at_a_time() {
+    let folder = workspace::root().join("deploy/chart/antiphon/files/dashboards");
+    for entry in fs::read_dir(folder).unwrap() {
+        let dashboard: Value = serde_json::from_str(&read(&entry.unwrap().path())).unwrap();
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        for (name, query) in [
+            ("namespace", "label_values(antiphon_build_info, namespace)"),
+            ("job", "label_values(antiphon_build_info{namespace=~\"$namespace\"}, job)"),
+        ] {
+            let variable = variables.iter().find(|variable| variable["name"] == name).unwrap();
+            assert_eq!(variable["definition"], query, "{}", dashboard["title"]);
+        }
+    }
+    for (title, query) in panels() {
+        let selectors = selectors(&query);
+        assert!(!selectors.is_empty(), "{title}: {query}");
+        for (name, inside) in selectors {
+            let has = |variable: &str| inside.contains(&format!("{variable}=~\"${variable}\""));
+            assert!(has("namespace") && has("job"), "{title}: {name} is not of one fleet: {query}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,16 +234,28 @@ async fn each_dashboard_query_returns_series_of_a_live_fleet() {
     assert!(panels.len() >= 36, "{}", panels.len());
     let began = Instant::now();
     loop {
-        let without = panels.iter().filter_map(|(title, query)| match prometheus.query(query) {
-            Ok(series) if !series.is_empty() => None,
-            Ok(_) => Some(format!("{title}: no series of {query}")),
-            Err(error) => Some(format!("{title}: {error:#}")),
-        });
+        let without =
+            panels.iter().filter_map(|(title, query)| match prometheus.query(&of_fleet(query, JOB)) {
+                Ok(series) if !series.is_empty() => None,
+                Ok(_) => Some(format!("{title}: no series of {query}")),
+                Err(error) => Some(format!("{title}: {error:#}")),
+            });
         let without: Vec<_> = without.collect();
         if without.is_empty() {
-            return;
+            break;
         }
         assert!(began.elapsed() < LIMIT, "{without:#?}");
         sleep(Duration::from_secs(1)).await;
     }
+    for (title, query) in &panels {
+        let of_others = prometheus.query(&of_fleet(query, "another")).unwrap();
+        assert!(of_others.is_empty(), "{title} shows what is not of its fleet: {of_others:?}");
+    }
+    let started = prometheus.query("process_start_time_seconds").unwrap();
+    assert_eq!(started.len(), targets.len(), "what AntiphonRestarts counts: {started:?}");
+}
+
+/// The query with its variables set.
+fn of_fleet(query: &str, job: &str) -> String {
+    query.replace("$namespace", ".*").replace("$job", job)
 }

@@ -144,26 +144,93 @@ async fn a_fleet_talks_to_nats_and_postgres_over_tls() {
     let (encrypted, plain): (i64, i64) = sqlx::query_as(sql).fetch_one(&pool).await.unwrap();
     assert!(encrypted > 0 && plain == 0, "{encrypted} {plain}");
 
-    // A server that is not the one that was meant is not talked to: another name, or another authority.
-    let database = |url: String| ("DATABASE_URL".to_owned(), url);
-    let nats = |url: String, ca: &Path| {
-        let ca = ("ANTIPHON_NATS_CA".to_owned(), ca.join("ca.crt").display().to_string());
-        vec![database(database_url("localhost", dir)), ("NATS_URL".to_owned(), url), ca]
+    let settings = WrongSettings {
+        dir,
+        others: others.path(),
+        nats_url: &nats_url("tls", "localhost"),
+        nats_url_by_address: &nats_url("tls", "127.0.0.1"),
+        database_url: &database_url("localhost", dir),
+        database_url_by_address: &database_url("127.0.0.1", dir),
     };
-    // With the right servers both say something else: the keys, and that there is no such letter.
-    let (list, replay) = (["keys", "list"], ["dead-letters", "replay", "entry:3:7f3a:17"]);
-    let cases = [
-        ("the name of Postgres", &list[..], vec![database(database_url("127.0.0.1", dir))]),
-        ("the authority of Postgres", &list, vec![database(database_url("localhost", others.path()))]),
-        ("the name of NATS", &replay, nats(nats_url("tls", "127.0.0.1"), dir)),
-        ("the authority of NATS", &replay, nats(nats_url("tls", "localhost"), others.path())),
-    ];
-    let runs = cases.iter().map(|(_, command, env)| invoke(command, env));
-    for ((what, ..), run) in cases.iter().zip(join_all(runs).await) {
-        let run = run.unwrap();
-        let is_asked =
-            ["there is no dead letter", "invalid value"].iter().any(|text| run.stderr.contains(text));
-        assert!(run.code != Some(0) && !is_asked, "{what} is not checked: {}{}", run.stdout, run.stderr);
-    }
+    settings.are_refused_at_once().await;
     assert!(!read(&log).contains("panic"), "{}", read(&log));
+}
+
+/// What a fleet over TLS may be set to by mistake, beside servers that are there.
+struct WrongSettings<'a> {
+    dir: &'a Path,
+    /// Certificates of another authority.
+    others: &'a Path,
+    nats_url: &'a str,
+    nats_url_by_address: &'a str,
+    database_url: &'a str,
+    database_url_by_address: &'a str,
+}
+
+impl WrongSettings<'_> {
+    /// Roles and commands end with code 2 and one line that names what is wrong: none of these is a server that is away.
+    async fn are_refused_at_once(&self) {
+        let file = |dir: &Path, name: &str| dir.join(name).display().to_string();
+        let no_certificate = file(self.dir, "no-certificate");
+        fs::write(&no_certificate, "this is no certificate").unwrap();
+        let ca = file(self.dir, "ca.crt");
+        let others_ca = file(self.others, "ca.crt");
+        let folder = self.dir.display().to_string();
+        let (without_ca, _) = self.database_url.split_once("&sslrootcert=").unwrap();
+        let with_ca = |ca: &str| format!("{without_ca}&sslrootcert={ca}");
+        let with_key =
+            |key: &str| format!("{}&sslcert={}&sslkey={key}", self.database_url, file(self.dir, "tls.crt"));
+        let others_key = file(self.others, "tls.key");
+        let cases = [
+            // (of the database, of NATS, the file of its authorities, what the line names)
+            (with_ca("/nowhere/ca.crt"), self.nats_url, ca.as_str(), vec!["/nowhere/ca.crt", "No such file"]),
+            (with_ca(&no_certificate), self.nats_url, &ca, vec![&no_certificate, "no certificate in it"]),
+            (with_ca(&folder), self.nats_url, &ca, vec![&folder, "directory"]),
+            (with_ca(&others_ca), self.nats_url, &ca, vec![&others_ca, "is refused", "database URL"]),
+            (with_key(&others_key), self.nats_url, &ca, vec![&others_key, "is not the private key of"]),
+            (with_key("/nowhere/tls.key"), self.nats_url, &ca, vec!["/nowhere/tls.key", "No such file"]),
+            (with_key(&ca), self.nats_url, &ca, vec![&ca, "no private key in it"]),
+            (self.database_url_by_address.to_owned(), self.nats_url, &ca, vec!["127.0.0.1", "database URL"]),
+            (
+                self.database_url.to_owned(),
+                self.nats_url,
+                "/nowhere/ca.crt",
+                vec!["/nowhere/ca.crt", "No such file"],
+            ),
+            (
+                self.database_url.to_owned(),
+                self.nats_url,
+                &no_certificate,
+                vec![&no_certificate, "no certificate in it"],
+            ),
+            (self.database_url.to_owned(), self.nats_url, &others_ca, vec![&others_ca, "is refused", "NATS"]),
+            (self.database_url.to_owned(), self.nats_url_by_address, &ca, vec!["127.0.0.1", "NATS"]),
+        ];
+        let mut wrong = Vec::new();
+        for (database_url, nats_url, nats_ca, names) in &cases {
+            let env = [
+                ("DATABASE_URL", database_url.as_str()),
+                ("NATS_URL", nats_url),
+                ("ANTIPHON_NATS_CA", nats_ca),
+                ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),
+            ];
+            let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            for command in ["worker", "migrate"] {
+                let began = Instant::now();
+                let ended = invoke(&[command], &env).await.unwrap();
+                let line =
+                    ended.stderr.lines().filter(|line| line.starts_with("antiphon: ")).collect::<Vec<_>>();
+                let is_named = line.len() == 1 && names.iter().all(|name| line[0].contains(name));
+                if ended.code != Some(2) || !is_named || began.elapsed() > SOON {
+                    wrong.push(format!(
+                        "{command} {names:?}: {:?} after {:?}: {}",
+                        ended.code,
+                        began.elapsed(),
+                        ended.stderr
+                    ));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), 2 * cases.len(), wrong.join("\n"));
+    }
 }

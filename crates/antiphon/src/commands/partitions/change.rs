@@ -43,9 +43,10 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
     };
     let installation = store.installation_id().await?;
     let run = ChangeRun { store, bus, installation };
-    let change = match under_way(store, to).await? {
-        Some(change) => change,
-        None => run.begin(to).await?,
+    let change = match start_of_change(store, to).await? {
+        ChangeStart::GoOn(change) => change,
+        ChangeStart::Begin => run.begin(to).await?,
+        ChangeStart::Nothing => return Ok(nothing_to_do(to)),
     };
     let began = Instant::now().checked_sub(Duration::from_millis(change.age_ms.unsigned_abs()));
     let moved = if change.is_moved { 0 } else { run.move_all(&change).await? };
@@ -57,22 +58,33 @@ pub(super) async fn run(store: &Store, bus: &Bus, to: PartitionCount) -> Result<
     }))
 }
 
-/// The change to this number that is to be gone on with.
+/// What a change to a number begins with.
+pub(super) enum ChangeStart {
+    /// This change was begun and has not ended.
+    GoOn(PartitionChange),
+    /// There is no change under way.
+    Begin,
+    /// There are that many partitions: a change to them has ended, or the number has always been this.
+    Nothing,
+}
+
+/// Whether the change is to be begun, gone on with, or has been made. A job that is repeated after its success succeeds again.
 ///
 /// # Errors
-/// There is another change, or nothing to change.
-pub(super) async fn under_way(
-    store: &Store,
-    to: PartitionCount,
-) -> Result<Option<PartitionChange>, ExitError> {
+/// Another change is under way.
+pub(super) async fn start_of_change(store: &Store, to: PartitionCount) -> Result<ChangeStart, ExitError> {
     match store.partition_change().await? {
-        Some(change) if change.to == to => Ok(Some(change)),
+        Some(change) if change.to == to => Ok(ChangeStart::GoOn(change)),
         Some(change) => Err(ExitError::Configuration(change.refusal().to_string())),
-        None if store.partition_count().await? == Some(to) => {
-            Err(ExitError::Configuration(format!("there are {} partitions already", to.get())))
-        }
-        None => Ok(None),
+        None if store.partition_count().await? == Some(to) => Ok(ChangeStart::Nothing),
+        None => Ok(ChangeStart::Begin),
     }
+}
+
+/// The answer to a change that has been made.
+pub(super) fn nothing_to_do(to: PartitionCount) -> Value {
+    tracing::info!("nothing to do: there are {} partitions already", to.get());
+    json!({ "from": to.get(), "to": to.get(), "moved_entries": 0, "readdressed_requests": 0, "seconds": 0.0 })
 }
 
 struct ChangeRun<'a> {

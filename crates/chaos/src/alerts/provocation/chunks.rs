@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use async_nats::jetstream::stream::Config;
 use model::{CommandId, Control, ControlKind, MessageId, MessageKey, ThreadId};
 use testkit::{
     acked_publishes::AckLog,
@@ -104,6 +105,21 @@ pub(super) async fn large_messages(scene: &mut Scene, alerts: &[&str]) -> Result
     let fired = scene.watch(alerts).await;
     let ends = messages.iter().map(|message| message.publication(CHUNKS - 1));
     scene.publisher.publish(ends, &AckLog::default()).await?;
+    fired
+}
+
+/// Its room is what it holds and a little.
+pub(super) async fn full_stream(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let thread = scene.name("full");
+    scene.publish(&thread, None).await?;
+    let name = wire::subject::stream_name(partition(&ThreadId::parse(&thread)?)?);
+    let context = scene.publisher.context().clone();
+    let mut stream = context.get_stream(name).await?;
+    let info = stream.info().await?.clone();
+    let held = i64::try_from(info.state.bytes)?;
+    context.update_stream(Config { max_bytes: held + held / 50, ..info.config.clone() }).await?;
+    let fired = scene.watch(alerts).await;
+    context.update_stream(info.config).await?;
     fired
 }
 

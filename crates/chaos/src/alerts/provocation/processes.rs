@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::join_all;
 use testkit::{
     acked_publishes::AckLog,
-    fleet::binary,
+    fleet::{Process, binary},
     load::PlannedMessage,
     sse::{FollowOptions, Follower},
 };
@@ -21,6 +22,8 @@ use crate::alerts::scene::{Fired, LEASE, Scene};
 const SLOW_CLIENTS: usize = 120;
 /// Messages of one chunk that they are sent: twice what a client may lag behind (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
 const UNREAD: usize = 35;
+/// Inputs at a time that are answered with 503: more than the alert is at within its range.
+const UNCONFIRMED: usize = 6;
 const UNREAD_BYTES: usize = 60_000;
 
 /// Connects clients that take the head of their answer, and then nothing more.
@@ -50,7 +53,8 @@ pub(super) async fn silent_nats(scene: &mut Scene, alerts: &[&str]) -> Result<Fi
     // The gateway says after a while that it does not know; so does the client, if it is sooner.
     let fired = scene
         .watch_while(alerts, async |scene| {
-            drop(scene.api().say("unconfirmed", "hello").await);
+            let api = scene.api();
+            join_all((0..UNCONFIRMED).map(|_| api.say("unconfirmed", "hello"))).await;
             Ok(())
         })
         .await;
@@ -79,17 +83,41 @@ pub(super) async fn frozen_worker(scene: &mut Scene) -> Result<()> {
     scene.ready().await
 }
 
+/// A worker that lives and takes nothing keeps the others from more than their share: what the killed one had stays without an owner.
 pub(super) async fn killed_worker(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
-    let fired = scene
-        .watch_while(alerts, async |scene| {
-            scene.fleet.workers[0].restart().await?;
-            scene.ready().await?;
-            // Until it has its share again.
-            sleep(LEASE).await;
-            scene.fleet.workers[0].kill().await
-        })
-        .await;
+    let idle = "INSERT INTO workers (worker_id, lease_until) VALUES ('idle', now() + interval '1 hour')";
+    sqlx::raw_sql(idle).execute(&scene.pool).await?;
+    scene.fleet.workers[0].kill().await?;
+    let fired = scene.watch(alerts).await;
+    sqlx::raw_sql("DELETE FROM workers WHERE worker_id = 'idle'").execute(&scene.pool).await?;
     scene.fleet.workers[0].restart().await?;
+    fired
+}
+
+pub(super) async fn restarting_worker(scene: &mut Scene) -> Result<()> {
+    scene.fleet.workers[0].restart().await
+}
+
+pub(super) async fn no_gateways(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    for gateway in &mut scene.fleet.gateways {
+        gateway.kill().await?;
+    }
+    let fired = scene.watch(alerts).await;
+    scene.fleet.gateways.iter_mut().try_for_each(Process::spawn)?;
+    scene.ready().await?;
+    fired
+}
+
+pub(super) async fn nothing_left(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let fleet = &mut scene.fleet;
+    for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
+        process.kill().await?;
+    }
+    let fired = scene.watch(alerts).await;
+    let fleet = &mut scene.fleet;
+    let mut all = fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows);
+    all.try_for_each(Process::spawn)?;
+    scene.ready().await?;
     fired
 }
 

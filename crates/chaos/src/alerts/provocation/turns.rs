@@ -1,14 +1,24 @@
 //! Provocations by turns and tasks, and by what follows them.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use async_nats::jetstream::stream::Config;
 use serde_json::json;
+use testkit::manual_workflow::ManualWorkflow;
+use tokio::time::sleep;
 use wire::subject::TURNS_STREAM;
 
 use crate::alerts::scene::{Fired, MANY, MODEL_WORKFLOW, Scene};
 
 /// Turns that are begun at a time, to have many that end in commits of their own.
 const TURNS: usize = 200;
+/// The workflow of a service that comes late, and how late.
+const LATE: &str = "late";
+const LATENESS: Duration = Duration::from_secs(33);
+/// Turns that wait for it: more than the alert is at.
+const LATE_TURNS: usize = 10;
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 /// Smaller than what is said of the end of any turn.
 const TOO_SMALL: i32 = 16;
 
@@ -57,6 +67,23 @@ pub(super) async fn unpublished_ends(scene: &mut Scene, alerts: &[&str]) -> Resu
     let fired = scene.watch_while(alerts, async |scene| say(scene, "hello", TURNS).await).await;
     scene.fleet.migrate().await?;
     fired
+}
+
+/// Its first answers begin later than the alert allows.
+pub(super) async fn late_workflow(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
+    let agent = scene.name("late");
+    scene.api().put_agent(&agent, LATE, json!({})).await?;
+    for _ in 0..LATE_TURNS {
+        let thread = scene.name("late");
+        scene.api().create_thread(&json!({"thread_id": thread, "agent_id": agent})).await?;
+        scene.api().say(&thread, "hello").await?;
+    }
+    sleep(LATENESS).await;
+    let workflow = ManualWorkflow::connect(scene.nats.url(), LATE, ANSWERED_WITHIN).await?;
+    for _ in 0..LATE_TURNS {
+        workflow.next(ANSWERED_WITHIN).await?.answer("at last").await?;
+    }
+    scene.watch(alerts).await
 }
 
 pub(super) async fn no_workflow(scene: &mut Scene) -> Result<()> {

@@ -1,0 +1,221 @@
+//! Files of TLS, checked before anything connects, and certificates that are refused. Waiting cures neither: the file that is wrong is to be named
+//! at once, and not to look like a server that is away.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
+
+/// A file that cannot be used for TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It holds no certificate.
+    #[error("{}: there is no certificate in it (PEM, BEGIN CERTIFICATE)", path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What it holds is damaged, or of another kind.
+    #[error("{}: {why}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// It holds no private key.
+    #[error("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The two do not belong together.
+    #[error("{} is not the private key of {}: {why}", key.display(), certificate.display())]
+    OtherKey {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Checks a file of certificates (PEM) of authorities.
+///
+/// # Errors
+/// It cannot be read, or one of them cannot be used.
+pub fn check_authorities(path: &Path) -> Result<(), CertificateError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| invalid(path, &error))?;
+    }
+    Ok(())
+}
+
+/// Checks the files (PEM) of a client's certificate and of its private key.
+///
+/// # Errors
+/// One cannot be read or used, or they do not belong together.
+pub fn check_client_certificate(certificate: &Path, key: &Path) -> Result<(), CertificateError> {
+    let chain = certificates(certificate)?;
+    let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => CertificateError::NoKey { path: key.to_owned() },
+        error => invalid(key, &error),
+    })?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| invalid(certificate, &error))?;
+    let config = builder.with_root_certificates(RootCertStore::empty()).with_client_auth_cert(chain, private);
+    config.map(drop).map_err(|error| CertificateError::OtherKey {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// Whose certificate kept a connection from being made, with the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusedCertificate {
+    /// That of the server is not accepted here.
+    OfServer(String),
+    /// Ours is not accepted there, or one is wanted.
+    OfClient(String),
+}
+
+impl RefusedCertificate {
+    /// For people. `authorities`: what the certificates of servers are checked against.
+    pub fn describe(&self, authorities: &str) -> String {
+        match self {
+            Self::OfServer(why) => {
+                format!(
+                    "the certificate of the server is refused ({why}); it is checked against {authorities}"
+                )
+            }
+            Self::OfClient(why) => {
+                format!("the server refuses the certificate of this client, or wants one ({why})")
+            }
+        }
+    }
+}
+
+/// The certificate that is the cause of an error of a connection, if one is.
+pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<RefusedCertificate> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return of_certificate(found);
+        }
+        // An I/O error leaves the error that it is made of out of its sources.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn of_certificate(error: &rustls::Error) -> Option<RefusedCertificate> {
+    use AlertDescription as Alert;
+    match error {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            Some(RefusedCertificate::OfServer(error.to_string()))
+        }
+        rustls::Error::AlertReceived(
+            Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::CertificateRequired,
+        ) => Some(RefusedCertificate::OfClient(error.to_string())),
+        _ => None,
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let found = found.map_err(|error| invalid(path, &error))?;
+    if found.is_empty() {
+        return Err(CertificateError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    std::fs::read(path).map_err(|source| CertificateError::Read { path: path.to_owned(), source })
+}
+
+fn invalid(path: &Path, error: &dyn Error) -> CertificateError {
+    CertificateError::Invalid { path: path.to_owned(), why: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustls::CertificateError as Refused;
+
+    use super::*;
+
+    fn file(name: &str, content: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("antiphon-certificates-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("folder");
+        let path = folder.join(name);
+        fs::write(&path, content).expect("file");
+        path
+    }
+
+    #[test]
+    fn files_without_a_certificate_are_refused_by_name() {
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (path, why) in [
+            (PathBuf::from("/nowhere/ca.crt"), "No such file"),
+            (std::env::temp_dir(), "directory"),
+            (file("empty", ""), "there is no certificate in it"),
+            (file("text", "not a certificate"), "there is no certificate in it"),
+            (file("broken", broken), "invalid peer certificate"),
+            (file("half", &broken[..40]), ""),
+        ] {
+            let error = check_authorities(&path).expect_err("it is no certificate").to_string();
+            assert!(error.starts_with(&path.display().to_string()) && error.contains(why), "{error}");
+        }
+        let error = check_client_certificate(&file("none", ""), &file("key", "")).expect_err("empty");
+        assert!(matches!(error, CertificateError::NoCertificate { .. }), "{error}");
+    }
+
+    #[test]
+    fn refused_certificates_are_no_servers_that_are_away() {
+        let unknown = rustls::Error::InvalidCertificate(Refused::UnknownIssuer);
+        let wrapped = io::Error::new(io::ErrorKind::InvalidData, unknown);
+        let refused = refused_certificate(&wrapped).expect("a certificate");
+        let why = refused.describe("the authorities in a file");
+        assert!(why.contains("UnknownIssuer") && why.ends_with("the authorities in a file"), "{why}");
+        let alert = rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        let refused = refused_certificate(&io::Error::other(io::Error::other(alert)));
+        assert!(matches!(refused, Some(RefusedCertificate::OfClient(_))), "{refused:?}");
+        for away in [
+            io::Error::from(io::ErrorKind::ConnectionRefused),
+            io::Error::other(rustls::Error::AlertReceived(AlertDescription::InternalError)),
+        ] {
+            assert_eq!(refused_certificate(&away), None, "{away}");
+        }
+    }
+}

@@ -9,6 +9,7 @@ use testkit::{
     api::Api,
     fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary, invoke},
     services::{NatsServer, TestDatabase},
+    sse::{FollowOptions, Follower},
 };
 use tokio::time::{sleep, timeout};
 
@@ -87,6 +88,44 @@ impl All {
         Api(self.fleet.workflows[0].http_addr())
     }
 
+    /// The messages of a thread as models see them, whose history shows people nothing of its reasoning tools.
+    async fn seen_by_models(&self, thread: &str, history: &[Value]) -> Vec<Value> {
+        for message in history {
+            let is_withheld = |text: &str| text == "(not shown: the agent's reasoning thread)";
+            let is_result = message["role"] == "tool";
+            assert!(!is_result || is_withheld(message["content"].as_str().unwrap()), "{message}");
+            let calls = message["tool_calls"].as_array().into_iter().flatten();
+            assert!(calls.clone().all(|call| call["arguments"] == "{}"), "{message}");
+        }
+        let path = format!("/v1/threads/{thread}/history?limit=200&synthetic=true");
+        let page = self.api().call("GET", &path, None).await.unwrap();
+        page["messages"].as_array().unwrap().clone()
+    }
+
+    /// No protocol shows what the reasoning tools of a thread were given and answered.
+    async fn is_withheld(&self, thread: &str, history: &[Value], follower: Follower) {
+        let api = self.api();
+        follower.wait(TURN_TIMEOUT, |progress| progress.terminals > 0).await.unwrap();
+        let mut shown = vec![format!("{:?}", follower.stop())];
+        let batch = history[0]["batch_id"].as_str().unwrap();
+        for path in [format!("/api/chat/{thread}"), format!("/v1/threads/{thread}/batches/{batch}")] {
+            shown.push(api.call("GET", &path, None).await.unwrap().to_string());
+        }
+        let again = Follower::start(
+            &[api.0],
+            thread,
+            FollowOptions { last_event_id: Some("0".to_owned()), ..FollowOptions::default() },
+        );
+        again.wait(TURN_TIMEOUT, |progress| progress.terminals > 0).await.unwrap();
+        shown.push(format!("{:?}", again.stop()));
+        for text in shown {
+            assert!(text.contains("(not shown: the agent") && text.contains("All done"), "{text}");
+            for secret in ["Reasoning Thread (", "Snapshot token", "Searched: nothing", "valid: "] {
+                assert!(!text.contains(secret), "{secret}: {text}");
+            }
+        }
+    }
+
     /// The messages of a turn of a thread that nothing was said in before.
     async fn turn(&self, thread: &str, input: &str) -> Vec<Value> {
         let api = self.api();
@@ -115,9 +154,9 @@ fn tool(name: &str, arguments: Value) -> Value {
     json!({ "tools": [{ "name": name, "arguments": arguments }] })
 }
 
-/// What the tools have said, in the order of the calls.
-fn results(history: &[Value]) -> Vec<&str> {
-    history
+/// What the tools have said, in the order of the calls, of messages as models see them.
+fn results(messages: &[Value]) -> Vec<&str> {
+    messages
         .iter()
         .filter(|message| message["role"] == "tool")
         .filter_map(|message| message["content"].as_str())
@@ -144,9 +183,12 @@ async fn a_model_compresses_its_own_steps_over_mcp() {
         { "text": { "content": "All done." } },
     ] }] });
     let all = All::start(&script, None).await;
+    let follower = Follower::start(&[all.api().0], "t", FollowOptions::default());
     let history = all.turn("t", "search").await;
     assert!(history.iter().all(|message| message.get("number").is_none()), "people see no numbers");
-    let results = results(&history);
+    all.is_withheld("t", &history, follower).await;
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 6, "{history:?}");
     assert!(results[1].starts_with("Appended 4 messages"), "{}", results[1]);
     let before = "Reasoning Thread (4 messages):\n[1] User: Analyze codebase\n[2] Assistant: I'll search...\n\
@@ -186,7 +228,8 @@ async fn calls_of_one_step_reach_the_server_in_order() {
     ] }] });
     let all = All::start(&script, None).await;
     let history = all.turn("t", "search").await;
-    let results = results(&history);
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 17, "{history:?}");
     for (number, result) in (1..).zip(&results[1..]) {
         assert_eq!(*result, format!("Appended 1 message: rm-{number}."));
@@ -202,7 +245,8 @@ async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
     let unused = Port::reserve().unwrap();
     let all = All::start(&script, Some(&format!("http://127.0.0.1:{}/mcp", unused.number()))).await;
     let history = all.turn("t", "look").await;
-    let results = results(&history);
+    let seen = all.seen_by_models("t", &history).await;
+    let results = results(&seen);
     assert_eq!(results.len(), 1, "{history:?}");
     assert!(results[0].starts_with("error: "), "{}", results[0]);
 }

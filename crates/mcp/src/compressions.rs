@@ -1,24 +1,20 @@
-//! Tools that compress, take back, and show what was compressed.
+//! Tools that compress and take back.
 
 use model::{ReasoningSessionId, quoting};
 use reasoning::{
-    Compression, CompressionRequest, Reason, Refusal, Selection, SessionMessage, Valid, compress, message_id,
-    restorable,
+    Compression, CompressionRequest, Reason, Refusal, Selection, Valid, compress, message_id, restorable,
 };
 use rmcp::model::JsonObject;
-use serde_json::{Value, json};
-use store::{DiscardedLayer, EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
+use serde_json::json;
+use store::{EarlierCompression, EarlierReturn, ReasoningThread, RequestId};
 
 use crate::answer::{ToolAnswer, ToolError};
 use crate::arguments::ToolArguments;
 use crate::context::ToolContext;
 use crate::tools::ToolName;
 
-/// Tries of a compression while others append, which moves nothing that it names.
-const COMPRESS_TRIES: u32 = 8;
-/// Compressions of a page of the discarded log.
-const PAGE: (i64, i64) = (1, 20);
-const DEFAULT_PAGE: i64 = 5;
+/// Tries of a compression while other calls change the session: of all that write at the same moment one succeeds with each try.
+const COMPRESS_TRIES: u32 = 64;
 
 pub(crate) async fn last(
     context: &ToolContext,
@@ -67,8 +63,7 @@ async fn run(
             return Ok(done(&seen, &decided));
         }
         let now = read(context, &id, once).await?;
-        let only_appended = now.head == seen.head && request.token.is_none();
-        if now.earlier.is_none() && (!only_appended || matches!(request.selection, Selection::Last(_))) {
+        if now.earlier.is_none() && !names_the_same(&request, &seen, &now) {
             return Err(changed(&now, &request));
         }
         seen = now;
@@ -85,14 +80,21 @@ async fn read(
     seen.ok_or_else(ToolError::no_session)
 }
 
+/// Whether the request names the same messages after another call has changed the session. Numbers do in any state, positions while messages were
+/// only appended, and the last messages in no other state.
+fn names_the_same(request: &CompressionRequest, seen: &ReasoningThread, now: &ReasoningThread) -> bool {
+    request.token.is_none()
+        && match request.selection {
+            Selection::Last(_) => false,
+            Selection::Range(..) => now.head == seen.head,
+            Selection::Numbers(_) => true,
+        }
+}
+
 /// Another call was faster.
 fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
-    let valid = match request.selection {
-        Selection::Last(_) => now.thread.valid_count(),
-        Selection::Range(..) => now.thread.valid_range(),
-        Selection::Numbers(_) => now.thread.valid_numbers(),
-    };
-    Refusal { reason: Reason::Stale { messages: now.thread.len() }, valid }.into()
+    let reason = Reason::Stale { messages: now.thread.len() };
+    Refusal { reason, valid: now.thread.valid(&request.selection, 0) }.into()
 }
 
 fn repeated(earlier: &EarlierCompression, once: RequestId<'_>) -> Result<ToolAnswer, ToolError> {
@@ -279,74 +281,5 @@ pub(crate) async fn restore(
             "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "name": name, "undone": count, "messages": messages, "token": token, "repeated": false }),
-    })
-}
-
-pub(crate) async fn discarded(
-    context: &ToolContext,
-    arguments: Option<JsonObject>,
-) -> Result<ToolAnswer, ToolError> {
-    let arguments = ToolArguments::new(arguments, ToolName::Discarded.known())?;
-    let id = arguments.session(context.tenant.as_ref())?;
-    let limit = arguments.integer("limit")?.unwrap_or(DEFAULT_PAGE);
-    if !(PAGE.0..=PAGE.1).contains(&limit) {
-        return Err(ToolError::argument(format!("limit must be from {} to {}", PAGE.0, PAGE.1)));
-    }
-    let before = match arguments.integer("before")? {
-        Some(before) => {
-            let wrong = || ToolError::argument("before must be at least 1");
-            Some(u64::try_from(before).ok().filter(|before| *before > 0).ok_or_else(wrong)?)
-        }
-        None => None,
-    };
-    // An empty page says nothing of whether there is a session.
-    context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
-    let page = context.store.discarded_reasoning(&id, before, limit as u32).await?;
-    let next = page.last().map(|last| last.layer.id).filter(|layer| *layer > 1);
-    let count = page.len();
-    let plural = if count == 1 { "compression" } else { "compressions" };
-    let lines: String = page.iter().map(entry_text).collect();
-    Ok(ToolAnswer {
-        text: format!(
-            "Discarded log ({count} {plural}, the newest first){}{lines}",
-            if count == 0 { "." } else { ":" }
-        ),
-        json: json!({ "compressions": page.iter().map(entry_json).collect::<Vec<_>>(), "next": next }),
-    })
-}
-
-fn entry_text(entry: &DiscardedLayer) -> String {
-    let undone = if entry.layer.is_undone { ", taken back" } else { "" };
-    let (id, actor) = (message_id(entry.layer.summary), quoting::one_line(&entry.actor));
-    let count = entry.originals.len();
-    let mut text =
-        format!("\n{id} by {actor}{undone} stands for {count} messages: {}", indented(&entry.summary));
-    for original in &entry.originals {
-        text.push_str(&format!("\n  {}: {}", original.role.label(), indented(&original.content)));
-    }
-    text
-}
-
-fn indented(text: &str) -> String {
-    let mut indented = String::with_capacity(text.len());
-    quoting::push_indented(&mut indented, text, "    ");
-    indented
-}
-
-fn entry_json(entry: &DiscardedLayer) -> Value {
-    json!({
-        "layer": entry.layer.id, "summary_id": message_id(entry.layer.summary), "summary": entry.summary,
-        "originals": entry.originals.iter().map(original_json).collect::<Vec<_>>(), "actor": entry.actor,
-        "at_ms": entry.at.0, "undone_by": entry.undone.as_ref().map(|(actor, _)| actor),
-        "undone_at_ms": entry.undone.as_ref().map(|(_, at)| at.0),
-    })
-}
-
-fn original_json(message: &SessionMessage) -> Value {
-    let calls = message.calls.iter().map(|call| json!({ "id": call.id, "name": call.name }));
-    json!({
-        "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
-        "thinking": message.thinking, "tool_calls": calls.collect::<Vec<_>>(), "tool_call_id": message.answers,
-        "tool_name": message.tool,
     })
 }

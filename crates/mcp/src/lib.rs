@@ -10,6 +10,7 @@ mod answer;
 mod arguments;
 mod compressions;
 mod context;
+mod log;
 mod metrics;
 mod server;
 mod sessions;

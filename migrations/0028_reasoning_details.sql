@@ -8,7 +8,9 @@ ALTER TABLE reasoning_messages
 ALTER TABLE reasoning_sessions
     -- Of the request that made the session, and a digest of what was asked for: sent again, it finds the session that it has made.
     ADD COLUMN request_id   text,
-    ADD COLUMN request_hash text;
+    ADD COLUMN request_hash text,
+    -- The thread whose contexts show what the session shows of it, if any.
+    ADD COLUMN applies_to   text;
 
 DO $$
 BEGIN

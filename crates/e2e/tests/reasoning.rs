@@ -387,6 +387,7 @@ async fn noise_as_arguments_is_never_an_internal_error() {
         "session_id",
         "agent_id",
         "sources",
+        "applies_to_thread",
         "showPlan",
         "messages",
         "request_id",
@@ -432,7 +433,7 @@ async fn noise_as_arguments_is_never_an_internal_error() {
 
 fn is_of(tool: &str, argument: &str) -> bool {
     let own: &[&str] = match tool {
-        "frs_create_session" => &["agent_id", "session_id", "sources", "request_id"],
+        "frs_create_session" => &["agent_id", "session_id", "sources", "applies_to_thread", "request_id"],
         "frs_view_thread" => &["session_id", "showPlan"],
         "frs_append" => &["session_id", "messages", "request_id"],
         "frs_compress_last" => &["session_id", "count", "summary", "token", "request_id"],

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use testkit::{
     api::Api,
     fleet::{Fleet, FleetOptions, WorkflowOptions, WorkflowProgram, binary, invoke},
+    http::{self, HttpRequest},
     services::{NatsServer, TestDatabase},
     sse::{FollowOptions, Follower},
 };
@@ -21,7 +22,7 @@ struct All {
     database: TestDatabase,
     _nats: NatsServer,
     scratch: ScratchDir,
-    _ports: [Port; 2],
+    ports: [Port; 2],
 }
 
 impl All {
@@ -55,7 +56,7 @@ impl All {
         let fleet =
             Fleet::start(options.with_workflow(WorkflowOptions { workflow: "default".to_owned(), program }));
         let fleet = fleet.await.unwrap();
-        Self { fleet, database, _nats: nats, scratch, _ports: ports }
+        Self { fleet, database, _nats: nats, scratch, ports }
     }
 
     /// The session in another database, after an export and an import of its agent's thread, twice.
@@ -249,4 +250,36 @@ async fn an_mcp_server_that_is_away_fails_the_tool_alone() {
     let results = results(&seen);
     assert_eq!(results.len(), 1, "{history:?}");
     assert!(results[0].starts_with("error: "), "{}", results[0]);
+}
+
+/// A session over the thread itself: what its agent compresses leaves the context of the next turn, and nothing that people see.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_compressed_leaves_the_context_of_the_thread() {
+    let script = json!({ "scenarios": [{ "steps": [{ "text": { "content": "All done." } }] }] });
+    let all = All::start(&script, None).await;
+    let history = all.turn("t", "the first question").await;
+    let mcp = SocketAddr::from(([127, 0, 0, 1], all.ports[1].number()));
+    let call = async |tool: &str, arguments: Value| {
+        let body = crate::reasoning::request(tool, &arguments).to_string();
+        let headers =
+            [("accept", "application/json, text/event-stream"), ("content-type", "application/json")];
+        let request = HttpRequest { method: "POST", path: "/mcp", headers: &headers, body: body.as_bytes() };
+        let answer: Value = http::exchange(mcp, request).await.unwrap().json().unwrap();
+        assert_eq!(answer["result"]["isError"], false, "{tool}: {answer}");
+        crate::reasoning::text(&answer["result"])
+    };
+    let context = async || all.api().call("GET", "/v1/threads/t/context", None).await.unwrap().to_string();
+    let before = context().await;
+    assert!(before.contains("the first question"), "{before}");
+    let session = json!({ "session_id": "s" });
+    let create = json!({ "agent_id": "t", "session_id": "s", "sources": [{ "thread_id": "t" }], "applies_to_thread": true });
+    assert!(call("frs_create_session", create).await.contains("2 base messages"));
+    let arguments = json!({ "session_id": "s", "from": 1, "to": 2, "summary": "A question was answered." });
+    let said = call("frs_compress_range", arguments).await;
+    assert!(said.ends_with("contexts of the thread t have the summary instead of 1 batch."), "{said}");
+    let after = context().await;
+    assert!(!after.contains("the first question") && after.contains("A question was answered."), "{after}");
+    assert_eq!(all.api().history("t").await.unwrap(), history, "people see what they saw");
+    call("frs_undo", session).await;
+    assert_eq!(context().await, before);
 }

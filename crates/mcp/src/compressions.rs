@@ -54,13 +54,14 @@ async fn run(
     let mut seen = read(context, &id, once).await?;
     for _ in 0..COMPRESS_TRIES {
         if let (Some(earlier), Some(once)) = (&seen.earlier, once) {
-            return repeated(earlier, once);
+            let answer = repeated(earlier, once)?;
+            return applied(context, &seen, answer).await;
         }
         let decided = compress(&seen.thread, &request)?;
         let written =
             context.store.compress_reasoning(&seen, &decided, &request.summary, once, &context.actor);
         if written.await?.is_some() {
-            return Ok(done(&seen, &decided));
+            return applied(context, &seen, done(&seen, &decided)).await;
         }
         let now = read(context, &id, once).await?;
         if now.earlier.is_none() && !names_the_same(&request, &seen, &now) {
@@ -69,6 +70,35 @@ async fn run(
         seen = now;
     }
     Err(changed(&seen, &request))
+}
+
+/// What has become of the thread that the session applies to. It is made so after each change, and again when a request is repeated, so that
+/// a change whose process died is made good.
+async fn applied(
+    context: &ToolContext,
+    seen: &ReasoningThread,
+    mut answer: ToolAnswer,
+) -> Result<ToolAnswer, ToolError> {
+    let Some(thread) = &seen.session.applies_to else { return Ok(answer) };
+    let batches = context.store.apply_reasoning(&seen.session.id, thread, &context.actor).await?;
+    let name = quoting::one_line(thread.name());
+    answer.text.push_str(&match batches {
+        0 => format!("\nThe contexts of the thread {name} are as they were: only whole batches leave them."),
+        1 => format!("\nFrom its next turn on, contexts of the thread {name} have the summary instead of 1 batch."),
+        more => format!("\nFrom its next turn on, contexts of the thread {name} have the summary instead of {more} batches."),
+    });
+    answer.json["compressed_batches"] = batches.into();
+    Ok(answer)
+}
+
+/// The same for a request that was made before.
+async fn applied_again(
+    context: &ToolContext,
+    id: &ReasoningSessionId,
+    answer: ToolAnswer,
+) -> Result<ToolAnswer, ToolError> {
+    let now = read(context, id, None).await?;
+    applied(context, &now, answer).await
 }
 
 async fn read(
@@ -155,7 +185,7 @@ pub(crate) async fn undo(
     let (wanted, once) = (arguments.name("summary_id")?, arguments.name("request_id")?);
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        return repeated_undo(request, &earlier, wanted);
+        return applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await;
     }
     let Some(summary) = seen.summary.map(message_id) else {
         return Err(Refusal::from(Reason::NothingToUndo).into());
@@ -167,18 +197,21 @@ pub(crate) async fn undo(
     if !context.store.undo_reasoning(&id, &seen, once, &context.actor).await? {
         // The same request may have been made at this moment.
         return match earlier(context, &id, once).await? {
-            Some((request, earlier)) => repeated_undo(request, &earlier, wanted),
+            Some((request, earlier)) => {
+                applied_again(context, &id, repeated_undo(request, &earlier, wanted)?).await
+            }
             None => Err(changed_meanwhile(context, &id).await),
         };
     }
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
-    Ok(ToolAnswer {
+    let answer = ToolAnswer {
         text: format!(
             "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "summary_id": summary, "messages": messages, "token": token, "repeated": false }),
-    })
+    };
+    applied(context, &now, answer).await
 }
 
 fn repeated_undo(
@@ -263,23 +296,26 @@ pub(crate) async fn restore(
     let once = arguments.name("request_id")?;
     let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
     if let Some((request, earlier)) = earlier(context, &id, once).await? {
-        return repeated_restore(request, &earlier);
+        return applied_again(context, &id, repeated_restore(request, &earlier)?).await;
     }
     let layer = restorable(name, &seen.checkpoints)?;
     let back = context.store.restore_reasoning(&id, &seen, layer, once, &context.actor);
     let Some(count) = back.await? else {
         return match earlier(context, &id, once).await? {
-            Some((request, earlier)) => repeated_restore(request, &earlier),
+            Some((request, earlier)) => {
+                applied_again(context, &id, repeated_restore(request, &earlier)?).await
+            }
             None => Err(changed_meanwhile(context, &id).await),
         };
     };
     let now = read(context, &id, None).await?;
     let (messages, token) = (now.thread.len(), now.token().to_string());
     let plural = if count == 1 { "compression" } else { "compressions" };
-    Ok(ToolAnswer {
+    let answer = ToolAnswer {
         text: format!(
             "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
         ),
         json: json!({ "name": name, "undone": count, "messages": messages, "token": token, "repeated": false }),
-    })
+    };
+    applied(context, &now, answer).await
 }

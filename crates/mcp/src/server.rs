@@ -155,7 +155,7 @@ impl ServerHandler for ReasoningServer {
     ) -> Result<CustomResult, ErrorData> {
         let wrong = match request.method.as_str() {
             "tools/call" => "params must be an object with name, a string, and arguments, an object",
-            "tools/list" | "initialize" | "server/discover" => "params do not have the form of this method",
+            "tools/list" => "params must be an object, with cursor, a string, if at all",
             _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
         };
         Err(ErrorData::invalid_params(wrong, None))

@@ -34,6 +34,15 @@ pub(crate) async fn create(
     let id = ReasoningSessionId::of_tenant(tenant, name)
         .map_err(|error| ToolError::argument(format!("session_id: {error}")))?;
     let sources = sources(context, &arguments)?;
+    let applied = match (arguments.flag("applies_to_thread")?, &sources[..]) {
+        (false, _) => None,
+        (true, [one]) => Some(&one.thread),
+        (true, _) => return Err(ToolError::argument("applies_to_thread needs exactly one source")),
+    };
+    if applied.is_some() {
+        // Models of the thread see less of it.
+        context.require(Permission::WriteThreads)?;
+    }
     if !sources.is_empty() {
         // Else a session would show what its maker may not read.
         context.require(Permission::ReadThreads)?;
@@ -42,6 +51,10 @@ pub(crate) async fn create(
     let digest = arguments.digest(ToolName::CreateSession.as_str());
     let once = request.map(|id| RequestId { id, digest: &digest });
     let created = context.store.create_reasoning(&id, &agent, &sources, once, &context.actor).await?;
+    let is_there = matches!(created, CreatedReasoning::Made(_) | CreatedReasoning::Before(_));
+    if let Some(thread) = applied.filter(|_| is_there) {
+        context.store.set_reasoning_thread(&id, thread).await?;
+    }
     let answer = |count: u64, again: &str| ToolAnswer {
         text: format!("Created reasoning session {} with {count} base messages{again}.", id.name()),
         json: json!({ "session_id": id.name(), "base_messages": count, "repeated": !again.is_empty() }),

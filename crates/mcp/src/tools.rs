@@ -93,7 +93,8 @@ impl ToolName {
         match self {
             Self::CreateSession => {
                 "Create a reasoning session of an agent: a numbered thread that you can compress. With sources it begins with messages of \
-                 conversation threads (base layers, read-only). Returns the session_id. The same request_id twice makes one session. \
+                 conversation threads (base layers, read-only). Returns the session_id. The same request_id twice makes one session. With \
+                 applies_to_thread what you compress of the one source leaves your context from the next turn on, in whole batches, until you undo it. \
                  Example: {\"agent_id\": \"ann\", \"sources\": [{\"thread_id\": \"hello\"}]}"
             }
             Self::ViewThread => {
@@ -152,7 +153,7 @@ impl ToolName {
     /// The names of the arguments.
     pub(crate) const fn known(self) -> &'static [&'static str] {
         match self {
-            Self::CreateSession => &["agent_id", "session_id", "sources", "request_id"],
+            Self::CreateSession => &["agent_id", "session_id", "sources", "applies_to_thread", "request_id"],
             Self::ViewThread => &["session_id", "showPlan"],
             Self::Append => &["session_id", "messages", "request_id"],
             Self::CompressLast => &["session_id", "count", "summary", "token", "request_id"],
@@ -190,6 +191,8 @@ impl ToolName {
                             "from_batch": id("Its first batch; from the beginning when absent."),
                             "to_batch": id("Its last batch; all when absent.")
                         } } },
+                    "applies_to_thread": { "type": "boolean", "default": false,
+                                           "description": "With one source: what you compress leaves the contexts of that thread." },
                     "request_id": request
                 }),
             ),

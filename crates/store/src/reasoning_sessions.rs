@@ -2,6 +2,7 @@
 //!
 //! Every change is one statement that compares what it was decided on: it is made whole, or another change was faster and nothing is.
 
+mod apply;
 mod changes;
 mod export_import;
 mod log;
@@ -256,6 +257,12 @@ fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, 
         sources: sources.collect::<Result<_, StoreError>>()?,
         created_by: row.try_get("created_by")?,
         created_at: Timestamp(row.try_get("created_ms")?),
+        applies_to: match row.try_get::<Option<String>, _>("applies_to")? {
+            Some(thread) => {
+                Some(ThreadId::parse(&thread).map_err(|error| column_error("applies_to", &error))?)
+            }
+            None => None,
+        },
     })
 }
 

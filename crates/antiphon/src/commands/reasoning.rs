@@ -41,6 +41,10 @@ pub(super) async fn undo(store: &Store, options: &UndoReasoning) -> Result<(), E
     if !store.undo_reasoning(session, &seen, None, ACTOR).await? {
         return Err(ExitError::Failed(format!("session {session} has changed meanwhile: look at it again")));
     }
+    let now = store.reasoning_thread(session, false, None).await?.ok_or_else(|| unknown(session))?;
+    if let Some(thread) = &now.session.applies_to {
+        store.apply_reasoning(session, thread, ACTOR).await?;
+    }
     let json = json!({ "session_id": session.as_str(), "undone": message_id(summary) });
     output::print(options.database.format, &json, || output::key_value_table(&json))
 }
